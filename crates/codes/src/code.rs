@@ -1,0 +1,101 @@
+//! The seam every code implements.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CodeSpec, Recipe};
+
+/// Position of a block in its stripe, from 0; data blocks come first, in file order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BlockIndex(pub u16);
+
+impl fmt::Display for BlockIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}", self.0)
+    }
+}
+
+/// One of the α equal, contiguous parts of a block; α = 1 for codes that are not sub-packetized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SubBlock {
+    /// The block it is part of.
+    pub block: BlockIndex,
+    /// Its position in the block, `0..α`.
+    pub sub: u16,
+}
+
+impl SubBlock {
+    /// The only sub-block of a block whose code has α = 1, or the first of several.
+    pub fn first(block: BlockIndex) -> Self {
+        Self { block, sub: 0 }
+    }
+}
+
+impl fmt::Display for SubBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.block)?;
+        if self.sub != 0 { write!(f, ".{}", self.sub) } else { Ok(()) }
+    }
+}
+
+/// Why a set of blocks cannot be rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Fewer blocks survive than any decoding of this code needs.
+    #[error("{needed} blocks are needed and only {available} are available")]
+    NotEnoughBlocks {
+        /// How many blocks a decoding needs.
+        needed: usize,
+        /// How many are available.
+        available: usize,
+    },
+    /// Enough blocks survive, but their equations do not determine the wanted ones (non-MDS codes).
+    #[error("the {available} available blocks do not determine {block}")]
+    Undecodable {
+        /// A wanted block that is not determined.
+        block: BlockIndex,
+        /// How many blocks are available.
+        available: usize,
+    },
+    /// The stripe has no block of this index.
+    #[error("{block} is not a block of a stripe of {blocks}")]
+    NoSuchBlock {
+        /// The index asked for.
+        block: BlockIndex,
+        /// Blocks in a stripe.
+        blocks: usize,
+    },
+}
+
+/// An erasure code of `n` blocks, of which the first `k` hold the data.
+///
+/// Implementations are immutable and cheap to query; a stripe's code is looked up once and shared.
+pub trait Code: Send + Sync + fmt::Debug {
+    /// What it is, in the form that is stored in metadata and typed by users.
+    fn spec(&self) -> &CodeSpec;
+
+    /// n: blocks in a stripe.
+    fn blocks(&self) -> usize;
+
+    /// k: data blocks in a stripe.
+    fn data_blocks(&self) -> usize;
+
+    /// α: sub-blocks in a block.
+    fn sub_blocks(&self) -> usize;
+
+    /// How to compute every parity sub-block from the data sub-blocks (sources are all k·α data
+    /// sub-blocks in order; outputs are all (n−k)·α parity sub-blocks in order).
+    fn encoding(&self) -> &Recipe;
+
+    /// How to obtain all sub-blocks of the `wanted` blocks from `available` ones.
+    ///
+    /// `available` is in order of preference: where the code leaves a choice, earlier blocks are read.
+    /// A wanted block that is itself available is simply read. The recipe reads as little as the code
+    /// allows (local groups, half blocks, sub-chunks) and falls back to any decodable set.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the available blocks do not determine the wanted ones.
+    fn repair(&self, wanted: &[BlockIndex], available: &[BlockIndex]) -> Result<Recipe, DecodeError>;
+}

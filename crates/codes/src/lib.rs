@@ -1,0 +1,19 @@
+//! Erasure codes over GF(2^8): what to read from whom, and which linear combination gives each lost block.
+//!
+//! Every code here is linear: each sub-block of a stripe is a fixed combination of the stripe's data
+//! sub-blocks. A repair is therefore a [`Recipe`]: a list of sub-blocks to read and, for each wanted
+//! sub-block, the coefficients to sum them with. Nothing in this crate knows about nodes, sockets or disks.
+
+#![forbid(unsafe_code)]
+
+mod code;
+mod matrix;
+mod recipe;
+mod rs;
+mod spec;
+
+pub use code::{BlockIndex, Code, DecodeError, SubBlock};
+pub use matrix::Matrix;
+pub use recipe::Recipe;
+pub use rs::{ReedSolomon, RsFamily};
+pub use spec::{CodeSpec, SpecError};

@@ -1,0 +1,97 @@
+//! A repair or an encoding as a linear combination of sub-blocks.
+
+use gf::mul;
+
+use crate::SubBlock;
+
+/// `outputs[i] = Σ c · sources[j]` over the terms `(j, c)` of `rows[i]`.
+///
+/// Always true: sources are distinct and each is used by at least one row; `j` is in range; no
+/// coefficient is zero; the terms of a row ascend in `j`; there is one row per output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    outputs: Vec<SubBlock>,
+    sources: Vec<SubBlock>,
+    rows: Vec<Vec<(u32, u8)>>,
+}
+
+impl Recipe {
+    /// A recipe from rows over `sources`; zero coefficients and sources that no row uses are dropped.
+    ///
+    /// # Panics
+    /// If the number of rows is not the number of outputs, or a term points past the sources.
+    pub fn new(outputs: Vec<SubBlock>, sources: Vec<SubBlock>, rows: Vec<Vec<(u32, u8)>>) -> Self {
+        assert_eq!(outputs.len(), rows.len(), "one row per output");
+        let mut used = vec![false; sources.len()];
+        for &(source, coefficient) in rows.iter().flatten() {
+            used[source as usize] |= coefficient != 0;
+        }
+        let mut position = vec![0u32; sources.len()];
+        let mut kept = Vec::new();
+        for (index, source) in sources.into_iter().enumerate() {
+            position[index] = kept.len() as u32;
+            if used[index] {
+                kept.push(source);
+            }
+        }
+        let rows = rows
+            .into_iter()
+            .map(|row| {
+                let mut row: Vec<(u32, u8)> = row
+                    .into_iter()
+                    .filter(|&(_, coefficient)| coefficient != 0)
+                    .map(|(source, coefficient)| (position[source as usize], coefficient))
+                    .collect();
+                row.sort_unstable_by_key(|&(source, _)| source);
+                row
+            })
+            .collect();
+        Self { outputs, sources: kept, rows }
+    }
+
+    /// The sub-blocks it computes.
+    pub fn outputs(&self) -> &[SubBlock] {
+        &self.outputs
+    }
+
+    /// The sub-blocks it reads.
+    pub fn sources(&self) -> &[SubBlock] {
+        &self.sources
+    }
+
+    /// The terms `(source, coefficient)` of output `output`, ascending in source.
+    pub fn row(&self, output: usize) -> &[(u32, u8)] {
+        &self.rows[output]
+    }
+
+    /// The same recipe for some of its outputs only; sources that are then unused are dropped.
+    pub fn only(&self, keep: impl Fn(SubBlock) -> bool) -> Self {
+        let kept: Vec<usize> = (0..self.outputs.len()).filter(|&i| keep(self.outputs[i])).collect();
+        Self::new(
+            kept.iter().map(|&i| self.outputs[i]).collect(),
+            self.sources.clone(),
+            kept.iter().map(|&i| self.rows[i].clone()).collect(),
+        )
+    }
+
+    /// Computes the outputs byte by byte: the slow reference that every other path is held against.
+    ///
+    /// # Panics
+    /// If the number of sources differs or their lengths do.
+    pub fn apply(&self, sources: &[&[u8]]) -> Vec<Vec<u8>> {
+        assert_eq!(sources.len(), self.sources.len(), "one byte string per source");
+        let bytes = sources.first().map_or(0, |source| source.len());
+        self.rows
+            .iter()
+            .map(|row| {
+                let mut output = vec![0; bytes];
+                for &(source, coefficient) in row {
+                    let source = sources[source as usize];
+                    assert_eq!(source.len(), bytes, "sources of one length");
+                    output.iter_mut().zip(source).for_each(|(o, &s)| *o ^= mul(coefficient, s));
+                }
+                output
+            })
+            .collect()
+    }
+}

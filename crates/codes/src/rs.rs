@@ -1,0 +1,1 @@
+//! Reed-Solomon in five matrix families.

@@ -1,0 +1,1 @@
+//! How a code is named in metadata and on the command line.
