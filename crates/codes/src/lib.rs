@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod erasure;
 mod matrix;
 mod recipe;
 mod rs;
 mod spec;
+mod systematic;
 
 pub use code::{BlockIndex, Code, DecodeError, SubBlock};
 pub use matrix::Matrix;

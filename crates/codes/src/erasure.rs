@@ -1,0 +1,62 @@
+//! What a repair is asked for, checked once for every code.
+
+use crate::{BlockIndex, DecodeError};
+
+/// The wanted and available blocks of one repair, as indices below n and without repetition.
+#[derive(Debug)]
+pub(crate) struct Erasure {
+    /// Every wanted block, in the order asked for.
+    pub wanted: Vec<usize>,
+    /// The wanted blocks that are not available.
+    pub lost: Vec<usize>,
+    /// The available blocks in order of use: wanted ones first, since they are read in any case, then
+    /// the others in the caller's order of preference.
+    pub present: Vec<usize>,
+    is_present: Vec<bool>,
+}
+
+impl Erasure {
+    pub fn new(blocks: usize, wanted: &[BlockIndex], available: &[BlockIndex]) -> Result<Self, DecodeError> {
+        let (wanted, is_wanted) = distinct(blocks, wanted)?;
+        let (available, is_present) = distinct(blocks, available)?;
+        let lost = wanted.iter().copied().filter(|&block| !is_present[block]).collect();
+        let read_anyway = wanted.iter().filter(|&&block| is_present[block]);
+        let by_preference = available.iter().filter(|&&block| !is_wanted[block]);
+        let present = read_anyway.chain(by_preference).copied().collect();
+        Ok(Self { wanted, lost, present, is_present })
+    }
+
+    pub fn is_present(&self, block: usize) -> bool {
+        self.is_present[block]
+    }
+
+    /// The first `needed` blocks in order of use, which decode everything in an MDS code; fewer if
+    /// nothing is lost.
+    ///
+    /// # Errors
+    /// If something is lost and there are not that many.
+    pub fn any(&self, needed: usize) -> Result<&[usize], DecodeError> {
+        let available = self.present.len();
+        if !self.lost.is_empty() && available < needed {
+            return Err(DecodeError::NotEnoughBlocks { needed, available });
+        }
+        let read_anyway = self.wanted.len() - self.lost.len();
+        Ok(&self.present[..available.min(needed.max(read_anyway))])
+    }
+}
+
+/// The indices without repetition, and which of all blocks they are.
+fn distinct(blocks: usize, indices: &[BlockIndex]) -> Result<(Vec<usize>, Vec<bool>), DecodeError> {
+    let mut seen = vec![false; blocks];
+    let mut distinct = Vec::with_capacity(indices.len());
+    for &block in indices {
+        let index = usize::from(block.0);
+        let Some(seen) = seen.get_mut(index) else {
+            return Err(DecodeError::NoSuchBlock { block, blocks });
+        };
+        if !std::mem::replace(seen, true) {
+            distinct.push(index);
+        }
+    }
+    Ok((distinct, seen))
+}
