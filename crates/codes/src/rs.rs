@@ -254,6 +254,21 @@ mod tests {
     }
 
     #[test]
+    fn jerasure_rows_for_ten_data_blocks() {
+        check(
+            RsFamily::Jerasure,
+            14,
+            10,
+            &[
+                &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+                &[1, 147, 138, 73, 93, 161, 103, 58, 99, 178],
+                &[1, 103, 156, 151, 123, 187, 166, 175, 244, 83],
+                &[1, 220, 166, 123, 82, 143, 245, 40, 167, 122],
+            ],
+        );
+    }
+
+    #[test]
     fn one_parity_block_works_in_every_family_that_allows_it() {
         check(RsFamily::Jerasure, 5, 4, &[&[1, 1, 1, 1]]);
         // x^j mod (x − 1) is 1.

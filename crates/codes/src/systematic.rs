@@ -23,10 +23,6 @@ impl Systematic {
         &self.parity
     }
 
-    pub fn sub_blocks(&self) -> usize {
-        self.sub_blocks
-    }
-
     pub fn data_blocks(&self) -> usize {
         self.parity.columns() / self.sub_blocks
     }
