@@ -1,24 +1,42 @@
 //! Arithmetic in GF(2^8) with polynomial 0x11d, on single elements and on byte slices.
+//!
+//! Addition is xor. [`mul`], [`pow`] and [`inv`] are for the small matrices that codes are made of;
+//! [`Kernel`] is for data, and picks the fastest vector instructions that this CPU has.
+//!
+//! ```
+//! use gf::Kernel;
+//!
+//! let data: [&[u8]; 2] = [b"erasure", b"storage"];
+//! let mut parity = [0; 7];
+//! Kernel::best().combine(&[1, 2], &data, &mut [&mut parity]);
+//!
+//! // Without the first block: parity - 2·data[1] leaves 1·data[0].
+//! Kernel::best().mul_add(2, data[1], &mut parity);
+//! assert_eq!(&parity, b"erasure");
+//! ```
+//!
+//! All `unsafe` code of the project is in this crate, in the kernels under `x86`. Deliberately absent:
+//! matrices and codes (crate `codes`), and any choice of kernel by the caller's knowledge of the CPU.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+mod kernel;
+mod scalar;
+mod tables;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use kernel::Kernel;
 
 /// x^8 + x^4 + x^3 + x^2 + 1, the polynomial of ISA-L, Hadoop, klauspost, jerasure (w = 8) and QFS.
 pub const POLYNOMIAL: u16 = 0x11d;
 
 /// The product of `a` and `b`.
 pub const fn mul(a: u8, b: u8) -> u8 {
-    let mut product: u16 = 0;
-    let mut shifted = a as u16;
-    let mut rest = b;
-    while rest != 0 {
-        if rest & 1 != 0 {
-            product ^= shifted;
-        }
-        shifted <<= 1;
-        if shifted & 0x100 != 0 {
-            shifted ^= POLYNOMIAL;
-        }
-        rest >>= 1;
-    }
-    product as u8
+    tables::PRODUCTS[a as usize][b as usize]
 }
 
 /// `base` to the power `exponent`; 0^0 is 1.
@@ -37,5 +55,6 @@ pub const fn pow(base: u8, mut exponent: u32) -> u8 {
 
 /// The multiplicative inverse of `a`, or `None` for zero.
 pub const fn inv(a: u8) -> Option<u8> {
+    // The 255 elements other than zero are a group, so a^255 is 1.
     if a == 0 { None } else { Some(pow(a, 254)) }
 }

@@ -1,0 +1,209 @@
+//! [`Kernel`]: the safe way to the vector instructions of this CPU.
+//!
+//! Lengths are checked here, once, so that backends may take them for granted. CPU features are looked
+//! up once, when the list of kernels is first asked for.
+//!
+//! # How a kernel is added
+//!
+//! One file with a type that implements [`Backend`] (for a new vector width or architecture: `Vector`,
+//! whose loops are shared), and one line in [`Kernel::available`]. `tests/kernels.rs` walks that list and
+//! thereby covers the new kernel on every machine that can run it. There is none for other architectures
+//! yet because we only ship what we have run.
+
+use std::fmt;
+use std::panic::RefUnwindSafe;
+use std::sync::LazyLock;
+
+use crate::scalar::Scalar;
+#[cfg(target_arch = "x86_64")]
+use crate::x86::{avx2::Avx2, avx2_gfni::Avx2Gfni, avx512_gfni::Avx512Gfni, ssse3::Ssse3};
+
+/// One implementation of the arithmetic on slices, known to run on this CPU.
+///
+/// All methods compute the same, byte for byte, whichever the kernel. They take slices of any length and
+/// alignment; lengths that are a multiple of 512 and buffers aligned to 64 bytes are fastest, and many
+/// sources at one and the same offset within a 4 KiB page are slower.
+#[derive(Clone, Copy)]
+pub struct Kernel(&'static dyn Backend);
+
+/// An implementation for one set of CPU features; made only where they were detected.
+pub(crate) trait Backend: Sync + RefUnwindSafe {
+    fn name(&self) -> &'static str;
+    fn run(&self, work: Work<'_, '_>);
+}
+
+/// A call, as a value, so that a backend has one entry point and with it one change of target features.
+///
+/// All slices of bytes in it are of equal length.
+pub(crate) enum Work<'a, 'b> {
+    /// target += source
+    Xor { source: &'a [u8], target: &'a mut [u8] },
+    /// buffer = c·buffer
+    Scale { c: u8, buffer: &'a mut [u8] },
+    /// targets = coefficients·sources, or targets += coefficients·sources. The coefficients are a row for
+    /// each target, with a column for each source.
+    Combine {
+        coefficients: &'a [u8],
+        sources: &'a [&'a [u8]],
+        targets: &'a mut [&'b mut [u8]],
+        accumulate: bool,
+    },
+}
+
+impl Kernel {
+    /// The fastest kernel on this CPU, or the one that the environment variable `MEND_KERNEL` names.
+    ///
+    /// The variable is read once. A name that is unknown or not available here is ignored.
+    pub fn best() -> Self {
+        static BEST: LazyLock<Kernel> = LazyLock::new(|| {
+            let forced = std::env::var("MEND_KERNEL").ok();
+            let forced = forced.and_then(|name| Kernel::named(&name));
+            forced.unwrap_or(Kernel::available()[0])
+        });
+        *BEST
+    }
+
+    /// All kernels that run on this CPU, best first; the last is always `scalar`.
+    pub fn available() -> &'static [Self] {
+        static AVAILABLE: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
+            let candidates: &[Option<&'static dyn Backend>] = &[
+                #[cfg(target_arch = "x86_64")]
+                Avx512Gfni::detect(),
+                #[cfg(target_arch = "x86_64")]
+                Avx2Gfni::detect(),
+                #[cfg(target_arch = "x86_64")]
+                Avx2::detect(),
+                #[cfg(target_arch = "x86_64")]
+                Ssse3::detect(),
+                Some(&Scalar),
+            ];
+            candidates.iter().flatten().map(|&backend| Kernel(backend)).collect()
+        });
+        &AVAILABLE
+    }
+
+    /// The kernel of this name, if it is available: `gfni-avx512`, `gfni-avx2`, `avx2`, `ssse3` or `scalar`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::available().iter().copied().find(|kernel| kernel.name() == name)
+    }
+
+    /// The name by which [`Kernel::named`] finds it.
+    pub fn name(self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Adds `source` to `target`: target ^= source.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn xor(self, source: &[u8], target: &mut [u8]) {
+        assert_eq!(source.len(), target.len(), "source and target differ in length");
+        self.0.run(Work::Xor { source, target });
+    }
+
+    /// Multiplies `buffer` by `c`, in place: buffer = c·buffer.
+    pub fn mul(self, c: u8, buffer: &mut [u8]) {
+        match c {
+            0 => buffer.fill(0),
+            1 => {}
+            _ => self.0.run(Work::Scale { c, buffer }),
+        }
+    }
+
+    /// Overwrites `target` with a product: target = c·source.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn mul_into(self, c: u8, source: &[u8], target: &mut [u8]) {
+        assert_eq!(source.len(), target.len(), "source and target differ in length");
+        match c {
+            0 => target.fill(0),
+            1 => target.copy_from_slice(source),
+            _ => self.product(c, source, target, false),
+        }
+    }
+
+    /// Adds a product to `target`: target ^= c·source.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn mul_add(self, c: u8, source: &[u8], target: &mut [u8]) {
+        assert_eq!(source.len(), target.len(), "source and target differ in length");
+        match c {
+            0 => {}
+            1 => self.xor(source, target),
+            _ => self.product(c, source, target, true),
+        }
+    }
+
+    fn product(self, c: u8, source: &[u8], target: &mut [u8], accumulate: bool) {
+        self.0.run(Work::Combine {
+            coefficients: &[c],
+            sources: &[source],
+            targets: &mut [target],
+            accumulate,
+        });
+    }
+
+    /// Adds a product of one source to each of many targets: targets\[i] ^= coefficients\[i]·source.
+    ///
+    /// It reads `source` once for every four targets, which [`Kernel::mul_add`] in a loop would not.
+    ///
+    /// # Panics
+    /// If there are not as many coefficients as targets, or a target's length differs from the source's.
+    pub fn mul_add_multi(self, coefficients: &[u8], source: &[u8], targets: &mut [&mut [u8]]) {
+        self.checked_combine(coefficients, &[source], targets, true);
+    }
+
+    /// Overwrites each target with a linear combination of the sources:
+    /// targets\[r] = Σ coefficients\[r·sources.len() + j]·sources\[j].
+    ///
+    /// This is encoding (the coefficients are the parity rows of a generator matrix) and decoding (they
+    /// are rows of the inverse). Without sources, the targets become zero. The sources are read once for
+    /// every four targets.
+    ///
+    /// # Panics
+    /// If the number of coefficients is not targets times sources, or any two lengths differ.
+    pub fn combine(self, coefficients: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
+        self.checked_combine(coefficients, sources, targets, false);
+    }
+
+    fn checked_combine(
+        self,
+        coefficients: &[u8],
+        sources: &[&[u8]],
+        targets: &mut [&mut [u8]],
+        accumulate: bool,
+    ) {
+        let (r, k) = (targets.len(), sources.len());
+        assert_eq!(coefficients.len(), r * k, "{r} targets of {k} sources need a coefficient for each pair");
+        let mut lengths = targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len()));
+        let first = lengths.next().unwrap_or(0);
+        assert!(lengths.all(|length| length == first), "sources and targets differ in length");
+        self.0.run(Work::Combine { coefficients, sources, targets, accumulate });
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({})", self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalar_is_always_the_last_resort() {
+        assert_eq!(Kernel::available().last().unwrap().name(), "scalar");
+    }
+
+    #[test]
+    fn every_available_kernel_is_found_by_its_name() {
+        for kernel in Kernel::available() {
+            assert_eq!(Kernel::named(kernel.name()).unwrap().name(), kernel.name());
+        }
+        assert!(Kernel::named("abacus").is_none());
+    }
+}

@@ -1,0 +1,270 @@
+//! The loops that all vector kernels share, written once over a small seam, [`Vector`].
+//!
+//! Nothing here is unsafe: a `Vector` value is the proof that its CPU features were detected, and its
+//! loads and stores take references to whole arrays. Everything is `#[inline(always)]` because code only
+//! gets vector instructions by being inlined into the `#[target_feature]` function of a kernel; a loop
+//! left outside runs at a fifth of the speed.
+
+// Plain index loops over registers: iterator closures would not inherit the target features.
+#![allow(clippy::needless_range_loop)]
+
+use crate::kernel::Work;
+
+/// A CPU's vector instructions over registers of `N` bytes; a value exists only where they were detected.
+pub(crate) trait Vector<const N: usize>: Copy {
+    /// `N` bytes of data.
+    type Register: Copy;
+    /// A register made ready for several multiplications.
+    type Operand: Copy;
+    /// A coefficient made ready for several multiplications.
+    type Factor: Copy;
+
+    /// AVX-512 has 32 registers instead of 16, and xors three of them at once.
+    const IS_AVX512: bool;
+
+    fn zero(self) -> Self::Register;
+    fn load(self, bytes: &[u8; N]) -> Self::Register;
+    fn store(self, register: Self::Register, bytes: &mut [u8; N]);
+    fn xor(self, a: Self::Register, b: Self::Register) -> Self::Register;
+    fn factor(self, c: u8) -> Self::Factor;
+    fn operand(self, register: Self::Register) -> Self::Operand;
+    fn multiply(self, factor: Self::Factor, operand: Self::Operand) -> Self::Register;
+}
+
+/// Does `work`; to be called from a function that enables the target features of `V`.
+#[inline(always)]
+pub(crate) fn run<V: Vector<N>, const N: usize>(v: V, work: Work<'_, '_>) {
+    match work {
+        Work::Xor { source, target } => xor(v, source, target),
+        Work::Scale { c, buffer } => scale(v, c, buffer),
+        // One source is a case of its own so that the compiler drops the loop over sources.
+        Work::Combine { coefficients, sources: &[source], targets, accumulate } => {
+            combine(v, coefficients, &[source], targets, accumulate)
+        }
+        Work::Combine { coefficients, sources, targets, accumulate } => {
+            combine(v, coefficients, sources, targets, accumulate)
+        }
+    }
+}
+
+#[inline(always)]
+fn xor<V: Vector<N>, const N: usize>(v: V, source: &[u8], target: &mut [u8]) {
+    let (sources, source_tail) = source.as_chunks::<N>();
+    let (targets, target_tail) = target.as_chunks_mut::<N>();
+    for (t, s) in targets.iter_mut().zip(sources) {
+        v.store(v.xor(v.load(t), v.load(s)), t);
+    }
+    for (t, s) in target_tail.iter_mut().zip(source_tail) {
+        *t ^= s;
+    }
+}
+
+#[inline(always)]
+fn scale<V: Vector<N>, const N: usize>(v: V, c: u8, buffer: &mut [u8]) {
+    let factor = v.factor(c);
+    let (chunks, tail) = buffer.as_chunks_mut::<N>();
+    for chunk in chunks {
+        v.store(v.multiply(factor, v.operand(v.load(chunk))), chunk);
+    }
+    if !tail.is_empty() {
+        let mut chunk = padded(tail);
+        v.store(v.multiply(factor, v.operand(v.load(&chunk))), &mut chunk);
+        tail.copy_from_slice(&chunk[..tail.len()]);
+    }
+}
+
+/// Walks all sources once for every four targets.
+///
+/// The last number of each shape is how many registers wide a tile is: as many as leave all sums of a
+/// tile in registers, up to eight, where longer runs in one source stop helping the prefetcher.
+#[inline(always)]
+fn combine<V: Vector<N>, const N: usize>(
+    v: V,
+    coefficients: &[u8],
+    sources: &[&[u8]],
+    targets: &mut [&mut [u8]],
+    accumulate: bool,
+) {
+    let (fours, rest) = targets.as_chunks_mut::<4>();
+    let (rows_of_fours, rows_of_rest) = coefficients.split_at(4 * fours.len() * sources.len());
+    for (i, four) in fours.iter_mut().enumerate() {
+        let rows = Rows::new(&rows_of_fours[4 * i * sources.len()..], sources, accumulate);
+        if V::IS_AVX512 {
+            walk::<V, N, 4, 4>(v, rows, four);
+        } else {
+            walk::<V, N, 4, 2>(v, rows, four);
+        }
+    }
+    if let Some(three) = rest.first_chunk_mut::<3>() {
+        walk::<V, N, 3, 2>(v, Rows::new(rows_of_rest, sources, accumulate), three);
+    } else if let Some(two) = rest.first_chunk_mut::<2>() {
+        walk::<V, N, 2, 4>(v, Rows::new(rows_of_rest, sources, accumulate), two);
+    } else if let Some(one) = rest.first_chunk_mut::<1>() {
+        walk::<V, N, 1, 8>(v, Rows::new(rows_of_rest, sources, accumulate), one);
+    }
+}
+
+/// What a walk reads: `R` rows of coefficients, each as long as `sources`.
+#[derive(Clone, Copy)]
+struct Rows<'a, const R: usize> {
+    coefficients: [&'a [u8]; R],
+    sources: &'a [&'a [u8]],
+    accumulate: bool,
+}
+
+impl<'a, const R: usize> Rows<'a, R> {
+    /// Takes the first `R` rows.
+    #[inline(always)]
+    fn new(coefficients: &'a [u8], sources: &'a [&'a [u8]], accumulate: bool) -> Self {
+        let mut rows = [coefficients; R];
+        for r in 0..R {
+            rows[r] = &coefficients[r * sources.len()..][..sources.len()];
+        }
+        Self { coefficients: rows, sources, accumulate }
+    }
+}
+
+/// Computes `R` targets, in tiles of `U` registers, then of one, then a last one that is part empty.
+#[inline(always)]
+fn walk<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    rows: Rows<'_, R>,
+    targets: &mut [&mut [u8]; R],
+) {
+    let bytes = targets[0].len();
+    let mut offset = 0;
+    while bytes - offset >= U * N {
+        tile::<V, N, R, U>(v, rows, targets, offset);
+        offset += U * N;
+    }
+    while bytes - offset >= N {
+        tile::<V, N, R, 1>(v, rows, targets, offset);
+        offset += N;
+    }
+    if offset < bytes {
+        tail(v, rows, targets, offset);
+    }
+}
+
+/// Computes `U` registers of each of `R` targets. All loads come before any store: targets are often
+/// equally aligned, and a load behind a store to the same page offset waits for it.
+#[inline(always)]
+fn tile<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    rows: Rows<'_, R>,
+    targets: &mut [&mut [u8]; R],
+    offset: usize,
+) {
+    let mut sums = [[v.zero(); U]; R];
+    if rows.accumulate {
+        for r in 0..R {
+            sums[r] = load(v, registers(targets[r], offset));
+        }
+    }
+    add_products(v, rows, &mut sums, offset);
+    for r in 0..R {
+        let chunks = registers_mut::<N, U>(targets[r], offset);
+        for u in 0..U {
+            v.store(sums[r][u], &mut chunks[u]);
+        }
+    }
+}
+
+/// Adds the products of all sources. Where three registers are xored at once, sources go in pairs.
+#[inline(always)]
+fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    rows: Rows<'_, R>,
+    sums: &mut [[V::Register; U]; R],
+    offset: usize,
+) {
+    let k = rows.sources.len();
+    let mut j = 0;
+    while V::IS_AVX512 && j + 1 < k {
+        let a: [_; U] = operands(v, registers(rows.sources[j], offset));
+        let b: [_; U] = operands(v, registers(rows.sources[j + 1], offset));
+        for r in 0..R {
+            let c = v.factor(rows.coefficients[r][j]);
+            let d = v.factor(rows.coefficients[r][j + 1]);
+            for u in 0..U {
+                let pair = v.xor(v.multiply(c, a[u]), v.multiply(d, b[u]));
+                sums[r][u] = v.xor(sums[r][u], pair);
+            }
+        }
+        j += 2;
+    }
+    while j < k {
+        let a: [_; U] = operands(v, registers(rows.sources[j], offset));
+        for r in 0..R {
+            let c = v.factor(rows.coefficients[r][j]);
+            for u in 0..U {
+                sums[r][u] = v.xor(sums[r][u], v.multiply(c, a[u]));
+            }
+        }
+        j += 1;
+    }
+}
+
+/// Computes the last, part empty register of each of `R` targets, by way of zero-padded copies.
+#[inline(always)]
+fn tail<V: Vector<N>, const N: usize, const R: usize>(
+    v: V,
+    rows: Rows<'_, R>,
+    targets: &mut [&mut [u8]; R],
+    offset: usize,
+) {
+    let mut sums = [v.zero(); R];
+    for (j, source) in rows.sources.iter().enumerate() {
+        let operand = v.operand(v.load(&padded(&source[offset..])));
+        for r in 0..R {
+            let c = v.factor(rows.coefficients[r][j]);
+            sums[r] = v.xor(sums[r], v.multiply(c, operand));
+        }
+    }
+    for r in 0..R {
+        let end = &mut targets[r][offset..];
+        if rows.accumulate {
+            sums[r] = v.xor(sums[r], v.load(&padded(end)));
+        }
+        let mut chunk = [0; N];
+        v.store(sums[r], &mut chunk);
+        end.copy_from_slice(&chunk[..end.len()]);
+    }
+}
+
+#[inline(always)]
+fn registers<const N: usize, const U: usize>(bytes: &[u8], offset: usize) -> &[[u8; N]; U] {
+    let (chunks, _) = bytes[offset..][..U * N].as_chunks();
+    chunks.first_chunk().expect("U * N bytes are U chunks")
+}
+
+#[inline(always)]
+fn registers_mut<const N: usize, const U: usize>(bytes: &mut [u8], offset: usize) -> &mut [[u8; N]; U] {
+    let (chunks, _) = bytes[offset..][..U * N].as_chunks_mut();
+    chunks.first_chunk_mut().expect("U * N bytes are U chunks")
+}
+
+#[inline(always)]
+fn load<V: Vector<N>, const N: usize, const U: usize>(v: V, chunks: &[[u8; N]; U]) -> [V::Register; U] {
+    let mut loaded = [v.zero(); U];
+    for u in 0..U {
+        loaded[u] = v.load(&chunks[u]);
+    }
+    loaded
+}
+
+#[inline(always)]
+fn operands<V: Vector<N>, const N: usize, const U: usize>(v: V, chunks: &[[u8; N]; U]) -> [V::Operand; U] {
+    let mut ready = [v.operand(v.zero()); U];
+    for u in 0..U {
+        ready[u] = v.operand(v.load(&chunks[u]));
+    }
+    ready
+}
+
+#[inline(always)]
+fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut chunk = [0; N];
+    chunk[..bytes.len()].copy_from_slice(bytes);
+    chunk
+}

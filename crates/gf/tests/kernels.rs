@@ -1,0 +1,241 @@
+//! Every kernel that this CPU can run, against the field itself and against the scalar kernel.
+
+use gf::Kernel;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Bytes around every slice that no kernel may touch.
+const MARGIN: usize = 64;
+
+fn scalar() -> Kernel {
+    Kernel::named("scalar").expect("scalar is always available")
+}
+
+/// Products by logarithms to base 2: an independent way to the same field.
+fn log_exp_product(a: u8, b: u8) -> u8 {
+    let mut power = 1_u16;
+    let (mut exp, mut log) = ([0; 255], [0; 256]);
+    for (i, exp) in exp.iter_mut().enumerate() {
+        *exp = power as u8;
+        log[usize::from(power)] = i;
+        power <<= 1;
+        if power > 0xff {
+            power ^= gf::POLYNOMIAL;
+        }
+    }
+    if a == 0 || b == 0 { 0 } else { exp[(log[usize::from(a)] + log[usize::from(b)]) % 255] }
+}
+
+#[test]
+fn all_products_agree_with_logarithms() {
+    let all: Vec<u8> = (0..=255).collect();
+    for c in 0..=255 {
+        let expected: Vec<u8> = all.iter().map(|&x| log_exp_product(c, x)).collect();
+        let elements: Vec<u8> = all.iter().map(|&x| gf::mul(c, x)).collect();
+        assert_eq!(elements, expected, "c = {c}");
+        for kernel in Kernel::available() {
+            let (mut target, mut buffer) = (vec![0; 256], all.clone());
+            kernel.mul_into(c, &all, &mut target);
+            kernel.mul(c, &mut buffer);
+            assert_eq!(target, expected, "{kernel:?}, c = {c}");
+            assert_eq!(buffer, expected, "{kernel:?}, c = {c}");
+        }
+    }
+}
+
+#[test]
+fn every_element_but_zero_has_an_inverse() {
+    assert_eq!(gf::inv(0), None);
+    for a in 1..=255 {
+        assert_eq!(gf::mul(a, gf::inv(a).unwrap()), 1);
+    }
+}
+
+#[test]
+fn powers_are_repeated_products() {
+    for base in 0..=255 {
+        let mut expected = 1;
+        for exponent in 0..300 {
+            assert_eq!(gf::pow(base, exponent), expected);
+            expected = gf::mul(expected, base);
+        }
+    }
+}
+
+/// A buffer, and where in it the slice under test lies.
+#[derive(Clone, Debug, PartialEq)]
+struct Region {
+    bytes: Vec<u8>,
+    offset: usize,
+    length: usize,
+}
+
+impl Region {
+    fn slice(&self) -> &[u8] {
+        &self.bytes[self.offset..][..self.length]
+    }
+
+    fn slice_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.offset..][..self.length]
+    }
+}
+
+fn slices(regions: &[Region]) -> Vec<&[u8]> {
+    regions.iter().map(Region::slice).collect()
+}
+
+fn slices_mut(regions: &mut [Region]) -> Vec<&mut [u8]> {
+    regions.iter_mut().map(Region::slice_mut).collect()
+}
+
+fn lengths() -> impl Strategy<Value = usize> {
+    let around = (select(vec![64_usize, 128, 256, 512, 1024, 4096]), 0..4_usize, 0..131_usize);
+    prop_oneof![
+        0..5000_usize,
+        0..200_usize,
+        around.prop_map(|(unit, count, shift)| (unit * count + shift).saturating_sub(65).min(5000)),
+    ]
+}
+
+fn coefficient() -> impl Strategy<Value = u8> {
+    prop_oneof![1 => Just(0), 1 => Just(1), 6 => any::<u8>()]
+}
+
+/// Pseudo-random contents: proptest need not shrink them, and drawing each byte would take most of the time.
+fn region(length: usize) -> impl Strategy<Value = Region> {
+    (any::<u64>(), 0..=64_usize).prop_map(move |(mut state, shift)| {
+        let mut bytes = vec![0; MARGIN + shift + length + MARGIN];
+        for byte in &mut bytes {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            *byte = (state >> 56) as u8;
+        }
+        Region { bytes, offset: MARGIN + shift, length }
+    })
+}
+
+prop_compose! {
+    fn regions(count: std::ops::RangeInclusive<usize>, length: usize)
+              (count in count)
+              (regions in prop::collection::vec(region(length), count))
+              -> Vec<Region> {
+        regions
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Scene {
+    coefficients: Vec<u8>,
+    sources: Vec<Region>,
+    targets: Vec<Region>,
+}
+
+fn scenes() -> impl Strategy<Value = Scene> {
+    let regions = lengths().prop_flat_map(|length| (regions(0..=20, length), regions(0..=6, length)));
+    regions.prop_flat_map(|(sources, targets)| {
+        let pairs = sources.len() * targets.len();
+        let coefficients = prop::collection::vec(coefficient(), pairs);
+        coefficients.prop_map(move |coefficients| Scene {
+            coefficients,
+            sources: sources.clone(),
+            targets: targets.clone(),
+        })
+    })
+}
+
+fn pairs() -> impl Strategy<Value = (u8, Region, Region)> {
+    lengths().prop_flat_map(|length| (coefficient(), region(length), region(length)))
+}
+
+/// Asserts that every kernel turns `before` into what scalar does, the bytes around the slices included.
+fn check<T: Clone + PartialEq + std::fmt::Debug>(before: &T, work: impl Fn(Kernel, &mut T)) {
+    let mut expected = before.clone();
+    work(scalar(), &mut expected);
+    for &kernel in Kernel::available() {
+        let mut after = before.clone();
+        work(kernel, &mut after);
+        assert!(after == expected, "{kernel:?} differs from scalar");
+    }
+}
+
+proptest! {
+    #[test]
+    fn kernels_agree_on_one_source((c, source, target) in pairs()) {
+        check(&target, |kernel, target| kernel.xor(source.slice(), target.slice_mut()));
+        check(&target, |kernel, target| kernel.mul(c, target.slice_mut()));
+        check(&target, |kernel, target| kernel.mul_into(c, source.slice(), target.slice_mut()));
+        check(&target, |kernel, target| kernel.mul_add(c, source.slice(), target.slice_mut()));
+    }
+
+    #[test]
+    fn kernels_agree_on_many_sources(scene in scenes()) {
+        check(&scene.targets, |kernel, targets| {
+            kernel.combine(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(targets));
+        });
+        for (j, source) in scene.sources.iter().take(2).enumerate() {
+            let column: Vec<u8> =
+                scene.coefficients.iter().skip(j).step_by(scene.sources.len()).copied().collect();
+            check(&scene.targets, |kernel, targets| {
+                kernel.mul_add_multi(&column, source.slice(), &mut slices_mut(targets));
+            });
+        }
+    }
+
+    /// Scalar, too, is held to the definition: sums of single products.
+    #[test]
+    fn scalar_is_the_definition(scene in scenes()) {
+        let mut targets = scene.targets.clone();
+        scalar().combine(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(&mut targets));
+        for (r, target) in targets.iter().enumerate() {
+            let row = &scene.coefficients[r * scene.sources.len()..][..scene.sources.len()];
+            for (i, &byte) in target.slice().iter().enumerate() {
+                let products = row.iter().zip(&scene.sources).map(|(&c, s)| gf::mul(c, s.slice()[i]));
+                prop_assert_eq!(byte, products.fold(0, |sum, product| sum ^ product));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_sources_combine_to_zeros() {
+    for kernel in Kernel::available() {
+        let (mut a, mut b) = ([7; 100], [9; 100]);
+        kernel.combine(&[], &[], &mut [&mut a, &mut b]);
+        assert_eq!((a, b), ([0; 100], [0; 100]));
+    }
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_xor() {
+    Kernel::best().xor(&[0; 4], &mut [0; 5]);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_mul_into_even_for_zero() {
+    Kernel::best().mul_into(0, &[0; 4], &mut [0; 5]);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_mul_add_even_for_zero() {
+    Kernel::best().mul_add(0, &[0; 4], &mut [0; 5]);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_mul_add_multi() {
+    Kernel::best().mul_add_multi(&[2, 3], &[0; 4], &mut [&mut [0; 4], &mut [0; 3]]);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_combine() {
+    Kernel::best().combine(&[2, 3], &[&[0; 4], &[0; 5]], &mut [&mut [0; 4]]);
+}
+
+#[test]
+#[should_panic(expected = "a coefficient for each pair")]
+fn a_missing_coefficient_panics() {
+    Kernel::best().combine(&[2], &[&[0; 4], &[0; 4]], &mut [&mut [0; 4]]);
+}
