@@ -1,1 +1,38 @@
-//! Placeholder.
+//! The pure core of Mend: what to repair, over which nodes, slice by slice.
+//!
+//! A request becomes a [`Job`]; the planner turns a stripe, its losses and a topology into a [`Plan`]; the
+//! plan is cut into one [`Assignment`] per node; on each node a [`Relay`] reads, receives, combines and
+//! sends slices. `Job` and `Relay` are state machines: everything comes in as an argument, time included,
+//! and everything goes out as a value. There is no clock, no socket, no disk and no thread in this crate;
+//! the daemons and the simulator drive the very same types.
+
+#![forbid(unsafe_code)]
+
+mod assignment;
+mod buffer;
+mod cost;
+mod fingerprint;
+mod ids;
+mod job;
+mod plan;
+mod planner;
+mod relay;
+mod slices;
+mod stripe;
+mod topology;
+pub mod wire;
+
+pub use assignment::{Assignment, Inlet, LaneTask, LocalBlock, Outlet, Sink};
+pub use buffer::{Buffer, BufferPool};
+pub use cost::{Cost, NodeCost};
+pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
+pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
+pub use job::{
+    BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, Report, SinkProblem, Verify,
+};
+pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
+pub use planner::{PlanError, PlanRequest, Policy, Scheme, UnknownScheme, Wanted, plan};
+pub use relay::{Action, Relay, RelayError};
+pub use slices::{Geometry, SliceSet};
+pub use stripe::{Stripe, StripeBlock};
+pub use topology::{NodeView, Topology};

@@ -1,0 +1,101 @@
+//! One node's share of a plan, with the addresses and keys of its edges: what the coordinator sends it.
+
+use codes::{BlockIndex, SubBlock};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Task;
+use crate::{BlockId, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet};
+
+/// Everything a node must know to play its part in one plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The job.
+    pub job: JobId,
+    /// Which of the job's plans.
+    pub epoch: Epoch,
+    /// The client's own number for the request that this serves, when it goes to that client.
+    pub tag: Option<u64>,
+    /// The window and how it is cut.
+    pub geometry: Geometry,
+    /// The slices to move.
+    pub slices: SliceSet,
+    /// The lane of slice `i` is `pattern[i % pattern.len()]`.
+    pub pattern: Vec<u16>,
+    /// How slices are moved on.
+    pub pacing: Pacing,
+    /// Bytes of a sub-block: sub-block `s` of a block starts at `s · sub_block_bytes`.
+    pub sub_block_bytes: u64,
+    /// The node's task in each lane; `None` where it takes no part.
+    pub lanes: Vec<Option<Task>>,
+    /// The blocks it reads.
+    pub locals: Vec<LocalBlock>,
+    /// The nodes it receives from.
+    pub inlets: Vec<Inlet>,
+    /// The nodes it sends to.
+    pub outlets: Vec<Outlet>,
+    /// What output number `i` of the deliveries is; the same for all nodes of the plan.
+    pub outputs: Vec<SubBlock>,
+    /// Where its deliveries go.
+    pub sinks: Vec<Sink>,
+    /// After this long without a slice that it waits for, the node reports that it starves.
+    pub stall_ms: u32,
+}
+
+/// A block on the node's own disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalBlock {
+    /// Its index in the stripe, by which the tasks name it.
+    pub index: BlockIndex,
+    /// The store's name for it.
+    pub id: BlockId,
+    /// Its bytes; what is read beyond them counts as zeros.
+    pub bytes: u64,
+}
+
+/// An edge that comes in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inlet {
+    /// The sender.
+    pub from: NodeId,
+    /// Where to dial it; `None` if it dials this node.
+    pub dial: Option<String>,
+    /// The edge's one-time key.
+    pub key: EdgeKey,
+}
+
+/// An edge that goes out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlet {
+    /// The receiver.
+    pub to: NodeId,
+    /// Where to dial it; `None` if it dials this node, as is the rule between helpers.
+    pub dial: Option<String>,
+    /// The edge's one-time key.
+    pub key: EdgeKey,
+}
+
+/// A block that is delivered here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sink {
+    /// Its index in the stripe, by which the outputs name it.
+    pub index: BlockIndex,
+    /// The store's name for it.
+    pub id: BlockId,
+    /// Its bytes; what is delivered beyond them is padding and is dropped.
+    pub bytes: u64,
+}
+
+/// A task with its lane's number, as [`Assignment::tasks`] yields it.
+pub type LaneTask<'a> = (u16, &'a Task);
+
+impl Assignment {
+    /// The node's tasks, with their lanes.
+    pub fn tasks(&self) -> impl Iterator<Item = LaneTask<'_>> {
+        self.lanes.iter().zip(0..).filter_map(|(task, lane)| Some((lane, task.as_ref()?)))
+    }
+
+    /// The lane that slice `slice` travels.
+    pub fn lane_of(&self, slice: u32) -> u16 {
+        self.pattern[slice as usize % self.pattern.len()]
+    }
+}

@@ -1,0 +1,31 @@
+//! Slice buffers: aligned for the kernels, and used again instead of allocated again.
+
+use aligned_vec::{AVec, ConstAlign};
+
+/// The bytes of one slice, aligned to a cache line.
+pub type Buffer = AVec<u8, ConstAlign<64>>;
+
+/// Buffers that are free to be used again.
+#[derive(Debug, Default)]
+pub struct BufferPool {
+    free: Vec<Buffer>,
+}
+
+impl BufferPool {
+    /// No more than this many free buffers are kept.
+    const KEPT: usize = 64;
+
+    /// A buffer of `bytes` bytes with unspecified contents.
+    pub fn take(&mut self, bytes: usize) -> Buffer {
+        let mut buffer = self.free.pop().unwrap_or_else(|| AVec::new(64));
+        buffer.resize(bytes, 0);
+        buffer
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&mut self, buffer: Buffer) {
+        if self.free.len() < Self::KEPT {
+            self.free.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! A plan: a repair as a DAG of linear combinations of byte streams, placed on nodes.
+//!
+//! A plan delivers *outputs* (sub-blocks, over one window of offsets) to their requestors. Its *lanes* are
+//! different routes for different slices: slice `i` travels lane `pattern[i % pattern.len()]`. In a lane
+//! every node has at most one *task*: which sub-blocks it reads, how many streams it receives from whom,
+//! and the combinations it sends and delivers.
+//!
+//! **Always true of a `Plan`:** in every lane each output is delivered exactly once, at its requestor, and
+//! the combination delivered equals the code's equation for it; only holders read; a stream uses only
+//! streams that were created before it, so no slice can wait for itself, however the streams of one pair
+//! of nodes are ordered. [`PlanBuilder`] asserts all of it: a plan that breaks it is a bug in a planner.
+
+use std::collections::BTreeMap;
+
+use codes::{Recipe, SubBlock};
+use serde::{Deserialize, Serialize};
+
+use crate::{Geometry, NodeId, Scheme, SliceSet, Stripe, StripeId};
+
+/// How a node moves slices on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pacing {
+    /// Reading, receiving, combining and sending overlap, slice by slice.
+    Pipelined,
+    /// One slice at a time is received, then read, combined and sent (the baseline Pipe-S).
+    Serial,
+    /// A stream is sent on only when all of it has been combined (the baseline Pipe-B, and the rounds in
+    /// which PPR and CRR are described). A node then holds whole blocks in memory.
+    WholeBlock,
+}
+
+/// A sub-block that a plan delivers, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// What is delivered.
+    pub sub_block: SubBlock,
+    /// Where.
+    pub requestor: NodeId,
+}
+
+/// What a combination sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Input {
+    /// A sub-block on the node's own disk.
+    #[serde(rename = "l")]
+    Local(SubBlock),
+    /// Stream number `stream` of those that `from` sends to this node in this lane.
+    #[serde(rename = "r")]
+    Received(StreamRef),
+}
+
+/// One of the streams from one node to another in a lane, seen from the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StreamRef {
+    /// The sender.
+    pub from: NodeId,
+    /// The number of the stream among those of this sender, in order of creation.
+    pub stream: u16,
+}
+
+/// `coefficient · input`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Term {
+    /// What is multiplied.
+    pub input: Input,
+    /// By what; never zero.
+    pub coefficient: u8,
+}
+
+/// The sum of its terms.
+pub type Combination = Vec<Term>;
+
+/// The streams that a task sends to one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Send {
+    /// The receiver.
+    pub to: NodeId,
+    /// What each stream carries, by stream number.
+    pub streams: Vec<Combination>,
+}
+
+/// An output that a task produces at its own node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Which of the plan's outputs.
+    pub output: u32,
+    /// How it is computed.
+    pub combination: Combination,
+}
+
+/// How many streams a task receives from one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receive {
+    /// The sender.
+    pub from: NodeId,
+    /// Number of streams.
+    pub streams: u16,
+}
+
+/// One node's part of a lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// The node.
+    pub node: NodeId,
+    /// The local sub-blocks it reads, ascending.
+    pub reads: Vec<SubBlock>,
+    /// What it receives, ascending by sender.
+    pub receives: Vec<Receive>,
+    /// What it sends, ascending by receiver.
+    pub sends: Vec<Send>,
+    /// What it delivers.
+    pub delivers: Vec<Delivery>,
+}
+
+/// One route: the tasks of all nodes that take part, ascending by node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// At most one per node.
+    pub tasks: Vec<Task>,
+    /// The longest chain of streams from a reader to a requestor.
+    pub hops: u32,
+}
+
+/// An immutable, valid plan. Printed by `Display`, priced by [`Plan::cost`](crate::Cost).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub(crate) scheme: Scheme,
+    pub(crate) pacing: Pacing,
+    pub(crate) stripe: StripeId,
+    pub(crate) code: codes::CodeSpec,
+    pub(crate) block_bytes: u64,
+    pub(crate) sub_block_bytes: u64,
+    pub(crate) geometry: Geometry,
+    pub(crate) slices: SliceSet,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) pattern: Vec<u16>,
+}
+
+impl Plan {
+    /// The scheme that shaped it.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// How its nodes move slices on.
+    pub fn pacing(&self) -> Pacing {
+        self.pacing
+    }
+
+    /// The stripe it repairs.
+    pub fn stripe(&self) -> &StripeId {
+        &self.stripe
+    }
+
+    /// The window and how it is cut.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The slices it moves: all of the geometry's, or those still missing after a failure.
+    pub fn slices(&self) -> &SliceSet {
+        &self.slices
+    }
+
+    /// What it delivers.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// Its routes.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// The lane of slice `i` is `pattern[i % pattern.len()]`.
+    pub fn pattern(&self) -> &[u16] {
+        &self.pattern
+    }
+
+    /// Bytes of a sub-block of the stripe.
+    pub fn sub_block_bytes(&self) -> u64 {
+        self.sub_block_bytes
+    }
+
+    /// Bytes of a block of the stripe.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// All nodes with a task in some lane, ascending.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.tasks().map(|task| task.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// All tasks of all lanes.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.lanes.iter().flat_map(|lane| &lane.tasks)
+    }
+
+    /// Every pair `(from, to)` that shares at least one stream, ascending: the plan's data edges.
+    pub fn edges(&self) -> Vec<(NodeId, NodeId)> {
+        let mut edges: Vec<_> =
+            self.tasks().flat_map(|task| task.sends.iter().map(|send| (task.node, send.to))).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        edges
+    }
+}
+
+/// Puts a plan together stream by stream and checks each as it is added.
+#[derive(Debug)]
+pub struct PlanBuilder<'a> {
+    stripe: &'a Stripe,
+    recipe: &'a Recipe,
+    source_index: BTreeMap<SubBlock, u32>,
+    outputs: Vec<Output>,
+    lanes: Vec<LaneDraft>,
+}
+
+type Row = Vec<(u32, u8)>;
+
+#[derive(Debug, Default)]
+struct LaneDraft {
+    tasks: BTreeMap<NodeId, TaskDraft>,
+    streams: BTreeMap<(NodeId, NodeId), Vec<Stream>>,
+    delivered: Vec<bool>,
+    hops: u32,
+}
+
+#[derive(Debug, Default)]
+struct TaskDraft {
+    reads: Vec<SubBlock>,
+    sends: BTreeMap<NodeId, Vec<Combination>>,
+    delivers: Vec<Delivery>,
+}
+
+/// What a stream carries, as a combination of the recipe's sources.
+#[derive(Debug)]
+struct Stream {
+    row: Row,
+    hops: u32,
+}
+
+impl<'a> PlanBuilder<'a> {
+    /// Starts a plan that delivers the outputs of `recipe`; `requestors[i]` gets output `i`.
+    ///
+    /// # Panics
+    /// If there is not one requestor per output.
+    pub fn new(stripe: &'a Stripe, recipe: &'a Recipe, requestors: &[NodeId]) -> Self {
+        assert_eq!(recipe.outputs().len(), requestors.len(), "one requestor per output");
+        let outputs = recipe
+            .outputs()
+            .iter()
+            .zip(requestors)
+            .map(|(&sub_block, &requestor)| Output { sub_block, requestor })
+            .collect();
+        let source_index = recipe.sources().iter().zip(0..).map(|(&source, index)| (source, index)).collect();
+        Self { stripe, recipe, source_index, outputs, lanes: Vec::new() }
+    }
+
+    /// The recipe being placed.
+    pub fn recipe(&self) -> &'a Recipe {
+        self.recipe
+    }
+
+    /// The outputs, in the recipe's order.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// The node that holds source number `source` of the recipe.
+    ///
+    /// # Panics
+    /// If nobody does: recipes are made of available blocks.
+    pub fn holder(&self, source: u32) -> NodeId {
+        let block = self.recipe.sources()[source as usize].block;
+        self.stripe.block(block).holder.expect("a recipe reads only blocks that are held")
+    }
+
+    /// Starts another lane; the streams added next belong to it. Returns its number.
+    pub fn lane(&mut self) -> u16 {
+        self.lanes.push(LaneDraft { delivered: vec![false; self.outputs.len()], ..LaneDraft::default() });
+        (self.lanes.len() - 1) as u16
+    }
+
+    /// Adds a stream from one node to another to the current lane; returns it as the receiver's input.
+    ///
+    /// # Panics
+    /// If the combination is empty, or uses what `from` neither holds nor receives.
+    pub fn send(&mut self, from: NodeId, to: NodeId, combination: Combination) -> Input {
+        assert_ne!(from, to, "a node does not send to itself");
+        let (row, hops) = self.evaluate(from, &combination);
+        assert!(!row.is_empty(), "a stream carries something");
+        let lane = self.current();
+        let streams = lane.streams.entry((from, to)).or_default();
+        let stream = u16::try_from(streams.len()).expect("at most 65,536 streams between two nodes");
+        streams.push(Stream { row, hops: hops + 1 });
+        lane.use_in(from, &combination).sends.entry(to).or_default().push(combination);
+        Input::Received(StreamRef { from, stream })
+    }
+
+    /// Delivers output number `output` at its requestor in the current lane.
+    ///
+    /// # Panics
+    /// If it is delivered twice, or the combination is not the code's equation for it.
+    pub fn deliver(&mut self, output: usize, combination: Combination) {
+        let requestor = self.outputs[output].requestor;
+        let (row, hops) = self.evaluate(requestor, &combination);
+        assert_eq!(row, self.recipe.row(output), "output {} obeys the code", self.outputs[output].sub_block);
+        let lane = self.current();
+        assert!(!std::mem::replace(&mut lane.delivered[output], true), "an output is delivered once");
+        lane.hops = lane.hops.max(hops);
+        lane.use_in(requestor, &combination).delivers.push(Delivery { output: output as u32, combination });
+    }
+
+    /// The finished plan.
+    ///
+    /// # Panics
+    /// If a lane lacks an output, or the pattern names a lane that does not exist.
+    pub fn finish(
+        self,
+        scheme: Scheme,
+        pacing: Pacing,
+        geometry: Geometry,
+        slices: SliceSet,
+        pattern: Vec<u16>,
+    ) -> Plan {
+        assert!(!pattern.is_empty(), "a pattern deals slices to lanes");
+        assert!(pattern.iter().all(|&lane| usize::from(lane) < self.lanes.len()), "the pattern names lanes");
+        assert!(self.lanes.iter().all(|lane| lane.delivered.iter().all(|&d| d)), "lanes deliver all outputs");
+        Plan {
+            scheme,
+            pacing,
+            stripe: self.stripe.id.clone(),
+            code: self.stripe.code.spec().clone(),
+            block_bytes: self.stripe.block_bytes,
+            sub_block_bytes: self.stripe.sub_block_bytes(),
+            geometry,
+            slices,
+            outputs: self.outputs,
+            lanes: self.lanes.into_iter().map(LaneDraft::finish).collect(),
+            pattern,
+        }
+    }
+
+    fn current(&mut self) -> &mut LaneDraft {
+        self.lanes.last_mut().expect("lane() comes first")
+    }
+
+    /// The combination in terms of the recipe's sources, and the hops behind it.
+    fn evaluate(&self, node: NodeId, combination: &[Term]) -> (Row, u32) {
+        let lane = self.lanes.last().expect("lane() comes first");
+        let mut row = Row::new();
+        let mut hops = 0;
+        for term in combination {
+            assert_ne!(term.coefficient, 0, "no term is zero");
+            match term.input {
+                Input::Local(sub_block) => {
+                    let source = self.source_index[&sub_block];
+                    assert_eq!(self.holder(source), node, "only the holder of {sub_block} reads it");
+                    add_scaled(&mut row, &[(source, 1)], term.coefficient);
+                }
+                Input::Received(StreamRef { from, stream }) => {
+                    let stream = &lane.streams[&(from, node)][usize::from(stream)];
+                    add_scaled(&mut row, &stream.row, term.coefficient);
+                    hops = hops.max(stream.hops);
+                }
+            }
+        }
+        (row, hops)
+    }
+}
+
+impl LaneDraft {
+    /// The task of `node`, which from now on reads the local inputs of `combination`.
+    fn use_in(&mut self, node: NodeId, combination: &[Term]) -> &mut TaskDraft {
+        let task = self.tasks.entry(node).or_default();
+        for term in combination {
+            if let Input::Local(sub_block) = term.input
+                && let Err(at) = task.reads.binary_search(&sub_block)
+            {
+                task.reads.insert(at, sub_block);
+            }
+        }
+        task
+    }
+
+    fn finish(mut self) -> Lane {
+        let mut receives: BTreeMap<NodeId, Vec<Receive>> = BTreeMap::new();
+        for (&(from, to), streams) in &self.streams {
+            receives.entry(to).or_default().push(Receive { from, streams: streams.len() as u16 });
+            self.tasks.entry(to).or_default();
+        }
+        let tasks = self
+            .tasks
+            .into_iter()
+            .map(|(node, task)| Task {
+                node,
+                reads: task.reads,
+                receives: receives.remove(&node).unwrap_or_default(),
+                sends: task.sends.into_iter().map(|(to, streams)| Send { to, streams }).collect(),
+                delivers: task.delivers,
+            })
+            .collect();
+        Lane { tasks, hops: self.hops }
+    }
+}
+
+/// `row += coefficient · other`; both ascend by source, and the result keeps no zero.
+fn add_scaled(row: &mut Row, other: &[(u32, u8)], coefficient: u8) {
+    let mut sum = Row::with_capacity(row.len() + other.len());
+    let mut left = row.iter().copied().peekable();
+    for &(source, value) in other {
+        while let Some(term) = left.next_if(|&(s, _)| s < source) {
+            sum.push(term);
+        }
+        let own = left.next_if(|&(s, _)| s == source).map_or(0, |(_, c)| c);
+        let total = own ^ gf::mul(coefficient, value);
+        if total != 0 {
+            sum.push((source, total));
+        }
+    }
+    sum.extend(left);
+    *row = sum;
+}

@@ -1,0 +1,657 @@
+//! A helper's or requestor's part of a plan, slice by slice, as a state machine.
+//!
+//! Received frames and finished reads come in by `handle_*`; what to read, send and deliver goes out by
+//! [`Relay::poll`]. The arithmetic happens inside.
+//!
+//! **Always true:** a relay works on at most `window` slices at once, in ascending order, and holds a
+//! buffer only for those; frames leave on every outlet in ascending order of (slice, stream), which is the
+//! order in which the other end expects them. Together these make waiting in a circle impossible: take the
+//! lowest slice that is unfinished anywhere, and of its streams the one created first: all it is made from
+//! has been sent, nothing that is unfinished stands before it on any connection, and its slice is inside
+//! every window. (With [`Pacing::WholeBlock`] a node holds whole streams and the window is unbounded.)
+//!
+//! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
+//! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
+
+mod program;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use codes::SubBlock;
+use gf::Kernel;
+
+use self::program::{Destination, Group, Program};
+use crate::{Assignment, Buffer, BufferPool, Geometry, Pacing, SliceSet};
+
+/// Why an assignment or a frame is refused. All of these mean that the other end breaks the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelayError {
+    /// The assignment names something that it does not define, or its numbers make no sense.
+    #[error("an assignment that makes no sense: {0}")]
+    BadAssignment(&'static str),
+    /// Frames come in one order only, and this is not it.
+    #[error("slice {found_slice} stream {found_stream} came where slice {slice} stream {stream} is due")]
+    OutOfOrder {
+        /// The slice that is due.
+        slice: u32,
+        /// The stream that is due.
+        stream: u16,
+        /// The slice that came.
+        found_slice: u32,
+        /// The stream that came.
+        found_stream: u16,
+    },
+    /// A frame after the last one.
+    #[error("a frame came on an edge that was complete")]
+    Unexpected,
+    /// A slice has another length than the geometry says.
+    #[error("slice {slice} has {found} bytes where {expected} were expected")]
+    WrongLength {
+        /// The slice.
+        slice: u32,
+        /// Its length by the geometry.
+        expected: usize,
+        /// What came.
+        found: usize,
+    },
+}
+
+/// What the driver is to do next.
+#[derive(Debug)]
+pub enum Action {
+    /// Read a span of a local sub-block and give it to [`Relay::handle_read`].
+    Read {
+        /// The slice.
+        slice: u32,
+        /// The number to hand back.
+        local: u16,
+        /// What to read.
+        sub_block: SubBlock,
+        /// The offsets inside the sub-block.
+        span: Range<u64>,
+    },
+    /// Send a frame on outlet number `outlet`; once it is written, call [`Relay::handle_sent`].
+    Send {
+        /// Position among the assignment's outlets.
+        outlet: usize,
+        /// The frame's lane.
+        lane: u16,
+        /// The frame's stream.
+        stream: u16,
+        /// The frame's slice.
+        slice: u32,
+        /// The payload.
+        buffer: Buffer,
+    },
+    /// Write a slice of an output to its sink; once it is written, call [`Relay::handle_delivered`].
+    Deliver {
+        /// Which output.
+        output: u32,
+        /// The slice.
+        slice: u32,
+        /// The bytes.
+        buffer: Buffer,
+    },
+    /// All slices have been sent and delivered. Comes once, last.
+    Finished,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Relay {
+    geometry: Geometry,
+    slices: SliceSet,
+    pacing: Pacing,
+    programs: Vec<Option<Program>>,
+    pattern: Vec<u16>,
+    inlets: Vec<Cursor>,
+    outlets: Vec<Outbox>,
+    window: usize,
+    next_slice: Option<u32>,
+    open: BTreeMap<u32, Work>,
+    held_back: WholeStreams,
+    delivered: SliceSet,
+    actions: VecDeque<Action>,
+    finished: bool,
+    tools: Tools,
+}
+
+/// The frame that is due next on an edge: frames ascend by slice, then stream.
+#[derive(Debug)]
+struct Cursor {
+    /// Number of streams on this edge in each lane.
+    streams: Vec<u16>,
+    due: Option<(u32, u16)>,
+}
+
+/// Frames of one outlet that are ready, waiting for those before them.
+#[derive(Debug)]
+struct Outbox {
+    cursor: Cursor,
+    ready: BTreeMap<(u32, u16), Buffer>,
+}
+
+/// A slice being worked on.
+#[derive(Debug)]
+struct Work {
+    /// For each output of the lane's program: what has been summed so far.
+    sums: Vec<Option<Buffer>>,
+    /// For each output: inputs that have not been added yet.
+    missing: Vec<u16>,
+    /// Local buffers that wait for something to be added to.
+    held: Vec<Option<Buffer>>,
+    /// For each local buffer: sums that still need it.
+    uses_left: Vec<u32>,
+    /// Received inputs that have not come yet.
+    to_receive: u16,
+    reads_asked: bool,
+    /// Outputs that are not sent or delivered yet.
+    unfinished: usize,
+    /// Deliveries that are not written yet.
+    undelivered: usize,
+}
+
+/// What the arithmetic needs besides the data.
+#[derive(Debug)]
+struct Tools {
+    pool: BufferPool,
+    kernel: Kernel,
+}
+
+/// With [`Pacing::WholeBlock`]: finished slices of each stream, until its last one is.
+#[derive(Debug, Default)]
+struct WholeStreams {
+    /// Slices still to be computed, by (lane, output of the program).
+    pending: BTreeMap<(u16, usize), u32>,
+    kept: BTreeMap<(u16, usize), Vec<(u32, Buffer)>>,
+}
+
+impl Relay {
+    /// A relay for `assignment` that holds at most about `budget_bytes` of slices.
+    ///
+    /// # Errors
+    /// [`RelayError::BadAssignment`] if the assignment contradicts itself.
+    pub fn new(assignment: &Assignment, budget_bytes: usize) -> Result<Self, RelayError> {
+        let programs = program::compile(assignment)?;
+        let lanes = programs.len();
+        let inlet_streams = |inlet: usize| -> Vec<u16> {
+            (0..lanes).map(|l| programs[l].as_ref().map_or(0, |p| p.inlet_streams(inlet))).collect()
+        };
+        let outlet_streams = |outlet: usize| -> Vec<u16> {
+            (0..lanes).map(|l| programs[l].as_ref().map_or(0, |p| p.outlet_streams(outlet))).collect()
+        };
+        let window = window(assignment, &programs, budget_bytes);
+        let mut relay = Self {
+            geometry: assignment.geometry.clone(),
+            slices: assignment.slices.clone(),
+            pacing: assignment.pacing,
+            inlets: (0..assignment.inlets.len()).map(|i| Cursor::new(inlet_streams(i))).collect(),
+            outlets: (0..assignment.outlets.len()).map(|o| Outbox::new(outlet_streams(o))).collect(),
+            programs,
+            pattern: assignment.pattern.clone(),
+            window,
+            next_slice: None,
+            open: BTreeMap::new(),
+            held_back: WholeStreams::default(),
+            delivered: SliceSet::new(),
+            actions: VecDeque::new(),
+            finished: false,
+            tools: Tools { pool: BufferPool::default(), kernel: Kernel::best() },
+        };
+        relay.start();
+        Ok(relay)
+    }
+
+    /// Whether the next frame of inlet `inlet` may be taken now. While it may not, the driver leaves the
+    /// bytes in the socket, and TCP holds the sender back.
+    pub fn wants(&self, inlet: usize) -> bool {
+        self.inlets[inlet].due.is_some_and(|(slice, _)| self.open.contains_key(&slice))
+    }
+
+    /// Whether all frames of inlet `inlet` have come.
+    pub fn inlet_is_complete(&self, inlet: usize) -> bool {
+        self.inlets[inlet].due.is_none()
+    }
+
+    /// Whether all frames of outlet `outlet` have been handed out to be sent.
+    pub fn outlet_is_complete(&self, outlet: usize) -> bool {
+        self.outlets[outlet].cursor.due.is_none()
+    }
+
+    /// The slices that were delivered here in full and written.
+    pub fn delivered(&self) -> &SliceSet {
+        &self.delivered
+    }
+
+    /// A buffer for the driver to receive or read into.
+    pub fn buffer(&mut self, bytes: usize) -> Buffer {
+        self.tools.pool.take(bytes)
+    }
+
+    /// Bytes of the payload that is due next on inlet `inlet`.
+    pub fn due_bytes(&self, inlet: usize) -> Option<usize> {
+        self.inlets[inlet].due.map(|(slice, _)| self.geometry.bytes_of(slice))
+    }
+
+    /// Takes a frame that came on inlet `inlet` and whose checksum holds.
+    ///
+    /// # Errors
+    /// [`RelayError`] if it is not the one that is due.
+    pub fn handle_received(
+        &mut self,
+        inlet: usize,
+        stream: u16,
+        slice: u32,
+        buffer: Buffer,
+    ) -> Result<(), RelayError> {
+        let (due_slice, due_stream) = self.inlets[inlet].due.ok_or(RelayError::Unexpected)?;
+        if (due_slice, due_stream) != (slice, stream) || !self.open.contains_key(&slice) {
+            return Err(RelayError::OutOfOrder {
+                slice: due_slice,
+                stream: due_stream,
+                found_slice: slice,
+                found_stream: stream,
+            });
+        }
+        self.check_length(slice, &buffer)?;
+        self.inlets[inlet].advance(&self.slices, &self.pattern);
+        let program = self.program(slice).expect("a due frame belongs to a task");
+        let input = program.received_input(inlet, stream);
+        self.open.get_mut(&slice).expect("it is open").to_receive -= 1;
+        self.ask_reads(slice);
+        self.add(slice, input, buffer);
+        Ok(())
+    }
+
+    /// Takes what [`Action::Read`] asked for.
+    ///
+    /// # Errors
+    /// [`RelayError::WrongLength`] if it has another length.
+    ///
+    /// # Panics
+    /// If it was not asked for.
+    pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer) -> Result<(), RelayError> {
+        self.check_length(slice, &buffer)?;
+        self.add(slice, usize::from(local), buffer);
+        Ok(())
+    }
+
+    /// A frame handed out by [`Action::Send`] has been written; its buffer comes back.
+    pub fn handle_sent(&mut self, slice: u32, buffer: Buffer) {
+        self.tools.pool.give(buffer);
+        self.finish_output(slice, false);
+    }
+
+    /// A delivery handed out by [`Action::Deliver`] has been written; its buffer comes back.
+    pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
+        self.tools.pool.give(buffer);
+        self.finish_output(slice, true);
+    }
+
+    /// The next thing to do, if there is one.
+    pub fn poll(&mut self) -> Option<Action> {
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        if !self.finished && self.open.is_empty() && self.next_slice.is_none() {
+            self.finished = true;
+            return Some(Action::Finished);
+        }
+        None
+    }
+
+    fn start(&mut self) {
+        for cursor in
+            self.inlets.iter_mut().chain(self.outlets.iter_mut().map(|outbox| &mut outbox.cursor))
+        {
+            cursor.rewind(&self.slices, &self.pattern);
+        }
+        if self.pacing == Pacing::WholeBlock {
+            self.held_back = WholeStreams::count(&self.programs, &self.slices, &self.pattern);
+        }
+        self.next_slice = self.slice_from(0);
+        self.open_slices();
+    }
+
+    /// The first slice from `from` on in which this node takes part.
+    fn slice_from(&self, from: u32) -> Option<u32> {
+        let mut candidate = self.slices.next(from);
+        while let Some(slice) = candidate {
+            if self.program(slice).is_some() {
+                return Some(slice);
+            }
+            candidate = self.slices.next(slice + 1);
+        }
+        None
+    }
+
+    fn lane_of(&self, slice: u32) -> u16 {
+        self.pattern[slice as usize % self.pattern.len()]
+    }
+
+    fn program(&self, slice: u32) -> Option<&Program> {
+        self.programs[usize::from(self.lane_of(slice))].as_ref()
+    }
+
+    fn open_slices(&mut self) {
+        while self.open.len() < self.window
+            && let Some(slice) = self.next_slice
+        {
+            let program = self.program(slice).expect("slice_from chose it");
+            self.open.insert(slice, Work::new(program));
+            self.next_slice = self.slice_from(slice + 1);
+            self.ask_reads(slice);
+        }
+    }
+
+    /// Asks for the local reads of a slice: at once, or for [`Pacing::Serial`] when all has been received.
+    fn ask_reads(&mut self, slice: u32) {
+        let work = self.open.get_mut(&slice).expect("it is open");
+        if work.reads_asked || (self.pacing == Pacing::Serial && work.to_receive > 0) {
+            return;
+        }
+        work.reads_asked = true;
+        let span = self.geometry.span(slice);
+        let lane = self.pattern[slice as usize % self.pattern.len()];
+        let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
+        for (local, &sub_block) in program.locals().iter().enumerate() {
+            let local = local as u16;
+            self.actions.push_back(Action::Read { slice, local, sub_block, span: span.clone() });
+        }
+    }
+
+    fn check_length(&self, slice: u32, buffer: &Buffer) -> Result<(), RelayError> {
+        let expected = self.geometry.bytes_of(slice);
+        match buffer.len() {
+            found if found != expected => Err(RelayError::WrongLength { slice, expected, found }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds an input to the sums that use it and passes on the sums that it completes.
+    fn add(&mut self, slice: u32, input: usize, buffer: Buffer) {
+        let lane = self.lane_of(slice);
+        let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
+        let work = self.open.get_mut(&slice).expect("it is open");
+        let complete = work.add(&mut self.tools, program, input, buffer);
+        for output in complete {
+            let sum = work.sums[output].take().expect("a complete sum");
+            if self.held_back.pending.is_empty() {
+                pass_on(program.destination(output), slice, sum, &mut self.outlets, &mut self.actions);
+                continue;
+            }
+            for (slice, sum) in self.held_back.keep(lane, output, slice, sum) {
+                pass_on(program.destination(output), slice, sum, &mut self.outlets, &mut self.actions);
+            }
+        }
+        self.flush_outlets();
+    }
+
+    /// Hands out the frames that are due on their outlets.
+    fn flush_outlets(&mut self) {
+        for (outlet, outbox) in self.outlets.iter_mut().enumerate() {
+            while let Some(due) = outbox.cursor.due
+                && let Some(buffer) = outbox.ready.remove(&due)
+            {
+                let (slice, stream) = due;
+                let lane = self.pattern[slice as usize % self.pattern.len()];
+                self.actions.push_back(Action::Send { outlet, lane, stream, slice, buffer });
+                outbox.cursor.advance(&self.slices, &self.pattern);
+            }
+        }
+    }
+
+    fn finish_output(&mut self, slice: u32, delivery: bool) {
+        let work = self.open.get_mut(&slice).expect("its buffers were out");
+        work.unfinished -= 1;
+        if delivery {
+            work.undelivered -= 1;
+            if work.undelivered == 0 {
+                self.delivered.insert(slice..slice + 1);
+            }
+        }
+        if work.unfinished == 0 {
+            self.open.remove(&slice);
+            self.open_slices();
+        }
+    }
+}
+
+/// Slices a relay works on at once: as many as fit the budget, at least two per lane it is part of, so
+/// that lanes which take turns do not wait for each other.
+fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
+    match assignment.pacing {
+        Pacing::Serial => return 1,
+        Pacing::WholeBlock => return usize::MAX,
+        Pacing::Pipelined => {}
+    }
+    let slice_bytes = assignment.geometry.slice_bytes as usize;
+    let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(1);
+    let lanes = programs.iter().flatten().count();
+    (budget_bytes / (buffers * slice_bytes)).clamp(2 * lanes.max(2), 4 * lanes.max(8))
+}
+
+fn pass_on(
+    destination: Destination,
+    slice: u32,
+    sum: Buffer,
+    outlets: &mut [Outbox],
+    actions: &mut VecDeque<Action>,
+) {
+    match destination {
+        Destination::Deliver { output } => actions.push_back(Action::Deliver { output, slice, buffer: sum }),
+        Destination::Send { outlet, stream } => {
+            outlets[outlet].ready.insert((slice, stream), sum);
+        }
+    }
+}
+
+impl Cursor {
+    fn new(streams: Vec<u16>) -> Self {
+        Self { streams, due: None }
+    }
+
+    fn rewind(&mut self, slices: &SliceSet, pattern: &[u16]) {
+        self.due = self.first_from(0, slices, pattern);
+    }
+
+    fn advance(&mut self, slices: &SliceSet, pattern: &[u16]) {
+        let (slice, stream) = self.due.expect("something is due");
+        let lane = pattern[slice as usize % pattern.len()];
+        self.due = if stream + 1 < self.streams[usize::from(lane)] {
+            Some((slice, stream + 1))
+        } else {
+            self.first_from(slice + 1, slices, pattern)
+        };
+    }
+
+    fn first_from(&self, from: u32, slices: &SliceSet, pattern: &[u16]) -> Option<(u32, u16)> {
+        if self.streams.iter().all(|&streams| streams == 0) {
+            return None;
+        }
+        let mut candidate = slices.next(from);
+        while let Some(slice) = candidate {
+            if self.streams[usize::from(pattern[slice as usize % pattern.len()])] > 0 {
+                return Some((slice, 0));
+            }
+            candidate = slices.next(slice + 1);
+        }
+        None
+    }
+}
+
+impl Outbox {
+    fn new(streams: Vec<u16>) -> Self {
+        Self { cursor: Cursor::new(streams), ready: BTreeMap::new() }
+    }
+}
+
+impl WholeStreams {
+    fn count(programs: &[Option<Program>], slices: &SliceSet, pattern: &[u16]) -> Self {
+        let mut pending = BTreeMap::new();
+        for slice in slices.iter() {
+            let lane = pattern[slice as usize % pattern.len()];
+            let outputs = programs[usize::from(lane)].as_ref().map_or(0, Program::outputs);
+            for output in 0..outputs {
+                *pending.entry((lane, output)).or_insert(0) += 1;
+            }
+        }
+        Self { pending, kept: BTreeMap::new() }
+    }
+
+    /// Keeps a finished slice of a stream; returns all of them when it was the last.
+    fn keep(&mut self, lane: u16, output: usize, slice: u32, sum: Buffer) -> Vec<(u32, Buffer)> {
+        let key = (lane, output);
+        self.kept.entry(key).or_default().push((slice, sum));
+        let pending = self.pending.get_mut(&key).expect("it was counted");
+        *pending -= 1;
+        if *pending == 0 { self.kept.remove(&key).expect("just kept") } else { Vec::new() }
+    }
+}
+
+impl Work {
+    fn new(program: &Program) -> Self {
+        Self {
+            sums: (0..program.outputs()).map(|_| None).collect(),
+            missing: (0..program.outputs()).map(|output| program.inputs_of(output)).collect(),
+            held: (0..program.locals().len()).map(|_| None).collect(),
+            uses_left: (0..program.locals().len()).map(|local| program.local_uses(local)).collect(),
+            to_receive: program.received(),
+            reads_asked: false,
+            unfinished: program.outputs(),
+            undelivered: program.deliveries(),
+        }
+    }
+
+    /// Adds input number `input`; returns the outputs that are complete by it.
+    fn add(&mut self, tools: &mut Tools, program: &Program, input: usize, buffer: Buffer) -> Vec<usize> {
+        let mut complete = Vec::new();
+        if input < program.locals().len() {
+            self.held[input] = Some(buffer);
+            self.add_local(tools, program, input, &mut complete);
+        } else {
+            self.add_received(tools, program, input, buffer, &mut complete);
+        }
+        complete
+    }
+
+    /// Adds a received buffer to every sum that uses it; where there is no sum yet, the buffer itself
+    /// becomes one if nothing else needs it, and local buffers that waited are added to it. (Multiplying
+    /// into the received buffer is one pass; scaling the local one first and adding then would be two.)
+    fn add_received(
+        &mut self,
+        tools: &mut Tools,
+        program: &Program,
+        input: usize,
+        mut buffer: Buffer,
+        complete: &mut Vec<usize>,
+    ) {
+        let (&(last, coefficient), others) = program.uses(input).split_last().expect("inputs are used");
+        for &(output, coefficient) in others {
+            match &mut self.sums[output] {
+                Some(sum) => tools.kernel.mul_add(coefficient, &buffer, sum),
+                None => {
+                    self.sums[output] = Some(tools.product(coefficient, &buffer));
+                    self.add_waiting(tools, program, output, complete);
+                }
+            }
+            self.count(output, 1, complete);
+        }
+        match &mut self.sums[last] {
+            Some(sum) => {
+                tools.kernel.mul_add(coefficient, &buffer, sum);
+                tools.pool.give(buffer);
+            }
+            None => {
+                tools.kernel.mul(coefficient, &mut buffer);
+                self.sums[last] = Some(buffer);
+                self.add_waiting(tools, program, last, complete);
+            }
+        }
+        self.count(last, 1, complete);
+    }
+
+    /// Adds the local buffers that are here to a sum that has just got its first received input; a local
+    /// buffer that comes later finds the sum and is added at once.
+    fn add_waiting(&mut self, tools: &mut Tools, program: &Program, output: usize, complete: &mut Vec<usize>) {
+        for &(local, coefficient) in program.locals_of(output) {
+            if let Some(buffer) = &self.held[local] {
+                let sum = self.sums[output].as_mut().expect("it has just been made");
+                tools.kernel.mul_add(coefficient, buffer, sum);
+                self.count(output, 1, complete);
+                self.release(tools, local);
+            }
+        }
+    }
+
+    /// Puts a local buffer, which is held, to all the uses that are ready for it.
+    fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
+        for group in program.groups_of(local) {
+            self.compute_group(tools, group, complete);
+        }
+        for &(output, coefficient) in program.mixed_uses(local) {
+            if let Some(sum) = &mut self.sums[output] {
+                let buffer = self.held[local].as_ref().expect("a use is left");
+                tools.kernel.mul_add(coefficient, buffer, sum);
+                self.count(output, 1, complete);
+                self.release(tools, local);
+            }
+        }
+        for &(output, coefficient) in program.single_uses(local) {
+            self.sums[output] = Some(self.product_of(tools, local, coefficient));
+            self.count(output, 1, complete);
+        }
+    }
+
+    /// Computes the sums of several local inputs and nothing else, in one pass over all of them, if the
+    /// last of them has come.
+    fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
+        let Some(sources) =
+            group.locals.iter().map(|&local| self.held[local].as_deref()).collect::<Option<Vec<&[u8]>>>()
+        else {
+            return;
+        };
+        let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(sources[0].len())).collect();
+        let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
+        tools.kernel.combine(&group.coefficients, &sources, &mut targets);
+        for (&output, sum) in group.outputs.iter().zip(sums) {
+            self.sums[output] = Some(sum);
+            self.count(output, group.locals.len() as u16, complete);
+            group.locals.iter().for_each(|&local| self.release(tools, local));
+        }
+    }
+
+    /// `coefficient · local`, in the local buffer itself if this is its last use.
+    fn product_of(&mut self, tools: &mut Tools, local: usize, coefficient: u8) -> Buffer {
+        self.uses_left[local] -= 1;
+        if self.uses_left[local] > 0 {
+            return tools.product(coefficient, self.held[local].as_ref().expect("a use is left"));
+        }
+        let mut buffer = self.held[local].take().expect("a use is left");
+        tools.kernel.mul(coefficient, &mut buffer);
+        buffer
+    }
+
+    fn release(&mut self, tools: &mut Tools, local: usize) {
+        self.uses_left[local] -= 1;
+        if self.uses_left[local] == 0 {
+            tools.pool.give(self.held[local].take().expect("it was held for this use"));
+        }
+    }
+
+    fn count(&mut self, output: usize, inputs: u16, complete: &mut Vec<usize>) {
+        self.missing[output] -= inputs;
+        if self.missing[output] == 0 {
+            complete.push(output);
+        }
+    }
+}
+
+impl Tools {
+    fn product(&mut self, coefficient: u8, source: &[u8]) -> Buffer {
+        let mut product = self.tools.pool.take(source.len());
+        self.kernel.mul_into(coefficient, source, &mut product);
+        product
+    }
+}

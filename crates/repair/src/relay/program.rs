@@ -1,0 +1,290 @@
+//! A task compiled for the relay: inputs and outputs by number, and which uses which.
+
+use std::collections::BTreeMap;
+
+use codes::SubBlock;
+
+use super::RelayError;
+use crate::plan::{Combination, Input, StreamRef, Task};
+use crate::{Assignment, Geometry, NodeId};
+
+/// Where a sum goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Out on an edge.
+    Send { outlet: usize, stream: u16 },
+    /// To a sink on this node.
+    Deliver { output: u32 },
+}
+
+/// Sums over the same two or more local inputs and nothing received: computed together, in one pass.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) locals: Vec<usize>,
+    pub(super) outputs: Vec<usize>,
+    /// Row-major, outputs × locals.
+    pub(super) coefficients: Vec<u8>,
+}
+
+/// One lane's task. Inputs are numbered: local sub-blocks first, then received streams by inlet.
+#[derive(Debug)]
+pub(super) struct Program {
+    locals: Vec<SubBlock>,
+    /// For each inlet of the assignment: number of its first input here, and how many streams it has.
+    inlets: Vec<(usize, u16)>,
+    outlet_streams: Vec<u16>,
+    destinations: Vec<Destination>,
+    inputs_of: Vec<u16>,
+    /// For each received input, from `locals.len()` on: the sums that use it.
+    uses: Vec<Vec<(usize, u8)>>,
+    /// For each local: the sums of it alone.
+    single_uses: Vec<Vec<(usize, u8)>>,
+    /// For each local: the sums of it and something received.
+    mixed_uses: Vec<Vec<(usize, u8)>>,
+    /// For each sum with something received: its locals.
+    locals_of: Vec<Vec<(usize, u8)>>,
+    groups: Vec<Group>,
+}
+
+/// The programs of all lanes.
+pub(super) fn compile(assignment: &Assignment) -> Result<Vec<Option<Program>>, RelayError> {
+    check(assignment)?;
+    assignment.lanes.iter().map(|task| task.as_ref().map(|task| compile_task(assignment, task)).transpose()).collect()
+}
+
+fn check(assignment: &Assignment) -> Result<(), RelayError> {
+    let geometry = &assignment.geometry;
+    let ok = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(RelayError::BadAssignment(what)) };
+    ok(geometry.window.start <= geometry.window.end, "the window ends before it starts")?;
+    ok(geometry.window.end <= assignment.sub_block_bytes, "the window is longer than a sub-block")?;
+    ok((1..=Geometry::MAX_SLICE_BYTES).contains(&geometry.slice_bytes), "slices of a forbidden size")?;
+    let slices = (geometry.window.end - geometry.window.start).div_ceil(u64::from(geometry.slice_bytes));
+    ok(slices < u64::from(u32::MAX), "more slices than can be numbered")?;
+    let last = assignment.slices.ranges().last().map_or(0, |range| range.end);
+    ok(u64::from(last) <= slices, "slices beyond the window")?;
+    ok(!assignment.pattern.is_empty(), "no pattern")?;
+    let lanes = assignment.lanes.len();
+    ok(assignment.pattern.iter().all(|&lane| usize::from(lane) < lanes), "the pattern names unknown lanes")
+}
+
+fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayError> {
+    let numbering = Numbering::new(assignment, task)?;
+    let mut program = Program::empty(assignment, task, &numbering);
+    for send in &task.sends {
+        let outlet = assignment
+            .outlets
+            .iter()
+            .position(|outlet| outlet.to == send.to)
+            .ok_or(RelayError::BadAssignment("a stream to a node that is no outlet"))?;
+        for (combination, stream) in send.streams.iter().zip(0..) {
+            program.outlet_streams[outlet] = stream + 1;
+            program.add(Destination::Send { outlet, stream }, combination, &numbering)?;
+        }
+    }
+    for delivery in &task.delivers {
+        let sub_block = assignment
+            .outputs
+            .get(delivery.output as usize)
+            .ok_or(RelayError::BadAssignment("a delivery of an output that does not exist"))?;
+        if !assignment.sinks.iter().any(|sink| sink.index == sub_block.block) {
+            return Err(RelayError::BadAssignment("a delivery without a sink"));
+        }
+        program.add(Destination::Deliver { output: delivery.output }, &delivery.combination, &numbering)?;
+    }
+    program.check_used()?;
+    Ok(program)
+}
+
+/// Numbers the inputs of a task.
+struct Numbering {
+    locals: BTreeMap<SubBlock, usize>,
+    first_of: BTreeMap<NodeId, (usize, u16)>,
+}
+
+impl Numbering {
+    fn new(assignment: &Assignment, task: &Task) -> Result<Self, RelayError> {
+        for read in &task.reads {
+            if !assignment.locals.iter().any(|local| local.index == read.block) {
+                return Err(RelayError::BadAssignment("a read of a block that is not local"));
+            }
+        }
+        let locals: BTreeMap<_, _> = task.reads.iter().zip(0..).map(|(&read, number)| (read, number)).collect();
+        let mut next = locals.len();
+        let mut first_of = BTreeMap::new();
+        for receive in &task.receives {
+            if !assignment.inlets.iter().any(|inlet| inlet.from == receive.from) {
+                return Err(RelayError::BadAssignment("streams from a node that is no inlet"));
+            }
+            if first_of.insert(receive.from, (next, receive.streams)).is_some() {
+                return Err(RelayError::BadAssignment("an inlet that is listed twice"));
+            }
+            next += usize::from(receive.streams);
+        }
+        Ok(Self { locals, first_of })
+    }
+
+    fn number(&self, input: Input) -> Result<usize, RelayError> {
+        match input {
+            Input::Local(sub_block) => self.locals.get(&sub_block).copied(),
+            Input::Received(StreamRef { from, stream }) => self
+                .first_of
+                .get(&from)
+                .filter(|&&(_, streams)| stream < streams)
+                .map(|&(first, _)| first + usize::from(stream)),
+        }
+        .ok_or(RelayError::BadAssignment("a combination of something that is neither read nor received"))
+    }
+}
+
+impl Program {
+    fn empty(assignment: &Assignment, task: &Task, numbering: &Numbering) -> Self {
+        let locals = task.reads.len();
+        let received: usize = task.receives.iter().map(|receive| usize::from(receive.streams)).sum();
+        let inlets = assignment
+            .inlets
+            .iter()
+            .map(|inlet| numbering.first_of.get(&inlet.from).copied().unwrap_or((0, 0)))
+            .collect();
+        Self {
+            locals: task.reads.clone(),
+            inlets,
+            outlet_streams: vec![0; assignment.outlets.len()],
+            destinations: Vec::new(),
+            inputs_of: Vec::new(),
+            uses: vec![Vec::new(); received],
+            single_uses: vec![Vec::new(); locals],
+            mixed_uses: vec![Vec::new(); locals],
+            locals_of: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        destination: Destination,
+        combination: &Combination,
+        numbering: &Numbering,
+    ) -> Result<(), RelayError> {
+        let output = self.destinations.len();
+        let mut terms = Vec::with_capacity(combination.len());
+        for term in combination {
+            terms.push((numbering.number(term.input)?, term.coefficient));
+        }
+        terms.sort_unstable();
+        let distinct = terms.windows(2).all(|pair| pair[0].0 != pair[1].0);
+        if terms.is_empty() || !distinct {
+            return Err(RelayError::BadAssignment("a combination that is empty or uses an input twice"));
+        }
+        self.destinations.push(destination);
+        self.inputs_of.push(terms.len() as u16);
+        let split = terms.partition_point(|&(input, _)| input < self.locals.len());
+        let (locals, received) = terms.split_at(split);
+        self.locals_of.push(if received.is_empty() { Vec::new() } else { locals.to_vec() });
+        for &(input, coefficient) in received {
+            self.uses[input - self.locals.len()].push((output, coefficient));
+        }
+        match locals {
+            &[(local, coefficient)] if received.is_empty() => {
+                self.single_uses[local].push((output, coefficient));
+            }
+            _ if received.is_empty() => self.add_to_group(output, locals),
+            _ => {
+                for &(local, coefficient) in locals {
+                    self.mixed_uses[local].push((output, coefficient));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_to_group(&mut self, output: usize, terms: &[(usize, u8)]) {
+        let locals: Vec<usize> = terms.iter().map(|&(local, _)| local).collect();
+        let at = match self.groups.iter().position(|group| group.locals == locals) {
+            Some(at) => at,
+            None => {
+                self.groups.push(Group { locals, outputs: Vec::new(), coefficients: Vec::new() });
+                self.groups.len() - 1
+            }
+        };
+        self.groups[at].outputs.push(output);
+        self.groups[at].coefficients.extend(terms.iter().map(|&(_, coefficient)| coefficient));
+    }
+
+    fn check_used(&self) -> Result<(), RelayError> {
+        let received = self.uses.iter().all(|uses| !uses.is_empty());
+        let read = (0..self.locals.len()).all(|local| self.local_uses(local) > 0);
+        match received && read {
+            true => Ok(()),
+            false => Err(RelayError::BadAssignment("an input that nothing uses")),
+        }
+    }
+
+    pub(super) fn locals(&self) -> &[SubBlock] {
+        &self.locals
+    }
+
+    /// Number of received inputs.
+    pub(super) fn received(&self) -> u16 {
+        self.uses.len() as u16
+    }
+
+    pub(super) fn outputs(&self) -> usize {
+        self.destinations.len()
+    }
+
+    pub(super) fn deliveries(&self) -> usize {
+        self.destinations.iter().filter(|d| matches!(d, Destination::Deliver { .. })).count()
+    }
+
+    pub(super) fn destination(&self, output: usize) -> Destination {
+        self.destinations[output]
+    }
+
+    pub(super) fn inputs_of(&self, output: usize) -> u16 {
+        self.inputs_of[output]
+    }
+
+    pub(super) fn inlet_streams(&self, inlet: usize) -> u16 {
+        self.inlets[inlet].1
+    }
+
+    pub(super) fn outlet_streams(&self, outlet: usize) -> u16 {
+        self.outlet_streams[outlet]
+    }
+
+    pub(super) fn received_input(&self, inlet: usize, stream: u16) -> usize {
+        self.inlets[inlet].0 + usize::from(stream)
+    }
+
+    /// The sums that use received input `input`.
+    pub(super) fn uses(&self, input: usize) -> &[(usize, u8)] {
+        &self.uses[input - self.locals.len()]
+    }
+
+    pub(super) fn single_uses(&self, local: usize) -> &[(usize, u8)] {
+        &self.single_uses[local]
+    }
+
+    pub(super) fn mixed_uses(&self, local: usize) -> &[(usize, u8)] {
+        &self.mixed_uses[local]
+    }
+
+    pub(super) fn locals_of(&self, output: usize) -> &[(usize, u8)] {
+        &self.locals_of[output]
+    }
+
+    pub(super) fn groups_of(&self, local: usize) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(move |group| group.locals.contains(&local))
+    }
+
+    /// How many sums need local number `local`.
+    pub(super) fn local_uses(&self, local: usize) -> u32 {
+        let grouped: usize = self.groups_of(local).map(|group| group.outputs.len()).sum();
+        (self.single_uses[local].len() + self.mixed_uses[local].len() + grouped) as u32
+    }
+
+    /// The most buffers that one slice can occupy.
+    pub(super) fn buffers(&self) -> usize {
+        (self.locals.len() + self.destinations.len()).max(1)
+    }
+}

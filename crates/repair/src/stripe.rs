@@ -1,0 +1,56 @@
+//! A stripe as the planner sees it.
+
+use std::sync::Arc;
+
+use codes::{BlockIndex, Code};
+
+use crate::{BlockId, NodeId, StripeId};
+
+/// A stripe: its code, its blocks, and who holds them now.
+#[derive(Clone, Debug)]
+pub struct Stripe {
+    /// The store's name for it.
+    pub id: StripeId,
+    /// How its blocks depend on each other.
+    pub code: Arc<dyn Code>,
+    /// Bytes of a block for the purpose of coding: shorter blocks count as followed by zeros.
+    pub block_bytes: u64,
+    /// All n blocks, by index.
+    pub blocks: Vec<StripeBlock>,
+}
+
+/// One block of a [`Stripe`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StripeBlock {
+    /// The store's name for it.
+    pub id: BlockId,
+    /// Bytes it really has, at most the stripe's `block_bytes`.
+    pub bytes: u64,
+    /// The node that holds it; `None` if it is lost.
+    pub holder: Option<NodeId>,
+}
+
+impl Stripe {
+    /// Bytes of each of the code's α sub-blocks.
+    pub fn sub_block_bytes(&self) -> u64 {
+        self.block_bytes / self.code.sub_blocks() as u64
+    }
+
+    /// The block of index `index`.
+    ///
+    /// # Panics
+    /// If the stripe has no such block.
+    pub fn block(&self, index: BlockIndex) -> &StripeBlock {
+        &self.blocks[usize::from(index.0)]
+    }
+
+    /// All block indices, ascending.
+    pub fn indices(&self) -> impl Iterator<Item = BlockIndex> + use<> {
+        (0..self.blocks.len() as u16).map(BlockIndex)
+    }
+
+    /// The blocks that some node holds, ascending.
+    pub fn held(&self) -> impl Iterator<Item = (BlockIndex, NodeId)> + '_ {
+        self.indices().filter_map(|index| Some((index, self.block(index).holder?)))
+    }
+}

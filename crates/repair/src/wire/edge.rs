@@ -1,0 +1,256 @@
+//! The data plane: greetings and slice frames, all integers big-endian.
+
+use crate::{EdgeKey, Epoch, JobId};
+
+/// First bytes of a greeting: the protocol's name and version.
+pub const MAGIC: [u8; 5] = *b"MEND\x01";
+
+/// Bytes of a greeting.
+pub const GREETING_BYTES: usize = 40;
+
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 24;
+
+/// Why bytes from another node are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EdgeError {
+    /// The first bytes are not Mend's, or of another version.
+    #[error("not a greeting of this protocol version")]
+    BadMagic,
+    /// A frame is of no known kind.
+    #[error("unknown frame kind {0}")]
+    UnknownKind(u8),
+    /// A frame says that it is larger than any slice may be.
+    #[error("a frame of {bytes} bytes; at most {limit} are allowed")]
+    TooLarge {
+        /// What the header says.
+        bytes: u32,
+        /// What the receiver takes.
+        limit: u32,
+    },
+    /// The checksum over header and payload differs.
+    #[error("checksum {found:08x} where {expected:08x} was promised")]
+    BadChecksum {
+        /// Computed from the bytes that came.
+        found: u32,
+        /// Carried by the header.
+        expected: u32,
+    },
+}
+
+/// What the dialling end says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Whether the dialling end will receive slices or send them.
+    pub direction: Direction,
+    /// The job that the edge belongs to.
+    pub job: JobId,
+    /// Which of its plans.
+    pub epoch: Epoch,
+    /// The edge's key, which also names it.
+    pub key: EdgeKey,
+}
+
+/// Which way slices flow on a dialled connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The dialling end receives: the rule between helpers.
+    Receive = 1,
+    /// The dialling end sends: a client that puts a file.
+    Send = 2,
+}
+
+impl Greeting {
+    /// The bytes on the wire.
+    pub fn encode(&self) -> [u8; GREETING_BYTES] {
+        let mut bytes = [0; GREETING_BYTES];
+        bytes[..5].copy_from_slice(&MAGIC);
+        bytes[5] = self.direction as u8;
+        bytes[8..16].copy_from_slice(&self.job.0.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.epoch.0.to_be_bytes());
+        bytes[20..36].copy_from_slice(&self.key.0);
+        let checksum = crc32c(&[&bytes[..36]]);
+        bytes[36..].copy_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a greeting.
+    ///
+    /// # Errors
+    /// [`EdgeError`] if the bytes are not one.
+    pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Result<Self, EdgeError> {
+        if bytes[..5] != MAGIC {
+            return Err(EdgeError::BadMagic);
+        }
+        check(crc32c(&[&bytes[..36]]), be_u32(&bytes[36..]))?;
+        let direction = match bytes[5] {
+            1 => Direction::Receive,
+            2 => Direction::Send,
+            other => return Err(EdgeError::UnknownKind(other)),
+        };
+        Ok(Self {
+            direction,
+            job: JobId(u64::from_be_bytes(bytes[8..16].try_into().expect("eight bytes"))),
+            epoch: Epoch(be_u32(&bytes[16..])),
+            key: EdgeKey(bytes[20..36].try_into().expect("sixteen bytes")),
+        })
+    }
+}
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// One slice of one stream.
+    Slice = 1,
+    /// Nothing more follows on this edge; the connection may serve another.
+    End = 2,
+}
+
+/// The header before every frame's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What the frame carries.
+    pub kind: FrameKind,
+    /// The lane.
+    pub lane: u16,
+    /// The stream among those of this edge in this lane.
+    pub stream: u16,
+    /// The slice.
+    pub slice: u32,
+    /// Bytes of payload that follow.
+    pub bytes: u32,
+    checksum: u32,
+}
+
+impl FrameHeader {
+    /// The header of a frame that carries `payload`.
+    pub fn slice(lane: u16, stream: u16, slice: u32, payload: &[u8]) -> Self {
+        let bytes = payload.len() as u32;
+        let header = Self { kind: FrameKind::Slice, lane, stream, slice, bytes, checksum: 0 };
+        Self { checksum: header.checksum_of(payload), ..header }
+    }
+
+    /// The header of the last frame of an edge.
+    pub fn end() -> Self {
+        let header = Self { kind: FrameKind::End, lane: 0, stream: 0, slice: 0, bytes: 0, checksum: 0 };
+        Self { checksum: header.checksum_of(&[]), ..header }
+    }
+
+    /// The bytes on the wire.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..16].copy_from_slice(&self.covered());
+        bytes[16..20].copy_from_slice(&self.checksum.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a header whose payload may have at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`EdgeError`] if it is none. The checksum is held against the payload later, by
+    /// [`verify`](Self::verify).
+    pub fn decode(bytes: &[u8; HEADER_BYTES], limit: u32) -> Result<Self, EdgeError> {
+        let kind = match bytes[0] {
+            1 => FrameKind::Slice,
+            2 => FrameKind::End,
+            other => return Err(EdgeError::UnknownKind(other)),
+        };
+        let header = Self {
+            kind,
+            lane: u16::from_be_bytes([bytes[4], bytes[5]]),
+            stream: u16::from_be_bytes([bytes[6], bytes[7]]),
+            slice: be_u32(&bytes[8..]),
+            bytes: be_u32(&bytes[12..]),
+            checksum: be_u32(&bytes[16..]),
+        };
+        if header.bytes > limit {
+            return Err(EdgeError::TooLarge { bytes: header.bytes, limit });
+        }
+        Ok(header)
+    }
+
+    /// Holds the checksum against the header and `payload`.
+    ///
+    /// # Errors
+    /// [`EdgeError::BadChecksum`] if it differs.
+    pub fn verify(&self, payload: &[u8]) -> Result<(), EdgeError> {
+        check(self.checksum_of(payload), self.checksum)
+    }
+
+    fn covered(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[0] = self.kind as u8;
+        bytes[4..6].copy_from_slice(&self.lane.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.stream.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.slice.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes
+    }
+
+    fn checksum_of(&self, payload: &[u8]) -> u32 {
+        crc32c(&[&self.covered(), payload])
+    }
+}
+
+/// CRC32C (Castagnoli) of the parts, one after another.
+pub fn crc32c(parts: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize() as u32
+}
+
+fn check(found: u32, expected: u32) -> Result<(), EdgeError> {
+    if found == expected { Ok(()) } else { Err(EdgeError::BadChecksum { found, expected }) }
+}
+
+fn be_u32(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn crc32c_of_the_check_string() {
+        assert_eq!(crc32c(&[b"1234", b"56789"]), 0xe306_9283);
+    }
+
+    proptest! {
+        #[test]
+        fn greetings_survive_the_wire(job: u64, epoch: u32, key: [u8; 16], receive: bool) {
+            let direction = if receive { Direction::Receive } else { Direction::Send };
+            let greeting = Greeting { direction, job: JobId(job), epoch: Epoch(epoch), key: EdgeKey(key) };
+            prop_assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
+        }
+
+        #[test]
+        fn any_flipped_bit_is_noticed(
+            payload in prop::collection::vec(any::<u8>(), 0..300),
+            lane: u16, stream: u16, slice: u32, at: prop::sample::Index, bit in 0..8u32,
+        ) {
+            let header = FrameHeader::slice(lane, stream, slice, &payload);
+            let mut bytes = header.encode().to_vec();
+            bytes.extend(&payload);
+            let at = at.index(bytes.len());
+            prop_assume!(!(1..4).contains(&at) && !(20..24).contains(&at)); // reserved, ignored
+            bytes[at] ^= 1 << bit;
+            let head: &[u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().unwrap();
+            let noticed = match FrameHeader::decode(head, 1 << 20) {
+                Err(_) => true,
+                Ok(read) => read.bytes as usize != payload.len() || read.verify(&bytes[HEADER_BYTES..]).is_err(),
+            };
+            prop_assert!(noticed);
+        }
+
+        #[test]
+        fn decoders_bear_any_bytes(greeting: [u8; GREETING_BYTES], header: [u8; HEADER_BYTES]) {
+            let _ = Greeting::decode(&greeting);
+            if let Ok(header) = FrameHeader::decode(&header, 4 << 20) {
+                prop_assert!(header.bytes <= 4 << 20);
+            }
+        }
+    }
+}
