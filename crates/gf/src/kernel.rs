@@ -55,12 +55,13 @@ impl Kernel {
     ///
     /// The variable is read once. A name that is unknown or not available here is ignored.
     pub fn best() -> Self {
-        static BEST: LazyLock<Kernel> = LazyLock::new(|| {
-            let forced = std::env::var("MEND_KERNEL").ok();
-            let forced = forced.and_then(|name| Kernel::named(&name));
-            forced.unwrap_or(Kernel::available()[0])
-        });
+        static BEST: LazyLock<Kernel> =
+            LazyLock::new(|| Kernel::choose(std::env::var("MEND_KERNEL").ok().as_deref()));
         *BEST
+    }
+
+    fn choose(forced: Option<&str>) -> Self {
+        forced.and_then(Self::named).unwrap_or(Self::available()[0])
     }
 
     /// All kernels that run on this CPU, best first; the last is always `scalar`.
@@ -205,5 +206,13 @@ mod tests {
             assert_eq!(Kernel::named(kernel.name()).unwrap().name(), kernel.name());
         }
         assert!(Kernel::named("abacus").is_none());
+    }
+
+    #[test]
+    fn a_forced_kernel_is_chosen_if_it_is_available() {
+        let best = Kernel::available()[0].name();
+        assert_eq!(Kernel::choose(Some("scalar")).name(), "scalar");
+        assert_eq!(Kernel::choose(Some("abacus")).name(), best);
+        assert_eq!(Kernel::choose(None).name(), best);
     }
 }

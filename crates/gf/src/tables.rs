@@ -23,6 +23,7 @@ const fn shift_and_add(a: u8, b: u8) -> u8 {
 /// `NIBBLES[c]` holds c·x for the sixteen low nibbles x, then c·(x << 4) for the sixteen high ones.
 ///
 /// A byte is the sum of its nibbles, so two look-ups (one byte shuffle each) give a product.
+#[cfg(target_arch = "x86_64")]
 pub(crate) static NIBBLES: [[[u8; 16]; 2]; 256] = NIBBLE_PRODUCTS;
 
 const NIBBLE_PRODUCTS: [[[u8; 16]; 2]; 256] = {
@@ -59,6 +60,7 @@ pub(crate) static PRODUCTS: [[u8; 256]; 256] = {
 /// `MATRICES[c]` is multiplication by c as the 8×8 bit matrix that `GF2P8AFFINEQB` takes.
 ///
 /// That instruction is free of any polynomial (its sibling `GF2P8MULB` is bound to that of AES).
+#[cfg(target_arch = "x86_64")]
 pub(crate) static MATRICES: [u64; 256] = {
     let mut table = [0; 256];
     let mut c = 0;
@@ -70,6 +72,7 @@ pub(crate) static MATRICES: [u64; 256] = {
 };
 
 /// Byte 7 - i of the matrix is the row for bit i of the product; its bit j is bit i of c·x^j.
+#[cfg(target_arch = "x86_64")]
 const fn bit_matrix(c: u8) -> u64 {
     let mut matrix = 0;
     let mut j = 0;

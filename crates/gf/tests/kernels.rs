@@ -158,6 +158,9 @@ fn check<T: Clone + PartialEq + std::fmt::Debug>(before: &T, work: impl Fn(Kerne
 }
 
 proptest! {
+    // The default, 256, takes a tenth of a second.
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
     #[test]
     fn kernels_agree_on_one_source((c, source, target) in pairs()) {
         check(&target, |kernel, target| kernel.xor(source.slice(), target.slice_mut()));
