@@ -26,6 +26,16 @@ impl Erasure {
         Ok(Self { wanted, lost, present, is_present })
     }
 
+    /// The wanted blocks that are available.
+    pub fn read_anyway(&self) -> &[usize] {
+        &self.present[..self.wanted.len() - self.lost.len()]
+    }
+
+    /// Whether every block of `blocks` but `lost` is available.
+    pub fn has_all_but(&self, lost: usize, mut blocks: impl Iterator<Item = usize>) -> bool {
+        blocks.all(|block| block == lost || self.is_present[block])
+    }
+
     pub fn is_present(&self, block: usize) -> bool {
         self.is_present[block]
     }
@@ -40,8 +50,7 @@ impl Erasure {
         if !self.lost.is_empty() && available < needed {
             return Err(DecodeError::NotEnoughBlocks { needed, available });
         }
-        let read_anyway = self.wanted.len() - self.lost.len();
-        Ok(&self.present[..available.min(needed.max(read_anyway))])
+        Ok(&self.present[..available.min(needed.max(self.read_anyway().len()))])
     }
 }
 

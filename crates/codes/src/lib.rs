@@ -6,16 +6,24 @@
 
 #![forbid(unsafe_code)]
 
+mod clay;
 mod code;
 mod erasure;
+mod hitchhiker;
+mod lrc;
 mod matrix;
 mod recipe;
+mod rotated;
 mod rs;
 mod spec;
 mod systematic;
 
+pub use clay::Clay;
 pub use code::{BlockIndex, Code, DecodeError, SubBlock};
+pub use hitchhiker::{Hitchhiker, HitchhikerVariant};
+pub use lrc::Lrc;
 pub use matrix::Matrix;
 pub use recipe::Recipe;
+pub use rotated::Rotated;
 pub use rs::{ReedSolomon, RsFamily};
 pub use spec::{CodeSpec, SpecError};

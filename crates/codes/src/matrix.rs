@@ -85,6 +85,22 @@ impl Matrix {
         Self::from_fn(rows.len(), columns.len(), |i, j| self[(rows[i], columns[j])])
     }
 
+    /// This matrix with the rows of `below` under its own.
+    ///
+    /// # Panics
+    /// If they differ in the number of columns.
+    pub fn stacked_on(mut self, below: &Self) -> Self {
+        assert_eq!(self.columns, below.columns, "rows of one length");
+        self.rows += below.rows;
+        self.elements.extend_from_slice(&below.elements);
+        self
+    }
+
+    /// Rows and columns exchanged.
+    pub fn transposed(&self) -> Self {
+        Self::from_fn(self.columns, self.rows, |i, j| self[(j, i)])
+    }
+
     /// The matrix product `self · right`.
     ///
     /// # Panics
@@ -115,6 +131,11 @@ impl Matrix {
     /// The number of linearly independent rows.
     pub fn rank(&self) -> usize {
         self.clone().reduce(self.columns).len()
+    }
+
+    /// The rows that are not combinations of rows above them.
+    pub fn independent_rows(&self) -> Vec<usize> {
+        self.transposed().reduce(self.rows)
     }
 
     /// Coefficients `c`, one per row of `self`, with `c · self = target`; `None` if there are none.
@@ -268,6 +289,12 @@ mod tests {
     fn rank_counts_independent_rows() {
         assert_eq!(Matrix::from_rows([[1, 2, 3], [2, 4, 6], [0, 0, 1]]).rank(), 2);
         assert_eq!(Matrix::zero(2, 3).rank(), 0);
+    }
+
+    #[test]
+    fn of_dependent_rows_the_first_count() {
+        let matrix = Matrix::from_rows([[0, 0, 0], [1, 2, 3], [2, 4, 6], [0, 0, 1], [1, 2, 9]]);
+        assert_eq!(matrix.independent_rows(), [1, 3]);
     }
 
     #[test]

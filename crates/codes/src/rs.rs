@@ -127,7 +127,7 @@ fn jerasure(n: usize, k: usize) -> Matrix {
 }
 
 /// Row i is the powers of 2^i.
-fn powers_of_generator(rows: usize, columns: usize) -> Matrix {
+pub(crate) fn powers_of_generator(rows: usize, columns: usize) -> Matrix {
     Matrix::from_fn(rows, columns, |i, j| pow(GENERATOR, (i * j) as u32))
 }
 
@@ -210,7 +210,7 @@ impl Code for ReedSolomon {
 
     fn repair(&self, wanted: &[BlockIndex], available: &[BlockIndex]) -> Result<Recipe, DecodeError> {
         let erasure = Erasure::new(self.blocks(), wanted, available)?;
-        self.code.solve(&erasure, erasure.any(self.data_blocks())?)
+        self.code.solve_from(&erasure, erasure.any(self.data_blocks())?)
     }
 }
 

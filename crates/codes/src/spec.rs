@@ -10,7 +10,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, ReedSolomon, RsFamily};
+use crate::{
+    Clay, Code, Hitchhiker, HitchhikerVariant, Lrc, ReedSolomon, Rotated, RsFamily, clay, hitchhiker, lrc,
+    rotated,
+};
 
 /// GF(2^8) has 255 elements other than zero, and the constructions give one to each block.
 pub(crate) const MAX_BLOCKS: usize = 255;
@@ -37,6 +40,51 @@ pub enum CodeSpec {
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
+    },
+    /// Azure's local reconstruction code, `lrc-K-L-G`.
+    Lrc {
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Local groups, and local parity blocks.
+        l: usize,
+        /// Global parity blocks.
+        g: usize,
+    },
+    /// The same with the XOR of the global parity blocks as one block more, `lrc1-K-L-G`.
+    LrcPlusOne {
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Local groups, and local parity blocks.
+        l: usize,
+        /// Global parity blocks, without the one more.
+        g: usize,
+    },
+    /// Rotated Reed-Solomon, `rotated-N-K-R`.
+    Rotated {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Rows, that is sub-blocks, in a block.
+        r: usize,
+    },
+    /// Hitchhiker, `hitchhiker-VARIANT-N-K`.
+    Hitchhiker {
+        /// Which of the three codes.
+        variant: HitchhikerVariant,
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+    },
+    /// Clay, `clay-N-K-D`.
+    Clay {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Helpers of a repair.
+        d: usize,
     },
 }
 
@@ -101,10 +149,101 @@ pub enum SpecError {
         /// The most there can be.
         max: usize,
     },
+    /// The data blocks of an LRC cannot be split evenly.
+    #[error("k = {k} data blocks do not split into l = {l} local groups of one size")]
+    LrcGroups {
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Local groups.
+        l: usize,
+    },
+    /// An LRC without global parity blocks.
+    #[error("an LRC of k = {k} and l = {l} needs at least one global parity block, not g = 0")]
+    LrcGlobals {
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Local groups.
+        l: usize,
+    },
+    /// A number of rows for which a rotated code would not be MDS, or that is too large to be of use.
+    #[error("r = {r} rows in a block must be a power of two from 2 to {max}, so that any k blocks decode")]
+    RotatedRows {
+        /// Rows in a block.
+        r: usize,
+        /// The most there can be.
+        max: usize,
+    },
+    /// A Hitchhiker code without a parity block to carry sums.
+    #[error("hitchhiker needs at least 2 parity blocks; n = {n} and k = {k} make 1")]
+    HitchhikerParities {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+    },
+    /// A number of helpers that saves nothing, or that there are not.
+    #[error("d = {d} helpers must be more than k = {k} and less than n = {n}")]
+    ClayHelpers {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Helpers of a repair.
+        d: usize,
+    },
+    /// A Clay code that would cut blocks too finely.
+    #[error("clay-{n}-{k}-{d} would cut a block into {q}^{t} sub-blocks; at most {max} are allowed")]
+    ClaySubBlocks {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Helpers of a repair.
+        d: usize,
+        /// q = d − k + 1.
+        q: usize,
+        /// t = ⌈n / q⌉.
+        t: usize,
+        /// The most there can be.
+        max: usize,
+    },
 }
 
-/// The form of each code's names: the name, the form with an example, and what reads the parameters.
-const CODES: &[(&str, &str, Parser)] = &[("rs", "rs-N-K[-FAMILY], for example rs-14-10", parse_reed_solomon)];
+/// The name of each code, the form of its specs with an example, and what reads the parameters.
+const CODES: &[(&str, &str, Parser)] = &[
+    ("rs", "rs-N-K[-FAMILY], for example rs-14-10", reed_solomon),
+    ("lrc", "lrc-K-L-G, for example lrc-12-2-2", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, l, g]| CodeSpec::Lrc { k, l, g })
+    }),
+    ("lrc1", "lrc1-K-L-G, for example lrc1-12-2-2", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, l, g]| CodeSpec::LrcPlusOne { k, l, g })
+    }),
+    ("rotated", "rotated-N-K-R, for example rotated-16-12-4", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k, r]| CodeSpec::Rotated { n, k, r })
+    }),
+    ("hitchhiker-xor", "hitchhiker-xor-N-K, for example hitchhiker-xor-14-10", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::Xor, n, k))
+    }),
+    (
+        "hitchhiker-xorplus",
+        "hitchhiker-xorplus-N-K, for example hitchhiker-xorplus-14-10",
+        |numbers, suffix| exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::XorPlus, n, k)),
+    ),
+    ("hitchhiker-nonxor", "hitchhiker-nonxor-N-K, for example hitchhiker-nonxor-14-10", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::NonXor, n, k))
+    }),
+    ("clay", "clay-N-K-D, for example clay-14-10-13", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k, d]| CodeSpec::Clay { n, k, d })
+    }),
+];
+
+/// Other names that the codes go by.
+const ALIASES: &[(&str, &str)] = &[
+    ("azure-lrc", "lrc"),
+    ("lrc+1", "lrc1"),
+    ("rotated-rs", "rotated"),
+    ("hitchhiker-xor+", "hitchhiker-xorplus"),
+];
 
 /// Reads the numbers and the suffix of a name; `None` if there are not as many as the code needs.
 type Parser = fn(&[usize], &str) -> Result<Option<CodeSpec>, SpecError>;
@@ -114,10 +253,23 @@ fn forms() -> String {
     forms.join("; ")
 }
 
-fn parse_reed_solomon(numbers: &[usize], suffix: &str) -> Result<Option<CodeSpec>, SpecError> {
+fn reed_solomon(numbers: &[usize], suffix: &str) -> Result<Option<CodeSpec>, SpecError> {
     let &[n, k] = numbers else { return Ok(None) };
     let family = if suffix.is_empty() { RsFamily::Cauchy } else { suffix.parse()? };
     Ok(Some(CodeSpec::ReedSolomon { family, n, k }))
+}
+
+fn exactly<const N: usize>(
+    numbers: &[usize],
+    suffix: &str,
+    spec: impl Fn([usize; N]) -> CodeSpec,
+) -> Result<Option<CodeSpec>, SpecError> {
+    let numbers: Option<[usize; N]> = numbers.try_into().ok().filter(|_| suffix.is_empty());
+    Ok(numbers.map(spec))
+}
+
+fn hitchhiker_of(variant: HitchhikerVariant, n: usize, k: usize) -> CodeSpec {
+    CodeSpec::Hitchhiker { variant, n, k }
 }
 
 impl CodeSpec {
@@ -129,14 +281,35 @@ impl CodeSpec {
     /// n: blocks in a stripe.
     pub fn blocks(&self) -> usize {
         match *self {
-            Self::ReedSolomon { n, .. } => n,
+            Self::ReedSolomon { n, .. }
+            | Self::Rotated { n, .. }
+            | Self::Hitchhiker { n, .. }
+            | Self::Clay { n, .. } => n,
+            // A sum beyond all limits is as good as any number beyond them.
+            Self::Lrc { k, l, g } => k.saturating_add(l).saturating_add(g),
+            Self::LrcPlusOne { k, l, g } => k.saturating_add(l).saturating_add(g).saturating_add(1),
         }
     }
 
     /// k: data blocks in a stripe.
     pub fn data_blocks(&self) -> usize {
         match *self {
-            Self::ReedSolomon { k, .. } => k,
+            Self::ReedSolomon { k, .. }
+            | Self::Lrc { k, .. }
+            | Self::LrcPlusOne { k, .. }
+            | Self::Rotated { k, .. }
+            | Self::Hitchhiker { k, .. }
+            | Self::Clay { k, .. } => k,
+        }
+    }
+
+    /// α: sub-blocks in a block, for a spec that passes [`check`](Self::check).
+    pub fn sub_blocks(&self) -> usize {
+        match *self {
+            Self::ReedSolomon { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => 1,
+            Self::Rotated { r, .. } => r,
+            Self::Hitchhiker { .. } => hitchhiker::HALVES,
+            Self::Clay { n, k, d } => clay::sub_blocks(n, k, d),
         }
     }
 
@@ -145,18 +318,16 @@ impl CodeSpec {
     /// # Errors
     /// The rule that the parameters break.
     pub fn check(&self) -> Result<(), SpecError> {
-        let (n, k) = (self.blocks(), self.data_blocks());
-        if k == 0 {
-            return Err(SpecError::NoData { n });
+        if let Self::Lrc { k, l, g } | Self::LrcPlusOne { k, l, g } = *self {
+            lrc::check(k, l, g)?;
         }
-        if k >= n {
-            return Err(SpecError::NoParity { n, k });
-        }
-        if n > MAX_BLOCKS {
-            return Err(SpecError::TooManyBlocks { n });
-        }
+        check_stripe(self.blocks(), self.data_blocks())?;
         match *self {
             Self::ReedSolomon { family, n, k } => family.check(n, k),
+            Self::Lrc { .. } | Self::LrcPlusOne { .. } => Ok(()),
+            Self::Rotated { r, .. } => rotated::check(r),
+            Self::Hitchhiker { n, k, .. } => hitchhiker::check(n, k),
+            Self::Clay { n, k, d } => clay::check(n, k, d),
         }
     }
 
@@ -165,10 +336,29 @@ impl CodeSpec {
     /// # Errors
     /// The rule that the parameters break.
     pub fn build(&self) -> Result<Arc<dyn Code>, SpecError> {
-        match *self {
-            Self::ReedSolomon { family, n, k } => Ok(Arc::new(ReedSolomon::new(family, n, k)?)),
-        }
+        Ok(match *self {
+            Self::ReedSolomon { family, n, k } => Arc::new(ReedSolomon::new(family, n, k)?),
+            Self::Lrc { k, l, g } => Arc::new(Lrc::azure(k, l, g)?),
+            Self::LrcPlusOne { k, l, g } => Arc::new(Lrc::azure_plus_one(k, l, g)?),
+            Self::Rotated { n, k, r } => Arc::new(Rotated::new(n, k, r)?),
+            Self::Hitchhiker { variant, n, k } => Arc::new(Hitchhiker::new(variant, n, k)?),
+            Self::Clay { n, k, d } => Arc::new(Clay::new(n, k, d)?),
+        })
     }
+}
+
+/// The limits on n and k that all codes share.
+fn check_stripe(n: usize, k: usize) -> Result<(), SpecError> {
+    if k == 0 {
+        return Err(SpecError::NoData { n });
+    }
+    if k >= n {
+        return Err(SpecError::NoParity { n, k });
+    }
+    if n > MAX_BLOCKS {
+        return Err(SpecError::TooManyBlocks { n });
+    }
+    Ok(())
 }
 
 impl fmt::Display for CodeSpec {
@@ -176,6 +366,11 @@ impl fmt::Display for CodeSpec {
         match self {
             Self::ReedSolomon { family: RsFamily::Cauchy, n, k } => write!(f, "rs-{n}-{k}"),
             Self::ReedSolomon { family, n, k } => write!(f, "rs-{n}-{k}-{family}"),
+            Self::Lrc { k, l, g } => write!(f, "lrc-{k}-{l}-{g}"),
+            Self::LrcPlusOne { k, l, g } => write!(f, "lrc1-{k}-{l}-{g}"),
+            Self::Rotated { n, k, r } => write!(f, "rotated-{n}-{k}-{r}"),
+            Self::Hitchhiker { variant, n, k } => write!(f, "hitchhiker-{variant}-{n}-{k}"),
+            Self::Clay { n, k, d } => write!(f, "clay-{n}-{k}-{d}"),
         }
     }
 }
@@ -186,7 +381,9 @@ impl FromStr for CodeSpec {
     /// Reads `rs-14-10`, and also `rs(14,10)`; capitals do not matter.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let parts = NameParts::of(text);
-        let Some(&(_, expected, parse)) = CODES.iter().find(|(name, ..)| *name == parts.name) else {
+        let name =
+            ALIASES.iter().find(|(alias, _)| *alias == parts.name).map_or(&*parts.name, |(_, name)| name);
+        let Some(&(_, expected, parse)) = CODES.iter().find(|(code, ..)| *code == name) else {
             return Err(SpecError::UnknownCode { name: parts.name });
         };
         let form = || SpecError::Form { text: text.to_owned(), expected };
@@ -258,7 +455,11 @@ mod tests {
         {
             let spec: CodeSpec = name.parse().expect("a code");
             assert_eq!(spec.to_string(), name);
-            assert_eq!(spec.build().expect("within limits").spec(), &spec);
+            let code = spec.build().expect("within limits");
+            assert_eq!(code.spec(), &spec);
+            assert_eq!(code.blocks(), spec.blocks());
+            assert_eq!(code.data_blocks(), spec.data_blocks());
+            assert_eq!(code.sub_blocks(), spec.sub_blocks());
         }
     }
 
@@ -271,6 +472,12 @@ mod tests {
             ("rs-14-10-cauchy", "rs-14-10"),
             ("rs-14-10-legacy", "rs-14-10-hdfs-raid"),
             ("RS(9,6)-QFS", "rs-9-6-qfs"),
+            ("LRC(12,2,2)", "lrc-12-2-2"),
+            ("Azure-LRC(12,2,2)", "lrc-12-2-2"),
+            ("LRC+1(12,2,2)", "lrc1-12-2-2"),
+            ("rotated-rs(16,12,4)", "rotated-16-12-4"),
+            ("Hitchhiker-XOR+(14,10)", "hitchhiker-xorplus-14-10"),
+            ("Clay(14,10,13)", "clay-14-10-13"),
         ] {
             assert_eq!(spelling.parse::<CodeSpec>().expect(spelling).to_string(), name);
         }

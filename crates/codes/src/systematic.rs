@@ -1,11 +1,14 @@
 //! Encoding and decoding of a systematic code from its parity rows, by solving for what is missing.
+//!
+//! A code decides what to read; the coefficients follow from that here. Sub-blocks are numbered through
+//! the stripe, block by block: sub-block s of block b has index b·α + s.
 
 use crate::erasure::Erasure;
 use crate::matrix::add_scaled;
 use crate::{BlockIndex, DecodeError, Matrix, Recipe, SubBlock};
 
 /// A code whose first blocks are the data, given by the rows of its parity sub-blocks over the data
-/// sub-blocks. Sub-blocks are numbered block by block.
+/// sub-blocks.
 #[derive(Debug)]
 pub(crate) struct Systematic {
     sub_blocks: usize,
@@ -13,7 +16,7 @@ pub(crate) struct Systematic {
 }
 
 impl Systematic {
-    /// `parity` has α rows for each parity block and α columns for each data block.
+    /// `parity` has α = `sub_blocks` rows for each parity block and α columns for each data block.
     pub fn new(sub_blocks: usize, parity: Matrix) -> Self {
         assert!(parity.rows().is_multiple_of(sub_blocks) && parity.columns().is_multiple_of(sub_blocks));
         Self { sub_blocks, parity }
@@ -32,64 +35,103 @@ impl Systematic {
     }
 
     pub fn encoding(&self) -> Recipe {
-        let terms = |row: &[u8]| (0u32..).zip(row.iter().copied()).collect();
+        let data = self.parity.columns();
+        let all = data + self.parity.rows();
         Recipe::new(
-            self.sub_blocks_of(self.data_blocks()..self.blocks()),
-            self.sub_blocks_of(0..self.data_blocks()),
-            (0..self.parity.rows()).map(|i| terms(self.parity.row(i))).collect(),
+            (data..all).map(|index| self.sub_block(index)).collect(),
+            (0..data).map(|index| self.sub_block(index)).collect(),
+            (0..self.parity.rows()).map(|row| terms(self.parity.row(row))).collect(),
         )
     }
 
-    /// All sub-blocks of the wanted blocks from those of `source_blocks`.
-    ///
-    /// Only the missing data are unknowns, so the work is that of inverting a matrix as large as the
-    /// loss, whatever k is.
+    /// The wanted blocks from all sub-blocks of `blocks`.
     ///
     /// # Errors
-    /// If the sources do not determine a lost block.
-    pub fn solve(&self, erasure: &Erasure, source_blocks: &[usize]) -> Result<Recipe, DecodeError> {
-        let sources = Sources::new(self, source_blocks);
-        let lost: Vec<usize> = self.indices_of(&erasure.lost).collect();
-        let unknown: Vec<usize> =
-            (0..self.parity.columns()).filter(|&data| sources.position[data].is_none()).collect();
-        let by_parity = self.solve_unknown(&lost, &unknown, &sources.parities).map_err(|row| {
-            let block = BlockIndex((lost[row] / self.sub_blocks) as u16);
-            DecodeError::Undecodable { block, available: erasure.present.len() }
+    /// If these do not determine a lost block.
+    pub fn solve_from(&self, erasure: &Erasure, blocks: &[usize]) -> Result<Recipe, DecodeError> {
+        let sources: Vec<usize> = blocks.iter().flat_map(|&block| self.indices(block)).collect();
+        self.solve(erasure, &sources)
+    }
+
+    /// The wanted blocks from those sub-blocks of available blocks that `reads` says.
+    ///
+    /// # Errors
+    /// If these do not determine a lost block.
+    pub fn solve_reading(
+        &self,
+        erasure: &Erasure,
+        reads: impl Fn(usize, usize) -> bool,
+    ) -> Result<Recipe, DecodeError> {
+        let mut sources = Vec::new();
+        for (place, &block) in erasure.present.iter().enumerate() {
+            let read_anyway = place < erasure.read_anyway().len();
+            let subs = (0..self.sub_blocks).filter(|&sub| read_anyway || reads(block, sub));
+            sources.extend(subs.map(|sub| block * self.sub_blocks + sub));
+        }
+        self.solve(erasure, &sources)
+    }
+
+    fn solve(&self, erasure: &Erasure, sources: &[usize]) -> Result<Recipe, DecodeError> {
+        let lost: Vec<usize> = erasure.lost.iter().flat_map(|&block| self.indices(block)).collect();
+        let combined = self.combine(&lost, sources).map_err(|place| DecodeError::Undecodable {
+            block: self.sub_block(lost[place]).block,
+            available: erasure.present.len(),
         })?;
-        let mut lost_rows = (0..lost.len()).map(|i| self.row_of(lost[i], &sources, by_parity.row(i)));
+        let mut lost_rows = (0..lost.len()).map(|place| terms(combined.row(place)));
+        let position = positions(self.blocks() * self.sub_blocks, sources);
         let mut outputs = Vec::new();
         let mut rows = Vec::new();
         for &block in &erasure.wanted {
-            outputs.extend(self.sub_blocks_of([block]));
+            outputs.extend(self.indices(block).map(|index| self.sub_block(index)));
             if erasure.is_present(block) {
-                rows.extend(self.indices_of(&[block]).map(|index| vec![(sources.expect(index), 1)]));
+                let place = |index: usize| position[index].expect("available wanted blocks are sources");
+                rows.extend(self.indices(block).map(|index| vec![(place(index) as u32, 1)]));
             } else {
                 rows.extend(lost_rows.by_ref().take(self.sub_blocks));
             }
         }
-        Ok(Recipe::new(outputs, self.sub_blocks_of(source_blocks.iter().copied()), rows))
+        Ok(Recipe::new(outputs, sources.iter().map(|&index| self.sub_block(index)).collect(), rows))
     }
 
-    /// For each lost sub-block the coefficients of the source parities that cancel or supply its part
-    /// in the unknown data; an error is the position of a lost sub-block for which there are none.
-    fn solve_unknown(&self, lost: &[usize], unknown: &[usize], parities: &[usize]) -> Result<Matrix, usize> {
-        let equations = self.parity.select(parities, unknown);
-        let targets = Matrix::from_fn(lost.len(), unknown.len(), |i, j| self.element(lost[i], unknown[j]));
-        equations.solve_rows(&targets)
-    }
-
-    /// The row of sub-block `index` over the sources, given the coefficients of the source parities:
-    /// known data contribute their own coefficient less what those parities bring in.
-    fn row_of(&self, index: usize, sources: &Sources, by_parity: &[u8]) -> Vec<(u32, u8)> {
-        let mut data_part: Vec<u8> = (0..self.parity.columns()).map(|j| self.element(index, j)).collect();
-        let mut row = Vec::new();
-        for (&parity, &coefficient) in sources.parities.iter().zip(by_parity) {
-            add_scaled(&mut data_part, self.parity.row(parity), coefficient);
-            row.push((sources.expect(self.parity.columns() + parity), coefficient));
+    /// One row for each target, none of which is a source: its coefficients over the sources.
+    ///
+    /// Only the data that are not sources are unknowns, so the work is that of inverting a matrix as
+    /// large as the loss, whatever k is.
+    ///
+    /// # Errors
+    /// The position of a target that the sources do not determine.
+    pub fn combine(&self, targets: &[usize], sources: &[usize]) -> Result<Matrix, usize> {
+        let data = self.parity.columns();
+        let position = positions(data + self.parity.rows(), sources);
+        let parities: Vec<usize> = sources.iter().filter_map(|source| source.checked_sub(data)).collect();
+        let by_parity = self.solve_unknown(targets, &position[..data], &parities)?;
+        let mut combined = Matrix::zero(targets.len(), sources.len());
+        for (i, &target) in targets.iter().enumerate() {
+            let row = combined.row_mut(i);
+            let mut known: Vec<u8> = (0..data).map(|j| self.element(target, j)).collect();
+            for (&parity, &coefficient) in parities.iter().zip(by_parity.row(i)) {
+                add_scaled(&mut known, self.parity.row(parity), coefficient);
+                row[position[data + parity].expect("it is a source")] = coefficient;
+            }
+            for (&place, coefficient) in position.iter().zip(known) {
+                place.into_iter().for_each(|place| row[place] = coefficient);
+            }
         }
-        let known = data_part.iter().enumerate().filter(|&(_, &coefficient)| coefficient != 0);
-        row.extend(known.map(|(data, &coefficient)| (sources.expect(data), coefficient)));
-        row
+        Ok(combined)
+    }
+
+    /// For each target the coefficients of the source parities that give its part in the unknown data.
+    fn solve_unknown(
+        &self,
+        targets: &[usize],
+        data_position: &[Option<usize>],
+        parities: &[usize],
+    ) -> Result<Matrix, usize> {
+        let unknown: Vec<usize> =
+            (0..data_position.len()).filter(|&data| data_position[data].is_none()).collect();
+        let equations = self.parity.select(parities, &unknown);
+        let part = |i: usize, j: usize| self.element(targets[i], unknown[j]);
+        equations.solve_rows(&Matrix::from_fn(targets.len(), unknown.len(), part))
     }
 
     /// The coefficient of data sub-block `data` in sub-block `index`.
@@ -100,35 +142,24 @@ impl Systematic {
         }
     }
 
-    fn indices_of(&self, blocks: &[usize]) -> impl Iterator<Item = usize> {
-        let per_block = self.sub_blocks;
-        blocks.iter().flat_map(move |block| block * per_block..(block + 1) * per_block)
+    fn indices(&self, block: usize) -> std::ops::Range<usize> {
+        block * self.sub_blocks..(block + 1) * self.sub_blocks
     }
 
-    fn sub_blocks_of(&self, blocks: impl IntoIterator<Item = usize>) -> Vec<SubBlock> {
-        let per_block = self.sub_blocks as u16;
-        let sub_blocks = |block| (0..per_block).map(move |sub| SubBlock { block: BlockIndex(block), sub });
-        blocks.into_iter().flat_map(|block| sub_blocks(block as u16)).collect()
+    fn sub_block(&self, index: usize) -> SubBlock {
+        let (block, sub) = (index / self.sub_blocks, index % self.sub_blocks);
+        SubBlock { block: BlockIndex(block as u16), sub: sub as u16 }
     }
 }
 
-/// Where each sub-block stands among the sources, if it is one.
-struct Sources {
-    position: Vec<Option<u32>>,
-    /// Parity rows among the sources, in the sources' order.
-    parities: Vec<usize>,
+/// Where each of `size` indices stands in `sources`.
+fn positions(size: usize, sources: &[usize]) -> Vec<Option<usize>> {
+    let mut position = vec![None; size];
+    sources.iter().enumerate().for_each(|(place, &index)| position[index] = Some(place));
+    position
 }
 
-impl Sources {
-    fn new(code: &Systematic, blocks: &[usize]) -> Self {
-        let mut position = vec![None; code.blocks() * code.sub_blocks];
-        let indices: Vec<usize> = code.indices_of(blocks).collect();
-        (0u32..).zip(&indices).for_each(|(place, &index)| position[index] = Some(place));
-        let parities = indices.iter().filter_map(|index| index.checked_sub(code.parity.columns())).collect();
-        Self { position, parities }
-    }
-
-    fn expect(&self, index: usize) -> u32 {
-        self.position[index].expect("unknown data cancel, so that only sources have coefficients")
-    }
+/// The terms of a dense row; zeros too, which [`Recipe::new`] drops.
+fn terms(row: &[u8]) -> Vec<(u32, u8)> {
+    (0u32..).zip(row.iter().copied()).collect()
 }

@@ -111,3 +111,18 @@ pub fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
     extend(n, size, &mut Vec::new(), &mut all);
     all
 }
+
+/// `0..n` in an order that the seed determines.
+pub fn shuffled(n: usize, seed: u64) -> Vec<usize> {
+    let mut state = seed;
+    let mut order: Vec<(u64, usize)> = Vec::new();
+    for index in 0..n {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        order.push((mixed ^ (mixed >> 31), index));
+    }
+    order.sort_unstable();
+    order.into_iter().map(|(_, index)| index).collect()
+}

@@ -1,0 +1,430 @@
+//! Clay codes: MDS, and a lost block is rebuilt from a 1/(d−k+1) part of each of d helpers.
+//!
+//! Blocks are nodes of a grid, q = d − k + 1 wide and t high; where n is not a multiple of q, virtual
+//! blocks of zeros fill it up. A block has α = q^t sub-blocks, one for each *plane*: a plane z has a digit
+//! below q for each row y of the grid, and *dots* the node (z_y, y) there. An undotted sub-block (x, y; z)
+//! is coupled with (z_y, y; z with digit y set to x). The stored ("coupled") sub-blocks C and the
+//! uncoupled U of a pair are related by
+//!
+//! ```text
+//! U = C + g·C*      U* = C* + g·C      (and U = C for a dotted node)
+//! ```
+//!
+//! In each plane the U of all nodes are a codeword of one Reed-Solomon code; that is the whole definition.
+//!
+//! Everything here is symbolic: instead of bytes, a sub-block is the list of source sub-blocks that sum to
+//! it. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever made. The work is m·k additions
+//! of lists in each solved plane. For (14, 10, 13) a row is about 25 terms when one block is lost, 30 for
+//! encoding, and up to 120 when losses are spread over the grid, where planes build on each other.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use gf::mul;
+
+use crate::erasure::Erasure;
+use crate::matrix::inverse_of;
+use crate::systematic::Systematic;
+use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError, SubBlock};
+
+/// g. Any element whose square is not 0 or 1 will do; with 2, products are cheapest.
+const COUPLING: u8 = 2;
+/// With 4096, 64 MiB blocks are cut into 16 KiB and a recipe has some 10^5 terms for each lost block; with
+/// more, both would be out of proportion.
+const MAX_SUB_BLOCKS: usize = 4096;
+
+/// A Clay code: any k of its n blocks rebuild the others, and d of them a single one with less.
+#[derive(Debug)]
+pub struct Clay {
+    spec: CodeSpec,
+    n: usize,
+    k: usize,
+    /// Helpers of the repair of a single block.
+    d: usize,
+    grid: Grid,
+    /// The code of the uncoupled sub-blocks of a plane, over all nodes of the grid.
+    plane_code: Systematic,
+    encoding: OnceLock<Recipe>,
+}
+
+/// The limits on d, and on the α that follows.
+pub(crate) fn check(n: usize, k: usize, d: usize) -> Result<(), SpecError> {
+    if d <= k || d >= n {
+        return Err(SpecError::ClayHelpers { n, k, d });
+    }
+    if sub_blocks(n, k, d) > MAX_SUB_BLOCKS {
+        let grid = Grid::new(n, k, d);
+        return Err(SpecError::ClaySubBlocks { n, k, d, q: grid.width, t: grid.height, max: MAX_SUB_BLOCKS });
+    }
+    Ok(())
+}
+
+/// α = q^t, or the largest number if it is larger.
+pub(crate) fn sub_blocks(n: usize, k: usize, d: usize) -> usize {
+    let grid = Grid::new(n, k, d);
+    grid.width.saturating_pow(grid.height as u32)
+}
+
+impl Clay {
+    /// The `(n, k)` code whose single-block repairs have `d` helpers.
+    ///
+    /// # Errors
+    /// If the parameters are outside the code's limits.
+    pub fn new(n: usize, k: usize, d: usize) -> Result<Self, SpecError> {
+        let spec = CodeSpec::Clay { n, k, d };
+        spec.check()?;
+        let grid = Grid::new(n, k, d);
+        let parity = RsFamily::Cauchy.parity_rows(grid.nodes(), grid.nodes() - (n - k))?;
+        Ok(Self { spec, n, k, d, grid, plane_code: Systematic::new(1, parity), encoding: OnceLock::new() })
+    }
+
+    /// The node of a block: virtual nodes stand between data and parity.
+    fn node(&self, block: usize) -> usize {
+        if block < self.k { block } else { block + self.grid.nodes() - self.n }
+    }
+
+    /// The block of a node, unless it is virtual.
+    fn block(&self, node: usize) -> Option<usize> {
+        let virtual_nodes = self.grid.nodes() - self.n;
+        match node {
+            data if data < self.k => Some(data),
+            parity if parity >= self.k + virtual_nodes => Some(parity - virtual_nodes),
+            _ => None,
+        }
+    }
+
+    /// The helpers that rebuild block `lost` with the fewest reads: the others of its row in the grid,
+    /// and the rest by preference; `None` if these are not available.
+    fn helpers(&self, lost: usize, erasure: &Erasure) -> Option<Vec<usize>> {
+        let row = self.grid.row_of(self.node(lost));
+        let in_row = |block: &usize| self.grid.row_of(self.node(*block)) == row;
+        if !erasure.has_all_but(lost, (0..self.n).filter(in_row)) || erasure.present.len() < self.d {
+            return None;
+        }
+        let (must, may): (Vec<usize>, Vec<usize>) = erasure.present.iter().partition(|block| in_row(block));
+        Some(must.into_iter().chain(may).take(self.d).collect())
+    }
+
+    /// Rebuilds the only lost block from the planes in which it is dotted.
+    fn repair_one(&self, erasure: &Erasure, lost: usize, helpers: &[usize]) -> Recipe {
+        let node = self.node(lost);
+        let row = self.grid.row_of(node);
+        let planes: Vec<usize> = self.grid.planes().filter(|&z| self.grid.is_dotted(node, z)).collect();
+        // The lost block's row is unknown there in full, since it is coupled with other planes of the
+        // lost block; with the nodes that do not help this makes as many unknowns as parities.
+        let is_unknown = |other: &usize| {
+            let helps = self.block(*other).is_none_or(|block| helpers.contains(&block));
+            self.grid.row_of(*other) == row || !helps
+        };
+        let unknown: Vec<usize> = (0..self.grid.nodes()).filter(is_unknown).collect();
+        let beyond_helpers = erasure.read_anyway().iter().filter(|block| !helpers.contains(block));
+        let sources: Vec<usize> = helpers.iter().chain(beyond_helpers).copied().collect();
+        let layers = Layers::solve(self, unknown, &sources, &planes);
+        let mut sums = vec![Sum::default(); self.sub_blocks()];
+        for &z in &planes {
+            for (place, &other) in layers.unknown.iter().enumerate() {
+                if other == node {
+                    sums[z] = layers.uncoupled[place][z].clone();
+                } else if self.grid.row_of(other) == row {
+                    let (partner, plane) = self.grid.partner(other, z).expect("only the lost node is dotted");
+                    debug_assert_eq!(partner, node);
+                    sums[plane] = layers.partner_of_known(other, z, &layers.uncoupled[place][z]);
+                }
+            }
+        }
+        self.recipe(erasure, &sources, &[sums])
+    }
+
+    /// Rebuilds any losses from k blocks, plane by plane.
+    fn decode(&self, erasure: &Erasure, sources: &[usize]) -> Recipe {
+        let known = &sources[..self.k.min(sources.len())];
+        if erasure.lost.is_empty() {
+            return self.recipe(erasure, sources, &[]);
+        }
+        let is_unknown = |node: &usize| self.block(*node).is_some_and(|block| !known.contains(&block));
+        let unknown: Vec<usize> = (0..self.grid.nodes()).filter(is_unknown).collect();
+        let planes: Vec<usize> = self.grid.planes().collect();
+        let layers = Layers::solve(self, unknown, sources, &planes);
+        let couple = |&lost: &usize| planes.iter().map(|&z| layers.coupled(self.node(lost), z)).collect();
+        let sums: Vec<Vec<Sum>> = erasure.lost.iter().map(couple).collect();
+        self.recipe(erasure, sources, &sums)
+    }
+
+    /// The recipe for the wanted blocks, given the sums for all sub-blocks of each lost one.
+    fn recipe(&self, erasure: &Erasure, sources: &[usize], lost_sums: &[Vec<Sum>]) -> Recipe {
+        let sub_blocks_of = |&block: &usize| {
+            let block = BlockIndex(block as u16);
+            (0..self.sub_blocks() as u16).map(move |sub| SubBlock { block, sub })
+        };
+        let mut lost_sums = lost_sums.iter();
+        let mut rows = Vec::new();
+        for block in &erasure.wanted {
+            match sources.iter().position(|source| source == block) {
+                Some(place) if erasure.is_present(*block) => {
+                    let first = place * self.sub_blocks();
+                    rows.extend((first..first + self.sub_blocks()).map(|source| vec![(source as u32, 1)]));
+                }
+                _ => {
+                    let sums = lost_sums.next().expect("wanted blocks are sources or lost");
+                    rows.extend(sums.iter().map(|sum| sum.0.clone()));
+                }
+            }
+        }
+        let outputs = erasure.wanted.iter().flat_map(sub_blocks_of).collect();
+        Recipe::new(outputs, sources.iter().flat_map(sub_blocks_of).collect(), rows)
+    }
+}
+
+/// The nodes, q wide and t high, and the planes over them.
+#[derive(Debug)]
+struct Grid {
+    width: usize,
+    height: usize,
+}
+
+impl Grid {
+    fn new(n: usize, k: usize, d: usize) -> Self {
+        let width = d.saturating_sub(k) + 1;
+        Self { width, height: n.div_ceil(width) }
+    }
+
+    fn nodes(&self) -> usize {
+        self.width * self.height
+    }
+
+    fn planes(&self) -> Range<usize> {
+        0..self.width.pow(self.height as u32)
+    }
+
+    fn row_of(&self, node: usize) -> usize {
+        node / self.width
+    }
+
+    /// What a digit of row `row` counts for in the number of a plane; that of row 0 counts most.
+    fn weight(&self, row: usize) -> usize {
+        self.width.pow((self.height - 1 - row) as u32)
+    }
+
+    fn digit(&self, plane: usize, row: usize) -> usize {
+        plane / self.weight(row) % self.width
+    }
+
+    fn is_dotted(&self, node: usize, plane: usize) -> bool {
+        self.digit(plane, self.row_of(node)) == node % self.width
+    }
+
+    /// The node and plane that this sub-block is coupled with; none if it is dotted.
+    fn partner(&self, node: usize, plane: usize) -> Option<(usize, usize)> {
+        let (x, row) = (node % self.width, self.row_of(node));
+        let digit = self.digit(plane, row);
+        (digit != x).then(|| {
+            let weight = self.weight(row);
+            (row * self.width + digit, plane - digit * weight + x * weight)
+        })
+    }
+}
+
+/// A sub-block as a linear combination: terms of source and coefficient, ascending in source.
+#[derive(Clone, Debug, Default)]
+struct Sum(Vec<(u32, u8)>);
+
+/// Where a sum is added up: dense, so that adding a list is one pass over it.
+struct Accumulator {
+    coefficients: Vec<u8>,
+    touched: Vec<u32>,
+}
+
+impl Accumulator {
+    fn new(sources: usize) -> Self {
+        Self { coefficients: vec![0; sources], touched: Vec::new() }
+    }
+
+    fn add_term(&mut self, source: u32, coefficient: u8) {
+        let sum = &mut self.coefficients[source as usize];
+        if *sum == 0 {
+            self.touched.push(source);
+        }
+        *sum ^= coefficient;
+    }
+
+    fn add(&mut self, sum: &Sum, scale: u8) {
+        sum.0.iter().for_each(|&(source, coefficient)| self.add_term(source, mul(scale, coefficient)));
+    }
+
+    /// The sum; the accumulator is zero again.
+    fn take(&mut self) -> Sum {
+        // A term that vanished and came back was touched twice.
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let terms = self
+            .touched
+            .drain(..)
+            .map(|source| (source, std::mem::take(&mut self.coefficients[source as usize])));
+        Sum(terms.filter(|&(_, coefficient)| coefficient != 0).collect())
+    }
+}
+
+/// The uncoupled sub-blocks of unknown nodes, solved plane by plane.
+struct Layers<'a> {
+    grid: &'a Grid,
+    /// As many nodes as the code has parities.
+    unknown: Vec<usize>,
+    /// For each node where it stands in `unknown`.
+    place: Vec<Option<usize>>,
+    /// For each node the number of its first sub-block among the sources; virtual nodes have none.
+    first_source: Vec<Option<u32>>,
+    /// U of the unknown nodes, by place and plane.
+    uncoupled: Vec<Vec<Sum>>,
+}
+
+impl<'a> Layers<'a> {
+    /// Solves the planes in `planes` for the nodes in `unknown`. All sub-blocks of other nodes in these
+    /// planes must be among the sources or zero.
+    fn solve(code: &'a Clay, unknown: Vec<usize>, source_blocks: &[usize], planes: &[usize]) -> Self {
+        let grid = &code.grid;
+        let mut first_source = vec![None; grid.nodes()];
+        for (place, &block) in source_blocks.iter().enumerate() {
+            first_source[code.node(block)] = Some((place * code.sub_blocks()) as u32);
+        }
+        let mut place = vec![None; grid.nodes()];
+        unknown.iter().enumerate().for_each(|(position, &node)| place[node] = Some(position));
+        let known: Vec<usize> = (0..grid.nodes()).filter(|&node| place[node].is_none()).collect();
+        let decoding = code.plane_code.combine(&unknown, &known).expect("the plane's code is MDS");
+        let uncoupled = vec![vec![Sum::default(); code.sub_blocks()]; unknown.len()];
+        let mut layers = Self { grid, unknown, place, first_source, uncoupled };
+        let mut accumulator = Accumulator::new(source_blocks.len() * code.sub_blocks());
+        for plane in layers.in_order(planes) {
+            layers.solve_plane(plane, &known, &decoding, &mut accumulator);
+        }
+        layers
+    }
+
+    /// Planes in the order in which they can be solved: a known node whose partner is unknown needs the
+    /// plane in which that partner is not dotted but it is, and so one unknown node fewer is.
+    fn in_order(&self, planes: &[usize]) -> Vec<usize> {
+        let mut planes = planes.to_vec();
+        planes.sort_by_key(|&z| self.unknown.iter().filter(|&&node| self.grid.is_dotted(node, z)).count());
+        planes
+    }
+
+    fn solve_plane(&mut self, z: usize, known: &[usize], decoding: &Matrix, accumulator: &mut Accumulator) {
+        for place in 0..self.unknown.len() {
+            for (column, &node) in known.iter().enumerate() {
+                self.add_uncoupled(accumulator, node, z, decoding[(place, column)]);
+            }
+            self.uncoupled[place][z] = accumulator.take();
+        }
+    }
+
+    /// Adds `scale` times U of a known node.
+    fn add_uncoupled(&self, accumulator: &mut Accumulator, node: usize, z: usize, scale: u8) {
+        let Some((partner, plane)) = self.grid.partner(node, z) else {
+            return self.add_stored(accumulator, node, z, scale);
+        };
+        match self.place[partner] {
+            None => {
+                self.add_stored(accumulator, node, z, scale);
+                self.add_stored(accumulator, partner, plane, mul(scale, COUPLING));
+            }
+            // C* is unknown, but U* is solved: C* = U* + g·C, hence U = C + g·C* = (1 + g²)·C + g·U*.
+            Some(place) => {
+                self.add_stored(accumulator, node, z, mul(scale, pair_determinant()));
+                accumulator.add(&self.uncoupled[place][plane], mul(scale, COUPLING));
+            }
+        }
+    }
+
+    /// Adds `scale` times C of a known node, which is a source, or zero if the node is virtual.
+    fn add_stored(&self, accumulator: &mut Accumulator, node: usize, z: usize, scale: u8) {
+        if let Some(first) = self.first_source[node] {
+            accumulator.add_term(first + z as u32, scale);
+        }
+    }
+
+    /// C of an unknown node, once all planes are solved.
+    fn coupled(&self, node: usize, z: usize) -> Sum {
+        let own = &self.uncoupled[self.place[node].expect("an unknown node")][z];
+        let Some((partner, plane)) = self.grid.partner(node, z) else { return own.clone() };
+        match self.place[partner] {
+            // U = C + g·C* with C* stored.
+            None => self.combination(own, 1, partner, plane, COUPLING),
+            // The inverse of the pair's equations: (1 + g²)·C = U + g·U*.
+            Some(place) => {
+                let scale = inverse_of(pair_determinant());
+                own.plus(&self.uncoupled[place][plane], scale, mul(scale, COUPLING))
+            }
+        }
+    }
+
+    /// C* of the pair whose C is stored and whose U is `uncoupled`: C* = (U + C) / g.
+    fn partner_of_known(&self, node: usize, z: usize, uncoupled: &Sum) -> Sum {
+        let scale = inverse_of(COUPLING);
+        self.combination(uncoupled, scale, node, z, scale)
+    }
+
+    /// `scale` · `sum` + `stored_scale` · C of a known node.
+    fn combination(&self, sum: &Sum, scale: u8, node: usize, z: usize, stored_scale: u8) -> Sum {
+        let stored = self.first_source[node].map(|first| (first + z as u32, 1));
+        sum.plus(&Sum(stored.into_iter().collect()), scale, stored_scale)
+    }
+}
+
+/// 1 + g², the determinant of a pair's equations.
+fn pair_determinant() -> u8 {
+    1 ^ mul(COUPLING, COUPLING)
+}
+
+impl Sum {
+    /// `scale` · self + `other_scale` · other, merging two ascending lists.
+    fn plus(&self, other: &Self, scale: u8, other_scale: u8) -> Self {
+        let mut merged = Vec::with_capacity(self.0.len() + other.0.len());
+        let mut others = other.0.iter().map(|&(source, c)| (source, mul(other_scale, c))).peekable();
+        for &(source, coefficient) in &self.0 {
+            merged.extend(std::iter::from_fn(|| others.next_if(|&(next, _)| next < source)));
+            let same = others.next_if(|&(next, _)| next == source).map_or(0, |(_, coefficient)| coefficient);
+            merged.push((source, mul(scale, coefficient) ^ same));
+        }
+        merged.extend(others);
+        merged.retain(|&(_, coefficient)| coefficient != 0);
+        Self(merged)
+    }
+}
+
+impl Code for Clay {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn blocks(&self) -> usize {
+        self.n
+    }
+
+    fn data_blocks(&self) -> usize {
+        self.k
+    }
+
+    fn sub_blocks(&self) -> usize {
+        self.grid.planes().len()
+    }
+
+    fn encoding(&self) -> &Recipe {
+        self.encoding.get_or_init(|| {
+            let (data, parity) = (0..self.k, self.k..self.n);
+            let indices =
+                |blocks: Range<usize>| blocks.map(|block| BlockIndex(block as u16)).collect::<Vec<_>>();
+            let erasure =
+                Erasure::new(self.n, &indices(parity), &indices(data)).expect("blocks of the stripe");
+            self.decode(&erasure, &erasure.present)
+        })
+    }
+
+    fn repair(&self, wanted: &[BlockIndex], available: &[BlockIndex]) -> Result<Recipe, DecodeError> {
+        let erasure = Erasure::new(self.n, wanted, available)?;
+        if let [lost] = erasure.lost[..]
+            && let Some(helpers) = self.helpers(lost, &erasure)
+        {
+            return Ok(self.repair_one(&erasure, lost, &helpers));
+        }
+        Ok(self.decode(&erasure, erasure.any(self.k)?))
+    }
+}

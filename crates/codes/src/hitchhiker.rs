@@ -1,0 +1,199 @@
+//! Hitchhiker: two Reed-Solomon stripes a and b that share blocks, where the parity of b also carries sums
+//! of a, so that a lost block is rebuilt from half of most blocks.
+//!
+//! A block is two halves, a and b. The halves of a block are contiguous ("hop-and-couple" with a hop of
+//! half a block), so that reading one half is one read on disk. With f_j the rows of a Reed-Solomon code
+//! and g_j a sum over the j-th group of data blocks:
+//!
+//! ```text
+//! data i        a_i                        b_i
+//! parity 0      f_0(a)                     f_0(b)
+//! parity 1      f_1(a)                     f_1(b) + g_1(a)      XOR
+//! parity 1      f_1(a) + f_1(b) + g_1(a)   f_1(b) + g_1(a)      XOR+ and nonXOR
+//! parity j ≥ 2  f_j(a)                     f_j(b) + g_j(a)
+//! ```
+//!
+//! XOR+ and nonXOR leave the last data block out of the groups; its a half is parity 1's a half and all
+//! g_j together, because there the g_j sum to f_1 but for the last block.
+
+use std::fmt;
+
+use crate::erasure::Erasure;
+use crate::systematic::Systematic;
+use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError};
+
+pub(crate) const HALVES: usize = 2;
+const A: usize = 0;
+const B: usize = 1;
+/// The parity block whose halves XOR+ and nonXOR couple.
+const COUPLED: usize = 1;
+
+/// Which of the three Hitchhiker codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HitchhikerVariant {
+    /// Over any Reed-Solomon code; every data block is in a group.
+    Xor,
+    /// Over a Reed-Solomon code whose parity row 1 is all ones; sums of a are XORs.
+    XorPlus,
+    /// Like XOR+ over any Reed-Solomon code, with the coefficients of its parity row 1 in the sums.
+    NonXor,
+}
+
+impl HitchhikerVariant {
+    /// Every variant.
+    pub const ALL: [Self; 3] = [Self::Xor, Self::XorPlus, Self::NonXor];
+
+    fn is_coupled(self) -> bool {
+        self != Self::Xor
+    }
+
+    /// The rows f of the Reed-Solomon code underneath.
+    fn plain_rows(self, n: usize, k: usize) -> Result<Matrix, SpecError> {
+        match self {
+            Self::Xor | Self::NonXor => RsFamily::Cauchy.parity_rows(n, k),
+            Self::XorPlus => {
+                // jerasure's all-ones row is its first; here it must be that of the coupled parity block.
+                let rows = RsFamily::Jerasure.parity_rows(n, k)?;
+                let swapped: Vec<usize> = [1, 0].into_iter().chain(2..n - k).collect();
+                Ok(rows.select_rows(&swapped))
+            }
+        }
+    }
+
+    /// The groups of data blocks whose a halves parity blocks 1, 2, … carry, as even as possible, with
+    /// larger ones last.
+    fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
+        let grouped = if self.is_coupled() { k - 1 } else { k };
+        let groups = n - k - 1;
+        let larger = grouped % groups;
+        let mut start = 0;
+        (0..groups)
+            .map(|group| {
+                let size = grouped / groups + usize::from(group >= groups - larger);
+                start += size;
+                start - size..start
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for HitchhikerVariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Xor => "xor",
+            Self::XorPlus => "xorplus",
+            Self::NonXor => "nonxor",
+        })
+    }
+}
+
+/// A Hitchhiker code; any k of its n blocks rebuild the others.
+#[derive(Debug)]
+pub struct Hitchhiker {
+    spec: CodeSpec,
+    groups: Vec<std::ops::Range<usize>>,
+    code: Systematic,
+    encoding: Recipe,
+}
+
+impl Hitchhiker {
+    /// The `(n, k)` code.
+    ///
+    /// # Errors
+    /// If the parameters are outside the code's limits.
+    pub fn new(variant: HitchhikerVariant, n: usize, k: usize) -> Result<Self, SpecError> {
+        let spec = CodeSpec::Hitchhiker { variant, n, k };
+        spec.check()?;
+        let plain = variant.plain_rows(n, k)?;
+        let groups = variant.groups(n, k);
+        let code = Systematic::new(HALVES, parity_rows(variant, &plain, &groups));
+        Ok(Self { spec, groups, encoding: code.encoding(), code })
+    }
+
+    /// The half blocks that rebuild data block `lost` if all others are available; `None` if plain
+    /// decoding reads no more.
+    fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
+        let k = self.data_blocks();
+        // The b halves of the other data blocks and of parity block 0 give the lost b half, …
+        let mut reads: Vec<(usize, usize)> =
+            (0..=k).filter(|&block| block != lost).map(|block| (block, B)).collect();
+        // … and with all of b known, a parity block's b half gives what it carries of a.
+        match self.groups.iter().position(|group| group.contains(&lost)) {
+            Some(group) => {
+                let members = self.groups[group].clone().filter(|&member| member != lost);
+                reads.extend(members.map(|member| (member, A)));
+                reads.push((k + 1 + group, B));
+            }
+            None => {
+                reads.push((k + COUPLED, A));
+                let others = (k + 1..self.blocks()).filter(|&parity| parity != k + COUPLED);
+                reads.extend(others.map(|parity| (parity, B)));
+            }
+        }
+        (reads.len() < HALVES * k).then_some(reads)
+    }
+}
+
+/// The limits beyond those on n and k: a second parity block to carry sums.
+pub(crate) fn check(n: usize, k: usize) -> Result<(), SpecError> {
+    if n - k < 2 { Err(SpecError::HitchhikerParities { n, k }) } else { Ok(()) }
+}
+
+/// The rows of the parity halves over the data halves.
+fn parity_rows(variant: HitchhikerVariant, plain: &Matrix, groups: &[std::ops::Range<usize>]) -> Matrix {
+    let (parities, k) = (plain.rows(), plain.columns());
+    let mut rows = Matrix::zero(parities * HALVES, k * HALVES);
+    for j in 0..parities {
+        for i in 0..k {
+            rows[(j * HALVES + A, i * HALVES + A)] = plain[(j, i)];
+            rows[(j * HALVES + B, i * HALVES + B)] = plain[(j, i)];
+        }
+    }
+    for (group, members) in groups.iter().enumerate() {
+        for i in members.clone() {
+            let coefficient = if variant == HitchhikerVariant::NonXor { plain[(COUPLED, i)] } else { 1 };
+            rows[((group + 1) * HALVES + B, i * HALVES + A)] = coefficient;
+        }
+    }
+    if variant.is_coupled() {
+        for column in 0..k * HALVES {
+            let b = rows[(COUPLED * HALVES + B, column)];
+            rows[(COUPLED * HALVES + A, column)] ^= b;
+        }
+    }
+    rows
+}
+
+impl Code for Hitchhiker {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn blocks(&self) -> usize {
+        self.code.blocks()
+    }
+
+    fn data_blocks(&self) -> usize {
+        self.code.data_blocks()
+    }
+
+    fn sub_blocks(&self) -> usize {
+        HALVES
+    }
+
+    fn encoding(&self) -> &Recipe {
+        &self.encoding
+    }
+
+    fn repair(&self, wanted: &[BlockIndex], available: &[BlockIndex]) -> Result<Recipe, DecodeError> {
+        let erasure = Erasure::new(self.blocks(), wanted, available)?;
+        if let [lost] = erasure.lost[..]
+            && lost < self.data_blocks()
+            && let Some(reads) = self.saving_reads(lost)
+            && reads.iter().all(|&(block, _)| erasure.is_present(block))
+        {
+            return self.code.solve_reading(&erasure, |block, half| reads.contains(&(block, half)));
+        }
+        self.code.solve_from(&erasure, erasure.any(self.data_blocks())?)
+    }
+}

@@ -1,0 +1,205 @@
+//! Rotated Reed-Solomon: parity rows that are shifted against each other, so that the equations of two
+//! parity blocks for neighbouring rows share most of their data.
+//!
+//! A block is r rows (sub-blocks). Parity block j takes row b + 1 of the first t_j = ⌊k·j/m⌋ data blocks
+//! and row b of the others (rows modulo r):
+//!
+//! ```text
+//! c[j][b] = Σ_{i < t_j} e[j][i]·d[i][b+1]  +  Σ_{i ≥ t_j} e[j][i]·d[i][b]
+//! ```
+//!
+//! A block is a polynomial modulo x^r − 1, and the shift multiplies by a power of x. For r a power of two
+//! x^r − 1 = (x − 1)^r in characteristic 2, so a square minor of the rotated code has an inverse just when
+//! its value at x = 1 is not zero; there the shifts vanish. Hence the rotated code is MDS exactly if the
+//! plain one with coefficients e is, whatever the t_j. This is why other r are refused.
+
+use crate::erasure::Erasure;
+use crate::rs::powers_of_generator;
+use crate::systematic::Systematic;
+use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError};
+
+/// Beyond this a read of one row is too short to be worth its seek.
+const MAX_ROWS: usize = 16;
+
+/// A Rotated Reed-Solomon code of n blocks with r rows each.
+#[derive(Debug)]
+pub struct Rotated {
+    spec: CodeSpec,
+    rows: usize,
+    code: Systematic,
+    encoding: Recipe,
+}
+
+impl Rotated {
+    /// The `(n, k)` code with `r` rows in a block.
+    ///
+    /// # Errors
+    /// If the parameters are outside the code's limits.
+    pub fn new(n: usize, k: usize, r: usize) -> Result<Self, SpecError> {
+        let spec = CodeSpec::Rotated { n, k, r };
+        spec.check()?;
+        let plain = plain_rows(n, k)?;
+        let mut parity = Matrix::zero((n - k) * r, k * r);
+        for j in 0..n - k {
+            for b in 0..r {
+                for i in 0..k {
+                    let row = if i < shifted(n, k, j) { (b + 1) % r } else { b };
+                    parity[(j * r + b, i * r + row)] = plain[(j, i)];
+                }
+            }
+        }
+        let code = Systematic::new(r, parity);
+        Ok(Self { spec, rows: r, encoding: code.encoding(), code })
+    }
+
+    /// The two parity blocks whose equations, used in turn, rebuild data block `lost` with the fewest
+    /// reads; `None` if only one is available.
+    fn best_pair(&self, lost: usize, erasure: &Erasure) -> Option<(usize, usize)> {
+        let k = self.data_blocks();
+        let parities: Vec<usize> = erasure.present.iter().filter_map(|block| block.checked_sub(k)).collect();
+        let pairs = (1..parities.len()).flat_map(|second| {
+            let parities = &parities;
+            (0..second).map(move |first| (parities[first], parities[second]))
+        });
+        pairs.min_by_key(|&(first, second)| self.half_blocks_read(lost, first, second))
+    }
+
+    /// Twice the blocks that are read if the rows of data block `lost` are rebuilt with parity blocks
+    /// `first` and `second` in turn.
+    ///
+    /// The two shift a band of |t_first − t_second| data blocks differently. A data block on the other
+    /// side of the band's edge than the lost one gives the same row to two neighbouring equations, and
+    /// so is read by half.
+    fn half_blocks_read(&self, lost: usize, first: usize, second: usize) -> usize {
+        let k = self.data_blocks();
+        let (a, b) = (shifted(self.blocks(), k, first), shifted(self.blocks(), k, second));
+        let band = a.min(b)..a.max(b);
+        if band.contains(&lost) { k + band.len() } else { 2 * k - band.len() }
+    }
+
+    /// Reads for data block `lost`: even rows by the equations of one parity block, odd rows by another's.
+    fn solve_with_pair(
+        &self,
+        erasure: &Erasure,
+        lost: usize,
+        pair: (usize, usize),
+    ) -> Result<Recipe, DecodeError> {
+        let (n, k, r) = (self.blocks(), self.data_blocks(), self.rows);
+        let mut is_read = vec![false; n * r];
+        for row in 0..r {
+            let j = if row % 2 == 0 { pair.0 } else { pair.1 };
+            let shift = |i: usize| usize::from(i < shifted(n, k, j));
+            let equation = (row + r - shift(lost)) % r;
+            (0..k).for_each(|i| is_read[i * r + (equation + shift(i)) % r] = true);
+            is_read[(k + j) * r + equation] = true;
+        }
+        self.code.solve_reading(erasure, |block, row| is_read[block * r + row])
+    }
+}
+
+/// The limits on r; the field's own on n and k are checked before.
+pub(crate) fn check(r: usize) -> Result<(), SpecError> {
+    if !(2..=MAX_ROWS).contains(&r) || !r.is_power_of_two() {
+        return Err(SpecError::RotatedRows { r, max: MAX_ROWS });
+    }
+    Ok(())
+}
+
+/// t_j: how many data blocks parity block `j` takes from the next row.
+fn shifted(n: usize, k: usize, j: usize) -> usize {
+    k * j / (n - k)
+}
+
+/// The coefficients e: the published (2^j)^i where they are MDS, else those of a Cauchy matrix.
+fn plain_rows(n: usize, k: usize) -> Result<Matrix, SpecError> {
+    if powers_are_mds(n - k, k) {
+        Ok(powers_of_generator(n - k, k))
+    } else {
+        RsFamily::Cauchy.parity_rows(n, k)
+    }
+}
+
+/// Whether every square minor of the matrix (2^j)^i is invertible in GF(2^8), from sizes known to be safe
+/// (ISA-L lists them for `gf_gen_rs_matrix`). The matrix is symmetric in rows and columns.
+fn powers_are_mds(rows: usize, columns: usize) -> bool {
+    match (rows.min(columns), rows.max(columns)) {
+        (..=3, _) => true,
+        (4, larger) => larger <= 21,
+        (5, larger) => larger <= 5,
+        _ => false,
+    }
+}
+
+impl Code for Rotated {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn blocks(&self) -> usize {
+        self.code.blocks()
+    }
+
+    fn data_blocks(&self) -> usize {
+        self.code.data_blocks()
+    }
+
+    fn sub_blocks(&self) -> usize {
+        self.rows
+    }
+
+    fn encoding(&self) -> &Recipe {
+        &self.encoding
+    }
+
+    fn repair(&self, wanted: &[BlockIndex], available: &[BlockIndex]) -> Result<Recipe, DecodeError> {
+        let erasure = Erasure::new(self.blocks(), wanted, available)?;
+        if let [lost] = erasure.lost[..]
+            && lost < self.data_blocks()
+            && erasure.has_all_but(lost, 0..self.data_blocks())
+            && let Some(pair) = self.best_pair(lost, &erasure)
+        {
+            return self.solve_with_pair(&erasure, lost, pair);
+        }
+        self.code.solve_from(&erasure, erasure.any(self.data_blocks())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every square minor of `matrix`, up to its smaller side, is invertible.
+    fn is_mds(matrix: &Matrix) -> bool {
+        let sizes = 1..=matrix.rows().min(matrix.columns());
+        sizes.into_iter().all(|size| {
+            subsets(matrix.rows(), size).iter().all(|rows| {
+                subsets(matrix.columns(), size)
+                    .iter()
+                    .all(|columns| matrix.select(rows, columns).rank() == size)
+            })
+        })
+    }
+
+    fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
+        if size == 0 {
+            return vec![vec![]];
+        }
+        let extend = |last: usize| {
+            subsets(last, size - 1).into_iter().map(move |mut subset| {
+                subset.push(last);
+                subset
+            })
+        };
+        (0..n).flat_map(extend).collect()
+    }
+
+    #[test]
+    fn powers_are_used_only_where_they_are_mds() {
+        for (rows, columns) in [(3, 60), (4, 21), (5, 5)] {
+            assert!(powers_are_mds(rows, columns) && powers_are_mds(columns, rows));
+            assert!(is_mds(&powers_of_generator(rows, columns)), "{rows}x{columns}");
+        }
+        assert!(!powers_are_mds(4, 22) && !is_mds(&powers_of_generator(4, 22)));
+        assert!(!powers_are_mds(5, 6) && !powers_are_mds(6, 6));
+    }
+}

@@ -1,0 +1,117 @@
+//! Clay: a single loss reads d/(d−k+1) blocks, and any k blocks decode.
+
+mod stripe;
+
+use codes::{CodeSpec, DecodeError};
+use stripe::{Stripe, subsets};
+
+/// α, and the sub-blocks that each single repair reads.
+const COUNTS: [(&str, usize, usize); 9] = [
+    ("clay-4-2-3", 4, 6),
+    ("clay-5-3-4", 8, 16),
+    ("clay-6-4-5", 8, 20),
+    ("clay-6-3-5", 9, 15),
+    ("clay-6-3-4", 8, 16),
+    ("clay-9-6-8", 27, 72),
+    ("clay-8-4-6", 27, 54),
+    ("clay-12-8-11", 64, 176),
+    ("clay-14-10-13", 256, 832),
+];
+
+#[test]
+fn a_single_loss_reads_a_part_of_each_helper() {
+    for (name, sub_blocks, reads) in COUNTS {
+        let stripe = Stripe::named(name);
+        assert_eq!(stripe.code.sub_blocks(), sub_blocks, "{name}");
+        for lost in 0..stripe.blocks() {
+            assert_eq!(stripe.reads_for(lost), reads, "{name}, b{lost}");
+        }
+    }
+}
+
+#[test]
+fn helpers_beyond_the_grid_row_are_taken_by_preference() {
+    // d = 6 of the 7 others; the row of b0 in the grid is b0, b1, b2.
+    let stripe = Stripe::named("clay-8-4-6");
+    for aloof in 3..8 {
+        let mut order = stripe.others(&[0, aloof]);
+        order.push(aloof);
+        let recipe = stripe.repair(&[0], &order).expect("a single loss");
+        assert_eq!(recipe.sources().len(), 54);
+        assert!(recipe.sources().iter().all(|source| usize::from(source.block.0) != aloof));
+        // The block that does not help may as well be lost.
+        assert_eq!(stripe.repair(&[0], &stripe.others(&[0, aloof])).expect("6 blocks").sources().len(), 54);
+    }
+    // Without one of its row all of k blocks is read.
+    assert_eq!(stripe.repair(&[0], &stripe.others(&[0, 1])).expect("6 blocks").sources().len(), 4 * 27);
+}
+
+#[test]
+fn all_losses_of_small_codes_are_repaired() {
+    for name in
+        ["clay-4-2-3", "clay-5-3-4", "clay-6-4-5", "clay-6-3-5", "clay-6-3-4", "clay-8-4-6", "clay-7-4-5"]
+    {
+        let stripe = Stripe::with_sub_block_bytes(&name.parse().expect(name), 1);
+        let (n, k) = (stripe.blocks(), stripe.code.data_blocks());
+        for size in 1..=n - k {
+            for lost in subsets(n, size) {
+                let recipe = stripe.repair_lost(&lost).expect("an MDS code");
+                assert!(recipe.sources().len() <= k * stripe.code.sub_blocks());
+            }
+        }
+        assert_eq!(
+            stripe.repair(&[0], &(1..k).collect::<Vec<_>>()).expect_err("k − 1 blocks"),
+            DecodeError::NotEnoughBlocks { needed: k, available: k - 1 }
+        );
+    }
+}
+
+/// Losses of large codes: the first, the last, the whole of a grid row, spread over rows, and random.
+fn sampled_losses(n: usize, most: usize, samples: u64) -> Vec<Vec<usize>> {
+    let mut losses =
+        vec![(0..most).collect(), (n - most..n).collect(), (0..most).map(|i| i * n / most).collect()];
+    for seed in 0..samples {
+        let size = 2 + seed as usize % (most - 1);
+        losses.push(stripe::shuffled(n, seed)[..size].to_vec());
+    }
+    losses
+}
+
+#[test]
+fn sampled_losses_of_large_codes_are_repaired() {
+    for (name, samples) in
+        [("clay-9-6-8", 40), ("clay-12-8-11", 8), ("clay-14-10-13", 2), ("clay-14-10-12", 1)]
+    {
+        let stripe = Stripe::with_sub_block_bytes(&name.parse().expect(name), 1);
+        let (n, k) = (stripe.blocks(), stripe.code.data_blocks());
+        for lost in sampled_losses(n, n - k, samples) {
+            stripe.repair_lost(&lost).expect("an MDS code");
+        }
+    }
+}
+
+#[test]
+fn available_blocks_are_read_beside_a_repair() {
+    let stripe = Stripe::named("clay-8-4-6");
+    let recipe = stripe.repair(&[7, 0, 3], &stripe.others(&[0])).expect("a single loss");
+    assert_eq!(recipe.sources().len(), 2 * 27 + 4 * 9, "two whole blocks and the planes of four more");
+    let everything: Vec<usize> = (0..8).collect();
+    let recipe = stripe.repair(&everything, &everything).expect("nothing is lost");
+    assert_eq!(recipe.sources().len(), 8 * 27);
+    // More wanted blocks than k, and two losses.
+    let recipe = stripe.repair(&everything, &everything[2..]).expect("6 blocks");
+    assert_eq!(recipe.sources().len(), 6 * 27);
+}
+
+/// Single repairs must not need the dense generator, so that a wide code can be planned at once.
+#[test]
+fn recipes_of_single_repairs_are_sparse() {
+    let code = CodeSpec::Clay { n: 14, k: 10, d: 13 }.build().expect("within limits");
+    let available: Vec<usize> = (1..14).collect();
+    let recipe = code.repair(&stripe::indices(&[0]), &stripe::indices(&available)).expect("a single loss");
+    let longest = (0..recipe.outputs().len()).map(|output| recipe.row(output).len()).max();
+    assert!(longest <= Some(2 * 12 + 1), "{longest:?}");
+    let encoding = code.encoding();
+    let longest = (0..encoding.outputs().len()).map(|output| encoding.row(output).len()).max();
+    assert!(longest <= Some(4 * 12), "{longest:?}");
+}

@@ -1,0 +1,140 @@
+//! Hitchhiker: the half blocks each repair reads, and any k blocks decode.
+
+mod stripe;
+
+use codes::{CodeSpec, DecodeError, HitchhikerVariant};
+use proptest::prelude::*;
+use stripe::{Stripe, subsets};
+
+/// Half blocks read for each block: data blocks as given, parity blocks 2k.
+fn check_reads(name: &str, data: &[usize]) {
+    let stripe = Stripe::named(name);
+    let parities = stripe.blocks() - data.len();
+    let expected = [data, &vec![2 * data.len(); parities]].concat();
+    let reads: Vec<usize> = (0..stripe.blocks()).map(|lost| stripe.reads_for(lost)).collect();
+    assert_eq!(reads, expected, "{name}");
+}
+
+#[test]
+fn a_data_block_reads_half_of_most_blocks() {
+    check_reads("hitchhiker-xor-14-10", &[13, 13, 13, 13, 13, 13, 14, 14, 14, 14]);
+    check_reads("hitchhiker-xor-16-12", &[16; 12]);
+    check_reads("hitchhiker-xor-9-6", &[9; 6]);
+    check_reads("hitchhiker-xor-11-8", &[12; 8]);
+    check_reads("hitchhiker-xor-6-4", &[8; 4]);
+    for variant in ["xorplus", "nonxor"] {
+        check_reads(&format!("hitchhiker-{variant}-14-10"), &[13; 10]);
+        check_reads(
+            &format!("hitchhiker-{variant}-16-12"),
+            &[15, 15, 15, 16, 16, 16, 16, 16, 16, 16, 16, 15],
+        );
+        check_reads(&format!("hitchhiker-{variant}-9-6"), &[8, 8, 9, 9, 9, 8]);
+        check_reads(&format!("hitchhiker-{variant}-11-8"), &[11, 11, 11, 12, 12, 12, 12, 10]);
+        check_reads(&format!("hitchhiker-{variant}-6-4"), &[7, 7, 7, 5]);
+    }
+}
+
+/// What a data block reads on average, in thousandths of plain Reed-Solomon.
+#[test]
+fn average_fraction_of_reed_solomon() {
+    for (name, thousandths) in [
+        ("hitchhiker-xor-14-10", 670),
+        ("hitchhiker-xorplus-14-10", 650),
+        ("hitchhiker-nonxor-14-10", 650),
+        ("hitchhiker-xor-16-12", 667),
+        ("hitchhiker-xorplus-16-12", 653),
+        ("hitchhiker-xor-9-6", 750),
+        ("hitchhiker-xorplus-9-6", 708),
+        ("hitchhiker-xor-11-8", 750),
+        ("hitchhiker-xorplus-11-8", 711),
+        ("hitchhiker-xor-6-4", 1000),
+        ("hitchhiker-xorplus-6-4", 813),
+        ("hitchhiker-xor-15-10", 630),
+        ("hitchhiker-xor-21-14", 587),
+    ] {
+        let stripe = Stripe::named(name);
+        let k = stripe.code.data_blocks();
+        let reads: usize = (0..k).map(|lost| stripe.reads_for(lost)).sum();
+        let fraction = reads as f64 / (2 * k * k) as f64;
+        assert_eq!((fraction * 1000.0).round() as usize, thousandths, "{name}");
+    }
+}
+
+/// With a hop of half a block, every block of a repair is one contiguous read.
+#[test]
+fn half_blocks_are_first_or_second_halves() {
+    let stripe = Stripe::named("hitchhiker-xorplus-14-10");
+    let recipe = stripe.repair_lost(&[0]).expect("a single loss");
+    let second_halves = recipe.sources().iter().filter(|source| source.sub == 1).count();
+    // The b halves of nine data blocks and two parity blocks; both halves of two more members of its group.
+    assert_eq!((second_halves, recipe.sources().len()), (11, 13));
+    let recipe = stripe.repair_lost(&[9]).expect("the block outside the groups");
+    let first_halves: Vec<u16> =
+        recipe.sources().iter().filter(|source| source.sub == 0).map(|source| source.block.0).collect();
+    assert_eq!(first_halves, [11], "the coupled half of parity 1");
+}
+
+#[test]
+fn any_k_blocks_decode_in_small_codes() {
+    for (n, k) in [(14, 10), (16, 12), (11, 8), (9, 6), (6, 4), (7, 5), (8, 3)] {
+        for variant in HitchhikerVariant::ALL {
+            let stripe = Stripe::of(&CodeSpec::Hitchhiker { variant, n, k });
+            for lost in subsets(n, n - k) {
+                stripe.repair_lost(&lost).expect("an MDS code");
+            }
+        }
+    }
+}
+
+#[test]
+fn fewer_than_k_blocks_are_refused() {
+    let stripe = Stripe::named("hitchhiker-xor-9-6");
+    assert_eq!(
+        stripe.repair_lost(&[0, 1, 2, 3]).expect_err("five blocks"),
+        DecodeError::NotEnoughBlocks { needed: 6, available: 5 }
+    );
+}
+
+#[test]
+fn without_the_blocks_of_its_repair_it_reads_k_blocks() {
+    let stripe = Stripe::named("hitchhiker-xorplus-14-10");
+    for missing in [1, 10, 11] {
+        let recipe = stripe.repair(&[0], &stripe.others(&[0, missing])).expect("12 blocks");
+        assert_eq!(recipe.sources().len(), 20, "without b{missing}");
+    }
+    // Parity 3 belongs to another group.
+    assert_eq!(stripe.repair(&[0], &stripe.others(&[0, 13])).expect("12 blocks").sources().len(), 13);
+}
+
+#[test]
+fn an_available_block_is_read_beside_a_repair() {
+    let stripe = Stripe::named("hitchhiker-xor-14-10");
+    let recipe = stripe.repair(&[9, 0, 13], &stripe.others(&[0])).expect("a single loss");
+    assert_eq!(recipe.sources().len(), 13 + 1 + 2, "the a half of b9 and both halves of b13 more");
+}
+
+#[test]
+fn odd_shapes_repair() {
+    for (n, k) in [(3, 1), (5, 1), (9, 2), (12, 3), (255, 253), (255, 200), (255, 128)] {
+        for variant in HitchhikerVariant::ALL {
+            let stripe = Stripe::of(&CodeSpec::Hitchhiker { variant, n, k });
+            for lost in [0, k - 1, k, k + 1, n - 1] {
+                assert!(stripe.reads_for(lost) <= 2 * k);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_k_blocks_decode(
+        (k, m) in (1..24_usize, 2..8_usize), seed in any::<u64>(), lost in 1..8_usize,
+        variant in prop::sample::select(HitchhikerVariant::ALL.to_vec()),
+    ) {
+        let stripe = Stripe::of(&CodeSpec::Hitchhiker { variant, n: k + m, k });
+        let order = stripe::shuffled(k + m, seed);
+        let (lost, available) = order.split_at(lost.min(m));
+        stripe.repair(lost, available).expect("at least k blocks of an MDS code");
+    }
+}
