@@ -15,6 +15,7 @@ mod fingerprint;
 mod ids;
 mod job;
 mod plan;
+mod plan_text;
 mod planner;
 mod relay;
 mod slices;
@@ -28,10 +29,14 @@ pub use cost::{Cost, NodeCost};
 pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, Report, SinkProblem, Verify,
+    BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report, SinkProblem,
+    Verify,
 };
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
-pub use planner::{PlanError, PlanRequest, Policy, Scheme, UnknownScheme, Wanted, plan};
+pub use plan_text::{PlanSummary, PlanText};
+pub use planner::{
+    Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, UnknownScheme, Wanted, plan,
+};
 pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};

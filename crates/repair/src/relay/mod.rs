@@ -302,9 +302,7 @@ impl Relay {
     }
 
     fn start(&mut self) {
-        for cursor in
-            self.inlets.iter_mut().chain(self.outlets.iter_mut().map(|outbox| &mut outbox.cursor))
-        {
+        for cursor in self.inlets.iter_mut().chain(self.outlets.iter_mut().map(|outbox| &mut outbox.cursor)) {
             cursor.rewind(&self.slices, &self.pattern);
         }
         if self.pacing == Pacing::WholeBlock {
@@ -574,7 +572,13 @@ impl Work {
 
     /// Adds the local buffers that are here to a sum that has just got its first received input; a local
     /// buffer that comes later finds the sum and is added at once.
-    fn add_waiting(&mut self, tools: &mut Tools, program: &Program, output: usize, complete: &mut Vec<usize>) {
+    fn add_waiting(
+        &mut self,
+        tools: &mut Tools,
+        program: &Program,
+        output: usize,
+        complete: &mut Vec<usize>,
+    ) {
         for &(local, coefficient) in program.locals_of(output) {
             if let Some(buffer) = &self.held[local] {
                 let sum = self.sums[output].as_mut().expect("it has just been made");
@@ -650,7 +654,7 @@ impl Work {
 
 impl Tools {
     fn product(&mut self, coefficient: u8, source: &[u8]) -> Buffer {
-        let mut product = self.tools.pool.take(source.len());
+        let mut product = self.pool.take(source.len());
         self.kernel.mul_into(coefficient, source, &mut product);
         product
     }

@@ -49,12 +49,17 @@ pub(super) struct Program {
 /// The programs of all lanes.
 pub(super) fn compile(assignment: &Assignment) -> Result<Vec<Option<Program>>, RelayError> {
     check(assignment)?;
-    assignment.lanes.iter().map(|task| task.as_ref().map(|task| compile_task(assignment, task)).transpose()).collect()
+    assignment
+        .lanes
+        .iter()
+        .map(|task| task.as_ref().map(|task| compile_task(assignment, task)).transpose())
+        .collect()
 }
 
 fn check(assignment: &Assignment) -> Result<(), RelayError> {
     let geometry = &assignment.geometry;
-    let ok = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(RelayError::BadAssignment(what)) };
+    let ok =
+        |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(RelayError::BadAssignment(what)) };
     ok(geometry.window.start <= geometry.window.end, "the window ends before it starts")?;
     ok(geometry.window.end <= assignment.sub_block_bytes, "the window is longer than a sub-block")?;
     ok((1..=Geometry::MAX_SLICE_BYTES).contains(&geometry.slice_bytes), "slices of a forbidden size")?;
@@ -108,7 +113,8 @@ impl Numbering {
                 return Err(RelayError::BadAssignment("a read of a block that is not local"));
             }
         }
-        let locals: BTreeMap<_, _> = task.reads.iter().zip(0..).map(|(&read, number)| (read, number)).collect();
+        let locals: BTreeMap<_, _> =
+            task.reads.iter().zip(0..).map(|(&read, number)| (read, number)).collect();
         let mut next = locals.len();
         let mut first_of = BTreeMap::new();
         for receive in &task.receives {

@@ -7,7 +7,7 @@ use codes::BlockIndex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Assignment, BlockId, Epoch, Fingerprint, JobId, NodeId, Report, Scheme, StripeId};
+use crate::{Assignment, BlockId, Epoch, JobId, NodeId, Report, Scheme, StripeId};
 
 /// The version of the control protocol; both ends must speak the same.
 pub const VERSION: u32 = 1;

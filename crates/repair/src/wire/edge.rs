@@ -97,20 +97,12 @@ impl Greeting {
     }
 }
 
-/// What a frame carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameKind {
-    /// One slice of one stream.
-    Slice = 1,
-    /// Nothing more follows on this edge; the connection may serve another.
-    End = 2,
-}
+/// The first byte of a frame that carries one slice of one stream, the only kind so far.
+const SLICE_FRAME: u8 = 1;
 
 /// The header before every frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the frame carries.
-    pub kind: FrameKind,
     /// The lane.
     pub lane: u16,
     /// The stream among those of this edge in this lane.
@@ -126,14 +118,8 @@ impl FrameHeader {
     /// The header of a frame that carries `payload`.
     pub fn slice(lane: u16, stream: u16, slice: u32, payload: &[u8]) -> Self {
         let bytes = payload.len() as u32;
-        let header = Self { kind: FrameKind::Slice, lane, stream, slice, bytes, checksum: 0 };
+        let header = Self { lane, stream, slice, bytes, checksum: 0 };
         Self { checksum: header.checksum_of(payload), ..header }
-    }
-
-    /// The header of the last frame of an edge.
-    pub fn end() -> Self {
-        let header = Self { kind: FrameKind::End, lane: 0, stream: 0, slice: 0, bytes: 0, checksum: 0 };
-        Self { checksum: header.checksum_of(&[]), ..header }
     }
 
     /// The bytes on the wire.
@@ -150,13 +136,10 @@ impl FrameHeader {
     /// [`EdgeError`] if it is none. The checksum is held against the payload later, by
     /// [`verify`](Self::verify).
     pub fn decode(bytes: &[u8; HEADER_BYTES], limit: u32) -> Result<Self, EdgeError> {
-        let kind = match bytes[0] {
-            1 => FrameKind::Slice,
-            2 => FrameKind::End,
-            other => return Err(EdgeError::UnknownKind(other)),
-        };
+        if bytes[0] != SLICE_FRAME {
+            return Err(EdgeError::UnknownKind(bytes[0]));
+        }
         let header = Self {
-            kind,
             lane: u16::from_be_bytes([bytes[4], bytes[5]]),
             stream: u16::from_be_bytes([bytes[6], bytes[7]]),
             slice: be_u32(&bytes[8..]),
@@ -179,7 +162,7 @@ impl FrameHeader {
 
     fn covered(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
-        bytes[0] = self.kind as u8;
+        bytes[0] = SLICE_FRAME;
         bytes[4..6].copy_from_slice(&self.lane.to_be_bytes());
         bytes[6..8].copy_from_slice(&self.stream.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.slice.to_be_bytes());

@@ -1,0 +1,289 @@
+//! What a plan costs: exact bytes per node, and the time it should take.
+//!
+//! The bytes are those of the slices a plan moves, the short last one included, and are held against what
+//! helpers really send: payload, without frame headers. Bytes read include padding, that is the zeros
+//! beyond the end of a block that is shorter than the stripe's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{Input, NodeId, NodeView, Pacing, Plan, StreamRef, Task, Topology};
+
+/// Assumed for handling one slice at one node, where it cannot overlap with anything: a few system calls
+/// and a wake-up. Slices are so large that this is small beside their time on the wire.
+pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
+
+/// The bytes of one node's part in a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeCost {
+    /// The node.
+    pub node: NodeId,
+    /// Bytes sent to other nodes.
+    pub sent_bytes: u64,
+    /// Bytes received from other nodes.
+    pub received_bytes: u64,
+    /// Bytes read from blocks, padding included.
+    pub read_bytes: u64,
+    /// Reads from blocks: one per slice and sub-block.
+    pub reads: u64,
+    /// Bytes of outputs produced here.
+    pub delivered_bytes: u64,
+}
+
+impl NodeCost {
+    /// The larger of what goes up and what comes down: what decides time on full-duplex links.
+    pub fn load_bytes(&self) -> u64 {
+        self.sent_bytes.max(self.received_bytes)
+    }
+}
+
+/// What a plan costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Every node with a task, ascending.
+    pub nodes: Vec<NodeCost>,
+    /// Bytes over all links.
+    pub network_bytes: u64,
+    /// Bytes read from blocks, padding included.
+    pub read_bytes: u64,
+    /// Reads from blocks.
+    pub reads: u64,
+    /// Bytes of all outputs.
+    pub delivered_bytes: u64,
+    /// The node with the largest load; of several, the one that moves most in sum, then the lowest.
+    pub busiest: NodeId,
+    /// The longest chain of streams from a reader to a requestor.
+    pub hops: u32,
+    /// Time in units of sending one block over one link, if all links are equal and nothing else counts.
+    pub timeslots: f64,
+    /// Bytes of a block, by which costs are usually divided.
+    pub block_bytes: u64,
+}
+
+impl Cost {
+    /// The cost at `node`, if it has a part.
+    pub fn of(&self, node: NodeId) -> Option<&NodeCost> {
+        let at = self.nodes.binary_search_by_key(&node, |cost| cost.node).ok()?;
+        Some(&self.nodes[at])
+    }
+
+    /// Mean bytes of a read: small where a code reads pieces of blocks.
+    pub fn mean_read_bytes(&self) -> u64 {
+        self.read_bytes.checked_div(self.reads).unwrap_or(0)
+    }
+
+    /// Bytes that each node with outputs receives.
+    pub fn into_requestors(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let requestors = self.nodes.iter().filter(|cost| cost.delivered_bytes > 0);
+        requestors.map(|cost| (cost.node, cost.received_bytes))
+    }
+
+    /// `bytes` in blocks.
+    pub fn in_blocks(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.block_bytes as f64
+    }
+}
+
+impl Plan {
+    /// What it costs.
+    pub fn cost(&self) -> Cost {
+        let nodes = self.node_costs();
+        let busiest = nodes.iter().max_by_key(|cost| {
+            (cost.load_bytes(), cost.sent_bytes + cost.received_bytes, std::cmp::Reverse(cost.node))
+        });
+        Cost {
+            network_bytes: nodes.iter().map(|cost| cost.sent_bytes).sum(),
+            read_bytes: nodes.iter().map(|cost| cost.read_bytes).sum(),
+            reads: nodes.iter().map(|cost| cost.reads).sum(),
+            delivered_bytes: nodes.iter().map(|cost| cost.delivered_bytes).sum(),
+            busiest: busiest.expect("a plan has tasks").node,
+            hops: self.hops(),
+            timeslots: self.timeslots(&nodes),
+            block_bytes: self.block_bytes,
+            nodes,
+        }
+    }
+
+    /// The longest chain of streams from a reader to a requestor, over all lanes.
+    pub fn hops(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
+    }
+
+    /// The time it should take: that of the slowest link or disk, and of filling the pipeline. Nodes that
+    /// `topology` does not know count as [`NodeView::unknown`].
+    pub fn predict(&self, topology: &Topology) -> Duration {
+        let unknown = NodeView::unknown("");
+        let view = |node| topology.get(node).unwrap_or(&unknown);
+        let costs = self.node_costs();
+        let slowest = |time: &dyn Fn(&NodeCost, &NodeView) -> f64| {
+            costs.iter().map(|cost| time(cost, view(cost.node))).fold(0.0, f64::max)
+        };
+        let seconds = match self.pacing {
+            Pacing::Pipelined => slowest(&pipelined_time) + self.fill(view),
+            Pacing::Serial => slowest(&serial_time) + self.fill(view),
+            Pacing::WholeBlock => {
+                let disk = slowest(&|cost, view| cost.read_bytes as f64 / view.disk);
+                disk + self.rounds(|from, to| 1.0 / view(from).up.min(view(to).down))
+            }
+        };
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// Bytes and slices that travel each lane.
+    fn lane_shares(&self) -> Vec<LaneShare> {
+        let mut shares = vec![LaneShare::default(); self.lanes.len()];
+        let places = self.pattern.len() as u32;
+        for range in self.slices.ranges() {
+            for (&lane, place) in self.pattern.iter().zip(0..) {
+                let before = |end: u32| (end + places - 1 - place) / places;
+                shares[usize::from(lane)].slices += u64::from(before(range.end) - before(range.start));
+            }
+        }
+        let slice_bytes = u64::from(self.geometry.slice_bytes);
+        shares.iter_mut().for_each(|share| share.bytes = share.slices * slice_bytes);
+        let last = self.geometry.slices() - 1;
+        if self.slices.contains(last) {
+            let lane = self.pattern[last as usize % self.pattern.len()];
+            shares[usize::from(lane)].bytes -= slice_bytes - self.geometry.bytes_of(last) as u64;
+        }
+        shares
+    }
+
+    fn node_costs(&self) -> Vec<NodeCost> {
+        let mut costs: BTreeMap<NodeId, NodeCost> = BTreeMap::new();
+        for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
+            for task in &lane.tasks {
+                costs.entry(task.node).or_insert_with(|| NodeCost::zero(task.node)).add(task, share);
+            }
+        }
+        costs.into_values().collect()
+    }
+
+    fn timeslots(&self, nodes: &[NodeCost]) -> f64 {
+        let block = self.block_bytes as f64;
+        if self.pacing == Pacing::WholeBlock {
+            return self.rounds(|_, _| 1.0) / block;
+        }
+        let load = nodes.iter().map(NodeCost::load_bytes).max().unwrap_or(0);
+        let fill = f64::from(self.hops().saturating_sub(1)) * self.longest_slice() as f64;
+        (load as f64 + fill) / block
+    }
+
+    /// Seconds until the first slice has come through.
+    fn fill<'a>(&self, view: impl Fn(NodeId) -> &'a NodeView) -> f64 {
+        let rate = self
+            .tasks()
+            .flat_map(|task| task.sends.iter().map(|send| view(task.node).up.min(view(send.to).down)))
+            .fold(f64::INFINITY, f64::min);
+        let hop = self.longest_slice() as f64 / rate + SLICE_OVERHEAD.as_secs_f64();
+        f64::from(self.hops().saturating_sub(1)) * hop
+    }
+
+    fn longest_slice(&self) -> u64 {
+        let window = self.geometry.window.end - self.geometry.window.start;
+        window.min(u64::from(self.geometry.slice_bytes))
+    }
+
+    /// The time of sending whole streams, by list scheduling: of the streams that are complete at their
+    /// sender, the one that can start first goes, and a node sends one and receives one at a time.
+    /// `cost` is the time of one byte from one node to another.
+    fn rounds(&self, cost: impl Fn(NodeId, NodeId) -> f64) -> f64 {
+        let bytes: u64 = self.lane_shares().iter().map(|share| share.bytes).sum();
+        let mut schedule = Schedule::default();
+        let mut waiting: Vec<Transfer> = self.lanes.iter().flat_map(|lane| &lane.tasks).flat_map(transfers).collect();
+        while !waiting.is_empty() {
+            let starts = waiting.iter().enumerate().filter_map(|(at, transfer)| Some((schedule.start(transfer)?, at)));
+            let (start, at) = starts.min_by(|a, b| a.0.total_cmp(&b.0)).expect("streams depend on earlier ones");
+            let transfer = waiting.remove(at);
+            let end = start + bytes as f64 * cost(transfer.from, transfer.to);
+            schedule.run(&transfer, end);
+        }
+        schedule.end
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct LaneShare {
+    slices: u64,
+    bytes: u64,
+}
+
+impl NodeCost {
+    fn zero(node: NodeId) -> Self {
+        Self { node, sent_bytes: 0, received_bytes: 0, read_bytes: 0, reads: 0, delivered_bytes: 0 }
+    }
+
+    fn add(&mut self, task: &Task, share: LaneShare) {
+        let sent: usize = task.sends.iter().map(|send| send.streams.len()).sum();
+        let received: u64 = task.receives.iter().map(|receive| u64::from(receive.streams)).sum();
+        self.sent_bytes += sent as u64 * share.bytes;
+        self.received_bytes += received * share.bytes;
+        self.read_bytes += task.reads.len() as u64 * share.bytes;
+        self.reads += task.reads.len() as u64 * share.slices;
+        self.delivered_bytes += task.delivers.len() as u64 * share.bytes;
+    }
+}
+
+/// Reading, receiving and sending overlap.
+fn pipelined_time(cost: &NodeCost, view: &NodeView) -> f64 {
+    let up = cost.sent_bytes as f64 / view.up;
+    let down = cost.received_bytes as f64 / view.down;
+    up.max(down).max(cost.read_bytes as f64 / view.disk)
+}
+
+/// Reading, receiving and sending take turns.
+fn serial_time(cost: &NodeCost, view: &NodeView) -> f64 {
+    let up = cost.sent_bytes as f64 / view.up;
+    let down = cost.received_bytes as f64 / view.down;
+    up + down + cost.read_bytes as f64 / view.disk
+}
+
+/// A whole stream to be sent.
+struct Transfer {
+    from: NodeId,
+    to: NodeId,
+    stream: u16,
+    needs: Vec<StreamRef>,
+}
+
+fn transfers(task: &Task) -> impl Iterator<Item = Transfer> + '_ {
+    task.sends.iter().flat_map(move |send| {
+        send.streams.iter().zip(0..).map(move |(combination, stream)| {
+            let needs = combination.iter().filter_map(|term| match term.input {
+                Input::Received(stream) => Some(stream),
+                Input::Local(_) => None,
+            });
+            Transfer { from: task.node, to: send.to, stream, needs: needs.collect() }
+        })
+    })
+}
+
+/// When streams have arrived and ports are free.
+#[derive(Default)]
+struct Schedule {
+    arrived: BTreeMap<(NodeId, StreamRef), f64>,
+    sends_until: BTreeMap<NodeId, f64>,
+    receives_until: BTreeMap<NodeId, f64>,
+    end: f64,
+}
+
+impl Schedule {
+    /// When a transfer could start; `None` while what it needs is not itself scheduled.
+    fn start(&self, transfer: &Transfer) -> Option<f64> {
+        let port = |ports: &BTreeMap<NodeId, f64>, node| ports.get(&node).copied().unwrap_or(0.0);
+        let free = port(&self.sends_until, transfer.from).max(port(&self.receives_until, transfer.to));
+        transfer.needs.iter().try_fold(free, |start, &stream| {
+            self.arrived.get(&(transfer.from, stream)).map(|&arrival| start.max(arrival))
+        })
+    }
+
+    fn run(&mut self, transfer: &Transfer, end: f64) {
+        let stream = StreamRef { from: transfer.from, stream: transfer.stream };
+        self.arrived.insert((transfer.to, stream), end);
+        self.sends_until.insert(transfer.from, end);
+        self.receives_until.insert(transfer.to, end);
+        self.end = self.end.max(end);
+    }
+}

@@ -1,0 +1,125 @@
+//! What nodes say of their part of a job.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BlockId, Fingerprint, NodeId, SliceSet};
+
+/// Reports that a node makes about its part of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Report {
+    /// So many slices have been delivered under this plan.
+    Progress {
+        /// Slices delivered here.
+        slices: u32,
+    },
+    /// All deliveries of this plan to this node are written.
+    Delivered,
+    /// Nothing has moved on these edges for as long as the assignment allows.
+    Waiting {
+        /// The nodes at their other ends: they do not send what is due, or do not take it.
+        on: Vec<NodeId>,
+    },
+    /// An edge broke.
+    Closed {
+        /// The node at its other end.
+        peer: NodeId,
+        /// What the system said.
+        detail: String,
+    },
+    /// A frame came that its checksum or the protocol forbids.
+    BadFrame {
+        /// The sender.
+        from: NodeId,
+        /// What was wrong with it.
+        detail: String,
+    },
+    /// A local block cannot be read.
+    BadBlock {
+        /// The block.
+        block: BlockId,
+        /// Why.
+        problem: BlockProblem,
+    },
+    /// A delivery cannot be written.
+    SinkFailed {
+        /// The block.
+        block: BlockId,
+        /// Why.
+        problem: SinkProblem,
+    },
+    /// The assignment cannot be carried out.
+    Refused {
+        /// Why.
+        detail: String,
+    },
+    /// Answer to `Stop`: what is delivered and written, over all plans of the job.
+    Stopped {
+        /// The slices.
+        delivered: SliceSet,
+    },
+    /// Answer to `Seal`.
+    Sealed {
+        /// The delivered blocks and their digests.
+        digests: Vec<(BlockId, u32)>,
+    },
+    /// Answer to `Fingerprint`.
+    Fingerprinted {
+        /// The block.
+        block: BlockId,
+        /// One for each sub-block.
+        fingerprints: Vec<Fingerprint>,
+    },
+    /// Answer to `Commit`.
+    Committed,
+    /// Answer to `Reread`: the digest of what the disk gives back.
+    Reread {
+        /// The block.
+        block: BlockId,
+        /// Its digest.
+        digest: u32,
+    },
+}
+
+/// What is wrong with a block that was to be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "problem", content = "detail", rename_all = "kebab-case")]
+pub enum BlockProblem {
+    /// It is not there.
+    Missing,
+    /// Its bytes differ from their checksums.
+    Corrupt(String),
+    /// The disk does not give it.
+    Unreadable(String),
+}
+
+impl fmt::Display for BlockProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("missing"),
+            Self::Corrupt(detail) => write!(f, "corrupt: {detail}"),
+            Self::Unreadable(detail) => write!(f, "unreadable: {detail}"),
+        }
+    }
+}
+
+/// Why a delivery cannot be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "problem", content = "detail", rename_all = "kebab-case")]
+pub enum SinkProblem {
+    /// The disk is full.
+    NoSpace,
+    /// The system refuses.
+    Io(String),
+}
+
+impl fmt::Display for SinkProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSpace => f.write_str("no space left"),
+            Self::Io(detail) => f.write_str(detail),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Plans as text and as a summary for machines: compact, and the same for the same plan, so that two can
+//! be compared line by line.
+
+use std::fmt;
+
+use codes::{BlockIndex, SubBlock};
+use serde::Serialize;
+
+use crate::{Cost, Input, NodeId, Output, Pacing, Plan, Scheme, SliceSet, StripeId, Task, Term, Topology};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        PlanText { plan: self, topology: None }.fmt(f)
+    }
+}
+
+impl Plan {
+    /// The plan as text, with the names that `topology` gives to nodes.
+    pub fn display_with<'a>(&'a self, topology: &'a Topology) -> PlanText<'a> {
+        PlanText { plan: self, topology: Some(topology) }
+    }
+
+    /// The plan as facts for machines.
+    pub fn summary(&self) -> PlanSummary<'_> {
+        let texts = PlanText { plan: self, topology: None };
+        let lanes = (0..self.lanes.len()).map(|lane| LaneSummary {
+            slices: texts.share(lane),
+            hops: self.lanes[lane].hops,
+            tasks: &self.lanes[lane].tasks,
+        });
+        PlanSummary {
+            scheme: self.scheme,
+            pacing: self.pacing,
+            code: self.code.to_string(),
+            stripe: &self.stripe,
+            outputs: &self.outputs,
+            helpers: self.helpers(),
+            window: [self.geometry.window.start, self.geometry.window.end],
+            slice_bytes: self.geometry.slice_bytes,
+            slices: &self.slices,
+            pattern: &self.pattern,
+            lanes: lanes.collect(),
+            cost: self.cost(),
+        }
+    }
+
+    /// The nodes that read blocks, ascending.
+    fn helpers(&self) -> Vec<NodeId> {
+        let mut helpers: Vec<NodeId> =
+            self.tasks().filter(|task| !task.reads.is_empty()).map(|task| task.node).collect();
+        helpers.sort_unstable();
+        helpers.dedup();
+        helpers
+    }
+}
+
+/// A plan as facts for machines.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanSummary<'a> {
+    /// The scheme that shaped it.
+    pub scheme: Scheme,
+    /// How its nodes move slices on.
+    pub pacing: Pacing,
+    /// The stripe's code.
+    pub code: String,
+    /// The stripe.
+    pub stripe: &'a StripeId,
+    /// What is delivered, and where.
+    pub outputs: &'a [Output],
+    /// The nodes that read blocks.
+    pub helpers: Vec<NodeId>,
+    /// First offset in each sub-block, and the one behind the last.
+    pub window: [u64; 2],
+    /// Bytes of a slice.
+    pub slice_bytes: u32,
+    /// The slices that are moved.
+    pub slices: &'a SliceSet,
+    /// The lane of slice `i` is `pattern[i % pattern.len()]`.
+    pub pattern: &'a [u16],
+    /// The routes.
+    pub lanes: Vec<LaneSummary<'a>>,
+    /// What it costs.
+    pub cost: Cost,
+}
+
+/// One route of a [`PlanSummary`].
+#[derive(Clone, Debug, Serialize)]
+pub struct LaneSummary<'a> {
+    /// Which slices travel it, in words.
+    pub slices: String,
+    /// The longest chain of streams from a reader to a requestor.
+    pub hops: u32,
+    /// What each node does.
+    pub tasks: &'a [Task],
+}
+
+/// A plan as text; see [`Plan::display_with`].
+#[derive(Clone, Copy, Debug)]
+pub struct PlanText<'a> {
+    plan: &'a Plan,
+    topology: Option<&'a Topology>,
+}
+
+impl fmt::Display for PlanText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_head(f)?;
+        self.write_window(f)?;
+        for (number, lane) in self.plan.lanes.iter().enumerate() {
+            let hops = count(u64::from(lane.hops), "hop");
+            writeln!(f, "lane {number} ({}, {hops})", self.share(number))?;
+            lane.tasks.iter().try_for_each(|task| self.write_task(f, task))?;
+        }
+        self.write_cost(f)
+    }
+}
+
+impl PlanText<'_> {
+    /// `pipelined rs-14-10 stripe 17: b3 to n20, b5 to n21`
+    fn write_head(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Plan { scheme, code, stripe, pacing, .. } = self.plan;
+        write!(f, "{scheme} {code} stripe {stripe}")?;
+        match pacing {
+            Pacing::Pipelined => {}
+            Pacing::Serial => write!(f, ", one slice at a time")?,
+            Pacing::WholeBlock => write!(f, ", by whole blocks")?,
+        }
+        let same_block =
+            |a: &Output, b: &Output| a.sub_block.block == b.sub_block.block && a.requestor == b.requestor;
+        let blocks = self.plan.outputs.chunk_by(same_block).zip([":"].into_iter().chain(std::iter::repeat(",")));
+        for (outputs, separator) in blocks {
+            write!(f, "{separator} {}", self.part_of_block(outputs))?;
+        }
+        writeln!(f)
+    }
+
+    /// `b3 to n20`, or `sub-blocks 1,2 of b3 to n20`
+    fn part_of_block(&self, outputs: &[Output]) -> String {
+        let Output { sub_block: SubBlock { block, .. }, requestor } = outputs[0];
+        let to = self.name(requestor);
+        if outputs.len() as u64 == self.plan.block_bytes / self.plan.sub_block_bytes {
+            return format!("{block} to {to}");
+        }
+        let subs: Vec<String> = outputs.iter().map(|output| output.sub_block.sub.to_string()).collect();
+        let word = if subs.len() == 1 { "sub-block" } else { "sub-blocks" };
+        format!("{word} {} of {block} to {to}", subs.join(","))
+    }
+
+    fn write_window(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let geometry = &self.plan.geometry;
+        let slices = geometry.slices();
+        write!(f, "window {}..{} of each sub-block", geometry.window.start, geometry.window.end)?;
+        write!(f, ", {} of {}", count(u64::from(slices), "slice"), geometry.slice_bytes)?;
+        if self.plan.slices.len() != slices {
+            write!(f, " of which {}", self.plan.slices)?;
+        }
+        writeln!(f, ", {}", count(self.plan.lanes.len() as u64, "lane"))
+    }
+
+    /// Which slices travel a lane.
+    fn share(&self, lane: usize) -> String {
+        let pattern = &self.plan.pattern;
+        if self.plan.lanes.len() == 1 {
+            return "every slice".to_owned();
+        }
+        let places = (0..pattern.len()).filter(|&place| {
+            // A place that none of the slices falls on belongs to no lane.
+            usize::from(pattern[place]) == lane && self.is_used(place)
+        });
+        let places: Vec<String> = places.map(|place| place.to_string()).collect();
+        format!("slices {} mod {}", places.join(","), pattern.len())
+    }
+
+    fn is_used(&self, place: usize) -> bool {
+        let places = self.plan.pattern.len() as u32;
+        self.plan.slices.ranges().iter().any(|range| {
+            let first = range.start + (place as u32 + places - range.start % places) % places;
+            first < range.end
+        })
+    }
+
+    /// `n2 reads b1: to n3 [n1#0 + 7·b1]; delivers b4 = …`
+    fn write_task(&self, f: &mut fmt::Formatter, task: &Task) -> fmt::Result {
+        write!(f, "  {}", self.name(task.node))?;
+        if !task.reads.is_empty() {
+            let reads: Vec<String> = task.reads.iter().map(|sub_block| self.sub_block(*sub_block)).collect();
+            write!(f, " reads {}", reads.join(" "))?;
+        }
+        let sends = task.sends.iter().map(|send| {
+            let streams: Vec<String> =
+                send.streams.iter().map(|stream| format!("[{}]", self.combination(stream))).collect();
+            format!("to {} {}", self.name(send.to), streams.join(" "))
+        });
+        let delivers = task.delivers.iter().map(|delivery| {
+            let output = self.plan.outputs[delivery.output as usize].sub_block;
+            format!("delivers {} = {}", self.sub_block(output), self.combination(&delivery.combination))
+        });
+        let parts: Vec<String> = sends.chain(delivers).collect();
+        writeln!(f, ": {}", parts.join("; "))
+    }
+
+    /// What was received comes first: a sum on its way, and what this node adds to it.
+    fn combination(&self, terms: &[Term]) -> String {
+        let received = terms.iter().filter(|term| matches!(term.input, Input::Received(_)));
+        let local = terms.iter().filter(|term| matches!(term.input, Input::Local(_)));
+        let terms: Vec<String> = received.chain(local).map(|term| self.term(term)).collect();
+        terms.join(" + ")
+    }
+
+    fn term(&self, term: &Term) -> String {
+        let input = match term.input {
+            Input::Local(sub_block) => self.sub_block(sub_block),
+            Input::Received(stream) => format!("{}#{}", self.name(stream.from), stream.stream),
+        };
+        if term.coefficient == 1 { input } else { format!("{}·{input}", term.coefficient) }
+    }
+
+    /// `b3`, or `b3.0` where blocks have several sub-blocks.
+    fn sub_block(&self, sub_block: SubBlock) -> String {
+        let SubBlock { block: BlockIndex(block), sub } = sub_block;
+        let whole = self.plan.block_bytes == self.plan.sub_block_bytes;
+        if whole { format!("b{block}") } else { format!("b{block}.{sub}") }
+    }
+
+    fn write_cost(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let cost = self.plan.cost();
+        write!(f, "cost: {:.2} blocks over the network", cost.in_blocks(cost.network_bytes))?;
+        if let Some(busiest) = cost.of(cost.busiest).filter(|busiest| busiest.load_bytes() > 0) {
+            let (up, down) = (cost.in_blocks(busiest.sent_bytes), cost.in_blocks(busiest.received_bytes));
+            write!(f, ", busiest node {} ({up:.2} up, {down:.2} down)", self.name(cost.busiest))?;
+        }
+        writeln!(f, ", {:.3} timeslots", cost.timeslots)
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.topology.map_or_else(|| node.to_string(), |topology| topology.name(node))
+    }
+}
+
+/// `1 lane`, `2 lanes`
+fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}

@@ -1,0 +1,63 @@
+//! Which scheme when the policy does not say: the one with the least predicted time.
+
+use std::time::Duration;
+
+use super::placement::Placement;
+use super::{PlanError, PlanRequest, Scheme, draw};
+use crate::{Plan, Topology};
+
+/// Above this a chain has so many slices that a tree cannot beat it.
+const SHORT_WINDOW_BYTES: u64 = 1 << 20;
+/// Predictions closer than this are equal.
+const TIE: f64 = 1.01;
+
+/// The fastest plan; among equals, that with the fewest bytes over the network, then the fewest hops.
+pub(super) fn fastest(
+    placement: &Placement,
+    request: &PlanRequest,
+    topology: &Topology,
+) -> Result<Plan, PlanError> {
+    if placement.decoded.is_empty() {
+        let copied = placement.recipe.outputs() == placement.recipe.sources();
+        let scheme = if copied { Scheme::Migration } else { Scheme::Conventional };
+        return draw(scheme, placement, request, topology);
+    }
+    let mut best = Candidate::new(draw(Scheme::Pipelined, placement, request, topology)?, topology);
+    let trees = request.window.end - request.window.start <= SHORT_WINDOW_BYTES;
+    for scheme in [Scheme::Conventional].into_iter().chain(trees.then_some(Scheme::Ppr)) {
+        let plan = draw(scheme, placement, request, topology)?;
+        best = best.or(Candidate::new(plan, topology));
+    }
+    Ok(best.plan)
+}
+
+struct Candidate {
+    plan: Plan,
+    time: Duration,
+}
+
+impl Candidate {
+    fn new(plan: Plan, topology: &Topology) -> Self {
+        let time = plan.predict(topology);
+        Self { plan, time }
+    }
+
+    fn or(self, other: Self) -> Self {
+        if is_shorter(self.time, other.time) {
+            self
+        } else if is_shorter(other.time, self.time) || other.is_lighter(&self) {
+            other
+        } else {
+            self
+        }
+    }
+
+    fn is_lighter(&self, other: &Self) -> bool {
+        let weight = |plan: &Plan| (plan.cost().network_bytes, plan.hops());
+        weight(&self.plan) < weight(&other.plan)
+    }
+}
+
+fn is_shorter(time: Duration, than: Duration) -> bool {
+    time.as_secs_f64() * TIE < than.as_secs_f64()
+}

@@ -1,0 +1,50 @@
+//! Chains of partial sums: repair pipelining, basic and cyclic, and its baselines.
+
+use super::placement::Placement;
+use super::shape::{Rank, Route, SumShape};
+
+/// One chain through all helpers.
+pub(super) fn chain(placement: &Placement) -> SumShape {
+    let (ranks, helpers) = ranks(placement);
+    let order: Vec<usize> = (0..helpers).collect();
+    let route = route(&order, &ranks);
+    SumShape { ranks, routes: vec![route] }
+}
+
+/// As many chains as there are helpers but one, each starting one helper further on.
+pub(super) fn cyclic(placement: &Placement) -> SumShape {
+    let (ranks, helpers) = ranks(placement);
+    if helpers <= 2 {
+        return chain(placement);
+    }
+    let routes = (0..helpers - 1)
+        .map(|start| {
+            let order: Vec<usize> = (start..start + helpers).map(|place| place % helpers).collect();
+            route(&order, &ranks)
+        })
+        .collect();
+    SumShape { ranks, routes }
+}
+
+/// The helpers in chain order and, if there is only one requestor, that requestor behind them; also how
+/// many helpers there are before it.
+///
+/// A helper that adds to fewer outputs comes earlier: the first links of the chain then carry less.
+fn ranks(placement: &Placement) -> (Vec<Rank>, usize) {
+    let end = placement.sole_requestor();
+    let mut helpers: Vec<usize> =
+        (0..placement.helpers.len()).filter(|&h| Some(placement.helpers[h].node) != end).collect();
+    helpers.sort_by_key(|&helper| placement.helpers[helper].rows());
+    let mut ranks: Vec<Rank> =
+        helpers.iter().map(|&h| Rank { node: placement.helpers[h].node, helper: Some(h) }).collect();
+    ranks.extend(end.map(|node| Rank { node, helper: placement.helper_at(node) }));
+    (ranks, helpers.len())
+}
+
+/// The chain in this order, and on to the requestor if there is only one.
+fn route(order: &[usize], ranks: &[Rank]) -> Route {
+    let end = (order.len() < ranks.len()).then_some(order.len());
+    let stations: Vec<usize> = order.iter().copied().chain(end).collect();
+    let moves = stations.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    Route { moves, root: stations[stations.len() - 1] }
+}

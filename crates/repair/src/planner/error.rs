@@ -1,0 +1,161 @@
+//! Why a plan cannot be made.
+
+use std::fmt;
+use std::ops::Range;
+
+use codes::{BlockIndex, DecodeError};
+
+use crate::{Geometry, NodeId, Pacing, Scheme, SliceSet, StripeId};
+
+/// Why a plan cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The blocks that can be read do not give the wanted ones.
+    #[error("stripe {stripe}: {source}; {missing}")]
+    Decode {
+        /// The stripe.
+        stripe: StripeId,
+        /// What the code says.
+        source: DecodeError,
+        /// The blocks that cannot be read, and why.
+        missing: Missing,
+    },
+    /// A requestor that the topology does not know.
+    #[error("requestor {requestor} is not a node of the cluster")]
+    UnknownRequestor {
+        /// The node.
+        requestor: NodeId,
+    },
+    /// A requestor that takes no tasks now.
+    #[error("requestor {requestor} ({name}) is down")]
+    DeadRequestor {
+        /// The node.
+        requestor: NodeId,
+        /// Its name.
+        name: String,
+    },
+    /// No block is wanted.
+    #[error("no block is wanted")]
+    NothingWanted,
+    /// A block is wanted twice; a plan delivers each block once.
+    #[error("{block} is wanted twice")]
+    WantedTwice {
+        /// The block.
+        block: BlockIndex,
+    },
+    /// The window is empty or ends past the sub-block.
+    #[error("window {}..{} is not a part of a sub-block of {sub_block_bytes} bytes", window.start, window.end)]
+    Window {
+        /// The window asked for.
+        window: Range<u64>,
+        /// Bytes of each sub-block of the stripe.
+        sub_block_bytes: u64,
+    },
+    /// The range of sub-blocks is empty or ends past the block.
+    #[error("sub-blocks {}..{} are not among the {in_block} of a block", sub_blocks.start, sub_blocks.end)]
+    SubBlocks {
+        /// The sub-blocks asked for.
+        sub_blocks: Range<u16>,
+        /// Sub-blocks of a block.
+        in_block: usize,
+    },
+    /// The slice size is out of bounds.
+    #[error(
+        "slices of {slice_bytes} bytes: the size must be a multiple of {SLICE_MULTIPLE} from {} to {}",
+        Geometry::MIN_SLICE_BYTES,
+        Geometry::MAX_SLICE_BYTES
+    )]
+    SliceSize {
+        /// The size asked for.
+        slice_bytes: u32,
+    },
+    /// More slices than can be numbered.
+    #[error("slices of {slice_bytes} bytes cut a window of {window_bytes} bytes into more than 2^32 slices")]
+    TooManySlices {
+        /// The size asked for.
+        slice_bytes: u32,
+        /// Bytes of the window.
+        window_bytes: u64,
+    },
+    /// The slices to resume with are none, or are not slices of the geometry.
+    #[error("slices {slices} are not among the {in_window} of the window")]
+    Resume {
+        /// The slices asked for.
+        slices: SliceSet,
+        /// Slices of the geometry.
+        in_window: u32,
+    },
+    /// Migration copies, but nobody holds this block.
+    #[error("stripe {stripe}: {block} cannot be migrated, as no node that may be read holds it; {missing}")]
+    NothingToMigrate {
+        /// The stripe.
+        stripe: StripeId,
+        /// The block.
+        block: BlockIndex,
+        /// The blocks that cannot be read, and why.
+        missing: Missing,
+    },
+    /// The scheme's shape does not work with the pacing.
+    #[error("{scheme} cannot be paced {}: {reason}", pacing_name(*pacing))]
+    Pacing {
+        /// The scheme.
+        scheme: Scheme,
+        /// The pacing asked for.
+        pacing: Pacing,
+        /// Why not.
+        reason: PacingProblem,
+    },
+}
+
+/// Slice sizes are multiples of a cache line, so that every slice but the last is aligned.
+pub(super) const SLICE_MULTIPLE: u32 = 64;
+
+/// Why a shape does not work with a pacing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PacingProblem {
+    /// The scheme is defined by another pacing.
+    #[error("the scheme is defined by its own pacing")]
+    Defined,
+    /// Streams of several lanes interleave in a node.
+    #[error("its {0} lanes interleave slice by slice")]
+    Lanes(usize),
+    /// A node would have to send before it has received.
+    #[error("{0} has to send before it has received everything")]
+    Cycle(NodeId),
+}
+
+/// The blocks of a stripe that cannot be read, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// No node holds them.
+    pub lost: Vec<BlockIndex>,
+    /// Their holders are down.
+    pub unreachable: Vec<(BlockIndex, NodeId)>,
+    /// Their holders are to be avoided.
+    pub avoided: Vec<(BlockIndex, NodeId)>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = |blocks: &[(BlockIndex, NodeId)]| -> Vec<String> {
+            blocks.iter().map(|(block, node)| format!("{block} on {node}")).collect()
+        };
+        let lost = self.lost.iter().map(BlockIndex::to_string).collect();
+        let reasons =
+            [("lost", lost), ("unreachable", held(&self.unreachable)), ("avoided", held(&self.avoided))];
+        let mut comma = "";
+        for (reason, blocks) in reasons.iter().filter(|(_, blocks)| !blocks.is_empty()) {
+            write!(f, "{comma}{reason}: {}", blocks.join(" "))?;
+            comma = ", ";
+        }
+        if comma.is_empty() { f.write_str("no block is missing") } else { Ok(()) }
+    }
+}
+
+fn pacing_name(pacing: Pacing) -> &'static str {
+    match pacing {
+        Pacing::Pipelined => "slice by slice",
+        Pacing::Serial => "one slice at a time",
+        Pacing::WholeBlock => "by whole blocks",
+    }
+}

@@ -1,0 +1,225 @@
+//! The planner: a pure function from a stripe, what is wanted of it, and a topology to a [`Plan`].
+//!
+//! The code says what to read and which sums to make ([`Recipe`]); [`placement`] finds the nodes; a shape
+//! ([`chain`], [`ppr`], [`crr`], or the star) says who passes partial sums to whom; [`slicing`] cuts the
+//! window. Every output whose sources are all on one node is computed there and sent straight to its
+//! requestor, whatever the scheme: that covers migration, plain reads and the encoding of a put.
+//!
+//! Deliberately absent: retries and what to avoid next (the job decides), and any memory of earlier plans.
+
+mod auto;
+mod chain;
+mod crr;
+mod error;
+mod placement;
+mod ppr;
+mod scheme;
+mod shape;
+mod slicing;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use codes::{BlockIndex, Recipe};
+
+pub use error::{Missing, PacingProblem, PlanError};
+pub use scheme::{Scheme, UnknownScheme};
+
+use crate::plan::PlanBuilder;
+use crate::{Geometry, NodeId, Pacing, Plan, SliceSet, Stripe, Topology};
+use placement::Placement;
+use shape::{Shape, SumShape};
+
+/// A block to be delivered, and where. It may still be available: then it is read and not decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The block.
+    pub block: BlockIndex,
+    /// Where it is delivered.
+    pub requestor: NodeId,
+}
+
+/// How a plan is to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The shape.
+    pub scheme: Scheme,
+    /// Bytes of a slice; chosen by the planner if `None`.
+    pub slice_bytes: Option<u32>,
+    /// How nodes move slices on; the scheme's own way if `None`.
+    pub pacing: Option<Pacing>,
+    /// Nodes whose blocks are not read.
+    pub avoid: BTreeSet<NodeId>,
+}
+
+/// What is wanted of a stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanRequest {
+    /// The blocks, and where each goes.
+    pub wanted: Vec<Wanted>,
+    /// The wanted offsets in each sub-block.
+    pub window: Range<u64>,
+    /// The wanted sub-blocks of the wanted blocks; all if `None`.
+    pub sub_blocks: Option<Range<u16>>,
+    /// For a repair that goes on: its geometry, which is kept (and replaces `window` and the policy's slice
+    /// size), and the slices that are still to be moved.
+    pub resume: Option<(Geometry, SliceSet)>,
+    /// How.
+    pub policy: Policy,
+}
+
+/// Makes a plan.
+///
+/// Blocks are read from nodes that are alive in `topology` and not to be avoided; among those, blocks on
+/// the requestors are preferred, then blocks on less loaded nodes, then lower indices.
+///
+/// # Errors
+/// [`PlanError`], if what is asked for cannot be done or makes no sense.
+pub fn plan(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Result<Plan, PlanError> {
+    check_requestors(request, topology)?;
+    slicing::check(stripe, request)?;
+    let recipe = recipe(stripe, request, topology)?;
+    let placement = Placement::new(stripe, &recipe, &request.wanted);
+    match request.policy.scheme {
+        Scheme::Auto => auto::fastest(&placement, request, topology),
+        scheme => draw(scheme, &placement, request, topology),
+    }
+}
+
+fn check_requestors(request: &PlanRequest, topology: &Topology) -> Result<(), PlanError> {
+    if request.wanted.is_empty() {
+        return Err(PlanError::NothingWanted);
+    }
+    for (position, &Wanted { block, requestor }) in request.wanted.iter().enumerate() {
+        if request.wanted[..position].iter().any(|earlier| earlier.block == block) {
+            return Err(PlanError::WantedTwice { block });
+        }
+        match topology.get(requestor) {
+            None => return Err(PlanError::UnknownRequestor { requestor }),
+            Some(view) if !view.alive => {
+                return Err(PlanError::DeadRequestor { requestor, name: view.name.clone() });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// What to read and which sums to make.
+fn recipe(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Result<Recipe, PlanError> {
+    let available = available(stripe, request, topology);
+    let wanted: Vec<BlockIndex> = request.wanted.iter().map(|wanted| wanted.block).collect();
+    if request.policy.scheme == Scheme::Migration
+        && let Some(&block) = wanted.iter().find(|block| !available.contains(block))
+    {
+        let missing = missing(stripe, request, topology);
+        return Err(PlanError::NothingToMigrate { stripe: stripe.id.clone(), block, missing });
+    }
+    let recipe = stripe.code.repair(&wanted, &available).map_err(|source| {
+        let missing = missing(stripe, request, topology);
+        PlanError::Decode { stripe: stripe.id.clone(), source, missing }
+    })?;
+    Ok(match &request.sub_blocks {
+        None => recipe,
+        Some(sub_blocks) => recipe.only(|output| sub_blocks.contains(&output.sub)),
+    })
+}
+
+/// The blocks that may be read, the preferred ones first.
+fn available(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Vec<BlockIndex> {
+    let mut available: Vec<(bool, u32, BlockIndex)> = stripe
+        .held()
+        .filter(|(_, holder)| !request.policy.avoid.contains(holder))
+        .filter_map(|(block, holder)| {
+            let view = topology.get(holder).filter(|view| view.alive)?;
+            let elsewhere = request.wanted.iter().all(|wanted| wanted.requestor != holder);
+            Some((elsewhere, view.load, block))
+        })
+        .collect();
+    available.sort_unstable();
+    available.into_iter().map(|(_, _, block)| block).collect()
+}
+
+/// Why each of the blocks that may not be read may not.
+fn missing(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Missing {
+    let mut missing = Missing::default();
+    for block in stripe.indices() {
+        match stripe.block(block).holder {
+            None => missing.lost.push(block),
+            Some(holder) if !topology.is_alive(holder) => missing.unreachable.push((block, holder)),
+            Some(holder) if request.policy.avoid.contains(&holder) => missing.avoided.push((block, holder)),
+            Some(_) => {}
+        }
+    }
+    missing
+}
+
+/// A plan of one scheme.
+fn draw(
+    scheme: Scheme,
+    placement: &Placement,
+    request: &PlanRequest,
+    topology: &Topology,
+) -> Result<Plan, PlanError> {
+    let shape = shape(scheme, placement);
+    let (geometry, slices) = slicing::cut(&shape.footprint(placement), placement, request, topology)?;
+    let (lanes, pattern) = slicing::deal(shape.lanes(), &slices);
+    let mut builder = PlanBuilder::new(placement.stripe, placement.recipe, &placement.requestors);
+    for lane in lanes {
+        shape.draw(lane, placement, &mut builder);
+    }
+    let pacing = request.policy.pacing.unwrap_or(scheme.pacing());
+    let plan = builder.finish(scheme, pacing, geometry, slices, pattern);
+    check_pacing(&plan).map_err(|reason| PlanError::Pacing { scheme, pacing, reason })?;
+    Ok(plan)
+}
+
+fn shape(scheme: Scheme, placement: &Placement) -> Shape {
+    let Some(&first) = placement.decoded.first() else {
+        return Shape::Sums(SumShape::empty());
+    };
+    Shape::Sums(match scheme {
+        Scheme::Conventional => return Shape::Star(placement.requestors[first]),
+        Scheme::Ppr => ppr::tree(placement),
+        Scheme::CrrR => crr::halving(placement),
+        Scheme::CrrS => crr::splitting(placement, true),
+        Scheme::CrrSDirect => crr::splitting(placement, false),
+        Scheme::Cyclic => chain::cyclic(placement),
+        Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement),
+        Scheme::Auto | Scheme::Migration => unreachable!("auto picks a scheme, and migration decodes nothing"),
+    })
+}
+
+/// A pacing other than slice by slice needs nodes that first receive everything and then send.
+fn check_pacing(plan: &Plan) -> Result<(), PacingProblem> {
+    let own = plan.scheme.pacing();
+    if own != Pacing::Pipelined && plan.pacing != own {
+        return Err(PacingProblem::Defined);
+    }
+    if plan.pacing == Pacing::Pipelined {
+        return Ok(());
+    }
+    match plan.lanes.as_slice() {
+        [lane] => match on_a_cycle(lane) {
+            Some(node) => Err(PacingProblem::Cycle(node)),
+            None => Ok(()),
+        },
+        lanes => Err(PacingProblem::Lanes(lanes.len())),
+    }
+}
+
+/// A node that is on a cycle of the lane's edges or behind one, if there is a cycle.
+fn on_a_cycle(lane: &crate::Lane) -> Option<NodeId> {
+    let mut waiting: Vec<&crate::Task> = lane.tasks.iter().collect();
+    loop {
+        let ready = |task: &&crate::Task| {
+            let waits = |node| waiting.iter().any(|other| other.node == node);
+            !task.receives.iter().any(|receive| waits(receive.from))
+        };
+        let still: Vec<&crate::Task> = waiting.iter().copied().filter(|task| !ready(task)).collect();
+        if still.len() == waiting.len() {
+            return still.first().map(|task| task.node);
+        }
+        waiting = still;
+    }
+}

@@ -1,0 +1,133 @@
+//! A recipe placed on nodes: who can compute what from its own blocks.
+
+use codes::{Recipe, SubBlock};
+
+use super::Wanted;
+use crate::{Combination, Input, NodeId, Stripe, Term};
+
+/// A recipe with the nodes of its sources and outputs.
+pub(super) struct Placement<'a> {
+    pub stripe: &'a Stripe,
+    pub recipe: &'a Recipe,
+    /// Where each output goes.
+    pub requestors: Vec<NodeId>,
+    /// Outputs whose sources are all on one node: computed there and sent straight to the requestor.
+    pub direct: Vec<(usize, NodeId)>,
+    /// The other outputs: what shapes are about.
+    pub decoded: Vec<usize>,
+    /// The nodes with a term for a decoded output, in the order of the recipe's sources.
+    pub helpers: Vec<Helper>,
+}
+
+/// A node that adds terms of its own to decoded outputs.
+pub(super) struct Helper {
+    pub node: NodeId,
+    /// Its terms for each of the decoded outputs, by position in [`Placement::decoded`].
+    pub terms: Vec<Combination>,
+}
+
+impl Helper {
+    /// The sub-blocks it reads, ascending.
+    pub fn reads(&self) -> Vec<SubBlock> {
+        let mut reads: Vec<SubBlock> = self
+            .terms
+            .iter()
+            .flatten()
+            .filter_map(|term| match term.input {
+                Input::Local(sub_block) => Some(sub_block),
+                Input::Received(_) => None,
+            })
+            .collect();
+        reads.sort_unstable();
+        reads.dedup();
+        reads
+    }
+
+    /// Number of decoded outputs to which it adds something.
+    pub fn rows(&self) -> usize {
+        self.terms.iter().filter(|terms| !terms.is_empty()).count()
+    }
+}
+
+impl<'a> Placement<'a> {
+    pub fn new(stripe: &'a Stripe, recipe: &'a Recipe, wanted: &[Wanted]) -> Self {
+        let holders: Vec<NodeId> = recipe.sources().iter().map(|source| holder(stripe, *source)).collect();
+        let requestors = recipe.outputs().iter().map(|output| requestor(wanted, *output)).collect();
+        let mut placement =
+            Self { stripe, recipe, requestors, direct: Vec::new(), decoded: Vec::new(), helpers: Vec::new() };
+        for output in 0..recipe.outputs().len() {
+            match only_node(recipe.row(output), &holders) {
+                Some(node) => placement.direct.push((output, node)),
+                None => placement.decoded.push(output),
+            }
+        }
+        placement.helpers = placement.helpers_of(&holders);
+        placement
+    }
+
+    /// Output number `output` in terms of the sources, for the one node that holds them all.
+    pub fn local_terms(&self, output: usize) -> Combination {
+        self.recipe.row(output).iter().map(|&(source, c)| self.local(source, c)).collect()
+    }
+
+    /// The requestor of all decoded outputs, if it is one node.
+    pub fn sole_requestor(&self) -> Option<NodeId> {
+        let mut requestors = self.decoded.iter().map(|&output| self.requestors[output]);
+        let first = requestors.next()?;
+        requestors.all(|requestor| requestor == first).then_some(first)
+    }
+
+    /// The position of `node` among the helpers.
+    pub fn helper_at(&self, node: NodeId) -> Option<usize> {
+        self.helpers.iter().position(|helper| helper.node == node)
+    }
+
+    fn local(&self, source: u32, coefficient: u8) -> Term {
+        Term { input: Input::Local(self.recipe.sources()[source as usize]), coefficient }
+    }
+
+    fn helpers_of(&self, holders: &[NodeId]) -> Vec<Helper> {
+        let mut helpers = Vec::new();
+        let mut at = vec![None; holders.len()];
+        for source in self.decoded_sources(holders.len()) {
+            let node = holders[source];
+            let known = helpers.iter().position(|helper: &Helper| helper.node == node);
+            at[source] = Some(known.unwrap_or_else(|| {
+                helpers.push(Helper { node, terms: vec![Combination::new(); self.decoded.len()] });
+                helpers.len() - 1
+            }));
+        }
+        for (position, &output) in self.decoded.iter().enumerate() {
+            for &(source, coefficient) in self.recipe.row(output) {
+                let helper = at[source as usize].expect("the source of a decoded output");
+                helpers[helper].terms[position].push(self.local(source, coefficient));
+            }
+        }
+        helpers
+    }
+
+    /// The sources that some decoded output uses, ascending.
+    fn decoded_sources(&self, sources: usize) -> impl Iterator<Item = usize> + use<> {
+        let mut used = vec![false; sources];
+        for &output in &self.decoded {
+            self.recipe.row(output).iter().for_each(|&(source, _)| used[source as usize] = true);
+        }
+        (0..sources).filter(move |&source| used[source])
+    }
+}
+
+fn holder(stripe: &Stripe, source: SubBlock) -> NodeId {
+    stripe.block(source.block).holder.expect("a recipe reads only blocks that are held")
+}
+
+fn requestor(wanted: &[Wanted], output: SubBlock) -> NodeId {
+    let wanted = wanted.iter().find(|wanted| wanted.block == output.block);
+    wanted.expect("a recipe has outputs only of wanted blocks").requestor
+}
+
+/// The node that holds every source of a row, if it is one.
+fn only_node(row: &[(u32, u8)], holders: &[NodeId]) -> Option<NodeId> {
+    let mut nodes = row.iter().map(|&(source, _)| holders[source as usize]);
+    let first = nodes.next()?;
+    nodes.all(|node| node == first).then_some(first)
+}

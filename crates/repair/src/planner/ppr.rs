@@ -1,0 +1,39 @@
+//! Partial parallel repair: a binomial tree of partial sums whose root is the requestor.
+
+use super::placement::Placement;
+use super::shape::{Rank, Route, SumShape};
+
+/// In every round neighbours in the list pair up and the left one sends to the right one and leaves; the
+/// requestor, last in the list, is who remains.
+pub(super) fn tree(placement: &Placement) -> SumShape {
+    let root = placement.requestors[placement.decoded[0]];
+    let helpers = (0..placement.helpers.len()).filter(|&h| placement.helpers[h].node != root);
+    let mut ranks: Vec<Rank> =
+        helpers.map(|h| Rank { node: placement.helpers[h].node, helper: Some(h) }).collect();
+    ranks.push(Rank { node: root, helper: placement.helper_at(root) });
+    let route = Route { moves: rounds(ranks.len()), root: ranks.len() - 1 };
+    SumShape { ranks, routes: vec![route] }
+}
+
+fn rounds(ranks: usize) -> Vec<(usize, usize)> {
+    let mut list: Vec<usize> = (0..ranks).collect();
+    let mut moves = Vec::with_capacity(ranks);
+    while list.len() > 1 {
+        moves.extend(list.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+        // Of each pair the right one remains; an unpaired last one rests.
+        list = list.chunks(2).map(|pair| pair[pair.len() - 1]).collect();
+    }
+    moves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_aggregators_are_those_of_the_paper() {
+        assert_eq!(rounds(7), [(0, 1), (2, 3), (4, 5), (1, 3), (5, 6), (3, 6)]);
+        assert_eq!(rounds(5), [(0, 1), (2, 3), (1, 3), (3, 4)]);
+        assert_eq!(rounds(1), []);
+    }
+}
