@@ -1,1 +1,47 @@
-//! Placeholder.
+//! The cluster folder, and the identities that follow from it: who is who, and who may talk to whom.
+//!
+//! A cluster is one folder that `mend init` makes: its configuration (`mend.toml`), its certificate
+//! authority, and one certificate for each coordinator, helper and client. [`Cluster`] makes, opens and
+//! extends it; [`Config`] is what `mend.toml` says; [`Identity`] is one certificate with its key, ready as
+//! rustls configurations; [`peer_role`] tells who is at the other end of a finished handshake.
+//!
+//! Always true: every TLS configuration made here is TLS 1.3, presents a certificate, demands one of the
+//! same authority, and verifies the name of the server it dialled, whatever address it dialled.
+//!
+//! Deliberately absent: plans, stripes, sockets, async. This room knows names and files only.
+//!
+//! ```
+//! use cluster::{Cluster, InitOptions, Role};
+//!
+//! let scratch = tempfile::tempdir()?;
+//! let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions { helpers: 2, ..Default::default() })?;
+//! for helper in &cluster.config().helpers {
+//!     println!("{} at {}", helper.name, helper.dial_address());
+//! }
+//! let coordinator = cluster.identity(&Role::Coordinator)?;
+//! let _tls = coordinator.server_config();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod address;
+mod authority;
+mod config;
+mod durable;
+mod folder;
+mod identity;
+mod name;
+mod quantity;
+mod role;
+
+pub use address::{Address, Host, ParseAddressError};
+pub use authority::IssueError;
+pub use config::{
+    ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, ParseClusterIdError,
+};
+pub use durable::FileError;
+pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError};
+pub use identity::{Identity, IdentityError};
+pub use name::{Name, ParseNameError};
+pub use quantity::{Bandwidth, ByteSize, ParseQuantityError};
+pub use role::{Role, peer_role};

@@ -1,0 +1,162 @@
+//! The cluster's certificate authority: who makes certificates, and what is in them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use webpki::EndEntityCert;
+
+use crate::durable::{self, FileError, PRIVATE, PUBLIC};
+use crate::{ClusterId, Role};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Twenty years: the disks will be gone first, and an expired authority stops every repair at once.
+const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(20 * 365);
+/// Ten years: nothing renews certificates by itself yet (`docs/security.md`).
+const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(10 * 365);
+/// How far the clocks of two machines may differ on the day a certificate is made.
+const CLOCK_SKEW: Duration = DAY;
+
+/// Why a certificate could not be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// This copy of the cluster folder has no `ca.key`.
+    #[error(
+        "{} is not here, so this machine cannot issue certificates; run this where `mend init` ran, \
+         or bring ca.key back from its backup",
+        key.display()
+    )]
+    NoAuthorityKey {
+        /// Where the key was looked for.
+        key: PathBuf,
+    },
+    /// `ca.key` and `ca.pem` are of different authorities.
+    #[error("{} is not the key of {}; restore both from one backup", key.display(), certificate.display())]
+    OtherAuthorityKey {
+        /// The key.
+        key: PathBuf,
+        /// The certificate whose key it should be.
+        certificate: PathBuf,
+    },
+    /// A file of the authority is no PEM of the kind expected.
+    #[error("{} is damaged ({reason}); restore it from a backup", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// The certificate could not be made; only a failing random source or signer causes this.
+    #[error("cannot make a certificate for {role}: {source}")]
+    Make {
+        /// For whom.
+        role: Role,
+        /// What the certificate library said.
+        source: rcgen::Error,
+    },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A certificate authority that can sign.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Makes a new authority and writes its certificate and key.
+    pub(crate) fn create(
+        cluster_id: ClusterId,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Self, AuthorityError> {
+        let key_pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let params = authority_params(cluster_id);
+        durable::replace(certificate, params.self_signed(&key_pair)?.pem().as_bytes(), PUBLIC)?;
+        durable::replace(key, key_pair.serialize_pem().as_bytes(), PRIVATE)?;
+        Ok(Self { issuer: Issuer::new(params, key_pair) })
+    }
+
+    /// Opens the authority of a cluster folder. In a `ca.pem` of several certificates the first one signs.
+    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Self, IssueError> {
+        let damaged = |path: &Path, reason: String| IssueError::Damaged { path: path.to_owned(), reason };
+        if !key.exists() {
+            return Err(IssueError::NoAuthorityKey { key: key.to_owned() });
+        }
+        let key_pair =
+            KeyPair::from_pem(&durable::read(key)?).map_err(|error| damaged(key, error.to_string()))?;
+        let der = CertificateDer::from_pem_slice(durable::read(certificate)?.as_bytes())
+            .map_err(|error| damaged(certificate, error.to_string()))?;
+        let parsed =
+            EndEntityCert::try_from(&der).map_err(|error| damaged(certificate, error.to_string()))?;
+        if parsed.subject_public_key_info().as_ref() != key_pair.subject_public_key_info() {
+            return Err(IssueError::OtherAuthorityKey {
+                key: key.to_owned(),
+                certificate: certificate.to_owned(),
+            });
+        }
+        let issuer = Issuer::from_ca_cert_der(&der, key_pair)
+            .map_err(|error| damaged(certificate, error.to_string()))?;
+        Ok(Self { issuer })
+    }
+
+    /// Makes a key and a certificate for `role` and writes them, in place of any that are there.
+    pub(crate) fn issue(&self, role: &Role, certificate: &Path, key: &Path) -> Result<(), IssueError> {
+        let (certificate_pem, key_pem) =
+            self.make(role).map_err(|source| IssueError::Make { role: role.clone(), source })?;
+        durable::replace(key, key_pem.as_bytes(), PRIVATE)?;
+        durable::replace(certificate, certificate_pem.as_bytes(), PUBLIC)?;
+        Ok(())
+    }
+
+    fn make(&self, role: &Role) -> Result<(String, String), rcgen::Error> {
+        let key_pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let certificate = role_params(role)?.signed_by(&key_pair, &self.issuer)?;
+        Ok((certificate.pem(), key_pair.serialize_pem()))
+    }
+}
+
+/// Why a new authority could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthorityError {
+    #[error(transparent)]
+    Make(#[from] rcgen::Error),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+fn authority_params(cluster_id: ClusterId) -> CertificateParams {
+    let mut params = params_for(format!("Mend cluster {cluster_id}"), AUTHORITY_LIFETIME);
+    // Length 0: it signs members and never another authority.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn role_params(role: &Role) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = params_for(role.to_string(), CERTIFICATE_LIFETIME);
+    params.subject_alt_names = vec![rcgen::SanType::DnsName(role.dns_name().try_into()?)];
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    // Both: a helper dials its coordinator and is dialled by other helpers.
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+fn params_for(common_name: String, lifetime: Duration) -> CertificateParams {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(CLOCK_SKEW);
+    params.not_after = date_time_ymd(1970, 1, 1) + now + lifetime;
+    params
+}

@@ -1,0 +1,606 @@
+//! `mend.toml`: what a cluster is made of, parsed strictly and extended without losing a comment.
+//!
+//! A [`Config`] can only be had valid: an unknown key, an address given twice or a helper that nobody could
+//! dial is an error that names the file, the line and the key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use toml_edit::{ArrayOfTables, Document, DocumentMut, Item, Table, value};
+
+use crate::{Address, Bandwidth, ByteSize, Host, Name};
+
+/// The configuration of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Config {
+    /// Which cluster this is.
+    pub cluster_id: ClusterId,
+    /// Where the coordinator listens.
+    pub coordinator: CoordinatorConfig,
+    /// What is used when a command does not say.
+    pub defaults: Defaults,
+    /// The helpers, in the order of the file.
+    #[serde(default, rename = "helper")]
+    pub helpers: Vec<HelperConfig>,
+}
+
+/// Where the coordinator listens, and where others dial it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CoordinatorConfig {
+    /// Listens here for clients: the HTTP/JSON API and the dashboard.
+    #[serde(deserialize_with = "listen_address")]
+    pub api: SocketAddr,
+    /// Listens here for helpers.
+    #[serde(deserialize_with = "listen_address")]
+    pub control: SocketAddr,
+    /// The host that others dial, where it differs from the addresses listened on.
+    pub advertise: Option<Host>,
+}
+
+/// What is used when a command does not say. The code and the scheme are checked by those who know them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Defaults {
+    /// The code of new stripes, such as `rs-14-10`.
+    #[serde(deserialize_with = "not_empty")]
+    pub code: String,
+    /// The block size of new stripes; above zero.
+    #[serde(deserialize_with = "not_zero")]
+    pub block_bytes: ByteSize,
+    /// The repair scheme; `auto` lets the planner choose.
+    #[serde(deserialize_with = "not_empty")]
+    pub scheme: String,
+}
+
+/// One helper.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HelperConfig {
+    /// Its name, unique in the cluster; its certificate carries it.
+    pub name: Name,
+    /// Listens here for the data edges of other helpers. Port 0 lets the system choose; the helper then
+    /// announces the port when it registers.
+    #[serde(deserialize_with = "listen_address")]
+    pub listen: SocketAddr,
+    /// The address that others dial, where it differs from `listen`.
+    #[serde(default)]
+    pub advertise: Option<Address>,
+    /// Its block folder, absolute or relative to the cluster folder.
+    #[serde(default)]
+    pub blocks: Option<PathBuf>,
+    /// The rack it stands in.
+    #[serde(default, deserialize_with = "some_not_empty")]
+    pub rack: Option<String>,
+    /// The bandwidth of its link, when it is known better than measured.
+    #[serde(default)]
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// A random 128-bit number that tells one cluster from another; 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ClusterId(u128);
+
+/// A text that is no [`ClusterId`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a cluster id: it is 32 hexadecimal digits, made by `mend init`; restore it, never invent one"
+)]
+pub struct ParseClusterIdError {
+    /// The text refused.
+    pub text: String,
+}
+
+/// Why a text is no valid `mend.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}: {message}; the line reads `{line_text}`", path.display())]
+pub struct ConfigError {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// That line's text, trimmed.
+    pub line_text: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl Config {
+    /// Parses and checks the text of a `mend.toml`. `path` is only for the error.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let locate = |message: &str, span: Option<Range<usize>>| ConfigError::at(path, text, message, span);
+        let document = Document::parse(text).map_err(|error| locate(error.message(), error.span()))?;
+        let config: Config =
+            toml_edit::de::from_str(text).map_err(|error| locate(error.message(), error.span()))?;
+        match config.contradiction() {
+            None => Ok(config),
+            Some(found) => Err(locate(&found.message, found.place.span_in(&document))),
+        }
+    }
+
+    /// The helper of this name.
+    pub fn helper(&self, name: &Name) -> Option<&HelperConfig> {
+        self.helpers.iter().find(|helper| helper.name == *name)
+    }
+
+    /// The first thing that no single value shows to be wrong.
+    fn contradiction(&self) -> Option<Contradiction> {
+        self.coordinator
+            .contradiction()
+            .or_else(|| self.helpers.iter().enumerate().find_map(|(i, helper)| helper.contradiction(i)))
+            .or_else(|| self.repeated_name())
+            .or_else(|| self.repeated_listen())
+            .or_else(|| self.repeated_dial())
+            .or_else(|| self.repeated_blocks())
+    }
+
+    fn repeated_name(&self) -> Option<Contradiction> {
+        let names =
+            self.helpers.iter().enumerate().map(|(i, helper)| (Place::Helper(i, "name"), &helper.name));
+        first_repeated(names, |name, first| format!("`name`: `{name}` is taken by {first}"))
+    }
+
+    fn repeated_listen(&self) -> Option<Contradiction> {
+        let coordinator = [
+            (Place::Coordinator("api"), self.coordinator.api),
+            (Place::Coordinator("control"), self.coordinator.control),
+        ];
+        let helpers =
+            self.helpers.iter().enumerate().map(|(i, helper)| (Place::Helper(i, "listen"), helper.listen));
+        // Helpers on several machines may all listen on 0.0.0.0:7410; what they advertise tells them apart.
+        let fixed =
+            coordinator.into_iter().chain(helpers).filter(|(_, a)| a.port() != 0 && !a.ip().is_unspecified());
+        first_repeated(fixed, |address, first| format!("`{address}` is already the address of {first}"))
+    }
+
+    fn repeated_dial(&self) -> Option<Contradiction> {
+        let helpers = self.helpers.iter().enumerate();
+        let dialled = helpers
+            .filter_map(|(i, helper)| Some((Place::Helper(i, "advertise"), helper.advertise.as_ref()?)));
+        first_repeated(dialled, |address, first| {
+            format!("`advertise`: `{address}` is already dialled for {first}")
+        })
+    }
+
+    fn repeated_blocks(&self) -> Option<Contradiction> {
+        let helpers = self.helpers.iter().enumerate();
+        let named = helpers.filter_map(|(i, helper)| {
+            let blocks = helper.blocks.as_deref()?;
+            // The same path on another host is another folder.
+            Some((Place::Helper(i, "blocks"), (helper.dial_host(), blocks)))
+        });
+        first_repeated(named, |(_, blocks), first| {
+            format!("`blocks`: `{}` already holds the blocks of {first}", blocks.display())
+        })
+    }
+}
+
+impl CoordinatorConfig {
+    /// Where clients dial the API.
+    pub fn dial_api(&self) -> Address {
+        self.dial(self.api)
+    }
+
+    /// Where helpers dial the control port.
+    pub fn dial_control(&self) -> Address {
+        self.dial(self.control)
+    }
+
+    fn dial(&self, listen: SocketAddr) -> Address {
+        self.advertise.as_ref().map_or_else(|| listen.into(), |host| host.at(listen.port()))
+    }
+
+    fn contradiction(&self) -> Option<Contradiction> {
+        [("api", self.api), ("control", self.control)].into_iter().find_map(|(key, listen)| {
+            let place = Place::Coordinator(key);
+            if listen.port() == 0 {
+                let message = format!("`{key}`: port 0 cannot be dialled; write a port of 1 to 65535");
+                return Some(Contradiction { place, message });
+            }
+            if self.dial(listen).is_unspecified() {
+                let message = format!(
+                    "`{key}`: others cannot dial `{}`; add `advertise = \"HOST\"` to [coordinator]",
+                    listen.ip()
+                );
+                return Some(Contradiction { place, message });
+            }
+            None
+        })
+    }
+}
+
+impl HelperConfig {
+    /// A helper of this name and address, all else left to defaults.
+    pub fn new(name: Name, listen: SocketAddr) -> Self {
+        Self { name, listen, advertise: None, blocks: None, rack: None, bandwidth: None }
+    }
+
+    /// Where others dial it. Its port is 0 only if it listens on port 0; ask the coordinator then.
+    pub fn dial_address(&self) -> Address {
+        self.advertise.clone().unwrap_or_else(|| self.listen.into())
+    }
+
+    fn dial_host(&self) -> Host {
+        self.dial_address().into_host()
+    }
+
+    fn contradiction(&self, index: usize) -> Option<Contradiction> {
+        let (key, message) = if self.dial_address().is_unspecified() {
+            let key = if self.advertise.is_some() { "advertise" } else { "listen" };
+            let address = self.dial_address();
+            (
+                key,
+                format!(
+                    "`{key}`: others cannot dial `{address}`; give {} `advertise = \"HOST:PORT\"`",
+                    self.name
+                ),
+            )
+        } else if self.blocks.as_deref() == Some(Path::new("")) {
+            ("blocks", "`blocks`: an empty path; name a folder, or leave the key out".to_owned())
+        } else {
+            return None;
+        };
+        Some(Contradiction { place: Place::Helper(index, key), message })
+    }
+
+    fn to_table(&self) -> Table {
+        let mut table = Table::new();
+        table["name"] = value(self.name.as_str());
+        table["listen"] = value(self.listen.to_string());
+        if let Some(advertise) = &self.advertise {
+            table["advertise"] = value(advertise.to_string());
+        }
+        if let Some(blocks) = &self.blocks {
+            table["blocks"] = value(blocks.to_string_lossy().into_owned());
+        }
+        if let Some(rack) = &self.rack {
+            table["rack"] = value(rack.as_str());
+        }
+        if let Some(bandwidth) = &self.bandwidth {
+            table["bandwidth"] = value(bandwidth.to_string());
+        }
+        table
+    }
+}
+
+/// `text` with these helpers appended, every byte before them as it was where TOML allows.
+pub(crate) fn with_helpers(text: &str, path: &Path, helpers: &[HelperConfig]) -> Result<String, ConfigError> {
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
+    // The other way TOML has of writing the list, helper = [{ name = … }], cannot be continued below.
+    if let Some(array) = document.get_mut("helper").and_then(Item::as_array_mut) {
+        array.extend(helpers.iter().map(|helper| helper.to_table().into_inline_table()));
+        return Ok(document.to_string());
+    }
+    let tables: ArrayOfTables = helpers.iter().map(HelperConfig::to_table).collect();
+    let mut appended = DocumentMut::new();
+    appended["helper"] = Item::ArrayOfTables(tables);
+    Ok(format!("{}\n\n{appended}", text.trim_end()))
+}
+
+/// The text of a new `mend.toml`, without helpers.
+pub(crate) fn new_text(
+    cluster_id: ClusterId,
+    coordinator: &CoordinatorConfig,
+    defaults: &Defaults,
+) -> String {
+    let CoordinatorConfig { api, control, advertise } = coordinator;
+    let advertise = match advertise {
+        Some(host) => format!("advertise = \"{host}\""),
+        None => "# advertise = \"10.0.0.1\"".to_owned(),
+    };
+    // The code and the scheme come from a command line and may hold anything.
+    let (code, scheme) = (value(defaults.code.as_str()), value(defaults.scheme.as_str()));
+    let block_bytes = defaults.block_bytes;
+    format!(
+        r#"# The configuration of one Mend cluster, made by `mend init`. Every machine of the cluster has a copy.
+
+# Tells this cluster from others. Never change it.
+cluster_id = "{cluster_id}"
+
+[coordinator]
+# Clients: the HTTP/JSON API and the dashboard.
+api = "{api}"
+# Helpers register here and receive their tasks.
+control = "{control}"
+# The host that others dial, if it is not the one above. Needed when listening on 0.0.0.0 or [::].
+{advertise}
+
+[defaults]
+# The code of new stripes: rs-14-10 makes 14 blocks, of which any 10 suffice.
+code = {code}
+# The size of a block of new stripes.
+block_bytes = "{block_bytes}"
+# The repair scheme; "auto" lets the planner choose. `mend plan` explains what it would do.
+scheme = {scheme}
+
+# The helpers, one [[helper]] each. `mend helper add` appends here and makes the certificate.
+#   name       1 to 63 of a-z, 0-9 and -; its certificate carries it
+#   listen     where it listens for data of other helpers
+#   advertise  optional: the HOST:PORT that others dial, if it is not `listen`
+#   blocks     optional: its block folder, absolute or relative to this file; default helpers/NAME/blocks
+#   rack       optional: the rack it stands in, such as "r1"
+#   bandwidth  optional: its link, such as "1gbit" or "100MB/s"
+"#
+    )
+}
+
+impl ConfigError {
+    fn at(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) -> Self {
+        let start = span.map_or(0, |span| span.start).min(text.len());
+        let before = &text.as_bytes()[..start];
+        let line_index = before.iter().filter(|&&byte| byte == b'\n').count();
+        Self {
+            path: path.to_owned(),
+            line: line_index + 1,
+            line_text: text.lines().nth(line_index).unwrap_or_default().trim().to_owned(),
+            message: message.trim().to_owned(),
+        }
+    }
+}
+
+/// A value that is fine alone but not beside the others.
+struct Contradiction {
+    place: Place,
+    message: String,
+}
+
+/// Where a value stands in the file.
+#[derive(Clone, Copy)]
+enum Place {
+    Coordinator(&'static str),
+    Helper(usize, &'static str),
+}
+
+impl Place {
+    fn span_in(self, document: &Document<&str>) -> Option<Range<usize>> {
+        match self {
+            Place::Coordinator(key) => document.as_item().get("coordinator")?.get(key)?.span(),
+            Place::Helper(index, key) => document.as_item().get("helper")?.get(index)?.get(key)?.span(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Coordinator(key) => write!(f, "[coordinator] {key}"),
+            // Counted from 1, as a reader of the file counts.
+            Place::Helper(index, key) => write!(f, "[[helper]] number {} ({key})", index + 1),
+        }
+    }
+}
+
+/// The first value that an earlier place has too.
+fn first_repeated<T: Ord>(
+    values: impl Iterator<Item = (Place, T)>,
+    message: impl Fn(T, Place) -> String,
+) -> Option<Contradiction> {
+    let mut seen = BTreeMap::new();
+    for (place, value) in values {
+        if let Some(&first) = seen.get(&value) {
+            let message = message(value, first);
+            return Some(Contradiction { place, message });
+        }
+        seen.insert(value, place);
+    }
+    None
+}
+
+fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| {
+        D::Error::custom(format!(
+            "`{text}` is not an address to listen on: write IP:PORT, such as 127.0.0.1:7410"
+        ))
+    })
+}
+
+fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.trim().is_empty() { Err(D::Error::custom("an empty text; write a value")) } else { Ok(text) }
+}
+
+fn some_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    not_empty(deserializer).map(Some)
+}
+
+fn not_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
+    let size = ByteSize::deserialize(deserializer)?;
+    if size.bytes() == 0 {
+        Err(D::Error::custom("a block of 0 bytes; write a size such as \"64MiB\""))
+    } else {
+        Ok(size)
+    }
+}
+
+impl ClusterId {
+    pub(crate) fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
+}
+
+impl FromStr for ClusterId {
+    type Err = ParseClusterIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bits = if is_hex { u128::from_str_radix(text, 16).ok() } else { None };
+        bits.map(Self).ok_or_else(|| ParseClusterIdError { text: text.to_owned() })
+    }
+}
+
+impl TryFrom<String> for ClusterId {
+    type Error = ParseClusterIdError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ClusterId> for String {
+    fn from(id: ClusterId) -> Self {
+        id.to_string()
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClusterId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"cluster_id = "000102030405060708090a0b0c0d0e0f"
+[coordinator]
+api = "127.0.0.1:7400"
+control = "127.0.0.1:7401"
+[defaults]
+code = "rs-14-10"
+block_bytes = "64MiB"
+scheme = "auto"
+[[helper]]
+name = "h1"
+listen = "127.0.0.1:7410"
+[[helper]]
+name = "h2"
+listen = "127.0.0.1:7411"
+advertise = "node2:7411"
+blocks = "/srv/blocks"
+rack = "r1"
+bandwidth = "1gbit"
+"#;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("mend.toml"))
+    }
+
+    /// `GOOD` with one text replaced is refused on `line`, with `message` in the message.
+    #[track_caller]
+    fn check_refused(from: &str, to: &str, line: usize, message: &str) {
+        assert!(GOOD.contains(from));
+        let error = parse(&GOOD.replacen(from, to, 1)).unwrap_err();
+        let shown = error.to_string();
+        assert!(shown.contains(message), "{shown}");
+        assert_eq!(error.line, line, "{shown}");
+        assert!(shown.starts_with(&format!("mend.toml:{line}: ")), "{shown}");
+    }
+
+    #[test]
+    fn everything_said_is_understood() {
+        let config = parse(GOOD).unwrap();
+        assert_eq!(config.cluster_id.to_string(), "000102030405060708090a0b0c0d0e0f");
+        assert_eq!(config.defaults.block_bytes, ByteSize::from_bytes(64 << 20));
+        assert_eq!(config.coordinator.dial_control().to_string(), "127.0.0.1:7401");
+        let h2 = config.helper(&"h2".parse().unwrap()).unwrap();
+        assert_eq!(h2.dial_address().to_string(), "node2:7411");
+        assert_eq!(h2.rack.as_deref(), Some("r1"));
+        assert_eq!(h2.bandwidth, Bandwidth::from_bits_per_second(1_000_000_000));
+        assert_eq!(config.helpers[0].dial_address().to_string(), "127.0.0.1:7410");
+    }
+
+    #[test]
+    fn unknown_and_missing_keys_are_named() {
+        check_refused("rack =", "rak =", 17, "`rak`");
+        check_refused("scheme =", "schema =", 8, "`schema`");
+        check_refused("[defaults]", "[default]", 5, "`default`");
+        check_refused("api = \"127.0.0.1:7400\"\n", "", 2, "`api`");
+        check_refused("name = \"h1\"\n", "", 9, "`name`");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_named() {
+        check_refused(
+            "127.0.0.1:7410",
+            "localhost:7410",
+            11,
+            "`localhost:7410` is not an address to listen on",
+        );
+        check_refused("\"h1\"", "\"H1\"", 10, "`H1` is not a name");
+        check_refused("64MiB", "64 potatoes", 7, "`64 potatoes` is not a size");
+        check_refused("\"64MiB\"", "0", 7, "block of 0 bytes");
+        check_refused("\"64MiB\"", "-1", 7, "`-1` is not a size");
+        check_refused("1gbit", "1mbps", 18, "`1mbps` is not a bandwidth");
+        check_refused("node2:7411", "node2", 15, "`node2` is not an address to dial");
+        check_refused("000102", "xx0102", 1, "is not a cluster id");
+        check_refused("\"r1\"", "\"\"", 17, "empty");
+        check_refused("\"auto\"", "7", 8, "scheme = 7");
+        check_refused("/srv/blocks", "", 16, "`blocks`: an empty path");
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_named() {
+        check_refused("\"h2\"", "\"h1\"", 13, "`h1` is taken by [[helper]] number 1");
+        check_refused("127.0.0.1:7411", "127.0.0.1:7410", 14, "already the address of [[helper]] number 1");
+        check_refused("127.0.0.1:7410", "127.0.0.1:7400", 11, "already the address of [coordinator] api");
+        check_refused("127.0.0.1:7401", "127.0.0.1:7400", 4, "already the address of [coordinator] api");
+        check_refused("127.0.0.1:7401", "127.0.0.1:0", 4, "port 0");
+        check_refused("127.0.0.1:7400", "0.0.0.0:7400", 3, "advertise");
+        check_refused("127.0.0.1:7410", "0.0.0.0:7410", 11, "give h1 `advertise");
+        check_refused(
+            "\"h1\"",
+            "\"h1\"\nadvertise = \"node2:7411\"",
+            16,
+            "already dialled for [[helper]] number 1",
+        );
+    }
+
+    #[test]
+    fn broken_toml_names_the_line() {
+        check_refused("name = \"h1\"", "name = \"h1", 10, "name = \"h1");
+        check_refused("code = \"rs-14-10\"", "code rs", 6, "code rs");
+    }
+
+    #[test]
+    fn helpers_of_several_machines_may_listen_on_the_same_wildcard() {
+        let text = GOOD
+            .replace("listen = \"127.0.0.1:7410\"", "listen = \"0.0.0.0:7410\"\nadvertise = \"node1:7410\"")
+            .replace("listen = \"127.0.0.1:7411\"", "listen = \"0.0.0.0:7410\"");
+        assert_eq!(parse(&text).unwrap().helpers.len(), 2);
+    }
+
+    #[test]
+    fn helpers_are_appended_and_comments_stay() {
+        let path = Path::new("mend.toml");
+        let commented = format!("# mine\n{GOOD}# the end\n");
+        let mut h3 = HelperConfig::new("h3".parse().unwrap(), "127.0.0.1:7412".parse().unwrap());
+        h3.rack = Some("quote \" me".to_owned());
+        let text = with_helpers(&commented, path, std::slice::from_ref(&h3)).unwrap();
+        assert!(text.starts_with(&format!("{commented}\n[[helper]]\nname = \"h3\"\n")), "{text}");
+        assert_eq!(parse(&text).unwrap().helpers.last(), Some(&h3));
+    }
+
+    #[test]
+    fn helpers_written_inline_are_appended_to() {
+        let (head, _) = GOOD.split_once("[[helper]]").unwrap();
+        let inline = format!("helper = [{{ name = \"h1\", listen = \"127.0.0.1:7410\" }}] # one\n{head}");
+        let h2 = HelperConfig::new("h2".parse().unwrap(), "127.0.0.1:7411".parse().unwrap());
+        let text = with_helpers(&inline, Path::new("mend.toml"), std::slice::from_ref(&h2)).unwrap();
+        assert_eq!(parse(&text).unwrap().helpers[1], h2);
+        assert!(text.contains("# one"));
+    }
+}

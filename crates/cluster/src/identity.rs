@@ -1,0 +1,229 @@
+//! An identity: one certificate with its key, checked once, then handed out as rustls configurations.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::durable::{self, FileError};
+use crate::{Role, peer_role};
+
+/// Who this process is: its role, and TLS that proves it to others of the same cluster.
+///
+/// Loading checks everything a handshake would trip over, so handing out configurations cannot fail.
+#[derive(Clone)]
+pub struct Identity {
+    role: Role,
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+/// Why an identity could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// There is no such certificate or key.
+    #[error(
+        "{} is missing; copy this member's folder from where `mend init` ran, or issue a new certificate there",
+        path.display()
+    )]
+    Missing {
+        /// The missing file.
+        path: PathBuf,
+    },
+    /// A file could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file holds no PEM of the kind expected.
+    #[error("{} is damaged ({reason}); issue a new certificate", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// The key is not the key of the certificate, or of a kind that cannot be used.
+    #[error("{} does not fit {} ({source}); issue a new certificate", key.display(), certificate.display())]
+    KeyMismatch {
+        /// The key.
+        key: PathBuf,
+        /// The certificate.
+        certificate: PathBuf,
+        /// What rustls said.
+        source: rustls::Error,
+    },
+    /// The certificate is of another authority, or expired.
+    #[error(
+        "{} is not accepted by {} ({source}); is it of another cluster, or expired? Issue a new certificate",
+        certificate.display(),
+        authority.display()
+    )]
+    NotAccepted {
+        /// The certificate.
+        certificate: PathBuf,
+        /// The authority's certificate.
+        authority: PathBuf,
+        /// What rustls said.
+        source: rustls::Error,
+    },
+    /// The certificate is somebody else's.
+    #[error("{} is the certificate of {found}, not of {expected}; copy the right member's folder", certificate.display())]
+    WrongRole {
+        /// The certificate.
+        certificate: PathBuf,
+        /// Whose it should be.
+        expected: Role,
+        /// Whose it is.
+        found: Role,
+    },
+}
+
+impl Identity {
+    /// Loads an identity from three PEM files. A client's machine needs nothing else.
+    ///
+    /// `authority` may hold several certificates, all of them trusted: so one authority replaces another
+    /// without a day on which nobody trusts anybody.
+    ///
+    /// # Errors
+    /// A file that is missing or damaged, a key of another certificate, a certificate of another authority,
+    /// an expired one, or one that is no role's.
+    pub fn load(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
+        let roots = Arc::new(load_roots(authority)?);
+        let chain = load_certificates(certificate)?;
+        let private_key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| damaged(key, e))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+
+        let accepts_peers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|error| damaged(authority, error))?;
+        accepts_peers.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).map_err(|source| {
+            IdentityError::NotAccepted {
+                certificate: certificate.to_owned(),
+                authority: authority.to_owned(),
+                source,
+            }
+        })?;
+        let role = peer_role(&chain)
+            .ok_or_else(|| damaged(certificate, "it names no coordinator, helper or client"))?;
+
+        let mismatch = |source| IdentityError::KeyMismatch {
+            key: key.to_owned(),
+            certificate: certificate.to_owned(),
+            source,
+        };
+        let server = server_config(&provider, accepts_peers, chain.clone(), private_key.clone_key());
+        let accepts_servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+            .build()
+            .map_err(|error| damaged(authority, error))?;
+        let client = client_config(&provider, accepts_servers, chain, private_key);
+        Ok(Self {
+            role,
+            server: Arc::new(server.map_err(mismatch)?),
+            client: Arc::new(client.map_err(mismatch)?),
+        })
+    }
+
+    /// Like [`load`](Self::load), and refuses a certificate of another role than `expected`.
+    pub(crate) fn load_as(
+        expected: &Role,
+        authority: &Path,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Self, IdentityError> {
+        let identity = Self::load(authority, certificate, key)?;
+        if identity.role == *expected {
+            return Ok(identity);
+        }
+        Err(IdentityError::WrongRole {
+            certificate: certificate.to_owned(),
+            expected: expected.clone(),
+            found: identity.role,
+        })
+    }
+
+    /// Who this is.
+    pub fn role(&self) -> &Role {
+        &self.role
+    }
+
+    /// For accepting: demands a certificate of this cluster from whoever dials.
+    ///
+    /// Any member passes the handshake; ask [`peer_role`] who it is before doing as it says.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        self.server.clone()
+    }
+
+    /// For dialling: presents this certificate and demands one of this cluster that carries the server name
+    /// dialled; take that from [`Role::server_name`].
+    pub fn client_config(&self) -> Arc<ClientConfig> {
+        self.client.clone()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The configurations hold the private key.
+        f.debug_struct("Identity").field("role", &self.role).finish_non_exhaustive()
+    }
+}
+
+fn server_config(
+    provider: &Arc<CryptoProvider>,
+    accepts: Arc<dyn ClientCertVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, rustls::Error> {
+    ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(accepts)
+        .with_single_cert(chain, key)
+}
+
+fn client_config(
+    provider: &Arc<CryptoProvider>,
+    accepts: Arc<WebPkiServerVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ClientConfig, rustls::Error> {
+    ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])?
+        .with_webpki_verifier(accepts)
+        .with_client_auth_cert(chain, key)
+}
+
+fn load_roots(authority: &Path) -> Result<RootCertStore, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in load_certificates(authority)? {
+        roots.add(certificate).map_err(|error| damaged(authority, error))?;
+    }
+    Ok(roots)
+}
+
+/// At least one certificate.
+fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&read(path)?)
+        .collect::<Result<_, _>>()
+        .map_err(|e| damaged(path, e))?;
+    if certificates.is_empty() { Err(damaged(path, "it holds no certificate")) } else { Ok(certificates) }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+    match durable::read(path) {
+        Ok(text) => Ok(text.into_bytes()),
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+            Err(IdentityError::Missing { path: path.to_owned() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
+    IdentityError::Damaged { path: path.to_owned(), reason: reason.to_string() }
+}

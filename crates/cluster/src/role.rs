@@ -1,0 +1,129 @@
+//! Roles: what a certificate says its holder is.
+
+use std::fmt;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use webpki::EndEntityCert;
+
+use crate::Name;
+
+const COORDINATOR_DNS_NAME: &str = "coordinator.mend";
+const HELPER_SUFFIX: &str = ".helper.mend";
+const CLIENT_SUFFIX: &str = ".client.mend";
+
+/// What a node or a person is in the cluster; a certificate carries exactly one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// The coordinator: plans repairs and hands out tasks.
+    Coordinator,
+    /// The helper of this name: holds blocks and executes its coordinator's tasks.
+    Helper(Name),
+    /// The client of this name: puts, reads, repairs and watches.
+    Client(Name),
+}
+
+impl Role {
+    /// The client that `mend init` makes: `admin`.
+    pub fn default_client() -> Self {
+        Role::Client(Name::try_from("admin".to_owned()).expect("`admin` is a name"))
+    }
+
+    /// The DNS name in this role's certificate, such as `h1.helper.mend`. It is never looked up.
+    pub fn dns_name(&self) -> String {
+        match self {
+            Role::Coordinator => COORDINATOR_DNS_NAME.to_owned(),
+            Role::Helper(name) => format!("{name}{HELPER_SUFFIX}"),
+            Role::Client(name) => format!("{name}{CLIENT_SUFFIX}"),
+        }
+    }
+
+    /// The server name to demand when dialling this role, whatever its address is.
+    pub fn server_name(&self) -> ServerName<'static> {
+        ServerName::try_from(self.dns_name()).expect("a role's name is a DNS name, since a Name is one label")
+    }
+
+    fn from_dns_name(dns_name: &str) -> Option<Self> {
+        if dns_name == COORDINATOR_DNS_NAME {
+            return Some(Role::Coordinator);
+        }
+        if let Some(name) = dns_name.strip_suffix(HELPER_SUFFIX) {
+            return name.parse().ok().map(Role::Helper);
+        }
+        dns_name.strip_suffix(CLIENT_SUFFIX)?.parse().ok().map(Role::Client)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Coordinator => f.write_str("coordinator"),
+            Role::Helper(name) => write!(f, "helper {name}"),
+            Role::Client(name) => write!(f, "client {name}"),
+        }
+    }
+}
+
+/// The role of a peer, read from the certificates of a **finished** handshake
+/// (`connection.peer_certificates()`).
+///
+/// It reads and does not verify: the handshake has verified already, if it was made with an
+/// [`Identity`](crate::Identity)'s configuration. `None` means a certificate of this authority that is no
+/// role's; refuse it.
+pub fn peer_role(certificates: &[CertificateDer<'_>]) -> Option<Role> {
+    let end_entity = EndEntityCert::try_from(certificates.first()?).ok()?;
+    let mut dns_names = end_entity.valid_dns_names();
+    // Two names would let one certificate be two peers; the authority never issues that.
+    match (dns_names.next(), dns_names.next()) {
+        (Some(only), None) => Role::from_dns_name(only),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_role_survives_its_dns_name() {
+        for role in [
+            Role::Coordinator,
+            Role::Helper(name("h1")),
+            Role::Helper(name("coordinator")),
+            Role::Client(name("admin")),
+        ] {
+            assert_eq!(Role::from_dns_name(&role.dns_name()), Some(role.clone()));
+            assert_eq!(role.server_name().to_str(), role.dns_name());
+        }
+    }
+
+    #[test]
+    fn other_dns_names_are_no_role() {
+        for other in [
+            "mend",
+            "x.coordinator.mend",
+            ".helper.mend",
+            "a.b.helper.mend",
+            "H1.helper.mend",
+            "h1.helper.mend.",
+        ] {
+            assert_eq!(Role::from_dns_name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_must_carry_exactly_one_role() {
+        let certificate = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            rcgen::generate_simple_self_signed(names).unwrap().cert.der().clone()
+        };
+        assert_eq!(peer_role(&[certificate(&["h1.helper.mend"])]), Some(Role::Helper(name("h1"))));
+        assert_eq!(peer_role(&[certificate(&["h1.helper.mend", "coordinator.mend"])]), None);
+        assert_eq!(peer_role(&[certificate(&["example.org"])]), None);
+        assert_eq!(peer_role(&[CertificateDer::from(vec![0x30, 0x82, 0xff])]), None);
+        assert_eq!(peer_role(&[]), None);
+    }
+}
