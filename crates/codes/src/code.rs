@@ -93,7 +93,9 @@ pub trait Code: Send + Sync + fmt::Debug {
     ///
     /// `available` is in order of preference: where the code leaves a choice, earlier blocks are read.
     /// A wanted block that is itself available is simply read. The recipe reads as little as the code
-    /// allows (local groups, half blocks, sub-chunks) and falls back to any decodable set.
+    /// allows (local groups, half blocks, sub-chunks) and falls back to any decodable set. Its outputs are
+    /// the wanted blocks, each once, in the order asked for; its sources come block by block; the sub-blocks of a
+    /// block ascend, so that neighbours can be read at once.
     ///
     /// # Errors
     /// [`DecodeError`] if the available blocks do not determine the wanted ones.

@@ -3,6 +3,24 @@
 //! Every code here is linear: each sub-block of a stripe is a fixed combination of the stripe's data
 //! sub-blocks. A repair is therefore a [`Recipe`]: a list of sub-blocks to read and, for each wanted
 //! sub-block, the coefficients to sum them with. Nothing in this crate knows about nodes, sockets or disks.
+//!
+//! The way in is a [`CodeSpec`]: it is read from text, and builds a shared [`Code`].
+//!
+//! ```
+//! use codes::{BlockIndex, CodeSpec};
+//!
+//! let code = "lrc-12-2-2".parse::<CodeSpec>()?.build()?;
+//! let available: Vec<BlockIndex> = (1..16).map(BlockIndex).collect();
+//! let recipe = code.repair(&[BlockIndex(0)], &available)?;
+//! // The five others of its local group and that group's parity block; the plain sum of them.
+//! let read: Vec<u16> = recipe.sources().iter().map(|source| source.block.0).collect();
+//! assert_eq!(read, [1, 2, 3, 4, 5, 12]);
+//! assert!(recipe.row(0).iter().all(|&(_, coefficient)| coefficient == 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! One file holds one code. Four of them only say what the parity is and what to read, and leave the
+//! coefficients to one solver; Clay's planes are solved in their own order.
 
 #![forbid(unsafe_code)]
 

@@ -246,25 +246,25 @@ const ALIASES: &[(&str, &str)] = &[
 ];
 
 /// Reads the numbers and the suffix of a name; `None` if there are not as many as the code needs.
-type Parser = fn(&[usize], &str) -> Result<Option<CodeSpec>, SpecError>;
+type Parser = fn(&[usize], Option<&str>) -> Result<Option<CodeSpec>, SpecError>;
 
 fn forms() -> String {
     let forms: Vec<&str> = CODES.iter().map(|(_, form, _)| *form).collect();
     forms.join("; ")
 }
 
-fn reed_solomon(numbers: &[usize], suffix: &str) -> Result<Option<CodeSpec>, SpecError> {
+fn reed_solomon(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
     let &[n, k] = numbers else { return Ok(None) };
-    let family = if suffix.is_empty() { RsFamily::Cauchy } else { suffix.parse()? };
+    let family = suffix.map_or(Ok(RsFamily::Cauchy), str::parse)?;
     Ok(Some(CodeSpec::ReedSolomon { family, n, k }))
 }
 
 fn exactly<const N: usize>(
     numbers: &[usize],
-    suffix: &str,
+    suffix: Option<&str>,
     spec: impl Fn([usize; N]) -> CodeSpec,
 ) -> Result<Option<CodeSpec>, SpecError> {
-    let numbers: Option<[usize; N]> = numbers.try_into().ok().filter(|_| suffix.is_empty());
+    let numbers: Option<[usize; N]> = numbers.try_into().ok().filter(|_| suffix.is_none());
     Ok(numbers.map(spec))
 }
 
@@ -388,7 +388,7 @@ impl FromStr for CodeSpec {
         };
         let form = || SpecError::Form { text: text.to_owned(), expected };
         let numbers = parts.numbers.ok_or_else(form)?;
-        let spec = parse(&numbers, &parts.suffix)?.ok_or_else(form)?;
+        let spec = parse(&numbers, parts.suffix.as_deref())?.ok_or_else(form)?;
         spec.check()?;
         Ok(spec)
     }
@@ -400,7 +400,7 @@ struct NameParts {
     name: String,
     /// `None` if a number is too large for any code.
     numbers: Option<Vec<usize>>,
-    suffix: String,
+    suffix: Option<String>,
 }
 
 impl NameParts {
@@ -414,7 +414,7 @@ impl NameParts {
         Self {
             name: parts[..named].join("-"),
             numbers: parts[named..named + numbered].iter().map(|part| part.parse().ok()).collect(),
-            suffix: parts[named + numbered..].join("-"),
+            suffix: (named + numbered < parts.len()).then(|| parts[named + numbered..].join("-")),
         }
     }
 }
@@ -481,6 +481,16 @@ mod tests {
         ] {
             assert_eq!(spelling.parse::<CodeSpec>().expect(spelling).to_string(), name);
         }
+    }
+
+    #[test]
+    fn metadata_holds_the_name_and_is_checked_when_read() {
+        use serde::de::value::{Error, StrDeserializer};
+        let read = |name: &'static str| CodeSpec::deserialize(StrDeserializer::<Error>::new(name));
+        assert_eq!(read("rs-9-6"), Ok(CodeSpec::reed_solomon(9, 6)));
+        assert_eq!(String::from(CodeSpec::reed_solomon(9, 6)), "rs-9-6");
+        let error = read("rs-6-9").expect_err("more data than blocks").to_string();
+        assert!(error.starts_with("n = 6 blocks must be more than the k = 9 data blocks"));
     }
 
     #[test]

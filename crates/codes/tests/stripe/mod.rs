@@ -1,6 +1,7 @@
 //! Random stripes to hold recipes against: what a repair computes must be the bytes that were encoded.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec, DecodeError, Recipe, SubBlock};
@@ -55,6 +56,9 @@ impl Stripe {
         for source in recipe.sources() {
             assert!(available.contains(&usize::from(source.block.0)), "{name}: {source} is not available");
         }
+        let runs = recipe.sources().chunk_by(|a, b| a.block == b.block && a.sub < b.sub).count();
+        let read: BTreeSet<BlockIndex> = recipe.sources().iter().map(|source| source.block).collect();
+        assert_eq!(runs, read.len(), "{name}: sources block by block, sub-blocks ascending");
         let asked: Vec<SubBlock> = wanted
             .iter()
             .flat_map(|&block| (0..self.code.sub_blocks()).map(move |sub| sub_block(block, sub)))
