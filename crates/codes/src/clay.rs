@@ -253,9 +253,8 @@ impl Accumulator {
 
     /// The sum; the accumulator is zero again.
     fn take(&mut self) -> Sum {
-        // A term that vanished and came back was touched twice.
+        // A source that vanished and came back was touched twice; the second time zero is taken.
         self.touched.sort_unstable();
-        self.touched.dedup();
         let terms = self
             .touched
             .drain(..)

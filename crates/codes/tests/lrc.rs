@@ -135,6 +135,15 @@ fn a_broken_group_falls_back_to_all_the_data() {
 }
 
 #[test]
+fn wanted_blocks_are_read_even_if_they_add_nothing() {
+    let stripe = Stripe::named("lrc-12-2-2");
+    let whole_group = [6, 7, 8, 9, 10, 11, 13];
+    let wanted = [&[0, 1][..], &whole_group].concat();
+    let recipe = stripe.repair(&wanted, &stripe.others(&[0, 1])).expect("decodable");
+    assert_eq!(recipe.sources().len(), 12 + 1, "local parity 13 is the sum of its group");
+}
+
+#[test]
 fn the_fallback_follows_preference() {
     let stripe = Stripe::named("lrc-12-2-2");
     let mut order = stripe.others(&[0, 12]);
