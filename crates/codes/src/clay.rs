@@ -159,15 +159,12 @@ impl Clay {
         let mut lost_sums = lost_sums.iter();
         let mut rows = Vec::new();
         for block in &erasure.wanted {
-            match sources.iter().position(|source| source == block) {
-                Some(place) if erasure.is_present(*block) => {
-                    let first = place * self.sub_blocks();
-                    rows.extend((first..first + self.sub_blocks()).map(|source| vec![(source as u32, 1)]));
-                }
-                _ => {
-                    let sums = lost_sums.next().expect("wanted blocks are sources or lost");
-                    rows.extend(sums.iter().map(|sum| sum.0.clone()));
-                }
+            if let Some(place) = sources.iter().position(|source| source == block) {
+                let first = place * self.sub_blocks();
+                rows.extend((first..first + self.sub_blocks()).map(|source| vec![(source as u32, 1)]));
+            } else {
+                let sums = lost_sums.next().expect("wanted blocks are sources or lost");
+                rows.extend(sums.iter().map(|sum| sum.0.clone()));
             }
         }
         let outputs = erasure.wanted.iter().flat_map(sub_blocks_of).collect();
