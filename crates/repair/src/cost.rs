@@ -192,10 +192,13 @@ impl Plan {
     fn rounds(&self, cost: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let bytes: u64 = self.lane_shares().iter().map(|share| share.bytes).sum();
         let mut schedule = Schedule::default();
-        let mut waiting: Vec<Transfer> = self.lanes.iter().flat_map(|lane| &lane.tasks).flat_map(transfers).collect();
+        let mut waiting: Vec<Transfer> =
+            self.lanes.iter().flat_map(|lane| &lane.tasks).flat_map(transfers).collect();
         while !waiting.is_empty() {
-            let starts = waiting.iter().enumerate().filter_map(|(at, transfer)| Some((schedule.start(transfer)?, at)));
-            let (start, at) = starts.min_by(|a, b| a.0.total_cmp(&b.0)).expect("streams depend on earlier ones");
+            let starts =
+                waiting.iter().enumerate().filter_map(|(at, transfer)| Some((schedule.start(transfer)?, at)));
+            let (start, at) =
+                starts.min_by(|a, b| a.0.total_cmp(&b.0)).expect("streams depend on earlier ones");
             let transfer = waiting.remove(at);
             let end = start + bytes as f64 * cost(transfer.from, transfer.to);
             schedule.run(&transfer, end);

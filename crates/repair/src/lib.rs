@@ -33,7 +33,7 @@ pub use job::{
     Verify,
 };
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
-pub use plan_text::{PlanSummary, PlanText};
+pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{
     Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, UnknownScheme, Wanted, plan,
 };

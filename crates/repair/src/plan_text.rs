@@ -126,7 +126,8 @@ impl PlanText<'_> {
         }
         let same_block =
             |a: &Output, b: &Output| a.sub_block.block == b.sub_block.block && a.requestor == b.requestor;
-        let blocks = self.plan.outputs.chunk_by(same_block).zip([":"].into_iter().chain(std::iter::repeat(",")));
+        let blocks =
+            self.plan.outputs.chunk_by(same_block).zip([":"].into_iter().chain(std::iter::repeat(",")));
         for (outputs, separator) in blocks {
             write!(f, "{separator} {}", self.part_of_block(outputs))?;
         }

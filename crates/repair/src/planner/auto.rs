@@ -18,8 +18,7 @@ pub(super) fn fastest(
     topology: &Topology,
 ) -> Result<Plan, PlanError> {
     if placement.decoded.is_empty() {
-        let copied = placement.recipe.outputs() == placement.recipe.sources();
-        let scheme = if copied { Scheme::Migration } else { Scheme::Conventional };
+        let scheme = if placement.only_copies() { Scheme::Migration } else { Scheme::Conventional };
         return draw(scheme, placement, request, topology);
     }
     let mut best = Candidate::new(draw(Scheme::Pipelined, placement, request, topology)?, topology);

@@ -29,14 +29,15 @@ pub(super) fn cyclic(placement: &Placement) -> SumShape {
 /// The helpers in chain order and, if there is only one requestor, that requestor behind them; also how
 /// many helpers there are before it.
 ///
-/// A helper that adds to fewer outputs comes earlier: the first links of the chain then carry less.
+/// A helper that adds to fewer outputs comes earlier: the first links of the chain then carry less. Of
+/// equals, one that is a requestor comes last, as the output that ends there then saves a stream.
 fn ranks(placement: &Placement) -> (Vec<Rank>, usize) {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
         (0..placement.helpers.len()).filter(|&h| Some(placement.helpers[h].node) != end).collect();
-    helpers.sort_by_key(|&helper| placement.helpers[helper].rows());
-    let mut ranks: Vec<Rank> =
-        helpers.iter().map(|&h| Rank { node: placement.helpers[h].node, helper: Some(h) }).collect();
+    helpers
+        .sort_by_key(|&h| (placement.helpers[h].rows(), placement.is_requestor(placement.helpers[h].node)));
+    let mut ranks: Vec<Rank> = helpers.iter().map(|&helper| placement.rank_of(helper)).collect();
     ranks.extend(end.map(|node| Rank { node, helper: placement.helper_at(node) }));
     (ranks, helpers.len())
 }

@@ -17,26 +17,46 @@ pub(super) fn halving(placement: &Placement) -> SumShape {
     SumShape { ranks, routes: vec![Route { moves, root: 0 }] }
 }
 
-/// CRR-S: as many fragments as the hypercube has corners, each reduced to the corner of its number; then,
-/// if `gather`, passed down a binomial tree to rank 0, or else sent to the requestors from there.
-///
-/// Corners beyond the helpers start with nothing and are played by the helper half a cube below, which is
-/// their first partner: so their first, empty exchange is no message at all.
-pub(super) fn splitting(placement: &Placement, gather: bool) -> SumShape {
+/// CRR-S: as many fragments as the hypercube has corners, each reduced to the corner of its number and then
+/// passed down a binomial tree to rank 0.
+pub(super) fn splitting(placement: &Placement) -> SumShape {
     let mut ranks = ranks(placement);
+    let dimensions = fill_cube(&mut ranks);
+    let routes = (0..ranks.len()).map(|fragment| {
+        let mut moves = reduction(fragment, dimensions);
+        moves.extend(gathering(fragment));
+        Route { moves, root: 0 }
+    });
+    SumShape { routes: routes.collect(), ranks }
+}
+
+/// CRR-S without the tree: each fragment goes to the requestors from the corner of its number.
+pub(super) fn splitting_direct(placement: &Placement) -> SumShape {
+    let end = placement.sole_requestor();
+    let helpers = (0..placement.helpers.len()).filter(|&h| Some(placement.helpers[h].node) != end);
+    let mut ranks: Vec<Rank> = helpers.map(|h| placement.rank_of(h)).collect();
+    let dimensions = fill_cube(&mut ranks);
+    let corners = ranks.len();
+    ranks.extend(end.map(|node| Rank { node, helper: placement.helper_at(node) }));
+    let routes = (0..corners).map(|fragment| {
+        let mut moves = reduction(fragment, dimensions);
+        moves.extend(end.map(|_| (fragment, corners)));
+        Route { moves, root: end.map_or(fragment, |_| corners) }
+    });
+    SumShape { routes: routes.collect(), ranks }
+}
+
+/// Adds the corners beyond the helpers; returns the cube's dimensions.
+///
+/// Such a corner starts with nothing and is played by the helper half a cube below, which is its first
+/// partner: so its first, empty exchange is no message at all.
+fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     let dimensions = dimensions(ranks.len());
     let corners = 1 << dimensions;
     for corner in ranks.len()..corners {
         ranks.push(Rank { node: ranks[corner - corners / 2].node, helper: None });
     }
-    let routes = (0..corners)
-        .map(|fragment| {
-            let mut moves = reduction(fragment, dimensions);
-            let root = if gather { gathering(fragment, &mut moves) } else { fragment };
-            Route { moves, root }
-        })
-        .collect();
-    SumShape { ranks, routes }
+    dimensions
 }
 
 /// The exchanges of the reduce-scatter that concern one fragment: in the round of bit i, from the highest
@@ -53,20 +73,16 @@ fn reduction(fragment: usize, dimensions: u32) -> Vec<(usize, usize)> {
 }
 
 /// From the rank of the fragment's number to rank 0, clearing the lowest bit in every round.
-fn gathering(fragment: usize, moves: &mut Vec<(usize, usize)>) -> usize {
-    let mut at = fragment;
-    while at != 0 {
-        moves.push((at, at & (at - 1)));
-        at &= at - 1;
-    }
-    at
+fn gathering(fragment: usize) -> impl Iterator<Item = (usize, usize)> {
+    let clear = |&at: &usize| (at != 0).then(|| at & (at - 1));
+    std::iter::successors(Some(fragment), clear).filter_map(move |at| Some((at, clear(&at)?)))
 }
 
 /// The helpers; the requestor first, where sums end, if it is one of them and the only requestor.
 fn ranks(placement: &Placement) -> Vec<Rank> {
     let end = placement.sole_requestor().and_then(|node| placement.helper_at(node));
     let others = (0..placement.helpers.len()).filter(|&helper| Some(helper) != end);
-    end.into_iter().chain(others).map(|h| Rank { node: placement.helpers[h].node, helper: Some(h) }).collect()
+    end.into_iter().chain(others).map(|helper| placement.rank_of(helper)).collect()
 }
 
 /// ⌈log2 ranks⌉

@@ -182,11 +182,13 @@ fn shape(scheme: Scheme, placement: &Placement) -> Shape {
         Scheme::Conventional => return Shape::Star(placement.requestors[first]),
         Scheme::Ppr => ppr::tree(placement),
         Scheme::CrrR => crr::halving(placement),
-        Scheme::CrrS => crr::splitting(placement, true),
-        Scheme::CrrSDirect => crr::splitting(placement, false),
+        Scheme::CrrS => crr::splitting(placement),
+        Scheme::CrrSDirect => crr::splitting_direct(placement),
         Scheme::Cyclic => chain::cyclic(placement),
         Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement),
-        Scheme::Auto | Scheme::Migration => unreachable!("auto picks a scheme, and migration decodes nothing"),
+        Scheme::Auto | Scheme::Migration => {
+            unreachable!("auto picks a scheme, and migration decodes nothing")
+        }
     })
 }
 

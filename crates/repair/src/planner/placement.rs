@@ -3,6 +3,7 @@
 use codes::{Recipe, SubBlock};
 
 use super::Wanted;
+use super::shape::Rank;
 use crate::{Combination, Input, NodeId, Stripe, Term};
 
 /// A recipe with the nodes of its sources and outputs.
@@ -77,9 +78,28 @@ impl<'a> Placement<'a> {
         requestors.all(|requestor| requestor == first).then_some(first)
     }
 
+    /// Whether a decoded output goes to `node`.
+    pub fn is_requestor(&self, node: NodeId) -> bool {
+        self.decoded.iter().any(|&output| self.requestors[output] == node)
+    }
+
     /// The position of `node` among the helpers.
     pub fn helper_at(&self, node: NodeId) -> Option<usize> {
         self.helpers.iter().position(|helper| helper.node == node)
+    }
+
+    /// The rank that a helper plays with its own terms.
+    pub fn rank_of(&self, helper: usize) -> Rank {
+        Rank { node: self.helpers[helper].node, helper: Some(helper) }
+    }
+
+    /// Whether every output is itself a source: there is nothing to compute.
+    pub fn only_copies(&self) -> bool {
+        let outputs = self.recipe.outputs().iter().enumerate();
+        outputs.into_iter().all(|(output, sub_block)| match self.recipe.row(output) {
+            &[(source, 1)] => self.recipe.sources()[source as usize] == *sub_block,
+            _ => false,
+        })
     }
 
     fn local(&self, source: u32, coefficient: u8) -> Term {

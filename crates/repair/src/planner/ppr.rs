@@ -8,8 +8,7 @@ use super::shape::{Rank, Route, SumShape};
 pub(super) fn tree(placement: &Placement) -> SumShape {
     let root = placement.requestors[placement.decoded[0]];
     let helpers = (0..placement.helpers.len()).filter(|&h| placement.helpers[h].node != root);
-    let mut ranks: Vec<Rank> =
-        helpers.map(|h| Rank { node: placement.helpers[h].node, helper: Some(h) }).collect();
+    let mut ranks: Vec<Rank> = helpers.map(|helper| placement.rank_of(helper)).collect();
     ranks.push(Rank { node: root, helper: placement.helper_at(root) });
     let route = Route { moves: rounds(ranks.len()), root: ranks.len() - 1 };
     SumShape { ranks, routes: vec![route] }

@@ -73,16 +73,26 @@ impl Scheme {
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Auto => "whichever is predicted to be fastest for this stripe and these nodes",
-            Self::Conventional => "k raw blocks into the requestor, which decodes (SRR; every store's default)",
+            Self::Conventional => {
+                "k raw blocks into the requestor, which decodes (SRR; every store's default)"
+            }
             Self::Ppr => "a binomial tree of partial sums (Mitra et al., EuroSys 2016)",
-            Self::CrrR => "recursive halving to a root helper, then on (CRR-R, collective reconstruction read)",
+            Self::CrrR => {
+                "recursive halving to a root helper, then on (CRR-R, collective reconstruction read)"
+            }
             Self::CrrS => "fragments summed in parallel, gathered at a root helper, then on (CRR-S)",
             Self::CrrSDirect => "CRR-S whose fragments go straight to the requestor (ours)",
-            Self::Pipelined => "one chain of partial sums, slice by slice (repair pipelining, Li et al., TOS 2021)",
-            Self::Cyclic => "repair pipelining over rotated chains, for slow links into the requestor (same paper)",
+            Self::Pipelined => {
+                "one chain of partial sums, slice by slice (repair pipelining, Li et al., TOS 2021)"
+            }
+            Self::Cyclic => {
+                "repair pipelining over rotated chains, for slow links into the requestor (same paper)"
+            }
             Self::PipeB => "a chain that passes on whole blocks (baseline of the repair pipelining paper)",
             Self::PipeS => "a chain whose helpers do one thing at a time (baseline of the same paper)",
-            Self::Migration => "a copy from the node that still holds the block (FastPR, Shen et al., DSN 2019)",
+            Self::Migration => {
+                "a copy from the node that still holds the block (FastPR, Shen et al., DSN 2019)"
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! A shape: in each lane, which node passes its partial sums to which.
 
-use super::placement::Placement;
+use std::collections::BTreeMap;
+
+use super::placement::{Helper, Placement};
 use crate::plan::{Input, PlanBuilder, Term};
 use crate::{Combination, NodeId};
 
@@ -120,17 +122,13 @@ fn star_footprint(placement: &Placement, decoder: NodeId) -> (u32, usize) {
 fn draw_star(placement: &Placement, decoder: NodeId, builder: &mut PlanBuilder) {
     let mut sums = vec![Combination::new(); placement.decoded.len()];
     for helper in &placement.helpers {
-        if helper.node == decoder {
-            sums.iter_mut().zip(&helper.terms).for_each(|(sum, terms)| sum.extend(terms));
-            continue;
-        }
-        for sub_block in helper.reads() {
-            let raw = Input::Local(sub_block);
-            let input = builder.send(helper.node, decoder, vec![Term { input: raw, coefficient: 1 }]);
-            for (sum, terms) in sums.iter_mut().zip(&helper.terms) {
-                let own = terms.iter().filter(|term| term.input == raw);
-                sum.extend(own.map(|term| Term { input, coefficient: term.coefficient }));
-            }
+        let arrived = match helper.node == decoder {
+            true => BTreeMap::new(),
+            false => send_raw(helper, decoder, builder),
+        };
+        for (sum, terms) in sums.iter_mut().zip(&helper.terms) {
+            let seen = |input| arrived.get(&input).copied().unwrap_or(input);
+            sum.extend(terms.iter().map(|term| Term { input: seen(term.input), ..*term }));
         }
     }
     for (sum, &output) in sums.into_iter().zip(&placement.decoded) {
@@ -138,20 +136,26 @@ fn draw_star(placement: &Placement, decoder: NodeId, builder: &mut PlanBuilder) 
     }
 }
 
+/// Sends what a helper reads, each sub-block as a stream; what each is for the receiver.
+fn send_raw(helper: &Helper, to: NodeId, builder: &mut PlanBuilder) -> BTreeMap<Input, Input> {
+    let reads = helper.reads().into_iter().map(Input::Local);
+    reads.map(|input| (input, builder.send(helper.node, to, vec![Term { input, coefficient: 1 }]))).collect()
+}
+
 fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &mut PlanBuilder) {
     let outputs = placement.decoded.len();
     let mut sums: Vec<Vec<Combination>> = shape
         .ranks
         .iter()
-        .map(|rank| rank.helper.map_or_else(|| vec![Vec::new(); outputs], |h| placement.helpers[h].terms.clone()))
+        .map(|rank| {
+            rank.helper.map_or_else(|| vec![Vec::new(); outputs], |h| placement.helpers[h].terms.clone())
+        })
         .collect();
     for &(from, to) in &route.moves {
-        for position in 0..outputs {
-            let sum = std::mem::take(&mut sums[from][position]);
-            if !sum.is_empty() {
-                let passed = pass(builder, shape.ranks[from].node, shape.ranks[to].node, sum);
-                sums[to][position].extend(passed);
-            }
+        let leaving = std::mem::replace(&mut sums[from], vec![Vec::new(); outputs]);
+        for (position, sum) in leaving.into_iter().enumerate().filter(|(_, sum)| !sum.is_empty()) {
+            let passed = pass(builder, shape.ranks[from].node, shape.ranks[to].node, sum);
+            sums[to][position].extend(passed);
         }
     }
     for (position, &output) in placement.decoded.iter().enumerate() {

@@ -53,9 +53,10 @@ pub(super) fn cut(
         return Ok((geometry.clone(), slices.clone()));
     }
     let window = request.window.clone();
-    let slice_bytes = request.policy.slice_bytes.unwrap_or_else(|| {
-        choose(footprint, window.end - window.start, slowest_link(placement, topology))
-    });
+    let slice_bytes = request
+        .policy
+        .slice_bytes
+        .unwrap_or_else(|| choose(footprint, window.end - window.start, slowest_link(placement, topology)));
     let geometry = Geometry { window, slice_bytes };
     check_count(&geometry)?;
     let slices = SliceSet::all(geometry.slices());

@@ -1,0 +1,178 @@
+//! What schemes cost, against the tables of their papers (corrected where those are wrong).
+
+use repair::{Cost, NodeId, Plan};
+
+use crate::scene::Scene;
+
+/// Repairs block 0 of an RS(k+1, k) stripe to a new node; 1 MiB blocks of 256 slices.
+fn repair(k: usize, by: &str) -> Plan {
+    Scene::new(&format!("rs-{}-{k}; block 1048576; slice 4096; want b0>n100; by {by}", k + 1)).plan()
+}
+
+const REQUESTOR: NodeId = NodeId(100);
+
+fn blocks(cost: &Cost, bytes: u64) -> f64 {
+    // Three digits, as the tables have.
+    (cost.in_blocks(bytes) * 1000.0).round() / 1000.0
+}
+
+fn max_load(plan: &Plan) -> f64 {
+    let cost = plan.cost();
+    blocks(&cost, cost.nodes.iter().map(|node| node.load_bytes()).max().expect("nodes"))
+}
+
+fn into_requestor(plan: &Plan) -> f64 {
+    let cost = plan.cost();
+    blocks(&cost, cost.of(REQUESTOR).expect("the requestor").received_bytes)
+}
+
+fn log2_ceil(number: usize) -> u32 {
+    number.next_power_of_two().trailing_zeros()
+}
+
+#[test]
+fn ppr_spreads_the_traffic_as_in_its_table() {
+    // k, rounds, most into one helper, into the requestor, most in and out of one node
+    let table = [
+        (3, 2, 1, 2, 2),
+        (4, 3, 2, 1, 3),
+        (6, 3, 2, 2, 3),
+        (8, 4, 3, 1, 4),
+        (10, 4, 3, 2, 4),
+        (12, 4, 3, 2, 4),
+        (16, 5, 4, 1, 5),
+    ];
+    for (k, rounds, into_helper, into, through) in table {
+        let plan = repair(k, "ppr; pacing whole-block");
+        let cost = plan.cost();
+        let helpers = || cost.nodes.iter().filter(|node| node.node != REQUESTOR);
+        let most = |bytes: &mut dyn Iterator<Item = u64>| blocks(&cost, bytes.max().expect("nodes"));
+        assert_eq!(cost.timeslots, f64::from(rounds), "k = {k}");
+        assert_eq!(most(&mut helpers().map(|node| node.received_bytes)), f64::from(into_helper), "k = {k}");
+        assert_eq!(into_requestor(&plan), f64::from(into), "k = {k}");
+        let mut sums = cost.nodes.iter().map(|node| node.received_bytes + node.sent_bytes);
+        assert_eq!(most(&mut sums), f64::from(through), "k = {k}");
+        assert_eq!(blocks(&cost, cost.network_bytes), k as f64);
+    }
+}
+
+#[test]
+fn rounds_of_the_block_level_schemes() {
+    for k in 2..=20 {
+        let rounds = |by: &str| repair(k, &format!("{by}; pacing whole-block")).cost().timeslots;
+        assert_eq!(rounds("ppr"), f64::from(log2_ceil(k + 1)), "k = {k}");
+        assert_eq!(rounds("crr-r"), f64::from(log2_ceil(k) + 1), "k = {k}");
+        assert_eq!(rounds("conventional"), k as f64);
+        assert_eq!(rounds("pipelined"), k as f64);
+        assert_eq!(repair(k, "pipe-b").cost().timeslots, k as f64);
+    }
+}
+
+#[test]
+fn crr_loads_its_nodes_as_in_the_corrected_table() {
+    // k, most through one node: recursive halving, splitting with the tree, splitting direct, conventional
+    let table = [
+        (4, 2.0, 1.75, 4.0),
+        (5, 3.0, 1.875, 5.0),
+        (6, 3.0, 1.875, 6.0),
+        (8, 3.0, 1.875, 8.0),
+        (10, 4.0, 1.938, 10.0),
+        (12, 4.0, 1.938, 12.0),
+        (16, 4.0, 1.938, 16.0),
+    ];
+    for (k, halving, tree, star) in table {
+        assert_eq!(max_load(&repair(k, "crr-r")), halving, "k = {k}");
+        assert_eq!(max_load(&repair(k, "crr-s")), tree, "k = {k}");
+        assert_eq!(max_load(&repair(k, "crr-s-direct")), 1.0, "k = {k}");
+        assert_eq!(max_load(&repair(k, "conventional")), star, "k = {k}");
+        let network = |by: &str| repair(k, by).cost().network_bytes;
+        assert_eq!(network("crr-s-direct"), (k as u64) << 20, "k = {k}");
+        // Gathering moves half of the fragments in each of its rounds.
+        assert!(network("crr-s") <= ((k as u64) << 20) + (u64::from(log2_ceil(k)) << 19), "k = {k}");
+    }
+}
+
+#[test]
+fn no_single_block_scheme_sends_more_than_it_must_through_a_pipeline() {
+    for k in 2..=20 {
+        for by in ["pipelined", "cyclic", "pipe-s"] {
+            let cost = repair(k, by).cost();
+            assert_eq!(cost.network_bytes, k as u64 * cost.block_bytes, "{by}, k = {k}");
+            assert_eq!(max_load(&repair(k, by)), 1.0, "{by}, k = {k}");
+            assert_eq!(cost.timeslots, 1.0 + (k - 1) as f64 / 256.0, "{by}, k = {k}");
+        }
+    }
+}
+
+#[test]
+fn the_cyclic_requestor_reads_from_all_helpers_but_one() {
+    let plan = repair(5, "cyclic");
+    let into = plan.edges().into_iter().filter(|&(_, to)| to == REQUESTOR);
+    assert_eq!(into.map(|(from, _)| from.0).collect::<Vec<_>>(), [2, 3, 4, 6]);
+    assert_eq!(plan.lanes().len(), 4);
+}
+
+#[test]
+fn several_lost_blocks_cost_what_the_papers_say() {
+    let scene = "rs-14-10; block 1048576; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103";
+    let chain = Scene::new(&format!("{scene}; by rp")).plan().cost();
+    assert_eq!(blocks(&chain, chain.of(chain.busiest).expect("a node").load_bytes()), 4.0);
+    assert_eq!(chain.timeslots, 4.0 + 9.0 / 256.0);
+    // Helpers read their blocks once.
+    assert_eq!(blocks(&chain, chain.read_bytes), 10.0);
+    let star = Scene::new(&format!("{scene}; by conventional; pacing whole-block")).plan().cost();
+    assert_eq!(star.timeslots, 10.0 + 3.0);
+    assert_eq!(blocks(&star, star.of(REQUESTOR).expect("the decoder").sent_bytes), 3.0);
+}
+
+#[test]
+fn a_range_costs_the_slices_it_needs() {
+    let plan = Scene::new("rs-6-4; want b0>n100; window 5000..14000; slice 4096; by rp").plan();
+    let cost = plan.cost();
+    assert_eq!(cost.delivered_bytes, 9000);
+    assert_eq!((cost.network_bytes, cost.read_bytes, cost.reads), (36_000, 36_000, 12));
+    assert_eq!(cost.mean_read_bytes(), 3000);
+}
+
+#[test]
+fn predictions_follow_the_slowest_link() {
+    let line = "rs-6-4; block 64000000; slice 64000; want b0>n100; rate n3=12.5e6";
+    let predict = |by: &str| {
+        let scene = Scene::new(&format!("{line}; by {by}"));
+        scene.plan().predict(&scene.topology).as_secs_f64()
+    };
+    // A block in 5.12 s over the slow link, and three slices behind the first at its rate.
+    assert!((predict("rp") - 5.12 * 1.003).abs() < 0.001, "{}", predict("rp"));
+    // Receiving and sending take turns at the slow node, after reading at 500 MB/s.
+    assert!((predict("pipe-s") - (10.24 + 0.128 + 5.12 * 0.003)).abs() < 0.001, "{}", predict("pipe-s"));
+    // Four blocks into the requestor take 2.048 s; the slow link alone decides.
+    assert!((predict("srr") - 5.12).abs() < 0.001, "{}", predict("srr"));
+}
+
+#[test]
+fn the_planner_chooses_slices() {
+    let chosen = |scene: &str| Scene::new(scene).plan().geometry().slice_bytes;
+    assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp"), 65536);
+    // Slower links want smaller slices, and short ranges too.
+    assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; rate n3=12e6"), 32768);
+    assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; window 0..65536"), 4096);
+    // Ten streams into one node stay within 1 MiB.
+    assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by srr"), 65536);
+    assert_eq!(chosen("rs-40-38; block 67108864; want b0>n100; by srr"), 16384);
+    // Sixteen lanes of four slices.
+    assert_eq!(chosen("rs-14-10; block 1048576; want b0>n100; by crr-s"), 16384);
+    assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by crr-s-direct"), 131072);
+}
+
+#[test]
+fn auto_takes_the_fastest() {
+    let choice = |scene: &str| Scene::new(scene).plan().scheme().name();
+    assert_eq!(choice("rs-14-10; block 67108864; want b0>n100"), "pipelined");
+    assert_eq!(choice("rs-14-10; block 67108864; want b0>n100; held b0"), "migration");
+    assert_eq!(choice("rs-14-10; block 67108864; want b0>n100; window 0..4096"), "ppr");
+    assert_eq!(choice("rs-3-2; block 67108864; want b0>n100; window 0..4096"), "conventional");
+    // As many lost as there are helpers, all to one node: raw blocks are no more than the sums.
+    assert_eq!(choice("rs-4-2; block 67108864; want b0>n100 b1>n100; window 0..65536"), "conventional");
+    // A helper that is slow to receive is no hindrance to the star.
+    assert_eq!(choice("rs-3-2; block 67108864; want b0>n100"), "pipelined");
+}

@@ -1,0 +1,86 @@
+//! What cannot be planned, and what is said of it.
+
+use repair::{PlanError, PlanRequest, SliceSet};
+
+use crate::scene::Scene;
+
+fn check(scene: &str, expected: &str) {
+    match Scene::new(scene).try_plan() {
+        Ok(plan) => panic!("{scene} has a plan: {plan}"),
+        Err(error) => assert_eq!(error.to_string(), expected, "{scene}"),
+    }
+}
+
+#[test]
+fn too_few_blocks() {
+    check(
+        "rs-6-4; want b0>n20; lost b3; dead n2; by rp",
+        "stripe 17: 4 blocks are needed and only 3 are available; lost: b0 b3, unreachable: b1 on n2",
+    );
+    check(
+        "rs-6-4; want b0>n20; lost b3; avoid n5 n6",
+        "stripe 17: 4 blocks are needed and only 2 are available; lost: b0 b3, avoided: b4 on n5 b5 on n6",
+    );
+    check(
+        "rs-6-4; want b0>n20; by migration",
+        "stripe 17: b0 cannot be migrated, as no node that may be read holds it; lost: b0",
+    );
+}
+
+#[test]
+fn bad_requestors() {
+    check("rs-6-4; want b0>n20; dead n20", "requestor n20 (dn20) is down");
+    check("rs-6-4; want b0>n20 b0>n21", "b0 is wanted twice");
+    check("rs-6-4; by rp", "no block is wanted");
+    let mut scene = Scene::new("rs-6-4; want b0>n20");
+    scene.topology.remove(scene.request.wanted[0].requestor);
+    let error = scene.try_plan().expect_err("nobody to deliver to");
+    assert_eq!(error.to_string(), "requestor n20 is not a node of the cluster");
+}
+
+#[test]
+fn bad_windows_and_slices() {
+    check("rs-6-4; want b0>n20; window 5..5", "window 5..5 is not a part of a sub-block of 65536 bytes");
+    check(
+        "rs-6-4; want b0>n20; window 0..65537",
+        "window 0..65537 is not a part of a sub-block of 65536 bytes",
+    );
+    for slice in [0u32, 4032, 4100, (4 << 20) + 64] {
+        check(
+            &format!("rs-6-4; want b0>n20; slice {slice}"),
+            &format!("slices of {slice} bytes: the size must be a multiple of 64 from 4096 to 4194304"),
+        );
+    }
+    check("rs-6-4; want b0>n20; subs 0..2", "sub-blocks 0..2 are not among the 1 of a block");
+    check(
+        "rs-6-4; want b0>n20; slice 4096; resume 3,15-16",
+        "slices 3,15-16 are not among the 16 of the window",
+    );
+    let mut scene = Scene::new("rs-6-4; want b0>n20; slice 4096; resume 0");
+    let nothing = scene.request.resume.take().map(|(geometry, _)| (geometry, SliceSet::new()));
+    scene.request = PlanRequest { resume: nothing, ..scene.request };
+    assert!(matches!(scene.try_plan(), Err(PlanError::Resume { in_window: 16, .. })));
+    check(
+        "rs-6-4; block 18000000000000; want b0>n20; slice 4096",
+        "slices of 4096 bytes cut a window of 18000000000000 bytes into more than 2^32 slices",
+    );
+}
+
+#[test]
+fn pacings_that_a_shape_cannot_have() {
+    for by in ["cyclic", "crr-s", "crr-s-direct"] {
+        let lanes = if by == "cyclic" { 3 } else { 4 };
+        check(
+            &format!("rs-6-4; want b0>n20; slice 4096; by {by}; pacing whole-block"),
+            &format!("{by} cannot be paced by whole blocks: its {lanes} lanes interleave slice by slice"),
+        );
+    }
+    check(
+        "rs-6-4; want b0>n20; by pipe-b; pacing serial",
+        "pipe-b cannot be paced one slice at a time: the scheme is defined by its own pacing",
+    );
+    check(
+        "rs-6-4; want b0>n20 b1>n3; by ppr; pacing whole-block",
+        "ppr cannot be paced by whole blocks: n3 has to send before it has received everything",
+    );
+}

@@ -1,0 +1,297 @@
+//! Every plan computes what direct decoding does, and moves the bytes that its cost says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use codes::{BlockIndex, Code, CodeSpec, RsFamily, SubBlock};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use repair::{
+    Combination, Geometry, Input, Lane, NodeCost, NodeId, Plan, PlanError, Scheme, SliceSet, StreamRef,
+    Wanted,
+};
+
+use crate::scene::Scene;
+
+/// All bytes of a stripe, by sub-block.
+struct Content {
+    blocks: BTreeMap<SubBlock, Vec<u8>>,
+}
+
+impl Content {
+    /// Encodes data bytes that are drawn from a seed.
+    fn of(code: &dyn Code, sub_block_bytes: usize, seed: u64) -> Self {
+        let mut state = seed | 1;
+        let mut byte = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        let encoding = code.encoding();
+        let data: Vec<SubBlock> = (0..code.data_blocks() as u16)
+            .flat_map(|block| {
+                (0..code.sub_blocks() as u16).map(move |sub| SubBlock { block: BlockIndex(block), sub })
+            })
+            .collect();
+        let mut blocks: BTreeMap<SubBlock, Vec<u8>> = data
+            .iter()
+            .map(|&sub_block| (sub_block, (0..sub_block_bytes).map(|_| byte()).collect()))
+            .collect();
+        let sources: Vec<&[u8]> = encoding.sources().iter().map(|source| &blocks[source][..]).collect();
+        let parity = encoding.apply(&sources);
+        blocks.extend(encoding.outputs().iter().copied().zip(parity));
+        Self { blocks }
+    }
+}
+
+/// Executes a plan slice by slice, stream by stream, and counts.
+struct Executor<'a> {
+    plan: &'a Plan,
+    content: &'a Content,
+    costs: BTreeMap<NodeId, NodeCost>,
+}
+
+impl Executor<'_> {
+    /// Checks every delivery, and then the plan's own account.
+    fn check(mut self) {
+        for slice in self.plan.slices().iter() {
+            let lane = self.plan.pattern()[slice as usize % self.plan.pattern().len()];
+            self.run(&self.plan.lanes()[usize::from(lane)], slice);
+        }
+        let cost = self.plan.cost();
+        assert_eq!(cost.nodes, self.costs.values().copied().collect::<Vec<_>>());
+        assert_eq!(cost.network_bytes, cost.nodes.iter().map(|node| node.received_bytes).sum::<u64>());
+        assert!(cost.timeslots.is_finite());
+    }
+
+    fn run(&mut self, lane: &Lane, slice: u32) {
+        let mut arrived = BTreeMap::new();
+        let bytes = self.plan.geometry().bytes_of(slice) as u64;
+        let mut delivered = vec![false; self.plan.outputs().len()];
+        for task in &lane.tasks {
+            for delivery in &task.delivers {
+                let output = self.plan.outputs()[delivery.output as usize];
+                assert_eq!(output.requestor, task.node, "delivered at its requestor");
+                let sum = self.sum(lane, task.node, &delivery.combination, slice, &mut arrived);
+                assert_eq!(sum, self.local(output.sub_block, slice), "{} of slice {slice}", output.sub_block);
+                assert!(!std::mem::replace(&mut delivered[delivery.output as usize], true));
+                self.cost(task.node).delivered_bytes += bytes;
+            }
+            let cost = self.cost(task.node);
+            cost.read_bytes += task.reads.len() as u64 * bytes;
+            cost.reads += task.reads.len() as u64;
+            for send in &task.sends {
+                let sent = send.streams.len() as u64 * bytes;
+                self.cost(task.node).sent_bytes += sent;
+                self.cost(send.to).received_bytes += sent;
+            }
+        }
+        assert!(delivered.iter().all(|&delivered| delivered), "all outputs in every lane");
+        let streams: usize =
+            lane.tasks.iter().flat_map(|task| &task.sends).map(|send| send.streams.len()).sum();
+        assert_eq!(arrived.len(), streams, "no stream is sent in vain");
+    }
+
+    fn sum(
+        &self,
+        lane: &Lane,
+        node: NodeId,
+        combination: &Combination,
+        slice: u32,
+        arrived: &mut BTreeMap<(NodeId, StreamRef), Vec<u8>>,
+    ) -> Vec<u8> {
+        let mut sum = vec![0; self.plan.geometry().bytes_of(slice)];
+        for term in combination {
+            let bytes = match term.input {
+                Input::Local(sub_block) => self.local(sub_block, slice).to_vec(),
+                Input::Received(stream) => self.receive(lane, node, stream, slice, arrived),
+            };
+            sum.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum ^= gf::mul(term.coefficient, byte));
+        }
+        sum
+    }
+
+    fn receive(
+        &self,
+        lane: &Lane,
+        node: NodeId,
+        stream: StreamRef,
+        slice: u32,
+        arrived: &mut BTreeMap<(NodeId, StreamRef), Vec<u8>>,
+    ) -> Vec<u8> {
+        if let Some(bytes) = arrived.get(&(node, stream)) {
+            return bytes.clone();
+        }
+        let sender = lane.tasks.iter().find(|task| task.node == stream.from).expect("a sender has a task");
+        let send = sender.sends.iter().find(|send| send.to == node).expect("it sends here");
+        let bytes = self.sum(lane, stream.from, &send.streams[usize::from(stream.stream)], slice, arrived);
+        arrived.insert((node, stream), bytes.clone());
+        bytes
+    }
+
+    fn local(&self, sub_block: SubBlock, slice: u32) -> &[u8] {
+        let span = self.plan.geometry().span(slice);
+        &self.content.blocks[&sub_block][span.start as usize..span.end as usize]
+    }
+
+    fn cost(&mut self, node: NodeId) -> &mut NodeCost {
+        self.costs.entry(node).or_insert(NodeCost {
+            node,
+            sent_bytes: 0,
+            received_bytes: 0,
+            read_bytes: 0,
+            reads: 0,
+            delivered_bytes: 0,
+        })
+    }
+}
+
+fn rs() -> impl Strategy<Value = CodeSpec> {
+    let family = prop::sample::select(RsFamily::ALL.to_vec());
+    (family, 1usize..14, 1usize..5).prop_map(|(family, k, parities)| {
+        let parities = if family == RsFamily::Qfs { 3 } else { parities };
+        CodeSpec::ReedSolomon { family, n: k + parities, k }
+    })
+}
+
+/// Choices that mean something only once the code is known: numbers to be taken modulo something.
+#[derive(Clone, Debug)]
+struct Choices {
+    seed: u64,
+    order: Vec<u16>,
+    losses: usize,
+    /// Wanted blocks, each with what sort of requestor it has.
+    wanted: Vec<(prop::sample::Index, u8)>,
+    scheme: Scheme,
+    nodes: usize,
+    sub_block_bytes: u64,
+    window: (u64, u64),
+    slice_bytes: Option<u32>,
+    resume: Option<Vec<(u32, u32)>>,
+    subs: Option<(u16, u16)>,
+}
+
+prop_compose! {
+    fn choices()(
+        seed in any::<u64>(),
+        order in Just((0..64u16).collect::<Vec<_>>()).prop_shuffle(),
+        losses in 0usize..5,
+        wanted in prop::collection::vec((any::<prop::sample::Index>(), 0u8..6), 1..5),
+        scheme in prop::sample::select(Scheme::ALL.to_vec()),
+        nodes in 2usize..24,
+        sub_block_bytes in 1u64..50_000,
+        window in (any::<u64>(), any::<u64>()),
+        slice_bytes in prop::option::of(prop::sample::select(vec![4096u32, 4160, 6400, 8192, 65536])),
+        resume in prop::option::of(prop::collection::vec((0u32..12, 1u32..4), 1..4)),
+        subs in prop::option::of((any::<u16>(), any::<u16>())),
+    ) -> Choices {
+        Choices {
+            seed, order, losses, wanted, scheme, nodes, sub_block_bytes, window, slice_bytes, resume, subs,
+        }
+    }
+}
+
+/// A scene in which anything that may happen does.
+fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
+    let (n, alpha) = (code.blocks() as u16, code.sub_blocks() as u64);
+    let tolerated = n as usize - code.data_blocks();
+    let mut scene = Scene::of(code, choices.sub_block_bytes * alpha);
+    let order: Vec<BlockIndex> = choices.order.iter().filter(|&&b| b < n).map(|&b| BlockIndex(b)).collect();
+    for (place, &block) in order.iter().enumerate() {
+        let node = NodeId((place % choices.nodes) as u32 + 1);
+        scene.place(block, (place >= choices.losses.min(tolerated)).then_some(node));
+    }
+    for (number, (index, sort)) in choices.wanted.iter().enumerate() {
+        let block = order[index.index(order.len())];
+        if scene.request.wanted.iter().any(|wanted| wanted.block == block) {
+            continue;
+        }
+        let requestor = match sort {
+            0 | 1 => NodeId(100),
+            2 => NodeId(101 + number as u32),
+            sort => scene
+                .stripe
+                .block(order[(*sort as usize * 5 + number) % order.len()])
+                .holder
+                .unwrap_or(NodeId(99)),
+        };
+        scene.know(requestor);
+        scene.request.wanted.push(Wanted { block, requestor });
+    }
+    let start = choices.window.0 % choices.sub_block_bytes;
+    scene.request.window = start..start + 1 + choices.window.1 % (choices.sub_block_bytes - start);
+    scene.request.policy.scheme = choices.scheme;
+    scene.request.policy.slice_bytes = choices.slice_bytes;
+    if let (Some(ranges), Some(slice_bytes)) = (&choices.resume, choices.slice_bytes) {
+        let geometry = Geometry { window: scene.request.window.clone(), slice_bytes };
+        let count = geometry.slices();
+        let mut slices = SliceSet::new();
+        ranges
+            .iter()
+            .for_each(|&(start, len)| slices.insert(start % count..(start % count + len).min(count)));
+        scene.request.resume = Some((geometry, slices));
+    }
+    scene.request.sub_blocks = choices.subs.map(|(start, len)| {
+        let start = start % alpha as u16;
+        start..start + 1 + len % (alpha as u16 - start)
+    });
+    scene
+}
+
+fn check(code: Arc<dyn Code>, choices: &Choices) {
+    let scene = scene(Arc::clone(&code), choices);
+    let plan = match scene.try_plan() {
+        Ok(plan) => plan,
+        // What the random choices may ask for in vain.
+        Err(PlanError::NothingToMigrate { .. } | PlanError::Pacing { .. }) => return,
+        Err(PlanError::Decode { .. }) if !matches!(code.spec(), CodeSpec::ReedSolomon { .. }) => return,
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(plan, scene.plan(), "the same in every run");
+    let longest = plan.geometry().bytes_of(0) as u64;
+    assert!(longest <= 1 << 20);
+    plan.predict(&scene.topology);
+    let content = Content::of(&*code, choices.sub_block_bytes as usize, choices.seed);
+    Executor { plan: &plan, content: &content, costs: BTreeMap::new() }.check();
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, rng_seed: RngSeed::Fixed(14), failure_persistence: None, ..Default::default() }
+}
+
+/// Codes of every other kind: local groups, coupled halves, sub-packetized.
+fn other() -> impl Strategy<Value = CodeSpec> {
+    let names = [
+        "lrc-6-2-2",
+        "lrc-12-2-2",
+        "lrc1-10-2-4",
+        "rotated-9-6-2",
+        "rotated-16-12-4",
+        "hitchhiker-xor-9-6",
+        "hitchhiker-xorplus-10-6",
+        "hitchhiker-nonxor-14-10",
+        "clay-6-4-5",
+        "clay-9-6-8",
+    ];
+    prop::sample::select(names.to_vec()).prop_map(|name| name.parse().expect("a code's name"))
+}
+
+proptest! {
+    #![proptest_config(config(1200))]
+
+    #[test]
+    fn so_do_plans_over_local_and_sub_packetized_codes(spec in other(), choices in choices()) {
+        let smaller = choices.sub_block_bytes % 6000 + 1;
+        check(spec.build().expect("a code"), &Choices { sub_block_bytes: smaller, ..choices });
+    }
+}
+
+proptest! {
+    #![proptest_config(config(2500))]
+
+    #[test]
+    fn plans_compute_what_decoding_does(spec in rs(), choices in choices()) {
+        check(spec.build().expect("a code"), &choices);
+    }
+}
