@@ -1,0 +1,130 @@
+//! The helper's half of the seam: the blocks on one node.
+
+use std::io;
+use std::sync::Arc;
+
+use repair::BlockId;
+use repair::wire::control::HeldBlock;
+
+/// Why a block cannot be read, written or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// There is no block of this name.
+    #[error("block {block} is not here ({path})")]
+    Missing {
+        /// The block.
+        block: BlockId,
+        /// Where it was looked for.
+        path: String,
+    },
+    /// The bytes differ from their checksum, or the file has another length than it should.
+    #[error("block {block} is corrupt: {detail} ({path})")]
+    Corrupt {
+        /// The block.
+        block: BlockId,
+        /// The file.
+        path: String,
+        /// What is wrong, with offsets.
+        detail: String,
+    },
+    /// The disk is full.
+    #[error("no space for block {block} ({path})")]
+    NoSpace {
+        /// The block.
+        block: BlockId,
+        /// The file.
+        path: String,
+    },
+    /// The name cannot be a block's.
+    #[error("`{0}` cannot be the name of a block")]
+    BadName(String),
+    /// The system refuses.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// The blocks on one node.
+pub trait Blocks: Send + Sync {
+    /// Opens a block for reading at any offset.
+    ///
+    /// # Errors
+    /// [`BlockError`]; a length that contradicts the checksums is found here.
+    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError>;
+
+    /// Starts a block of `bytes` bytes. Nothing is visible under its name before
+    /// [`commit`](BlockWriter::commit); dropping the writer removes what was written.
+    ///
+    /// # Errors
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
+    fn create(&self, block: &BlockId, bytes: u64) -> Result<Box<dyn BlockWriter>, BlockError>;
+
+    /// Removes a block; `false` if it was not there.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`].
+    fn remove(&self, block: &BlockId) -> Result<bool, BlockError>;
+
+    /// All committed blocks, by name.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`].
+    fn list(&self) -> Result<Vec<HeldBlock>, BlockError>;
+
+    /// Bytes free for blocks.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`].
+    fn free_bytes(&self) -> Result<u64, BlockError>;
+}
+
+/// An open block. Every byte it hands out agreed with the store's checksums.
+pub trait BlockReader: Send + Sync {
+    /// Length of the block.
+    fn bytes(&self) -> u64;
+
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] if a checksum differs; nothing of `buffer` may be used then.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
+
+    /// The block's digest: CRC32C of its checksum list, read from the medium together with all its bytes.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] if any checksum differs.
+    fn verify(&self) -> Result<u32, BlockError>;
+}
+
+/// A block being made. Writes may come in any order and may overlap; in the end every byte has been
+/// written at least once.
+pub trait BlockWriter: Send {
+    /// Writes `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// [`BlockError::NoSpace`], [`BlockError::Io`].
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
+
+    /// Makes all that was written durable and returns the block's digest. May be called again after more
+    /// writes.
+    ///
+    /// # Errors
+    /// [`BlockError`]; a byte that was never written is [`Corrupt`](BlockError::Corrupt).
+    fn seal(&mut self) -> Result<u32, BlockError>;
+
+    /// A reader of what was sealed, while it is not committed.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`].
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError>;
+
+    /// Makes the sealed block visible under its name, atomically and durably, replacing one that was there.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`]; then nothing has become visible.
+    fn commit(self: Box<Self>) -> Result<(), BlockError>;
+}

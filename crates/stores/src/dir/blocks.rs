@@ -1,0 +1,115 @@
+//! [`DirBlocks`]: a helper's blocks as plain files.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use repair::BlockId;
+use repair::wire::control::HeldBlock;
+
+use super::checksums::{MAX_BLOCK_BYTES, encoded_bytes};
+use super::commit::sync_folder;
+use super::folder::Folder;
+use super::place::{Place, fault};
+use super::reader::DirReader;
+use super::writer::DirWriter;
+use crate::{BlockError, BlockReader, BlockWriter, Blocks};
+
+/// A helper's blocks in a folder: each is a plain file, with a file of checksums beside it.
+///
+/// A block is whole or not there: whatever moment a crash chooses, what is listed has all its bytes and the
+/// checksums that belong to them. The folder is locked as long as this, or a writer made by it, lives.
+///
+/// ```
+/// use repair::BlockId;
+/// use stores::Blocks;
+/// use stores::dir::DirBlocks;
+///
+/// let folder = tempfile::tempdir()?;
+/// let blocks = DirBlocks::open(folder.path())?;
+/// let block = BlockId("17.3".to_owned());
+/// let mut writer = blocks.create(&block, 11)?;
+/// writer.write_at(6, b"world")?;
+/// writer.write_at(0, b"hello ")?;
+/// let digest = writer.seal()?;
+/// writer.commit()?;
+///
+/// let reader = blocks.open(&block)?;
+/// assert_eq!(reader.verify()?, digest);
+/// let mut word = [0; 5];
+/// reader.read_at(6, &mut word)?;
+/// assert_eq!(&word, b"world");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DirBlocks {
+    folder: Arc<Folder>,
+}
+
+impl DirBlocks {
+    /// Takes a folder, makes it if it is missing, and finishes or removes what a crash left there.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`] if the folder cannot be used, or another helper uses it.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, BlockError> {
+        Ok(Self { folder: Arc::new(Folder::open(folder.as_ref())?) })
+    }
+
+    fn check_space(&self, place: &Place, bytes: u64) -> Result<(), BlockError> {
+        let path = &place.block;
+        if bytes > MAX_BLOCK_BYTES {
+            let text = format!("a block of {bytes} bytes is too large: choose one of at most 256 GiB");
+            return Err(fault(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
+        }
+        if self.free_bytes()? < bytes + encoded_bytes(bytes) {
+            return Err(BlockError::NoSpace { block: place.id.clone(), path: path.display().to_string() });
+        }
+        Ok(())
+    }
+}
+
+impl Blocks for DirBlocks {
+    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
+        let place = self.folder.place(block)?;
+        let _shard = self.folder.lock_shard(place.shard);
+        Ok(Arc::new(DirReader::open(block, &place.block, &place.checksums)?))
+    }
+
+    fn create(&self, block: &BlockId, bytes: u64) -> Result<Box<dyn BlockWriter>, BlockError> {
+        let place = self.folder.place(block)?;
+        self.check_space(&place, bytes)?;
+        self.folder.create_shard(&place)?;
+        Ok(Box::new(DirWriter::create(Arc::clone(&self.folder), place, bytes)?))
+    }
+
+    fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
+        let place = self.folder.place(block)?;
+        let _shard = self.folder.lock_shard(place.shard);
+        // The block goes first: checksums without a block are nothing, and go at the next start.
+        let removed = remove_file(&place.block)?;
+        if removed | remove_file(&place.checksums)? {
+            sync_folder(&place.folder)?;
+        }
+        Ok(removed)
+    }
+
+    fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        self.folder.list()
+    }
+
+    fn free_bytes(&self) -> Result<u64, BlockError> {
+        let root = self.folder.root();
+        let found = rustix::fs::statvfs(root).map_err(|error| fault(root)(error.into()))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+/// `false` if it was not there.
+fn remove_file(path: &Path) -> Result<bool, BlockError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(fault(path)(error)),
+    }
+}

@@ -1,0 +1,53 @@
+//! Nodes: a number for each name, for ever.
+
+use repair::NodeId;
+
+use super::tables::{NODE_NAMES, NODES};
+use super::{DirCatalog, NodeRecord};
+use crate::CatalogError;
+
+impl DirCatalog {
+    /// The number of a node, which it gets when it is first asked for.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn node_id(&mut self, name: &str) -> Result<NodeId, CatalogError> {
+        if let Some(id) = self.view()?.get(NODE_NAMES, name)? {
+            return Ok(id);
+        }
+        self.change(|change| {
+            let number = change.count("next-node", 1)?;
+            let id = NodeId(u32::try_from(number).expect("a cluster has fewer than 2^32 nodes in its life"));
+            change.put(NODE_NAMES, name, &id)?;
+            change.put(NODES, id.0, &NodeRecord { id, name: name.to_owned(), address: None })?;
+            Ok(id)
+        })
+    }
+
+    /// Remembers where a node was reached.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    ///
+    /// # Panics
+    /// If the number was never given to a node.
+    pub fn set_node_address(&mut self, node: NodeId, address: &str) -> Result<(), CatalogError> {
+        let record: Option<NodeRecord> = self.view()?.get(NODES, node.0)?;
+        let mut record = record.expect("only nodes that have a number have an address");
+        if record.address.as_deref() == Some(address) {
+            return Ok(());
+        }
+        record.address = Some(address.to_owned());
+        self.change(|change| change.put(NODES, node.0, &record))
+    }
+
+    /// All nodes that ever had a number, in its order.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn nodes(&self) -> Result<Vec<NodeRecord>, CatalogError> {
+        let mut nodes = Vec::new();
+        self.view()?.each(NODES, 0.., |_, node| nodes.push(node))?;
+        Ok(nodes)
+    }
+}

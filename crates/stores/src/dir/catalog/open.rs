@@ -1,0 +1,191 @@
+//! Making and opening a catalog. A catalog is never made in passing: only `create` makes one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{Database, DatabaseError};
+use tempfile::NamedTempFile;
+
+use super::tables::{Change, META, STRIPES, View};
+use super::{DirCatalog, StripeRecord};
+use crate::CatalogError;
+
+/// The version of the tables and records that this program reads and writes.
+pub const CATALOG_VERSION: u32 = 1;
+
+const VERSION_KEY: &str = "version";
+const CLUSTER_KEY: &str = "cluster";
+
+/// Why a catalog cannot be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such file.
+    #[error(
+        "the catalog {} is not there; the blocks on the helpers are untouched, and the catalog says which files \
+         they make: restore it from a backup to this path",
+        path.display()
+    )]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// There is such a file already.
+    #[error("{} exists already: open it, or choose another path for a new catalog", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It was written by a newer program.
+    #[error(
+        "the catalog {} has version {found}, and this program reads up to version {newest}: run a newer mend",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version that can be read.
+        newest: u32,
+    },
+    /// It is of another cluster.
+    #[error(
+        "the catalog {} is of cluster {found}, and this is cluster {expected}: name the right catalog, or the \
+         right cluster folder",
+        path.display()
+    )]
+    OtherCluster {
+        /// The file.
+        path: PathBuf,
+        /// The cluster that it is of.
+        found: String,
+        /// The cluster that was asked for.
+        expected: String,
+    },
+    /// Another coordinator has it open.
+    #[error("the catalog {} is in use by another coordinator: stop that one first", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not a catalog, or its bytes are damaged.
+    #[error("{} is not a catalog or is damaged ({detail}): restore it from a backup", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The system refuses.
+    #[error("cannot use the catalog {}: {source}", path.display())]
+    Io {
+        /// The file or its folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its tables cannot be read or written.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+impl DirCatalog {
+    /// Makes an empty catalog. It appears whole or not at all.
+    ///
+    /// # Errors
+    /// [`OpenError::Exists`] if there is a file at `path`, whatever it is.
+    pub fn create(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
+        if std::fs::exists(path).map_err(io_fault)? {
+            return Err(OpenError::Exists { path: path.to_owned() });
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let draft = NamedTempFile::with_prefix_in(".catalog-", folder).map_err(io_fault)?;
+        write_empty(&draft, path, cluster_id)?;
+        draft.persist_noclobber(path).map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => OpenError::Exists { path: path.to_owned() },
+            _ => io_fault(error.error),
+        })?;
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_fault)?;
+        Self::open(path, cluster_id)
+    }
+
+    /// Opens the catalog of a cluster. A missing one is an error, never made anew: it would show an empty
+    /// store.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let database = Database::open(path).map_err(|error| open_fault(path, error))?;
+        let mut catalog = Self { path: path.to_owned(), database, holders: BTreeMap::new(), jobs: 0..0 };
+        catalog.check(cluster_id)?;
+        catalog.index()?;
+        Ok(catalog)
+    }
+
+    fn check(&self, cluster_id: &str) -> Result<(), OpenError> {
+        let path = || self.path.clone();
+        let view = self.view()?;
+        let damaged = |detail: &str| OpenError::Damaged { path: path(), detail: detail.to_owned() };
+        let version: u32 = view.get(META, VERSION_KEY)?.ok_or_else(|| damaged("it has no version"))?;
+        if version > CATALOG_VERSION {
+            return Err(OpenError::Newer { path: path(), found: version, newest: CATALOG_VERSION });
+        }
+        let found: String = view.get(META, CLUSTER_KEY)?.ok_or_else(|| damaged("it has no cluster"))?;
+        if found != cluster_id {
+            return Err(OpenError::OtherCluster { path: path(), found, expected: cluster_id.to_owned() });
+        }
+        Ok(())
+    }
+
+    fn index(&mut self) -> Result<(), CatalogError> {
+        let mut stripes = Vec::new();
+        View::of(&self.database, &self.path)?.each(STRIPES, 0.., |number, stripe: StripeRecord| {
+            stripes.extend(super::published(&stripe).map(|(index, node)| (node, (number, index))));
+        })?;
+        for (node, block) in stripes {
+            self.holders.entry(node).or_default().insert(block);
+        }
+        Ok(())
+    }
+}
+
+fn write_empty(draft: &NamedTempFile, path: &Path, cluster_id: &str) -> Result<(), OpenError> {
+    let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
+    let file = draft.reopen().map_err(io_fault)?;
+    let database =
+        FileBackend::new(file).and_then(|backend| Database::builder().create_with_backend(backend));
+    let database = database.map_err(|error| open_fault(path, error))?;
+    let change = Change::of(&database, path)?;
+    change.put(META, VERSION_KEY, &CATALOG_VERSION)?;
+    change.put(META, CLUSTER_KEY, &cluster_id)?;
+    change.commit()?;
+    drop(database);
+    draft.as_file().sync_all().map_err(io_fault)
+}
+
+fn open_fault(path: &Path, error: DatabaseError) -> OpenError {
+    let path = path.to_owned();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
+            OpenError::Locked { path }
+        }
+        DatabaseError::Storage(redb::StorageError::Io(source)) => io_open_fault(path, source),
+        other => OpenError::Damaged { path, detail: other.to_string() },
+    }
+}
+
+fn io_open_fault(path: PathBuf, source: io::Error) -> OpenError {
+    match source.kind() {
+        io::ErrorKind::NotFound => OpenError::Missing { path },
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            OpenError::Damaged { path, detail: source.to_string() }
+        }
+        _ => OpenError::Io { path, source },
+    }
+}

@@ -1,0 +1,385 @@
+//! Files: a put is begun, its stripes are allocated and published one by one, and its commit makes the file
+//! visible at once.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use codes::{CodeSpec, SpecError};
+use repair::{BlockId, NodeId, StripeId};
+
+use super::super::checksums::MAX_BLOCK_BYTES;
+use super::stripes::{discard, move_block, new_stripe, stored, stripe_number};
+use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
+use super::{DirCatalog, FileRecord, PutId, PutRecord, StripeRecord};
+use crate::CatalogError;
+
+const MAX_NAME_BYTES: usize = 1024;
+
+/// Why a file cannot be put.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError {
+    /// The name cannot be a file's.
+    #[error("`{}` cannot be the name of a file: a name has 1 to 1024 bytes and no NUL", name.escape_debug())]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The code's parameters are outside its limits.
+    #[error(transparent)]
+    Code(#[from] SpecError),
+    /// A block size that no block can have.
+    #[error(
+        "blocks of {block_bytes} bytes cannot hold a stripe of this file; its blocks have 1 to {most} bytes"
+    )]
+    BlockBytes {
+        /// What was asked for.
+        block_bytes: u64,
+        /// The most there can be.
+        most: u64,
+    },
+    /// The file would have more stripes than can be counted.
+    #[error("{stripes} stripes are more than a file can have: choose larger blocks")]
+    TooManyStripes {
+        /// How many it would have.
+        stripes: u64,
+    },
+    /// There is a file of this name, and the put was not to replace it.
+    #[error("there is a file `{name}` already: remove it first, choose another name, or ask to replace it")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// There is no such put: it was never begun, or has been committed or aborted.
+    #[error("there is no put {0}: begin a new one")]
+    NoSuchPut(PutId),
+    /// The file has fewer stripes.
+    #[error("put {put} has {stripes} stripes, so there is none at position {position}")]
+    NoSuchPosition {
+        /// The put.
+        put: PutId,
+        /// The position.
+        position: u32,
+        /// How many there are.
+        stripes: u64,
+    },
+    /// A stripe needs a node for each of its blocks.
+    #[error("a stripe of {code} needs {} nodes, not {given}", code.blocks())]
+    WrongNodes {
+        /// The code.
+        code: CodeSpec,
+        /// How many were given.
+        given: usize,
+    },
+    /// The stripe was allocated before, with blocks of another size.
+    #[error("stripe {stripe} has blocks of {found} bytes, not {asked}: abort the put and begin a new one")]
+    OtherBlockBytes {
+        /// The stripe.
+        stripe: StripeId,
+        /// The size it was allocated with.
+        found: u64,
+        /// The size it is now asked for.
+        asked: u64,
+    },
+    /// A stripe was never allocated.
+    #[error("put {put} lacks the stripe at position {position}: put it, or abort")]
+    MissingStripe {
+        /// The put.
+        put: PutId,
+        /// Its position in the file.
+        position: u32,
+    },
+    /// A block was never published.
+    #[error("block {block} of put {put} is not stored yet: store it, or abort")]
+    Unpublished {
+        /// The put.
+        put: PutId,
+        /// The block.
+        block: BlockId,
+    },
+    /// The catalog cannot answer.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+impl DirCatalog {
+    /// A file by name.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn file(&self, name: &str) -> Result<Option<FileRecord>, CatalogError> {
+        self.view()?.get(FILES, name)
+    }
+
+    /// The files whose names begin with `prefix`, in the order of names.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn files(&self, prefix: &str) -> Result<Vec<FileRecord>, CatalogError> {
+        let mut files = Vec::new();
+        self.view()?.each_with_prefix(FILES, prefix, |_, file| files.push(file))?;
+        Ok(files)
+    }
+
+    /// Removes a file and asks for its blocks to be removed; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn remove_file(&mut self, name: &str) -> Result<Option<FileRecord>, CatalogError> {
+        let Some(file) = self.file(name)? else { return Ok(None) };
+        let removed = self.change(|change| take_file(change, &file))?;
+        self.forget(&removed);
+        Ok(Some(file))
+    }
+
+    /// Begins a file of `bytes` bytes. With `replace` its commit removes a file that has its name.
+    ///
+    /// # Errors
+    /// [`PutError`]: the name, the code or the size cannot be, or the name is taken.
+    pub fn begin_put(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        code: CodeSpec,
+        block_bytes: u64,
+        replace: bool,
+    ) -> Result<PutId, PutError> {
+        check_name(name)?;
+        code.check()?;
+        check_block_bytes(block_bytes, MAX_BLOCK_BYTES)?;
+        if !replace && self.file(name)?.is_some() {
+            return Err(PutError::Exists { name: name.to_owned() });
+        }
+        let name = name.to_owned();
+        let mut put = PutRecord { id: PutId(0), name, bytes, code, block_bytes, replace };
+        if put.stripes() > u64::from(u32::MAX) {
+            return Err(PutError::TooManyStripes { stripes: put.stripes() });
+        }
+        self.change(|change| {
+            put.id = PutId(change.count("next-put", 1)?);
+            change.put(PUTS, put.id.0, &put)?;
+            Ok(put.id)
+        })
+    }
+
+    /// The puts that were begun and neither committed nor aborted, oldest first.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn puts(&self) -> Result<Vec<PutRecord>, CatalogError> {
+        let mut puts = Vec::new();
+        self.view()?.each(PUTS, 0.., |_, put| puts.push(put))?;
+        Ok(puts)
+    }
+
+    /// A put that is under way.
+    ///
+    /// # Errors
+    /// [`PutError::NoSuchPut`].
+    pub fn put(&self, put: PutId) -> Result<PutRecord, PutError> {
+        self.view()?.get(PUTS, put.0)?.ok_or(PutError::NoSuchPut(put))
+    }
+
+    /// Gives a put its stripe at `position`, with blocks of `block_bytes` bytes, one on each of `nodes` by
+    /// block index.
+    ///
+    /// Asked again for the same position, it gives the same stripe, with the blocks moved to `nodes`; a
+    /// block that moves must be published again, and one that stays keeps what is known of it.
+    ///
+    /// # Errors
+    /// [`PutError`]: the put, the position, the number of nodes or the size is not right.
+    pub fn allocate_stripe(
+        &mut self,
+        put: PutId,
+        position: u32,
+        block_bytes: u64,
+        nodes: &[NodeId],
+    ) -> Result<StripeRecord, PutError> {
+        let record = self.put(put)?;
+        check_allocation(&record, position, block_bytes, nodes)?;
+        let (old, new) = self.change(|change| match change.get(PUT_STRIPES, (put.0, position))? {
+            Some(number) => move_stripe(change, number, block_bytes, nodes),
+            None => add_stripe(change, &record, position, block_bytes, nodes).map(|new| (None, new)),
+        })?;
+        let number = stripe_number(&new.id).expect("our stripes have numbers");
+        self.reindex(number, old.as_ref(), Some(&new));
+        Ok(new)
+    }
+
+    /// Makes a put's file visible, all at once.
+    ///
+    /// # Errors
+    /// [`PutError`]: a stripe or block is absent, or the name has been taken meanwhile; the put goes on.
+    pub fn commit_put(&mut self, put: PutId) -> Result<FileRecord, PutError> {
+        let record = self.put(put)?;
+        let (file, removed) = self.change(|change| {
+            let stripes = take_stripes(change, &record)?;
+            let removed = replace_file(change, &record)?;
+            let file = new_file(&record, stripes);
+            change.put(FILES, &file.name, &file)?;
+            change.remove(PUTS, put.0)?;
+            Ok::<_, PutError>((file, removed))
+        })?;
+        self.forget(&removed);
+        Ok(file)
+    }
+
+    /// Gives a put up and asks for what was stored of it to be removed.
+    ///
+    /// # Errors
+    /// [`PutError::NoSuchPut`].
+    pub fn abort_put(&mut self, put: PutId) -> Result<(), PutError> {
+        self.put(put)?;
+        let removed = self.change(|change| {
+            let mut removed = Vec::new();
+            for (position, number) in stripes_of(change, put)? {
+                change.remove(PUT_STRIPES, (put.0, position))?;
+                removed.push(take_stripe(change, number)?);
+            }
+            change.remove(PUTS, put.0)?;
+            Ok::<_, PutError>(removed)
+        })?;
+        self.forget(&removed);
+        Ok(())
+    }
+
+    fn forget(&mut self, removed: &[(u64, StripeRecord)]) {
+        for (number, stripe) in removed {
+            self.reindex(*number, Some(stripe), None);
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), PutError> {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.contains('\0') {
+        return Ok(());
+    }
+    Err(PutError::BadName { name: name.to_owned() })
+}
+
+fn check_block_bytes(block_bytes: u64, most: u64) -> Result<(), PutError> {
+    if (1..=most).contains(&block_bytes) { Ok(()) } else { Err(PutError::BlockBytes { block_bytes, most }) }
+}
+
+fn check_allocation(
+    put: &PutRecord,
+    position: u32,
+    block_bytes: u64,
+    nodes: &[NodeId],
+) -> Result<(), PutError> {
+    let stripes = put.stripes();
+    if u64::from(position) >= stripes {
+        return Err(PutError::NoSuchPosition { put: put.id, position, stripes });
+    }
+    if nodes.len() != put.code.blocks() {
+        return Err(PutError::WrongNodes { code: put.code.clone(), given: nodes.len() });
+    }
+    check_block_bytes(block_bytes, put.block_bytes)
+}
+
+fn add_stripe(
+    change: &Change<'_>,
+    put: &PutRecord,
+    position: u32,
+    block_bytes: u64,
+    nodes: &[NodeId],
+) -> Result<StripeRecord, PutError> {
+    let number = change.count("next-stripe", 1)?;
+    let stripe = new_stripe(number, put.code.clone(), block_bytes, nodes);
+    change.put(STRIPES, number, &stripe)?;
+    change.put(PUT_STRIPES, (put.id.0, position), &number)?;
+    Ok(stripe)
+}
+
+/// The stripe before and after.
+fn move_stripe(
+    change: &Change<'_>,
+    number: u64,
+    block_bytes: u64,
+    nodes: &[NodeId],
+) -> Result<(Option<StripeRecord>, StripeRecord), PutError> {
+    let old = stored(change, number)?;
+    if old.block_bytes != block_bytes {
+        let (found, stripe) = (old.block_bytes, old.id);
+        return Err(PutError::OtherBlockBytes { stripe, found, asked: block_bytes });
+    }
+    let mut new = old.clone();
+    for (block, &node) in new.blocks.iter_mut().zip(nodes) {
+        if block.node != node {
+            block.digest = None;
+        }
+        move_block(change, block, node)?;
+    }
+    change.put(STRIPES, number, &new)?;
+    Ok((Some(old), new))
+}
+
+/// Position and number of a put's stripes, by position.
+fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, u64)>, CatalogError> {
+    let mut stripes = Vec::new();
+    change.each(PUT_STRIPES, (put.0, 0)..=(put.0, u32::MAX), |(_, position), number| {
+        stripes.push((position, number));
+    })?;
+    Ok(stripes)
+}
+
+/// Takes all its stripes from a put, if they are all there and published.
+fn take_stripes(change: &Change<'_>, put: &PutRecord) -> Result<Vec<StripeId>, PutError> {
+    let found = stripes_of(change, put.id)?;
+    if (found.len() as u64) < put.stripes() {
+        // Positions are in order, so the first that is not its own rank follows a gap.
+        let missing = (0..).zip(&found).find(|(rank, (position, _))| rank != position);
+        let position = missing.map_or(found.len() as u32, |(rank, _)| rank);
+        return Err(PutError::MissingStripe { put: put.id, position });
+    }
+    let take = |(position, number)| take_put_stripe(change, put.id, position, number);
+    found.into_iter().map(take).collect()
+}
+
+fn take_put_stripe(
+    change: &Change<'_>,
+    put: PutId,
+    position: u32,
+    number: u64,
+) -> Result<StripeId, PutError> {
+    let stripe = stored(change, number)?;
+    if let Some(block) = stripe.blocks.into_iter().find(|block| block.digest.is_none()) {
+        return Err(PutError::Unpublished { put, block: block.id });
+    }
+    change.remove(PUT_STRIPES, (put.0, position))?;
+    Ok(stripe.id)
+}
+
+/// Removes the file whose name a put is to have.
+fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<Vec<(u64, StripeRecord)>, PutError> {
+    match change.get(FILES, put.name.as_str())? {
+        None => Ok(Vec::new()),
+        Some(file) if put.replace => Ok(take_file(change, &file)?),
+        Some(_) => Err(PutError::Exists { name: put.name.clone() }),
+    }
+}
+
+/// Removes a file and its stripes.
+fn take_file(change: &Change<'_>, file: &FileRecord) -> Result<Vec<(u64, StripeRecord)>, CatalogError> {
+    change.remove(FILES, file.name.as_str())?;
+    let number = |id: &StripeId| stripe_number(id).ok_or_else(|| CatalogError::NoSuchStripe(id.clone()));
+    file.stripes.iter().map(|id| take_stripe(change, number(id)?)).collect()
+}
+
+/// Removes a stripe and asks for its blocks to be removed.
+fn take_stripe(change: &Change<'_>, number: u64) -> Result<(u64, StripeRecord), CatalogError> {
+    let stripe = stored(change, number)?;
+    stripe.blocks.iter().try_for_each(|block| discard(change, block))?;
+    change.remove(STRIPES, number)?;
+    Ok((number, stripe))
+}
+
+fn new_file(put: &PutRecord, stripes: Vec<StripeId>) -> FileRecord {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    FileRecord {
+        name: put.name.clone(),
+        bytes: put.bytes,
+        code: put.code.clone(),
+        block_bytes: put.block_bytes,
+        stripes,
+        created_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+    }
+}

@@ -1,0 +1,71 @@
+//! What the tables hold, beside [`StripeRecord`](crate::StripeRecord).
+
+use std::fmt;
+
+use codes::CodeSpec;
+use repair::{NodeId, StripeId};
+use serde::{Deserialize, Serialize};
+
+/// A file of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The code of its stripes.
+    pub code: CodeSpec,
+    /// Bytes of a block in all its stripes but the last, whose blocks may be shorter.
+    pub block_bytes: u64,
+    /// Its stripes, in file order; each holds the next k · `block_bytes` bytes.
+    pub stripes: Vec<StripeId>,
+    /// When it became visible, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+}
+
+/// A helper that was ever part of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its number, which it keeps for ever.
+    pub id: NodeId,
+    /// Its name, as in its certificate.
+    pub name: String,
+    /// Where its data port was reached last.
+    pub address: Option<String>,
+}
+
+/// The number of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PutId(pub u64);
+
+impl fmt::Display for PutId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}", self.0)
+    }
+}
+
+/// A file that is being put, not visible yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutRecord {
+    /// Its number.
+    pub id: PutId,
+    /// The name that the file will have.
+    pub name: String,
+    /// The length that the file will have.
+    pub bytes: u64,
+    /// The code of its stripes.
+    pub code: CodeSpec,
+    /// Bytes of a block in all its stripes but the last.
+    pub block_bytes: u64,
+    /// Whether it takes the place of a file that has its name.
+    pub replace: bool,
+}
+
+impl PutRecord {
+    /// Number of stripes that the file needs; none if it is empty.
+    pub fn stripes(&self) -> u64 {
+        let stripe_bytes = u128::from(self.block_bytes) * self.code.data_blocks() as u128;
+        u128::from(self.bytes).div_ceil(stripe_bytes.max(1)) as u64
+    }
+}

@@ -1,0 +1,215 @@
+//! The checksum list of a block and the bytes of the `.crc` file that keeps it.
+
+use std::ops::Range;
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// One checksum covers this many bytes of a block; the last one may cover fewer.
+pub(super) const CHUNK_BYTES: usize = 4096;
+/// No block is longer: its checksum list must fit into memory.
+pub(super) const MAX_BLOCK_BYTES: u64 = 256 << 30;
+/// No checksum file is longer.
+pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES);
+
+const MAGIC: &[u8; 8] = b"MENDCRC\n";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 24;
+
+/// CRC32C (Castagnoli) of some bytes.
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
+}
+
+fn narrow(crc: u64) -> u32 {
+    u32::try_from(crc).expect("CRC32C has 32 bits")
+}
+
+/// CRC32C of each chunk of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Checksums {
+    block_bytes: u64,
+    chunks: Vec<u32>,
+}
+
+/// Why bytes are not a checksum file that can be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ChecksumsError {
+    #[error("its checksum file differs from its own checksum")]
+    Damaged,
+    #[error(
+        "its checksum file has version {0}, and this program reads version {VERSION}: run a newer mend here"
+    )]
+    OtherVersion(u32),
+    #[error("its checksum file has {found} bytes, and one for a block of {block_bytes} bytes has {expected}")]
+    Length { found: usize, block_bytes: u64, expected: u64 },
+}
+
+impl Checksums {
+    /// The list of a block whose chunks are not known yet.
+    pub(super) fn unknown(block_bytes: u64) -> Self {
+        let chunks = usize::try_from(chunk_count(block_bytes)).expect("blocks are bounded");
+        Self { block_bytes, chunks: vec![0; chunks] }
+    }
+
+    /// Length of the block.
+    pub(super) fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Number of chunks.
+    pub(super) fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Where a chunk is in its block.
+    pub(super) fn chunk(&self, index: usize) -> Range<u64> {
+        let start = (index * CHUNK_BYTES) as u64;
+        start..self.block_bytes.min(start + CHUNK_BYTES as u64)
+    }
+
+    /// Remembers the checksum of a chunk's bytes.
+    pub(super) fn set(&mut self, index: usize, chunk: &[u8]) {
+        self.chunks[index] = crc32c(chunk);
+    }
+
+    /// Whether a chunk has the bytes it should have.
+    pub(super) fn agrees(&self, index: usize, chunk: &[u8]) -> bool {
+        self.chunks[index] == crc32c(chunk)
+    }
+
+    /// CRC32C over the block's length and the list.
+    pub(super) fn digest(&self) -> u32 {
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        digest.update(&self.block_bytes.to_be_bytes());
+        digest.update(&self.list_bytes());
+        narrow(digest.finalize())
+    }
+
+    fn list_bytes(&self) -> Vec<u8> {
+        self.chunks.iter().flat_map(|crc| crc.to_be_bytes()).collect()
+    }
+
+    /// The bytes of the checksum file.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + 4 * self.chunks.len() + 4);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_be_bytes());
+        bytes.extend_from_slice(&(CHUNK_BYTES as u32).to_be_bytes());
+        bytes.extend_from_slice(&self.block_bytes.to_be_bytes());
+        bytes.extend_from_slice(&self.list_bytes());
+        bytes.extend_from_slice(&crc32c(&bytes).to_be_bytes());
+        bytes
+    }
+
+    /// Reads a checksum file.
+    ///
+    /// Its own checksum comes first: a version or length that a flipped bit made up is not believed.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, ChecksumsError> {
+        let (body, own) = bytes.split_last_chunk::<4>().ok_or(ChecksumsError::Damaged)?;
+        if crc32c(body) != u32::from_be_bytes(*own) {
+            return Err(ChecksumsError::Damaged);
+        }
+        let (header, list) = body.split_first_chunk::<HEADER_BYTES>().ok_or(ChecksumsError::Damaged)?;
+        let block_bytes = decode_header(header)?;
+        let expected = encoded_bytes(block_bytes);
+        if bytes.len() as u64 != expected {
+            return Err(ChecksumsError::Length { found: bytes.len(), block_bytes, expected });
+        }
+        let (crcs, _) = list.as_chunks::<4>();
+        Ok(Self { block_bytes, chunks: crcs.iter().map(|crc| u32::from_be_bytes(*crc)).collect() })
+    }
+}
+
+/// The block's length.
+fn decode_header(header: &[u8; HEADER_BYTES]) -> Result<u64, ChecksumsError> {
+    let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    if &header[..8] != MAGIC {
+        return Err(ChecksumsError::Damaged);
+    }
+    if number(8) != VERSION {
+        return Err(ChecksumsError::OtherVersion(number(8)));
+    }
+    if number(12) != CHUNK_BYTES as u32 {
+        return Err(ChecksumsError::Damaged); // Version 1 has no other chunk size.
+    }
+    Ok(u64::from_be_bytes(header[16..].try_into().expect("eight bytes")))
+}
+
+const fn chunk_count(block_bytes: u64) -> u64 {
+    block_bytes.div_ceil(CHUNK_BYTES as u64)
+}
+
+/// Length of the checksum file of a block.
+pub(super) const fn encoded_bytes(block_bytes: u64) -> u64 {
+    HEADER_BYTES as u64 + 4 * chunk_count(block_bytes) + 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(block: &[u8]) -> Checksums {
+        let mut checksums = Checksums::unknown(block.len() as u64);
+        for (index, chunk) in block.chunks(CHUNK_BYTES).enumerate() {
+            checksums.set(index, chunk);
+        }
+        checksums
+    }
+
+    #[test]
+    fn the_file_is_as_documented() {
+        let bytes = of(b"123456789").encode();
+        let mut drawn = b"MENDCRC\n".to_vec();
+        drawn.extend([0, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        drawn.extend([0xe3, 0x06, 0x92, 0x83]); // CRC32C of the check string
+        drawn.extend(crc32c(&drawn).to_be_bytes());
+        assert_eq!(bytes, drawn);
+    }
+
+    #[test]
+    fn the_digest_covers_length_and_list() {
+        assert_eq!(of(b"").digest(), crc32c(&[0; 8]));
+        let block = b"123456789";
+        let mut covered = 9u64.to_be_bytes().to_vec();
+        covered.extend(crc32c(block).to_be_bytes());
+        assert_eq!(of(block).digest(), crc32c(&covered));
+    }
+
+    #[test]
+    fn files_read_back_and_every_flipped_bit_is_seen() {
+        for length in [0, 1, 4095, 4096, 4097, 9000] {
+            let checksums = of(&vec![7; length]);
+            let mut bytes = checksums.encode();
+            assert_eq!(bytes.len() as u64, encoded_bytes(length as u64));
+            assert_eq!(Checksums::decode(&bytes), Ok(checksums));
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Checksums::decode(&bytes), Err(ChecksumsError::Damaged));
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn cut_and_grown_files_are_seen() {
+        let bytes = of(&[7; 9000]).encode();
+        for length in 0..bytes.len() {
+            assert!(Checksums::decode(&bytes[..length]).is_err());
+        }
+        let mut grown = bytes[..bytes.len() - 4].to_vec();
+        grown.extend([0; 4]);
+        grown.extend(crc32c(&grown).to_be_bytes());
+        let error = Checksums::decode(&grown).expect_err("too long");
+        assert_eq!(error, ChecksumsError::Length { found: 44, block_bytes: 9000, expected: 40 });
+    }
+
+    #[test]
+    fn a_version_from_the_future_is_named() {
+        let mut bytes = of(b"x").encode();
+        bytes[11] = 2;
+        let body = bytes.len() - 4;
+        let own = crc32c(&bytes[..body]);
+        bytes[body..].copy_from_slice(&own.to_be_bytes());
+        assert_eq!(Checksums::decode(&bytes), Err(ChecksumsError::OtherVersion(2)));
+    }
+}

@@ -1,0 +1,179 @@
+//! Reading a block: every chunk that is touched is held against its checksum.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use repair::BlockId;
+use rustix::fs::{Advice, fadvise};
+
+use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
+use super::place::{block_fault, fault};
+use crate::{BlockError, BlockReader};
+
+/// Bytes read at once when a whole block is verified.
+const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
+
+/// An open block. It keeps its files, so it goes on reading the same bytes when the block is replaced or
+/// removed meanwhile.
+#[derive(Debug)]
+pub(super) struct DirReader {
+    block: BlockId,
+    path: PathBuf,
+    file: File,
+    list_path: PathBuf,
+    list: File,
+    checksums: Checksums,
+}
+
+impl DirReader {
+    /// Opens the block at `path` with the checksums at `list_path`.
+    pub(super) fn open(block: &BlockId, path: &Path, list_path: &Path) -> Result<Self, BlockError> {
+        let file = File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                BlockError::Missing { block: block.clone(), path: path.display().to_string() }
+            }
+            _ => fault(path)(error),
+        })?;
+        let list = File::open(list_path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                corrupt(block, path, format!("its checksum file {} is not there", list_path.display()))
+            }
+            _ => fault(list_path)(error),
+        })?;
+        let checksums = load(block, &list, list_path)?;
+        let (path, list_path) = (path.to_owned(), list_path.to_owned());
+        let reader = Self { block: block.clone(), path, file, list_path, list, checksums };
+        reader.check_length()?;
+        Ok(reader)
+    }
+
+    fn check_length(&self) -> Result<(), BlockError> {
+        let found = self.file.metadata().map_err(fault(&self.path))?.len();
+        let expected = self.checksums.block_bytes();
+        if found == expected {
+            return Ok(());
+        }
+        Err(self.corrupt(format!("its file has {found} bytes, and its checksums are for {expected}")))
+    }
+
+    fn corrupt(&self, detail: String) -> BlockError {
+        corrupt(&self.block, &self.path, detail)
+    }
+
+    fn check_range(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
+        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
+        end.ok_or_else(|| beyond(&self.path, offset, bytes, self.bytes()))
+    }
+
+    /// Reads whole chunks (the block's last one may be short) straight into the caller's buffer.
+    fn read_chunks(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        self.file.read_exact_at(buffer, offset).map_err(block_fault(&self.block, &self.path))?;
+        let first = chunk_of(offset);
+        buffer.chunks(CHUNK_BYTES).enumerate().try_for_each(|(at, chunk)| self.check_chunk(first + at, chunk))
+    }
+
+    /// Reads a part of one chunk by way of the whole chunk.
+    fn read_piece(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let range = self.checksums.chunk(chunk_of(offset));
+        let mut storage = [0; CHUNK_BYTES];
+        let chunk = &mut storage[..(range.end - range.start) as usize];
+        self.read_chunks(range.start, chunk)?;
+        let skip = (offset - range.start) as usize;
+        buffer.copy_from_slice(&chunk[skip..skip + buffer.len()]);
+        Ok(())
+    }
+
+    fn check_chunk(&self, index: usize, chunk: &[u8]) -> Result<(), BlockError> {
+        if self.checksums.agrees(index, chunk) {
+            return Ok(());
+        }
+        let range = self.checksums.chunk(index);
+        Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
+    }
+
+    /// Asks the system to forget what it has cached, so that the medium itself is read.
+    fn forget_cache(&self) {
+        for file in [&self.file, &self.list] {
+            // Advice only: where it cannot be followed, the cache is what every reader gets.
+            let _ = fadvise(file, 0, None, Advice::DontNeed);
+        }
+    }
+
+    fn verify_list(&self) -> Result<(), BlockError> {
+        if load(&self.block, &self.list, &self.list_path)? == self.checksums {
+            return Ok(());
+        }
+        Err(self.corrupt("its checksum file has changed while it was open".to_owned()))
+    }
+
+    fn verify_bytes(&self) -> Result<(), BlockError> {
+        let mut buffer = vec![0; VERIFY_BYTES];
+        for offset in (0..self.bytes()).step_by(VERIFY_BYTES) {
+            let length = (self.bytes() - offset).min(VERIFY_BYTES as u64) as usize;
+            self.read_chunks(offset, &mut buffer[..length])?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockReader for DirReader {
+    fn bytes(&self) -> u64 {
+        self.checksums.block_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let end = self.check_range(offset, buffer.len())?;
+        let whole_from = offset.next_multiple_of(CHUNK_BYTES as u64).min(end);
+        let whole_to = if end == self.bytes() { end } else { end - end % CHUNK_BYTES as u64 };
+        let (head, rest) = buffer.split_at_mut((whole_from - offset) as usize);
+        let (whole, tail) = rest.split_at_mut(whole_to.saturating_sub(whole_from) as usize);
+        self.read_piece(offset, head)?;
+        self.read_chunks(whole_from, whole)?;
+        self.read_piece(end - tail.len() as u64, tail)
+    }
+
+    fn verify(&self) -> Result<u32, BlockError> {
+        self.forget_cache();
+        self.check_length()?;
+        self.verify_list()?;
+        self.verify_bytes()?;
+        Ok(self.checksums.digest())
+    }
+}
+
+fn chunk_of(offset: u64) -> usize {
+    (offset / CHUNK_BYTES as u64) as usize
+}
+
+/// Reads a checksum file.
+fn load(block: &BlockId, list: &File, path: &Path) -> Result<Checksums, BlockError> {
+    let bytes = list.metadata().map_err(fault(path))?.len();
+    if bytes > MAX_ENCODED_BYTES {
+        return Err(corrupt(block, path, format!("its checksum file has {bytes} bytes, which none has")));
+    }
+    let mut encoded = vec![0; bytes as usize];
+    list.read_exact_at(&mut encoded, 0).map_err(block_fault(block, path))?;
+    Checksums::decode(&encoded).map_err(|error| match error {
+        // The block may well be good; only this program cannot tell.
+        ChecksumsError::OtherVersion(_) => fault(path)(io::Error::new(io::ErrorKind::Unsupported, error)),
+        _ => corrupt(block, path, error.to_string()),
+    })
+}
+
+pub(super) fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
+    BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }
+}
+
+/// The error for a range that is not in the block.
+pub(super) fn beyond(path: &Path, offset: u64, length: usize, block_bytes: u64) -> BlockError {
+    let text = format!("{length} bytes from {offset} on reach beyond the block's {block_bytes} bytes");
+    fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
+}

@@ -1,0 +1,202 @@
+//! Making a block: bytes come in any order, checksums are made on the way.
+
+use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::checksums::{CHUNK_BYTES, Checksums};
+use super::commit;
+use super::extents::Extents;
+use super::folder::Folder;
+use super::place::{Place, Temporary, block_fault};
+use super::reader::{DirReader, beyond, corrupt};
+use crate::{BlockError, BlockReader, BlockWriter};
+
+/// A block that is not visible yet.
+///
+/// The checksum of a chunk is known when one write covered it whole; any other chunk that was written to is
+/// read back when the block is sealed.
+pub(super) struct DirWriter {
+    folder: Arc<Folder>,
+    place: Place,
+    temporary: Temporary,
+    file: File,
+    checksums: Checksums,
+    known: Vec<bool>,
+    written: Extents,
+    sealed: bool,
+    /// Whether a write or a sync failed. The system forgets after saying so once what it could not write, so
+    /// that a second sync would lie.
+    broken: bool,
+    /// Whether the temporary files are removed at the end: until they are no longer temporary.
+    owns_files: bool,
+}
+
+impl DirWriter {
+    /// Starts a block in a folder that exists.
+    pub(super) fn create(folder: Arc<Folder>, place: Place, bytes: u64) -> Result<Self, BlockError> {
+        let temporary = place.temporary(folder.next_generation());
+        let fault = block_fault(&place.id, &temporary.block);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary.block);
+        let file = file.map_err(&fault)?;
+        let sized = file.set_len(bytes).map_err(&fault);
+        drop(fault);
+        let checksums = Checksums::unknown(bytes);
+        let known = vec![false; checksums.len()];
+        let written = Extents::default();
+        let writer = Self {
+            folder,
+            place,
+            temporary,
+            file,
+            checksums,
+            known,
+            written,
+            sealed: false,
+            broken: false,
+            owns_files: true,
+        };
+        sized.map(|()| writer) // An error drops the writer, and the file with it.
+    }
+
+    fn bytes(&self) -> u64 {
+        self.checksums.block_bytes()
+    }
+
+    fn check_range(&self, offset: u64, bytes: usize) -> Result<Range<u64>, BlockError> {
+        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
+        let end = end.ok_or_else(|| beyond(&self.temporary.block, offset, bytes, self.bytes()))?;
+        Ok(offset..end)
+    }
+
+    /// Makes the checksums of the chunks that `bytes` covers whole.
+    fn learn(&mut self, range: &Range<u64>, bytes: &[u8]) {
+        for index in touched(range) {
+            let chunk = self.checksums.chunk(index);
+            if range.start <= chunk.start && chunk.end <= range.end {
+                let start = (chunk.start - range.start) as usize;
+                let length = (chunk.end - chunk.start) as usize;
+                self.checksums.set(index, &bytes[start..start + length]);
+                self.known[index] = true;
+            }
+        }
+    }
+
+    /// Reads back the chunks that were written in pieces.
+    fn learn_the_rest(&mut self) -> Result<(), BlockError> {
+        let mut storage = [0; CHUNK_BYTES];
+        for index in 0..self.known.len() {
+            if !self.known[index] {
+                let range = self.checksums.chunk(index);
+                let chunk = &mut storage[..(range.end - range.start) as usize];
+                let fault = block_fault(&self.place.id, &self.temporary.block);
+                self.file.read_exact_at(chunk, range.start).map_err(fault)?;
+                self.checksums.set(index, chunk);
+                self.known[index] = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_complete(&self) -> Result<(), BlockError> {
+        if self.broken {
+            let detail = "an earlier write to it failed; make it anew".to_owned();
+            return Err(corrupt(&self.place.id, &self.temporary.block, detail));
+        }
+        let Some(gap) = self.written.first_gap(self.bytes()) else { return Ok(()) };
+        let detail = format!("bytes {} to {} were never written", gap.start, gap.end);
+        Err(corrupt(&self.place.id, &self.temporary.block, detail))
+    }
+
+    fn check_sealed(&self) -> Result<(), BlockError> {
+        if self.sealed {
+            return Ok(());
+        }
+        Err(corrupt(
+            &self.place.id,
+            &self.temporary.block,
+            "it was not sealed after the last write".to_owned(),
+        ))
+    }
+
+    fn sync(&self) -> Result<(), BlockError> {
+        self.file.sync_all().map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.write_checksums()
+    }
+
+    fn write_checksums(&self) -> Result<(), BlockError> {
+        let path = &self.temporary.checksums;
+        let fault = block_fault(&self.place.id, path);
+        let list = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(&fault)?;
+        // The length is the same each time that a block is sealed, so nothing of an earlier list stays.
+        list.write_all_at(&self.checksums.encode(), 0).map_err(&fault)?;
+        list.sync_all().map_err(&fault)
+    }
+
+    /// Stops being responsible for the files, as a crash would.
+    #[cfg(test)]
+    pub(super) fn abandon(mut self) -> (Place, Temporary) {
+        self.owns_files = false;
+        (self.place.clone(), self.temporary.clone())
+    }
+}
+
+impl BlockWriter for DirWriter {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let range = self.check_range(offset, bytes.len())?;
+        self.sealed = false;
+        self.known[touched(&range)].fill(false);
+        let done = self.file.write_all_at(bytes, offset);
+        self.broken |= done.is_err();
+        done.map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.learn(&range, bytes);
+        self.written.insert(range);
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<u32, BlockError> {
+        self.check_complete()?;
+        if !self.sealed {
+            self.learn_the_rest()?;
+            let done = self.sync();
+            self.broken |= done.is_err();
+            done?;
+            self.sealed = true;
+        }
+        Ok(self.checksums.digest())
+    }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        self.check_sealed()?;
+        let reader = DirReader::open(&self.place.id, &self.temporary.block, &self.temporary.checksums)?;
+        Ok(Arc::new(reader))
+    }
+
+    fn commit(mut self: Box<Self>) -> Result<(), BlockError> {
+        self.check_sealed()?;
+        let folder = Arc::clone(&self.folder);
+        let _shard = folder.lock_shard(self.place.shard);
+        commit::run(&self.place, &self.temporary)?;
+        self.owns_files = false;
+        Ok(())
+    }
+}
+
+impl Drop for DirWriter {
+    fn drop(&mut self) {
+        if self.owns_files {
+            // What cannot be removed now is removed at the next start.
+            let _ = fs::remove_file(&self.temporary.block);
+            let _ = fs::remove_file(&self.temporary.checksums);
+        }
+    }
+}
+
+/// The chunks that a range touches.
+fn touched(range: &Range<u64>) -> Range<usize> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    (range.start / CHUNK_BYTES as u64) as usize..range.end.div_ceil(CHUNK_BYTES as u64) as usize
+}
