@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The helper: disk and TCP around [`repair::Relay`]; also the requestor that a client embeds.
+//!
+//! [`Engine`] carries out assignments: for each it dials or awaits the edges, and drives one relay in one
+//! task that polls its sockets and its disk. [`Session`] is the standing connection to the coordinator.
+//! [`Daemon`] is both around a store's [`Blocks`](stores::Blocks). A client embeds an engine and a session
+//! with its own [`Local`] half: where its blocks come from and go.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+mod disk;
+mod drive;
+mod engine;
+mod rendezvous;
+mod session;
+mod socket;
+mod traffic;
+
+pub use daemon::{Daemon, DaemonError, DaemonOptions};
+pub use engine::{Engine, Local, Reports};
+pub use rendezvous::Rendezvous;
+pub use session::{ConnectError, Incoming, Outgoing, Session};
+pub use traffic::{Moved, Traffic};

@@ -1,0 +1,148 @@
+//! A relay's disk work, on threads that may wait: batches of reads and batches of writes, one of each at a
+//! time, so that a slow disk holds back its own relay only.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+use repair::{BlockId, Buffer};
+use stores::{BlockError, BlockReader, BlockWriter};
+use tokio::task::JoinHandle;
+
+/// At most so many bytes are read or written in one batch.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A sink, shared by the plans of a job one after another.
+pub(crate) type SharedWriter = Arc<Mutex<Box<dyn BlockWriter>>>;
+
+/// A local block that is being read.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) id: BlockId,
+    pub(crate) reader: Arc<dyn BlockReader>,
+}
+
+/// A read to be done.
+pub(crate) struct ReadJob {
+    pub(crate) slice: u32,
+    pub(crate) local: u16,
+    pub(crate) source: Source,
+    pub(crate) offset: u64,
+    pub(crate) buffer: Buffer,
+}
+
+/// A write to be done: `buffer[..bytes]` goes to `offset`; the rest is padding.
+pub(crate) struct WriteJob {
+    pub(crate) slice: u32,
+    pub(crate) block: BlockId,
+    pub(crate) writer: SharedWriter,
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+    pub(crate) buffer: Buffer,
+}
+
+/// A disk job that failed.
+pub(crate) struct DiskError {
+    pub(crate) block: BlockId,
+    pub(crate) error: BlockError,
+}
+
+type Batch<J> = JoinHandle<Result<Vec<J>, DiskError>>;
+
+/// Jobs of one kind, done in batches in order.
+pub(crate) struct Lane<J> {
+    queue: VecDeque<J>,
+    batch: Option<Batch<J>>,
+}
+
+/// What can be done on a thread that may wait.
+pub(crate) trait DiskJob: Send + 'static {
+    fn run(&mut self) -> Result<(), DiskError>;
+    fn bytes(&self) -> usize;
+}
+
+impl<J: DiskJob> Lane<J> {
+    pub(crate) fn new() -> Self {
+        Self { queue: VecDeque::new(), batch: None }
+    }
+
+    pub(crate) fn push(&mut self, job: J) {
+        self.queue.push_back(job);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.batch.is_none() && self.queue.is_empty()
+    }
+
+    /// Drops what has not begun.
+    pub(crate) fn drop_queue(&mut self) {
+        self.queue.clear();
+    }
+
+    /// The next batch that is done.
+    pub(crate) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<J>, DiskError>> {
+        if self.batch.is_none() {
+            self.begin();
+        }
+        let Some(batch) = &mut self.batch else { return Poll::Pending };
+        let done = ready!(Pin::new(batch).poll(cx));
+        self.batch = None;
+        Poll::Ready(done.expect("disk jobs do not panic"))
+    }
+
+    fn begin(&mut self) {
+        let mut bytes = 0;
+        let mut jobs = Vec::new();
+        while bytes < BATCH_BYTES
+            && let Some(job) = self.queue.pop_front()
+        {
+            bytes += job.bytes();
+            jobs.push(job);
+        }
+        if !jobs.is_empty() {
+            self.batch = Some(tokio::task::spawn_blocking(move || {
+                jobs.iter_mut().try_for_each(DiskJob::run)?;
+                Ok(jobs)
+            }));
+        }
+    }
+}
+
+impl DiskJob for ReadJob {
+    /// What lies beyond the block's end counts as zeros.
+    fn run(&mut self) -> Result<(), DiskError> {
+        let here =
+            self.source.reader.bytes().saturating_sub(self.offset).min(self.buffer.len() as u64) as usize;
+        let (bytes, padding) = self.buffer.split_at_mut(here);
+        padding.fill(0);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let read = self.source.reader.read_at(self.offset, bytes);
+        read.map_err(|error| DiskError { block: self.source.id.clone(), error })
+    }
+
+    fn bytes(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+impl DiskJob for WriteJob {
+    fn run(&mut self) -> Result<(), DiskError> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        let mut writer = self.writer.lock().expect("no holder panics");
+        let written = writer.write_at(self.offset, &self.buffer[..self.bytes]);
+        written.map_err(|error| DiskError { block: self.block.clone(), error })
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The sinks of a job on this node, by block.
+pub(crate) type Sinks = BTreeMap<BlockId, SharedWriter>;

@@ -1,0 +1,301 @@
+//! Drives one relay: waits for its sockets and its disk, feeds it, and does what it asks.
+//!
+//! One task per relay, no locks, no channels on the way of a slice: the task polls every inlet that the
+//! relay wants something from, every outlet with frames in its queue, and its two disk lanes, until none of
+//! them can move.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{
+    Action, Assignment, BlockId, BlockProblem, NodeId, Relay, RelayError, Report, Sink, SinkProblem, SliceSet,
+};
+use stores::BlockError;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+use crate::disk::{DiskError, Lane, ReadJob, SharedWriter, Source, WriteJob};
+use crate::engine::TaskReports;
+use crate::socket::{InletSocket, OutletSocket, SocketError};
+use crate::traffic::Traffic;
+
+/// How often progress is reported and stalls are looked for.
+const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// A task that failed keeps its edges open this long, so that its neighbours wait instead of failing too
+/// and the true culprit stands out; normally the coordinator stops it much earlier.
+const PARK_LIMIT: Duration = Duration::from_secs(60);
+
+/// A relay and all that moves its bytes.
+pub(crate) struct Driver {
+    pub(crate) assignment: Assignment,
+    pub(crate) relay: Relay,
+    pub(crate) inlets: Vec<InletSocket>,
+    pub(crate) outlets: Vec<OutletSocket>,
+    pub(crate) sources: BTreeMap<BlockIndex, Source>,
+    pub(crate) sinks: BTreeMap<BlockIndex, (Sink, SharedWriter)>,
+    pub(crate) reads: Lane<ReadJob>,
+    pub(crate) writes: Lane<WriteJob>,
+    pub(crate) reports: TaskReports,
+    pub(crate) traffic: Traffic,
+}
+
+/// Why driving ended.
+enum End {
+    Finished,
+    Stopped,
+    Failed(Report),
+}
+
+/// What is watched for between ticks.
+struct Watch {
+    ticks: Interval,
+    stall: Duration,
+    reported: u32,
+    complained: Instant,
+}
+
+impl Driver {
+    /// Runs until all is delivered, or `stop` fires; returns the slices that were delivered and written.
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> SliceSet {
+        let mut watch = Watch::new(self.assignment.stall_ms);
+        let end = poll_fn(|cx| self.poll(cx, &mut stop, &mut watch)).await;
+        self.settle().await;
+        match end {
+            End::Finished if !self.sinks.is_empty() => self.reports.send(Report::Delivered),
+            End::Finished | End::Stopped => {}
+            End::Failed(report) => {
+                self.reports.send(report);
+                let _ = tokio::time::timeout(PARK_LIMIT, stop).await;
+            }
+        }
+        self.relay.delivered().clone()
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stop: &mut oneshot::Receiver<()>,
+        watch: &mut Watch,
+    ) -> Poll<End> {
+        if Pin::new(stop).poll(cx).is_ready() {
+            return Poll::Ready(End::Stopped);
+        }
+        while watch.ticks.poll_tick(cx).is_ready() {
+            self.watch(watch);
+        }
+        match self.poll_all(cx) {
+            Ok(true) => Poll::Ready(End::Finished),
+            Ok(false) => Poll::Pending,
+            Err(report) => Poll::Ready(End::Failed(report)),
+        }
+    }
+
+    /// Moves whatever can move until nothing can; whether all is done.
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Result<bool, Report> {
+        loop {
+            let now = Instant::now();
+            let mut moved = self.poll_reads(cx)?;
+            moved |= self.poll_inlets(cx, now)?;
+            if self.act(now) {
+                return Ok(true);
+            }
+            moved |= self.poll_outlets(cx, now)?;
+            moved |= self.poll_writes(cx)?;
+            if !moved {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn poll_reads(&mut self, cx: &mut Context<'_>) -> Result<bool, Report> {
+        let mut moved = false;
+        while let Poll::Ready(done) = self.reads.poll_done(cx) {
+            for job in done.map_err(bad_block)? {
+                self.traffic.read(job.buffer.len());
+                self.relay
+                    .handle_read(job.slice, job.local, job.buffer)
+                    .map_err(|error| Report::Refused { detail: error.to_string() })?;
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn poll_inlets(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Report> {
+        let mut moved = false;
+        for index in 0..self.inlets.len() {
+            while self.relay.wants(index)
+                && let Some(due) = self.relay.due_bytes(index)
+            {
+                let relay = &mut self.relay;
+                let polled = self.inlets[index].poll_frame(cx, now, due, &mut |bytes| relay.buffer(bytes));
+                let Poll::Ready(result) = polled else { break };
+                let from = self.assignment.inlets[index].from;
+                let (header, buffer) = result.map_err(|error| broken(from, error))?;
+                self.traffic.received(buffer.len());
+                self.relay
+                    .handle_received(index, header.stream, header.slice, buffer)
+                    .map_err(|error| bad_frame(from, &error))?;
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Does what the relay asks for; whether it has finished.
+    fn act(&mut self, now: Instant) -> bool {
+        while let Some(action) = self.relay.poll() {
+            match action {
+                Action::Read { slice, local, sub_block, span } => {
+                    let offset = self.offset(sub_block.sub) + span.start;
+                    let buffer = self.relay.buffer((span.end - span.start) as usize);
+                    let source = self.sources[&sub_block.block].clone();
+                    self.reads.push(ReadJob { slice, local, source, offset, buffer });
+                }
+                Action::Send { outlet, lane, stream, slice, buffer } => {
+                    self.outlets[outlet].push(now, lane, stream, slice, buffer);
+                }
+                Action::Deliver { output, slice, buffer } => {
+                    let sub_block = self.assignment.outputs[output as usize];
+                    let offset = self.offset(sub_block.sub) + self.assignment.geometry.span(slice).start;
+                    let (sink, writer) = &self.sinks[&sub_block.block];
+                    let bytes = sink.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
+                    let (block, writer) = (sink.id.clone(), writer.clone());
+                    self.writes.push(WriteJob { slice, block, writer, offset, bytes, buffer });
+                }
+                Action::Finished => return true,
+            }
+        }
+        false
+    }
+
+    fn offset(&self, sub: u16) -> u64 {
+        u64::from(sub) * self.assignment.sub_block_bytes
+    }
+
+    fn poll_outlets(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Report> {
+        let mut moved = false;
+        for index in 0..self.outlets.len() {
+            while let Poll::Ready(sent) = self.outlets[index].poll_sent(cx, now) {
+                let to = self.assignment.outlets[index].to;
+                let (slice, buffer) =
+                    sent.map_err(|error| Report::Closed { peer: to, detail: error.to_string() })?;
+                self.traffic.sent(buffer.len());
+                self.relay.handle_sent(slice, buffer);
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn poll_writes(&mut self, cx: &mut Context<'_>) -> Result<bool, Report> {
+        let mut moved = false;
+        while let Poll::Ready(done) = self.writes.poll_done(cx) {
+            for job in done.map_err(sink_failed)? {
+                self.traffic.delivered(job.buffer.len());
+                self.relay.handle_delivered(job.slice, job.buffer);
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Waits for writes that have begun, so that what is counted as delivered is exact and nothing touches
+    /// a sink after this.
+    async fn settle(&mut self) {
+        self.reads.drop_queue();
+        self.writes.drop_queue();
+        while !self.writes.is_idle() {
+            if let Ok(done) = poll_fn(|cx| self.writes.poll_done(cx)).await {
+                done.into_iter().for_each(|job| self.relay.handle_delivered(job.slice, job.buffer));
+            }
+        }
+    }
+
+    fn watch(&mut self, watch: &mut Watch) {
+        let now = Instant::now();
+        let delivered = self.relay.delivered().len();
+        if delivered != watch.reported && !self.sinks.is_empty() {
+            watch.reported = delivered;
+            self.reports.send(Report::Progress { slices: delivered });
+        }
+        let on = self.waiting_on(now, watch.stall);
+        if !on.is_empty() && now >= watch.complained + watch.stall {
+            watch.complained = now;
+            self.reports.send(Report::Waiting { on });
+        }
+    }
+
+    /// The nodes that have let this one wait for too long.
+    fn waiting_on(&mut self, now: Instant, stall: Duration) -> Vec<NodeId> {
+        let mut on = Vec::new();
+        for (index, inlet) in self.inlets.iter_mut().enumerate() {
+            if !self.relay.wants(index) {
+                inlet.moved = now;
+            } else if now >= inlet.moved + stall {
+                on.push(self.assignment.inlets[index].from);
+            }
+        }
+        for (index, outlet) in self.outlets.iter_mut().enumerate() {
+            if outlet.is_empty() {
+                outlet.moved = now;
+            } else if now >= outlet.moved + stall {
+                on.push(self.assignment.outlets[index].to);
+            }
+        }
+        on.sort_unstable();
+        on.dedup();
+        on
+    }
+}
+
+impl Watch {
+    fn new(stall_ms: u32) -> Self {
+        let mut ticks = interval(WATCH_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+        let stall = Duration::from_millis(stall_ms.into());
+        Self { ticks, stall, reported: 0, complained: Instant::now() }
+    }
+}
+
+fn broken(from: NodeId, error: SocketError) -> Report {
+    match error {
+        SocketError::Closed(error) => Report::Closed { peer: from, detail: error.to_string() },
+        SocketError::Bad(error) => Report::BadFrame { from, detail: error.to_string() },
+    }
+}
+
+fn bad_frame(from: NodeId, error: &RelayError) -> Report {
+    Report::BadFrame { from, detail: error.to_string() }
+}
+
+fn bad_block(DiskError { block, error }: DiskError) -> Report {
+    Report::BadBlock { block, problem: block_problem(&error) }
+}
+
+/// What the coordinator is told of a block that cannot be read.
+pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
+    match error {
+        BlockError::Missing { .. } => BlockProblem::Missing,
+        BlockError::Corrupt { detail, .. } => BlockProblem::Corrupt(detail.clone()),
+        other => BlockProblem::Unreadable(other.to_string()),
+    }
+}
+
+fn sink_failed(DiskError { block, error }: DiskError) -> Report {
+    sink_report(block, &error)
+}
+
+/// The report on a sink that cannot be written.
+pub(crate) fn sink_report(block: BlockId, error: &BlockError) -> Report {
+    let problem = match error {
+        BlockError::NoSpace { .. } => SinkProblem::NoSpace,
+        other => SinkProblem::Io(other.to_string()),
+    };
+    Report::SinkFailed { block, problem }
+}

@@ -1,0 +1,210 @@
+//! The two ends of an edge as state machines over a non-blocking socket.
+//!
+//! Payloads are received straight into slice buffers and sent straight out of them. One system call reads
+//! the rest of a payload and the next header; one writes several frames.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use repair::Buffer;
+use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// A connection that is being made.
+pub(crate) type Connecting = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+/// At most so many frames go out in one system call.
+const MAX_FRAMES_AT_ONCE: usize = 8;
+
+/// Why an edge ends before it is complete.
+#[derive(Debug)]
+pub(crate) enum SocketError {
+    /// The connection broke, or could not be made.
+    Closed(io::Error),
+    /// What came is not what the protocol allows.
+    Bad(EdgeError),
+}
+
+/// A connection, made or in the making.
+enum Link {
+    Connecting(Connecting),
+    Open(TcpStream),
+}
+
+impl Link {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&TcpStream>> {
+        if let Self::Connecting(connecting) = self {
+            *self = Self::Open(ready!(connecting.as_mut().poll(cx))?);
+        }
+        match self {
+            Self::Open(stream) => Poll::Ready(Ok(stream)),
+            Self::Connecting(_) => unreachable!("just opened"),
+        }
+    }
+}
+
+/// The receiving end of an edge.
+pub(crate) struct InletSocket {
+    link: Link,
+    header: [u8; HEADER_BYTES],
+    header_filled: usize,
+    frame: Option<Partial>,
+    /// When a byte last came, or receiving was last not wanted.
+    pub(crate) moved: Instant,
+}
+
+struct Partial {
+    header: FrameHeader,
+    buffer: Buffer,
+    filled: usize,
+}
+
+impl InletSocket {
+    pub(crate) fn new(connecting: Connecting, now: Instant) -> Self {
+        let link = Link::Connecting(connecting);
+        Self { link, header: [0; HEADER_BYTES], header_filled: 0, frame: None, moved: now }
+    }
+
+    /// Receives until a whole frame is here and its checksum holds. `take` provides a buffer of the length
+    /// that is due; a frame of another length is refused.
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        due_bytes: usize,
+        take: &mut dyn FnMut(usize) -> Buffer,
+    ) -> Poll<Result<(FrameHeader, Buffer), SocketError>> {
+        loop {
+            if self.frame.is_none() && self.header_filled == HEADER_BYTES {
+                self.frame = Some(self.begin(due_bytes, take)?);
+            }
+            if let Some(frame) = self.frame.take_if(|frame| frame.filled == frame.buffer.len()) {
+                frame.header.verify(&frame.buffer).map_err(SocketError::Bad)?;
+                return Poll::Ready(Ok((frame.header, frame.buffer)));
+            }
+            ready!(self.poll_fill(cx)).map_err(SocketError::Closed)?;
+            self.moved = now;
+        }
+    }
+
+    fn begin(
+        &mut self,
+        due_bytes: usize,
+        take: &mut dyn FnMut(usize) -> Buffer,
+    ) -> Result<Partial, SocketError> {
+        let limit = due_bytes as u32;
+        let header = FrameHeader::decode(&self.header, limit).map_err(SocketError::Bad)?;
+        self.header_filled = 0;
+        Ok(Partial { header, buffer: take(header.bytes as usize), filled: 0 })
+    }
+
+    /// Reads what is there: the rest of the payload, and as much of the next header as follows it.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = ready!(self.link.poll(cx))?;
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            let header = &mut self.header[self.header_filled..];
+            let payload: &mut [u8] = match &mut self.frame {
+                Some(frame) => &mut frame.buffer[frame.filled..],
+                None => &mut [],
+            };
+            let payload_bytes = payload.len();
+            match stream.try_read_vectored(&mut [IoSliceMut::new(payload), IoSliceMut::new(header)]) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Ok(bytes) => {
+                    if let Some(frame) = &mut self.frame {
+                        frame.filled += bytes.min(payload_bytes);
+                    }
+                    self.header_filled += bytes.saturating_sub(payload_bytes);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+/// The sending end of an edge.
+pub(crate) struct OutletSocket {
+    link: Link,
+    queue: VecDeque<Outgoing>,
+    /// Bytes of the first frame that have gone.
+    gone: usize,
+    /// When a byte last went, or there was last nothing to send.
+    pub(crate) moved: Instant,
+}
+
+struct Outgoing {
+    header: [u8; HEADER_BYTES],
+    slice: u32,
+    buffer: Buffer,
+}
+
+impl OutletSocket {
+    pub(crate) fn new(connecting: Connecting, now: Instant) -> Self {
+        Self { link: Link::Connecting(connecting), queue: VecDeque::new(), gone: 0, moved: now }
+    }
+
+    pub(crate) fn push(&mut self, now: Instant, lane: u16, stream: u16, slice: u32, buffer: Buffer) {
+        if self.queue.is_empty() {
+            self.moved = now;
+        }
+        let header = FrameHeader::slice(lane, stream, slice, &buffer).encode();
+        self.queue.push_back(Outgoing { header, slice, buffer });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Sends until a frame has gone in full; returns its slice and buffer.
+    pub(crate) fn poll_sent(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+    ) -> Poll<io::Result<(u32, Buffer)>> {
+        loop {
+            if self.queue.front().is_some_and(|frame| self.gone >= HEADER_BYTES + frame.buffer.len()) {
+                let frame = self.queue.pop_front().expect("there is a first one");
+                self.gone -= HEADER_BYTES + frame.buffer.len();
+                return Poll::Ready(Ok((frame.slice, frame.buffer)));
+            }
+            if self.queue.is_empty() {
+                // An open link is polled all the same, to be connected by the time a frame is ready.
+                ready!(self.link.poll(cx))?;
+                return Poll::Pending;
+            }
+            let bytes = ready!(self.poll_write(cx))?;
+            self.gone += bytes;
+            self.moved = now;
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let stream = ready!(self.link.poll(cx))?;
+        let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(2 * MAX_FRAMES_AT_ONCE);
+        let mut skip = self.gone;
+        for frame in self.queue.iter().take(MAX_FRAMES_AT_ONCE) {
+            for part in [&frame.header[..], &frame.buffer[..]] {
+                let skipped = skip.min(part.len());
+                skip -= skipped;
+                if skipped < part.len() {
+                    parts.push(IoSlice::new(&part[skipped..]));
+                }
+            }
+        }
+        loop {
+            ready!(stream.poll_write_ready(cx))?;
+            match stream.try_write_vectored(&parts) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}

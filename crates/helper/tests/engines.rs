@@ -1,0 +1,354 @@
+//! Engines over real sockets in one process, driven by a real job: whatever the code, the losses, the
+//! scheme, the window and the slices, the bytes equal direct decoding, and the bytes moved equal what the
+//! plan said.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use codes::{BlockIndex, CodeSpec};
+use helper::{Engine, Local, Moved, Rendezvous};
+use proptest::prelude::*;
+use repair::wire::control::{FromNode, ToNode};
+use repair::{
+    BlockId, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeView, PlanRequest, Policy, Scheme,
+    Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+};
+use stores::{BlockError, BlockReader, BlockWriter};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// Blocks in memory.
+#[derive(Clone, Default)]
+struct Memory {
+    blocks: Arc<Mutex<BTreeMap<BlockId, Vec<u8>>>>,
+}
+
+struct Bytes(Vec<u8>);
+
+struct Growing {
+    id: BlockId,
+    bytes: Vec<u8>,
+    memory: Memory,
+}
+
+impl BlockReader for Bytes {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        buffer.copy_from_slice(&self.0[offset as usize..offset as usize + buffer.len()]);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<u32, BlockError> {
+        Ok(repair::wire::edge::crc32c(&[&self.0]))
+    }
+}
+
+impl BlockWriter for Growing {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let end = offset as usize + bytes.len();
+        self.bytes[offset as usize..end].copy_from_slice(bytes);
+        // A client's sink has no commit: what was written is its own at once.
+        self.memory.blocks.lock().unwrap().insert(self.id.clone(), self.bytes.clone());
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<u32, BlockError> {
+        Ok(repair::wire::edge::crc32c(&[&self.bytes]))
+    }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Ok(Arc::new(Bytes(self.bytes.clone())))
+    }
+
+    fn commit(self: Box<Self>) -> Result<(), BlockError> {
+        self.memory.blocks.lock().unwrap().insert(self.id.clone(), self.bytes.clone());
+        Ok(())
+    }
+}
+
+impl Local for Memory {
+    fn open(&self, _tag: Option<u64>, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        self.held(&block.id)
+    }
+
+    fn create(&self, _tag: Option<u64>, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
+        let (id, bytes) = (sink.id.clone(), vec![0; sink.bytes as usize]);
+        Ok(Box::new(Growing { id, bytes, memory: self.clone() }))
+    }
+
+    fn held(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
+        let missing = || BlockError::Missing { block: block.clone(), path: "memory".into() };
+        Ok(Arc::new(Bytes(self.blocks.lock().unwrap().get(block).cloned().ok_or_else(missing)?)))
+    }
+}
+
+/// Some engines, and the messages they send to the coordinator that this test plays.
+struct Nodes {
+    engines: BTreeMap<NodeId, (Engine, Memory)>,
+    topology: Topology,
+    said: mpsc::UnboundedReceiver<(NodeId, FromNode)>,
+    started: Instant,
+}
+
+impl Nodes {
+    /// `helpers` engines that listen, and one that only dials, as a client does.
+    async fn new(helpers: u32) -> Self {
+        let (sender, said) = mpsc::unbounded_channel();
+        let mut engines = BTreeMap::new();
+        let mut topology = Topology::new();
+        for node in (0..=helpers).map(NodeId) {
+            let rendezvous = Rendezvous::default();
+            let mut view = NodeView::unknown(node.to_string());
+            if node.0 < helpers {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                view.address = Some(listener.local_addr().unwrap().to_string());
+                tokio::spawn(rendezvous.clone().listen(listener));
+            }
+            topology.set(node, view);
+            let (reports, mut outgoing) = mpsc::unbounded_channel();
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while let Some(message) = outgoing.recv().await {
+                    let _ = sender.send((node, message));
+                }
+            });
+            let memory = Memory::default();
+            engines.insert(node, (Engine::new(Arc::new(memory.clone()), rendezvous, reports), memory));
+        }
+        Self { engines, topology, said, started: Instant::now() }
+    }
+
+    /// Carries a job to its end.
+    async fn carry_out(&mut self, request: JobRequest) -> Result<repair::Outcome, repair::JobError> {
+        let now = |started: Instant| started.elapsed();
+        let mut job = Job::new(request, [7; 32], &self.topology, now(self.started));
+        loop {
+            while let Some(action) = job.poll() {
+                if let JobAction::Finish(result) = action {
+                    return *result;
+                }
+                self.tell(&job, action);
+            }
+            let report = tokio::time::timeout(Duration::from_millis(100), self.said.recv()).await;
+            if let Ok(Some((node, FromNode::Report { epoch, report, .. }))) = report {
+                job.handle_report(node, epoch, report, &self.topology, now(self.started));
+            }
+            job.handle_tick(&self.topology, now(self.started));
+        }
+    }
+
+    fn tell(&self, job: &Job, action: JobAction) {
+        let (id, epoch) = (job.id(), job.epoch());
+        let (node, message) = match action {
+            JobAction::Assign { node, assignment } => (node, ToNode::Assign(assignment)),
+            JobAction::Stop { node, epoch } => (node, ToNode::Stop { job: id, epoch }),
+            JobAction::Seal { node } => (node, ToNode::Seal { job: id, epoch }),
+            JobAction::Commit { node } => (node, ToNode::Commit { job: id, epoch }),
+            JobAction::Reread { node, block } => (node, ToNode::Reread { job: id, epoch, block }),
+            JobAction::Forget { node } => (node, ToNode::Forget { job: id }),
+            JobAction::Fingerprint { node, block, seed } => {
+                let (sub_block_bytes, sub_blocks) =
+                    (job.stripe().sub_block_bytes(), job.stripe().code.sub_blocks() as u16);
+                let message =
+                    ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, seed };
+                (node, message)
+            }
+            JobAction::Publish { .. } | JobAction::BlockLost { .. } | JobAction::Finish(_) => return,
+        };
+        assert_eq!(self.engines[&node].0.handle(message), None);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Scene {
+    code: CodeSpec,
+    sub_block_bytes: u64,
+    lost: usize,
+    scheme: Scheme,
+    slice_bytes: u32,
+    window: (prop::sample::Index, prop::sample::Index),
+    publish: bool,
+    short: bool,
+    seed: u64,
+}
+
+fn scenes() -> impl Strategy<Value = Scene> {
+    let code = prop_oneof![
+        6 => (1usize..9, 1usize..5).prop_map(|(k, m)| format!("rs-{}-{k}", k + m)),
+        1 => Just("lrc-6-2-2".to_owned()),
+        1 => Just("hitchhiker-xor-9-6".to_owned()),
+        1 => Just("rotated-9-6-4".to_owned()),
+        1 => Just("clay-6-4-5".to_owned()),
+    ];
+    let scheme = prop::sample::select(
+        Scheme::ALL.iter().copied().filter(|&scheme| scheme != Scheme::Migration).collect::<Vec<_>>(),
+    );
+    let place = any::<(prop::sample::Index, prop::sample::Index)>();
+    (code, 1u64..1500, 1usize..4, scheme, 0u32..3, place, any::<(bool, bool)>(), any::<u64>()).prop_map(
+        |(code, units, lost, scheme, slices, window, (publish, short), seed)| Scene {
+            code: code.parse().unwrap(),
+            sub_block_bytes: units * 64,
+            lost,
+            scheme,
+            slice_bytes: 4096 << slices,
+            window,
+            publish,
+            short,
+            seed,
+        },
+    )
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// All blocks of a stripe, encoded by the slow reference.
+fn encode(code: &dyn codes::Code, block_bytes: usize, seed: u64, short: bool) -> Vec<Vec<u8>> {
+    let sub = block_bytes / code.sub_blocks();
+    let mut blocks: Vec<Vec<u8>> =
+        (0..code.data_blocks()).map(|index| noise(seed.wrapping_add(index as u64), block_bytes)).collect();
+    if short {
+        // The last data block ends early: zeros beyond its end.
+        let last = blocks.last_mut().unwrap();
+        last[block_bytes / 3..].fill(0);
+    }
+    let encoding = code.encoding();
+    let sources: Vec<&[u8]> = encoding
+        .sources()
+        .iter()
+        .map(|s| &blocks[usize::from(s.block.0)][usize::from(s.sub) * sub..][..sub])
+        .collect();
+    let parity = encoding.apply(&sources);
+    blocks.resize(code.blocks(), vec![0; block_bytes]);
+    for (output, bytes) in encoding.outputs().iter().zip(parity) {
+        blocks[usize::from(output.block.0)][usize::from(output.sub) * sub..][..sub].copy_from_slice(&bytes);
+    }
+    blocks
+}
+
+async fn play(scene: &Scene) {
+    let code = scene.code.build().unwrap();
+    let n = code.blocks();
+    let block_bytes = scene.sub_block_bytes * code.sub_blocks() as u64;
+    let blocks = encode(&*code, block_bytes as usize, scene.seed, scene.short);
+    let lost_count = scene.lost.min(n - code.data_blocks());
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by_key(|&index| noise(scene.seed ^ (index as u64 + 1) << 20, 8));
+    let lost = &order[..lost_count];
+    if code.repair(&[BlockIndex(lost[0] as u16)], &kept(n, lost)).is_err() {
+        return; // A pattern that a local code cannot decode.
+    }
+    let spare = lost_count as u32;
+    let mut nodes = Nodes::new(n as u32 + spare).await;
+    let client = NodeId(n as u32 + spare);
+    let length = |index: usize| match scene.short && index + 1 == code.data_blocks() {
+        true => block_bytes / 3,
+        false => block_bytes,
+    };
+    let id = |index: usize| BlockId(format!("s.{index}"));
+    let stripe = Stripe {
+        id: StripeId("s".into()),
+        code: code.clone(),
+        block_bytes,
+        blocks: (0..n)
+            .map(|index| StripeBlock {
+                id: id(index),
+                bytes: length(index),
+                holder: (!lost.contains(&index)).then_some(NodeId(index as u32)),
+            })
+            .collect(),
+    };
+    for (index, block) in blocks.iter().enumerate().filter(|(index, _)| !lost.contains(index)) {
+        let memory = &nodes.engines[&NodeId(index as u32)].1;
+        memory.blocks.lock().unwrap().insert(id(index), block[..length(index) as usize].to_vec());
+    }
+    let requestor = |position: usize| if scene.publish { NodeId(n as u32 + position as u32) } else { client };
+    let wanted: Vec<Wanted> = lost
+        .iter()
+        .enumerate()
+        .map(|(position, &block)| Wanted { block: BlockIndex(block as u16), requestor: requestor(position) })
+        .collect();
+    let window = if scene.publish { 0..scene.sub_block_bytes } else { window(scene) };
+    let policy = Policy { scheme: scene.scheme, slice_bytes: Some(scene.slice_bytes), ..Policy::default() };
+    let request = PlanRequest {
+        wanted: wanted.clone(),
+        window: window.clone(),
+        sub_blocks: None,
+        resume: None,
+        policy: policy.clone(),
+    };
+    let plan = repair::plan(&stripe, &request, &nodes.topology).unwrap();
+    let job = JobRequest {
+        job: JobId(1),
+        stripe,
+        wanted: wanted.clone(),
+        window: window.clone(),
+        sub_blocks: None,
+        policy,
+        verify: Verify { parity: true, reread: true, ..Verify::default() },
+        publish: scene.publish,
+        tag: None,
+    };
+    let outcome = nodes.carry_out(job).await.unwrap();
+    assert_eq!(outcome.replanned, [""; 0], "nothing went wrong on the way");
+    for wanted in &wanted {
+        let index = usize::from(wanted.block.0);
+        let memory = &nodes.engines[&wanted.requestor].1;
+        let got = memory.blocks.lock().unwrap()[&id(index)].clone();
+        for sub in 0..code.sub_blocks() as u64 {
+            let start = (sub * scene.sub_block_bytes + window.start).min(length(index)) as usize;
+            let end = (sub * scene.sub_block_bytes + window.end).min(length(index)) as usize;
+            assert!(got[start..end] == blocks[index][start..end], "block {index} sub-block {sub}");
+        }
+    }
+    let cost = plan.cost();
+    for (&node, (engine, _)) in &nodes.engines {
+        let said = cost.of(node).map_or_else(Moved::default, |cost| Moved {
+            sent: cost.sent_bytes,
+            received: cost.received_bytes,
+            read: cost.read_bytes,
+            delivered: cost.delivered_bytes,
+        });
+        // A sender counts a frame when its last byte has left; the receiver may have it by then.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while engine.traffic().now() != said && Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(engine.traffic().now(), said, "{node} in\n{plan}");
+    }
+}
+
+fn kept(n: usize, lost: &[usize]) -> Vec<BlockIndex> {
+    (0..n).filter(|index| !lost.contains(index)).map(|index| BlockIndex(index as u16)).collect()
+}
+
+fn window(scene: &Scene) -> std::ops::Range<u64> {
+    let bytes = scene.sub_block_bytes as usize;
+    let (a, b) = (scene.window.0.index(bytes), scene.window.1.index(bytes));
+    a.min(b) as u64..a.max(b) as u64 + 1
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_equal_direct_decoding_and_traffic_equals_the_plan(scene in scenes()) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let played = runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(60), play(&scene)).await
+        });
+        prop_assert!(played.is_ok(), "it hangs: {:?}", scene);
+    }
+}
