@@ -306,7 +306,9 @@ async fn play(scene: &Scene) {
     for wanted in &wanted {
         let index = usize::from(wanted.block.0);
         let memory = &nodes.engines[&wanted.requestor].1;
-        let got = memory.blocks.lock().unwrap()[&id(index)].clone();
+        // A window past the end of a short block leaves nothing to write.
+        let got = memory.blocks.lock().unwrap().get(&id(index)).cloned();
+        let got = got.unwrap_or_else(|| vec![0; length(index) as usize]);
         for sub in 0..code.sub_blocks() as u64 {
             let start = (sub * scene.sub_block_bytes + window.start).min(length(index)) as usize;
             let end = (sub * scene.sub_block_bytes + window.end).min(length(index)) as usize;
