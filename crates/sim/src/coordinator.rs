@@ -1,0 +1,134 @@
+//! Drives a job as the coordinator daemon does, and keeps a catalog.
+
+use std::collections::BTreeMap;
+
+use codes::BlockIndex;
+use repair::wire::control::ToNode;
+use repair::{
+    BlockProblem, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, Report, Topology,
+};
+
+use crate::scene::Scene;
+
+/// How often the job is told the time.
+pub(crate) const TICK_MS: u64 = 50;
+
+/// A job and its surroundings.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    pub(crate) job: Job,
+    pub(crate) topology: Topology,
+    id: JobId,
+    sub_blocks: u16,
+    sub_block_bytes: u64,
+    /// Where published blocks are, and with which digest.
+    pub(crate) catalog: BTreeMap<BlockIndex, (NodeId, u32)>,
+    pub(crate) lost_blocks: Vec<(BlockIndex, BlockProblem)>,
+    /// Nodes that were told something, and whether the last of it was to forget.
+    pub(crate) told: BTreeMap<NodeId, bool>,
+    pub(crate) result: Option<Result<Outcome, JobError>>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(request: JobRequest, seed: u64, topology: Topology, scene: &Scene) -> Self {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        let (id, code) = (request.job, request.stripe.code.clone());
+        let sub_block_bytes = request.stripe.sub_block_bytes();
+        Self {
+            job: Job::new(request, key, &topology, scene.now),
+            topology,
+            id,
+            sub_blocks: code.sub_blocks() as u16,
+            sub_block_bytes,
+            catalog: BTreeMap::new(),
+            lost_blocks: Vec::new(),
+            told: BTreeMap::new(),
+            result: None,
+        }
+    }
+
+    pub(crate) fn take_report(&mut self, node: NodeId, epoch: Epoch, report: Report, scene: &Scene) {
+        self.job.handle_report(node, epoch, report, &self.topology, scene.now);
+    }
+
+    pub(crate) fn tick(&mut self, scene: &Scene) {
+        self.job.handle_tick(&self.topology, scene.now);
+    }
+
+    /// The connection to a node is gone.
+    pub(crate) fn lose_node(&mut self, node: NodeId, scene: &mut Scene) {
+        scene.note(|| format!("the coordinator has lost {node}"));
+        scene.cut_control(node);
+        if let Some(view) = self.topology.get_mut(node) {
+            view.alive = false;
+        }
+        self.told.remove(&node);
+        self.job.handle_node_lost(node, &self.topology, scene.now);
+    }
+
+    /// A node is back; what it had of the job is gone.
+    pub(crate) fn register(&mut self, node: NodeId, scene: &mut Scene) {
+        if self.topology.is_alive(node) {
+            self.lose_node(node, scene);
+        }
+        scene.note(|| format!("{node} registers anew"));
+        if let Some(view) = self.topology.get_mut(node) {
+            view.alive = true;
+        }
+    }
+
+    /// Does what the job asks; returns what it published.
+    pub(crate) fn act(&mut self, scene: &mut Scene) -> Vec<(BlockIndex, NodeId, u32)> {
+        let mut published = Vec::new();
+        while let Some(action) = self.job.poll() {
+            if self.result.is_some() {
+                scene.violate(format!("after its end the job asks for {action:?}"));
+            }
+            let (job, epoch) = (self.id, self.job.epoch());
+            match action {
+                JobAction::Assign { node, assignment } => {
+                    scene.note(|| format!("assign {:?} to {node}", assignment.epoch));
+                    self.tell(node, ToNode::Assign(assignment), scene);
+                }
+                JobAction::Stop { node, epoch } => self.tell(node, ToNode::Stop { job, epoch }, scene),
+                JobAction::Seal { node } => self.tell(node, ToNode::Seal { job, epoch }, scene),
+                JobAction::Fingerprint { node, block, seed } => {
+                    let (sub_block_bytes, sub_blocks) = (self.sub_block_bytes, self.sub_blocks);
+                    let message =
+                        ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, seed };
+                    self.tell(node, message, scene);
+                }
+                JobAction::Commit { node } => self.tell(node, ToNode::Commit { job, epoch }, scene),
+                JobAction::Reread { node, block } => {
+                    self.tell(node, ToNode::Reread { job, epoch, block }, scene)
+                }
+                JobAction::Forget { node } => {
+                    self.tell(node, ToNode::Forget { job }, scene);
+                    self.told.insert(node, true);
+                }
+                JobAction::Publish { block, node, digest } => {
+                    scene.note(|| format!("publish {block} at {node}"));
+                    self.catalog.insert(block, (node, digest));
+                    published.push((block, node, digest));
+                }
+                JobAction::BlockLost { block, problem } => {
+                    scene.note(|| format!("{block} is {problem}"));
+                    self.lost_blocks.push((block, problem));
+                }
+                JobAction::Finish(result) => {
+                    scene.note(|| format!("finish: {result:?}"));
+                    self.result = Some(*result);
+                }
+            }
+        }
+        published
+    }
+
+    fn tell(&mut self, node: NodeId, message: ToNode, scene: &mut Scene) {
+        if self.topology.is_alive(node) {
+            self.told.insert(node, false);
+            scene.tell(node, message);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A node's disk: blocks that may be bad, and deliveries that are not blocks yet.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::wire::edge::crc32c;
+use repair::{BlockId, BlockProblem, Buffer, Fingerprint, Fingerprinter, SinkProblem};
+
+use crate::scene::Scene;
+
+/// What survives the end of the process: blocks. What does not: sinks.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    /// The longest that an operation takes beyond moving its bytes.
+    pub(crate) latency: Duration,
+    /// Bytes per second.
+    pub(crate) rate: f64,
+    pub(crate) full: bool,
+    pub(crate) blocks: BTreeMap<BlockId, Stored>,
+    pub(crate) sinks: BTreeMap<BlockId, Vec<u8>>,
+    busy_until: Duration,
+}
+
+/// A block on a disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) bytes: Vec<u8>,
+    /// The byte from which on the store's checksums do not hold, if they do not.
+    pub(crate) corrupt_at: Option<u64>,
+}
+
+impl Stored {
+    pub(crate) fn good(bytes: Vec<u8>) -> Self {
+        Self { bytes, corrupt_at: None }
+    }
+
+    /// Fills `target` from `offset` on; what lies beyond the end is zeros.
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), BlockProblem> {
+        let end = offset + target.len() as u64;
+        if let Some(at) = self.corrupt_at.filter(|at| (offset..end).contains(at)) {
+            return Err(BlockProblem::Corrupt(format!("checksum at byte {at}")));
+        }
+        let start = self.bytes.len().min(offset as usize);
+        let end = self.bytes.len().min(end as usize);
+        let (head, tail) = target.split_at_mut(end - start);
+        head.copy_from_slice(&self.bytes[start..end]);
+        tail.fill(0);
+        Ok(())
+    }
+}
+
+impl Disk {
+    pub(crate) fn new(latency: Duration, rate: f64) -> Self {
+        let (blocks, sinks) = (BTreeMap::new(), BTreeMap::new());
+        Self { latency, rate, full: false, blocks, sinks, busy_until: Duration::ZERO }
+    }
+
+    /// When an operation on `bytes` that starts now will be done, from now on. Operations that are under
+    /// way together end in any order.
+    pub(crate) fn takes(&mut self, bytes: u64, scene: &mut Scene) -> Duration {
+        self.busy_until = self.busy_until.max(scene.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
+        self.busy_until - scene.now + scene.dice.up_to(self.latency)
+    }
+
+    pub(crate) fn read(&self, block: &BlockId, offset: u64, buffer: &mut Buffer) -> Result<(), BlockProblem> {
+        self.blocks.get(block).ok_or(BlockProblem::Missing)?.read(offset, buffer)
+    }
+
+    /// Writes to a sink; what lies beyond its end is padding.
+    pub(crate) fn write(&mut self, block: &BlockId, offset: u64, bytes: &[u8]) -> bool {
+        let Some(sink) = self.sinks.get_mut(block).filter(|_| !self.full) else { return false };
+        let start = sink.len().min(offset as usize);
+        let end = sink.len().min(offset as usize + bytes.len());
+        sink[start..end].copy_from_slice(&bytes[..end - start]);
+        true
+    }
+
+    /// The digests of all sinks, which are durable from now on.
+    pub(crate) fn seal(&self) -> Result<Vec<(BlockId, u32)>, (BlockId, SinkProblem)> {
+        match self.sinks.first_key_value() {
+            Some((block, _)) if self.full => Err((block.clone(), SinkProblem::NoSpace)),
+            _ => Ok(self.sinks.iter().map(|(block, bytes)| (block.clone(), crc32c(&[bytes]))).collect()),
+        }
+    }
+
+    /// Makes every sink a block.
+    pub(crate) fn commit(&mut self) {
+        for (block, bytes) in std::mem::take(&mut self.sinks) {
+            self.blocks.insert(block, Stored::good(bytes));
+        }
+    }
+
+    /// The fingerprints of a sink's or a block's sub-blocks.
+    pub(crate) fn fingerprints(
+        &self,
+        block: &BlockId,
+        sub_block_bytes: u64,
+        sub_blocks: u16,
+        seed: u64,
+    ) -> Result<Vec<Fingerprint>, BlockProblem> {
+        let sink = self.sinks.get(block).cloned().map(Stored::good);
+        let stored = sink.as_ref().or_else(|| self.blocks.get(block)).ok_or(BlockProblem::Missing)?;
+        let mut bytes = vec![0; sub_block_bytes as usize];
+        let fingerprint = |sub: u16| {
+            stored.read(u64::from(sub) * sub_block_bytes, &mut bytes)?;
+            let mut fingerprinter = Fingerprinter::new(seed);
+            fingerprinter.update(&bytes);
+            Ok(fingerprinter.finish())
+        };
+        (0..sub_blocks).map(fingerprint).collect()
+    }
+
+    /// The digest of what a block reads back as.
+    pub(crate) fn reread(&self, block: &BlockId) -> Result<u32, BlockProblem> {
+        let stored = self.blocks.get(block).ok_or(BlockProblem::Missing)?;
+        let mut bytes = vec![0; stored.bytes.len()];
+        stored.read(0, &mut bytes)?;
+        Ok(crc32c(&[&bytes]))
+    }
+}

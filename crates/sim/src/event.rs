@@ -1,0 +1,76 @@
+//! What will happen, in order of virtual time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::wire::control::ToNode;
+use repair::{BlockProblem, Buffer, Epoch, NodeId, Report};
+
+use crate::edge::EdgeId;
+
+/// A number that tells the tasks of a world apart, so that completions of a task that is gone find nobody.
+pub(crate) type TaskId = u64;
+
+/// Something that happens at some time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The coordinator looks at the clock.
+    Tick,
+    /// A message reaches a node, unless the connection it was sent on is gone.
+    ToNode { node: NodeId, connection: u32, message: Box<ToNode> },
+    /// A report reaches the coordinator, unless the connection it was sent on is gone.
+    FromNode { node: NodeId, connection: u32, epoch: Epoch, report: Box<Report> },
+    /// The coordinator's connection to a node breaks, or its pings have not been answered for too long.
+    NodeLost { node: NodeId, connection: u32 },
+    /// A node's pings have not been answered since `pause`.
+    PingsUnanswered { node: NodeId, pause: u32 },
+    /// A node that was lost reaches the coordinator again.
+    Registers { node: NodeId },
+    /// A fault of the scenario is due.
+    Fault(usize),
+    /// A process that was killed is started again.
+    Restarts { node: NodeId },
+    /// A stopped process goes on.
+    Continues { node: NodeId, pause: u32 },
+    /// Something for a node's process.
+    Node { node: NodeId, what: NodeEvent },
+    /// A frame reaches the kernel of the receiving machine.
+    Arrives { edge: EdgeId, frame: Vec<u8> },
+}
+
+/// Something that a node's process notices when it runs.
+#[derive(Debug)]
+pub(crate) enum NodeEvent {
+    /// A local read has ended.
+    ReadDone { task: TaskId, slice: u32, local: u16, result: Result<Buffer, BlockProblem> },
+    /// A slice of a delivery has been written, or could not be.
+    WriteDone { task: TaskId, slice: u32, block: u16, written: bool, buffer: Buffer },
+    /// The kernel has taken a frame.
+    Sent { task: TaskId, slice: u32, buffer: Buffer },
+    /// Something may be possible on an edge.
+    EdgeMoved { edge: EdgeId },
+    /// An edge is broken.
+    EdgeClosed { edge: EdgeId, detail: &'static str },
+    /// Time to look for stalls.
+    Watch { task: TaskId },
+    /// Time for the next order, as the disk has done the last.
+    DiskDone { report: Box<Report>, epoch: Epoch },
+}
+
+/// The events to come.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    events: BTreeMap<(Duration, u64), Event>,
+    next: u64,
+}
+
+impl Agenda {
+    pub(crate) fn add(&mut self, at: Duration, event: Event) {
+        self.events.insert((at, self.next), event);
+        self.next += 1;
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Duration, Event)> {
+        self.events.pop_first().map(|((at, _), event)| (at, event))
+    }
+}

@@ -1,0 +1,243 @@
+//! What goes wrong, and when.
+
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{BlockProblem, NodeId};
+
+use crate::event::Event;
+use crate::node::State;
+use crate::scenario::Scenario;
+use crate::world::World;
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At a time.
+    At(Duration),
+    /// When so many slices have been written to sinks, over all of them.
+    Delivered(u32),
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A process is killed: its connections are reset, what it has in memory is gone.
+    Kill {
+        /// Whose.
+        node: NodeId,
+        /// When it is started again, if it is.
+        back_after: Option<Duration>,
+    },
+    /// A machine is gone without a word.
+    Vanish {
+        /// Which.
+        node: NodeId,
+    },
+    /// A process is stopped (SIGSTOP).
+    Pause {
+        /// Whose.
+        node: NodeId,
+        /// When it goes on, if it does.
+        lasts: Option<Duration>,
+    },
+    /// A bit flips in the next frame that a node sends.
+    FlipFrame {
+        /// The sender.
+        from: NodeId,
+    },
+    /// A byte of a block flips on the disk, and the store's checksums notice when it is read.
+    Corrupt {
+        /// The block.
+        block: BlockIndex,
+    },
+    /// A byte of a block flips on the disk, and no checksum notices.
+    Lie {
+        /// The block.
+        block: BlockIndex,
+    },
+    /// A block's file is gone.
+    Lose {
+        /// The block.
+        block: BlockIndex,
+    },
+    /// The connections between two nodes are reset.
+    Break {
+        /// One of them.
+        a: NodeId,
+        /// The other.
+        b: NodeId,
+    },
+    /// From now on nothing passes between two nodes, and nobody tells them.
+    Cut {
+        /// One of them.
+        a: NodeId,
+        /// The other.
+        b: NodeId,
+    },
+    /// A disk takes no more bytes.
+    DiskFull {
+        /// Whose.
+        node: NodeId,
+    },
+    /// A node's links and disk become slower.
+    Slow {
+        /// Which.
+        node: NodeId,
+        /// By how much.
+        factor: u32,
+    },
+    /// Control messages to and from a node take up to so long.
+    SlowControl {
+        /// Which.
+        node: NodeId,
+        /// How long.
+        limit: Duration,
+    },
+}
+
+impl Fault {
+    /// The nodes that it makes unfit for good, or for long enough that a job need not wait for them.
+    /// Connections that break once, and bits that flip once, make nobody unfit.
+    pub(crate) fn unfit(&self) -> Vec<NodeId> {
+        match *self {
+            Self::Kill { node, .. }
+            | Self::Vanish { node }
+            | Self::Pause { node, .. }
+            | Self::Slow { node, .. } => vec![node],
+            Self::Cut { a, b } => vec![a, b],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The block that cannot be read any more, or not be trusted.
+    pub(crate) fn bad_block(&self) -> Option<BlockIndex> {
+        match *self {
+            Self::Corrupt { block } | Self::Lie { block } | Self::Lose { block } => Some(block),
+            _ => None,
+        }
+    }
+}
+
+impl World<'_> {
+    /// Schedules what strikes at a time.
+    pub(crate) fn plan_faults(&mut self) {
+        for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
+            if let When::At(at) = *when {
+                self.scene.agenda.add(at, Event::Fault(number));
+            }
+        }
+    }
+
+    /// Strikes what waits for deliveries.
+    pub(crate) fn strike_by_deliveries(&mut self) {
+        for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
+            if let When::Delivered(slices) = *when
+                && slices <= self.scene.slices_delivered
+                && !self.struck[number]
+            {
+                self.strike(number);
+            }
+        }
+    }
+
+    pub(crate) fn strike(&mut self, number: usize) {
+        if std::mem::replace(&mut self.struck[number], true) {
+            return;
+        }
+        let fault = self.scenario.faults[number].1;
+        self.scene.note(|| format!("fault: {fault:?}"));
+        match fault {
+            Fault::Kill { node, back_after } => self.kill(node, false, back_after),
+            Fault::Vanish { node } => self.kill(node, true, None),
+            Fault::Pause { node, lasts } => self.pause(node, lasts),
+            Fault::FlipFrame { from } => {
+                let edge = self.scene.network.live_edges_of(from).into_iter().find(|edge| edge.from == from);
+                if let Some(edge) = edge {
+                    self.scene.network.edges.get_mut(&edge).expect("it is live").flip_next = true;
+                }
+            }
+            Fault::Corrupt { block } => self.harm(block, false),
+            Fault::Lie { block } => self.harm(block, true),
+            Fault::Lose { block } => {
+                let id = Scenario::block_id(block);
+                if let Some(holder) = self.scenario.holder(block) {
+                    self.node(holder).disk.blocks.remove(&id);
+                }
+            }
+            Fault::Break { a, b } => {
+                for edge in self.scene.network.live_edges_of(a) {
+                    if edge.other_end(a) == b {
+                        self.scene.close_edge(edge, None, "reset on the way");
+                    }
+                }
+            }
+            Fault::Cut { a, b } => self.scene.cut_data(a, b),
+            Fault::DiskFull { node } => self.node(node).disk.full = true,
+            Fault::Slow { node, factor } => {
+                let factor = f64::from(factor);
+                self.scene.network.ports.get_mut(&node).expect("every node has a port").rate /= factor;
+                let disk = &mut self.node(node).disk;
+                disk.rate /= factor;
+            }
+            Fault::SlowControl { node, limit } => {
+                self.scene.control.slow.insert(node, limit);
+            }
+        }
+    }
+
+    fn kill(&mut self, id: NodeId, unheard: bool, back_after: Option<Duration>) {
+        let node = self.nodes.get_mut(&id).expect("faults strike nodes");
+        if node.state == State::Dead {
+            return;
+        }
+        node.die(&mut self.scene, unheard);
+        let notice = match unheard {
+            true => self.scenario.ping_limit,
+            false => self.scene.dice.up_to(Duration::from_millis(200)),
+        };
+        let connection = self.scene.connection(id);
+        self.scene.after(notice, Event::NodeLost { node: id, connection });
+        if let Some(delay) = back_after {
+            self.scene.after(delay, Event::Restarts { node: id });
+        }
+    }
+
+    fn pause(&mut self, id: NodeId, lasts: Option<Duration>) {
+        let node = self.nodes.get_mut(&id).expect("faults strike nodes");
+        if node.state != State::Running {
+            return;
+        }
+        node.state = State::Paused;
+        node.pauses += 1;
+        let pause = node.pauses;
+        self.scene.after(self.scenario.ping_limit, Event::PingsUnanswered { node: id, pause });
+        if let Some(delay) = lasts {
+            self.scene.after(delay, Event::Continues { node: id, pause });
+        }
+    }
+
+    /// Flips a byte of a block where it was at the start.
+    fn harm(&mut self, block: BlockIndex, silently: bool) {
+        let Some(holder) = self.scenario.holder(block) else { return };
+        let node = self.nodes.get_mut(&holder).expect("holders are nodes");
+        let stored = node.disk.blocks.get_mut(&Scenario::block_id(block));
+        let Some(stored) = stored.filter(|stored| !stored.bytes.is_empty()) else { return };
+        let at = self.scene.dice.below(stored.bytes.len() as u64);
+        if silently {
+            stored.bytes[at as usize] ^= self.scene.dice.between(1, 255) as u8;
+        } else {
+            stored.corrupt_at = Some(at);
+        }
+    }
+}
+
+/// What a store says of a block that such a fault has struck.
+pub(crate) fn explains(fault: &Fault, block: BlockIndex, problem: &BlockProblem) -> bool {
+    match (fault, problem) {
+        (Fault::Corrupt { block: struck }, BlockProblem::Corrupt(_))
+        | (Fault::Lose { block: struck }, BlockProblem::Missing)
+        | (Fault::Lie { block: struck }, BlockProblem::Corrupt(_)) => *struck == block,
+        _ => false,
+    }
+}

@@ -1,0 +1,247 @@
+//! What must hold when a world has ended.
+//!
+//! **Safety**, whatever happened: what is published, and what a client is told it has read, is what was
+//! stored; where a disk lies without its checksums noticing, this is asked for only if digests are
+//! recorded, or if the parity check can find it: the code is MDS and one more good block survives than a
+//! repair needs.
+//!
+//! **Liveness**: a job ends. It ends well if blocks that no fault touched, on nodes that no fault made
+//! unfit, decode what is wanted (and one more is there to check with, if a disk lies and only parity can
+//! tell), if the client is there, and if there are as many spare fit nodes as requestors that were made
+//! unfit. Connections that break once and bits that flip once are no excuse.
+//!
+//! **Frugality**: without faults, no plan is dropped, and every node sends and receives exactly what the
+//! plan's cost says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::{BlockIndex, CodeSpec};
+use repair::{JobError, NodeId, PlanError};
+
+use crate::faults::{Fault, explains};
+use crate::node::State;
+use crate::scenario::{CLIENT, Kind, Scenario};
+use crate::world::World;
+
+impl World<'_> {
+    /// Holds a block that has just been published against the truth.
+    pub(crate) fn check_published(&mut self, block: BlockIndex, node: NodeId, digest: u32) {
+        let id = Scenario::block_id(block);
+        let true_bytes = &self.truth[usize::from(block.0)][..self.scenario.bytes_of(block) as usize];
+        let Some(stored) = self.nodes[&node].disk.blocks.get(&id) else {
+            return self.scene.violate(format!("{block} is published at {node}, which does not have it"));
+        };
+        if repair::wire::edge::crc32c(&[&stored.bytes]) != digest {
+            self.scene.violate(format!("{block} is published with a digest that it does not have"));
+        }
+        if stored.bytes != true_bytes {
+            self.published_wrong.push(block);
+            if !self.may_be_wrong() {
+                self.scene.violate(format!("{block} is published with wrong bytes"));
+            }
+        }
+    }
+
+    /// Holds everything against everything at the end.
+    pub(crate) fn judge(&mut self) {
+        let mut violations = Vec::new();
+        match &self.coordinator.result {
+            None => violations.push(format!("no end: {:?}", self.coordinator.job.state())),
+            Some(Ok(_)) => violations.extend(self.judge_success()),
+            Some(Err(error)) => violations.extend(self.judge_failure(error)),
+        }
+        violations.extend(self.judge_manners());
+        if self.scenario.faults.is_empty() {
+            violations.extend(self.judge_quiet());
+        }
+        violations.into_iter().for_each(|violation| self.scene.violate(violation));
+    }
+
+    fn judge_success(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let Some(Ok(outcome)) = &self.coordinator.result else { return wrong };
+        for &block in &self.scenario.wanted {
+            let Some(&home) = outcome.homes.get(&block) else {
+                wrong.push(format!("success without {block}"));
+                continue;
+            };
+            if self.scenario.publishes() {
+                if self.coordinator.catalog.get(&block).map(|&(node, _)| node) != Some(home) {
+                    wrong.push(format!("success without {block} being published at {home}"));
+                }
+            } else if !self.client_has(block) && !self.may_be_wrong() {
+                wrong.push(format!("the client got wrong bytes for {block}"));
+            }
+        }
+        wrong
+    }
+
+    /// Whether the client was delivered the window of a block.
+    fn client_has(&self, block: BlockIndex) -> bool {
+        let Some(got) = self.delivered_to_client.get(&Scenario::block_id(block)) else { return false };
+        let Kind::Read { window, sub_blocks } = &self.scenario.kind else { return false };
+        let sub_bytes = self.scenario.block_bytes / self.code.sub_blocks() as u64;
+        let subs = sub_blocks.clone().unwrap_or(0..self.code.sub_blocks() as u16);
+        let limit = got.len() as u64;
+        subs.into_iter().all(|sub| {
+            let start = (u64::from(sub) * sub_bytes + window.start).min(limit) as usize;
+            let end = (u64::from(sub) * sub_bytes + window.end).min(limit) as usize;
+            got[start..end] == self.truth[usize::from(block.0)][start..end]
+        })
+    }
+
+    fn judge_failure(&self, error: &JobError) -> Vec<String> {
+        let scenario = self.scenario;
+        if let Err(first) = scenario.plan() {
+            let same = matches!(error, JobError::Plan { error, .. } if *error == first);
+            return if same { Vec::new() } else { vec![format!("failed by {error} and not by {first}")] };
+        }
+        let by_pacing = matches!(error, JobError::Plan { error: PlanError::Pacing { .. }, .. });
+        if scenario.policy.pacing.is_some() && by_pacing {
+            return Vec::new(); // Who insists on a pacing gets it or nothing.
+        }
+        match self.excuse() {
+            Some(_) => Vec::new(),
+            None => vec![format!("failed without need: {error}")],
+        }
+    }
+
+    /// Why success cannot be asked for, if it cannot.
+    fn excuse(&self) -> Option<&'static str> {
+        let scenario = self.scenario;
+        let struck = || scenario.faults.iter().map(|(_, fault)| fault);
+        if scenario.has_client() && struck().any(|fault| self.removes_client(fault)) {
+            return Some("the client is gone");
+        }
+        let sound = self.sound_blocks();
+        let scheme = scenario.policy.scheme;
+        let must_copy = scheme == repair::Scheme::Migration;
+        if must_copy && !scenario.wanted.iter().all(|block| sound.contains(block)) {
+            return Some("what was to be copied is gone");
+        }
+        if self.code.repair(&scenario.wanted, &sound).is_err() {
+            return Some("too few good blocks are left");
+        }
+        let lies = struck().any(|fault| matches!(fault, Fault::Lie { .. }));
+        if lies && scenario.parity && !self.can_check(&sound) {
+            return Some("a disk lies, and too few good blocks are left to find out which");
+        }
+        (self.fit_spares() < self.unfit_requestors()).then_some("no node can take the place of a requestor")
+    }
+
+    fn removes_client(&self, fault: &Fault) -> bool {
+        match *fault {
+            Fault::Kill { node, .. } | Fault::Vanish { node } => node == CLIENT,
+            Fault::Pause { node, lasts } => {
+                node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.ping_limit)
+            }
+            // What a client holds nobody else does, so it must get through to everybody.
+            Fault::Cut { a, b } => self.scenario.kind == Kind::Put && (a == CLIENT || b == CLIENT),
+            Fault::Corrupt { .. } | Fault::Lose { .. } => self.scenario.kind == Kind::Put,
+            _ => false,
+        }
+    }
+
+    fn unfit(&self) -> BTreeSet<NodeId> {
+        let unfit = self.scenario.faults.iter().flat_map(|(_, fault)| fault.unfit());
+        unfit.filter(|&node| node != CLIENT).collect()
+    }
+
+    fn sound_blocks(&self) -> Vec<BlockIndex> {
+        let unfit = self.unfit();
+        let bad: BTreeSet<BlockIndex> =
+            self.scenario.faults.iter().filter_map(|(_, fault)| fault.bad_block()).collect();
+        let all = (0..self.code.blocks() as u16).map(BlockIndex);
+        let is_sound = |&block: &BlockIndex| {
+            let holder = self.scenario.holder(block);
+            holder.is_some_and(|holder| !unfit.contains(&holder)) && !bad.contains(&block)
+        };
+        all.filter(is_sound).collect()
+    }
+
+    /// Whether sound blocks are one more than a repair needs, whichever they are.
+    fn can_check(&self, sound: &[BlockIndex]) -> bool {
+        let is_mds = !matches!(self.scenario.code, CodeSpec::Lrc { .. } | CodeSpec::LrcPlusOne { .. });
+        let others = sound.iter().filter(|block| !self.scenario.wanted.contains(block)).count();
+        is_mds && others > self.code.data_blocks()
+    }
+
+    /// Whether wrong bytes are the fault of a disk that nobody could find out.
+    fn may_be_wrong(&self) -> bool {
+        let lies = self.scenario.faults.iter().any(|(_, fault)| matches!(fault, Fault::Lie { .. }));
+        let checked = self.scenario.digests || (self.scenario.parity && self.can_check(&self.sound_blocks()));
+        lies && !(self.scenario.publishes() && checked)
+    }
+
+    fn no_room(&self, node: NodeId) -> bool {
+        self.scenario.faults.iter().any(|(_, fault)| *fault == Fault::DiskFull { node })
+    }
+
+    fn unfit_requestors(&self) -> usize {
+        let unfit = self.unfit();
+        (0..self.scenario.wanted.len())
+            .map(|position| self.scenario.requestor(position))
+            .filter(|&node| unfit.contains(&node) || (self.scenario.publishes() && self.no_room(node)))
+            .count()
+    }
+
+    fn fit_spares(&self) -> usize {
+        let unfit = self.unfit();
+        let scenario = self.scenario;
+        let requestors: BTreeSet<NodeId> =
+            (0..scenario.wanted.len()).map(|at| scenario.requestor(at)).collect();
+        let holds =
+            |node| (0..self.code.blocks() as u16).any(|b| scenario.holder(BlockIndex(b)) == Some(node));
+        let fit = |node: &NodeId| *node != CLIENT && !unfit.contains(node) && !self.no_room(*node);
+        let nodes = scenario.node_ids().into_iter().filter(fit);
+        nodes.filter(|node| !requestors.contains(node) && !holds(*node)).count()
+    }
+
+    /// Nobody is left with something of the job, and nothing is said of a block without reason.
+    fn judge_manners(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (node, told_to_forget) in &self.coordinator.told {
+            if !told_to_forget {
+                wrong.push(format!("{node} was not told to forget"));
+            }
+        }
+        for node in self.nodes.values() {
+            let reachable = node.state == State::Running && self.coordinator.topology.is_alive(node.id);
+            if reachable && (node.knows_job || node.has_task() || !node.disk.sinks.is_empty()) {
+                wrong.push(format!("{} still has something of the job", node.id));
+            }
+        }
+        for (block, problem) in &self.coordinator.lost_blocks {
+            if !self.scenario.faults.iter().any(|(_, fault)| explains(fault, *block, problem)) {
+                wrong.push(format!("{block} is said to be {problem}"));
+            }
+        }
+        wrong
+    }
+
+    /// Without faults the plan is carried out to the byte.
+    fn judge_quiet(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let (Ok(plan), Some(Ok(outcome))) = (self.scenario.plan(), &self.coordinator.result) else {
+            return wrong;
+        };
+        if !outcome.replanned.is_empty() {
+            wrong.push(format!("plans dropped without a fault: {:?}", outcome.replanned));
+        }
+        let mut moved: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
+        for (id, edge) in &self.scene.network.edges {
+            moved.entry(id.from).or_default().0 += edge.payload_bytes;
+            moved.entry(id.to).or_default().1 += edge.payload_bytes;
+        }
+        for cost in plan.cost().nodes {
+            let found = moved.remove(&cost.node).unwrap_or_default();
+            if found != (cost.sent_bytes, cost.received_bytes) {
+                wrong.push(format!("{} sent and received {found:?} where the plan says {cost:?}", cost.node));
+            }
+        }
+        if !moved.is_empty() {
+            wrong.push(format!("nodes without a part in the plan moved bytes: {moved:?}"));
+        }
+        wrong
+    }
+}

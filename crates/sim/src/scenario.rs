@@ -1,0 +1,243 @@
+//! What is played: a stripe on nodes, a request, a network, and what goes wrong.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::{BlockIndex, Code, CodeSpec};
+use repair::{
+    BlockId, Geometry, JobId, JobRequest, NodeId, NodeView, Plan, PlanError, PlanRequest, Policy, Scheme,
+    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+};
+
+use crate::faults::{Fault, When};
+
+/// The node that is a client, where one takes part.
+pub const CLIENT: NodeId = NodeId(1000);
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A client reads the wanted blocks, or a part of them.
+    Read {
+        /// Offsets inside each sub-block.
+        window: Range<u64>,
+        /// The sub-blocks; all if absent.
+        sub_blocks: Option<Range<u16>>,
+    },
+    /// The wanted blocks become blocks of the store.
+    Repair {
+        /// On the nodes where they were, and not on spare ones.
+        in_place: bool,
+    },
+    /// A client puts a stripe: it holds the data blocks, and every block goes to a helper.
+    Put,
+    /// The wanted blocks, which are there, move to spare nodes.
+    Migrate,
+}
+
+/// A whole scenario. Helpers are `n1`, `n2`, …: first those that hold blocks, then spare ones.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Decides every delay and every byte.
+    pub seed: u64,
+    /// The code.
+    pub code: CodeSpec,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Bytes that the last data block really has.
+    pub tail_bytes: u64,
+    /// Nodes to which the stripe's blocks are dealt in turn.
+    pub holders: u32,
+    /// Nodes without a block of the stripe.
+    pub spares: u32,
+    /// Blocks that nobody holds.
+    pub lost: BTreeSet<BlockIndex>,
+    /// What is asked for.
+    pub kind: Kind,
+    /// Of which blocks.
+    pub wanted: Vec<BlockIndex>,
+    /// How.
+    pub policy: Policy,
+    /// Whether the blocks' digests are recorded.
+    pub digests: bool,
+    /// Whether a parity equation is checked.
+    pub parity: bool,
+    /// Whether published blocks are read back.
+    pub reread: bool,
+    /// Bytes per second of each link.
+    pub rate: f64,
+    /// Time that a byte is under way.
+    pub delay: Duration,
+    /// Bytes that may be under way on one edge.
+    pub window: u64,
+    /// The longest that a disk operation takes beyond moving its bytes.
+    pub disk_latency: Duration,
+    /// Bytes per second of each disk.
+    pub disk_rate: f64,
+    /// The longest that a control message usually takes.
+    pub control_delay: Duration,
+    /// How long the coordinator waits for a node that does not answer.
+    pub ping_limit: Duration,
+    /// Bytes of slices that a relay may hold.
+    pub budget_bytes: usize,
+    /// Whether control messages are written to bytes and read back.
+    pub json: bool,
+    /// What goes wrong, and when.
+    pub faults: Vec<(When, Fault)>,
+}
+
+impl Scenario {
+    /// A quiet scenario: the repair of block 0 onto a spare node by `scheme`, with everything checked, of
+    /// blocks of 256 KiB in slices of 4 KiB over links of 10 MB/s.
+    pub fn repair(code: CodeSpec, scheme: Scheme) -> Self {
+        let wanted = vec![BlockIndex(0)];
+        Self {
+            seed: 1,
+            holders: code.blocks() as u32,
+            code,
+            block_bytes: 256 << 10,
+            tail_bytes: 256 << 10,
+            spares: 2,
+            lost: wanted.iter().copied().collect(),
+            kind: Kind::Repair { in_place: false },
+            wanted,
+            policy: Policy { scheme, slice_bytes: Some(Geometry::MIN_SLICE_BYTES), ..Policy::default() },
+            digests: true,
+            parity: true,
+            reread: true,
+            rate: 10e6,
+            delay: Duration::from_micros(100),
+            window: 64 << 10,
+            disk_latency: Duration::from_micros(200),
+            disk_rate: 200e6,
+            control_delay: Duration::from_millis(1),
+            ping_limit: Duration::from_secs(10),
+            budget_bytes: 1 << 20,
+            json: false,
+            faults: Vec::new(),
+        }
+    }
+
+    /// The same with one more fault.
+    #[must_use]
+    pub fn with(mut self, when: When, fault: Fault) -> Self {
+        self.faults.push((when, fault));
+        self
+    }
+
+    /// The plan that the job begins with.
+    ///
+    /// # Errors
+    /// [`PlanError`] if what is asked for cannot be done.
+    pub fn plan(&self) -> Result<Plan, PlanError> {
+        let code = self.code.build().expect("scenarios have possible codes");
+        let request = self.request(code, &[]);
+        let plan_request = PlanRequest {
+            wanted: request.wanted,
+            window: request.window,
+            sub_blocks: request.sub_blocks,
+            resume: None,
+            policy: request.policy,
+        };
+        repair::plan(&request.stripe, &plan_request, &self.topology())
+    }
+
+    /// The store's name for a block.
+    pub fn block_id(block: BlockIndex) -> BlockId {
+        BlockId(format!("s.{}", block.0))
+    }
+
+    /// Whether a client takes part.
+    pub fn has_client(&self) -> bool {
+        matches!(self.kind, Kind::Read { .. } | Kind::Put)
+    }
+
+    /// Whether the deliveries become blocks of the store.
+    pub fn publishes(&self) -> bool {
+        !matches!(self.kind, Kind::Read { .. })
+    }
+
+    /// All nodes.
+    pub fn node_ids(&self) -> Vec<NodeId> {
+        let helpers = (1..=self.holders + self.spares).map(NodeId);
+        helpers.chain(self.has_client().then_some(CLIENT)).collect()
+    }
+
+    /// Bytes that a block really has.
+    pub fn bytes_of(&self, block: BlockIndex) -> u64 {
+        let is_last = usize::from(block.0) + 1 == self.code.data_blocks();
+        if is_last { self.tail_bytes } else { self.block_bytes }
+    }
+
+    /// The node to which a block belongs.
+    pub fn home(&self, block: BlockIndex) -> NodeId {
+        NodeId(1 + u32::from(block.0) % self.holders)
+    }
+
+    /// The node that holds a block at the start.
+    pub fn holder(&self, block: BlockIndex) -> Option<NodeId> {
+        match self.kind {
+            Kind::Put => (usize::from(block.0) < self.code.data_blocks()).then_some(CLIENT),
+            _ => (!self.lost.contains(&block)).then(|| self.home(block)),
+        }
+    }
+
+    /// Where the wanted block number `position` is first to be delivered.
+    pub fn requestor(&self, position: usize) -> NodeId {
+        let home = self.home(self.wanted[position]);
+        let spare = || (position < self.spares as usize).then(|| NodeId(self.holders + 1 + position as u32));
+        match self.kind {
+            Kind::Read { .. } => CLIENT,
+            Kind::Put | Kind::Repair { in_place: true } => home,
+            Kind::Repair { in_place: false } | Kind::Migrate => spare().unwrap_or(home),
+        }
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        let mut topology = Topology::new();
+        for node in self.node_ids() {
+            let client = node == CLIENT;
+            let name = if client { "client".to_owned() } else { node.to_string() };
+            let address = (!client).then(|| format!("{name}:1"));
+            let (up, down, disk) = (self.rate, self.rate, self.disk_rate);
+            topology.set(node, NodeView { address, up, down, disk, ..NodeView::unknown(name) });
+        }
+        topology
+    }
+
+    fn stripe(&self, code: Arc<dyn Code>) -> Stripe {
+        let block = |index| StripeBlock {
+            id: Self::block_id(index),
+            bytes: self.bytes_of(index),
+            holder: self.holder(index),
+        };
+        let blocks = (0..self.code.blocks() as u16).map(BlockIndex).map(block).collect();
+        Stripe { id: StripeId("s".into()), code, block_bytes: self.block_bytes, blocks }
+    }
+
+    pub(crate) fn request(&self, code: Arc<dyn Code>, digests: &[u32]) -> JobRequest {
+        let whole = 0..self.block_bytes / code.sub_blocks() as u64;
+        let (window, sub_blocks) = match &self.kind {
+            Kind::Read { window, sub_blocks } => (window.clone(), sub_blocks.clone()),
+            _ => (whole, None),
+        };
+        let wanted = self.wanted.iter().enumerate();
+        let known = |block: &BlockIndex| Some((*block, *digests.get(usize::from(block.0))?));
+        let recorded = self.wanted.iter().filter(|_| self.digests).filter_map(known);
+        JobRequest {
+            job: JobId(1),
+            stripe: self.stripe(code),
+            wanted: wanted
+                .map(|(position, &block)| Wanted { block, requestor: self.requestor(position) })
+                .collect(),
+            window,
+            sub_blocks,
+            policy: self.policy.clone(),
+            verify: Verify { digests: recorded.collect(), parity: self.parity, reread: self.reread },
+            publish: self.publishes(),
+            tag: self.has_client().then_some(7),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What nodes and coordinator share: the time, the events to come, the network, the dice and the trace.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::wire::control::{self, ToNode};
+use repair::{Epoch, NodeId, Report};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::dice::Dice;
+use crate::edge::{Edge, EdgeId, Network};
+use crate::event::{Agenda, Event, NodeEvent};
+
+/// The common ground of a world.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) now: Duration,
+    pub(crate) agenda: Agenda,
+    pub(crate) dice: Dice,
+    pub(crate) network: Network,
+    pub(crate) control: Control,
+    pub(crate) trace: Trace,
+    /// Slices written to sinks so far, of all plans: what faults may wait for.
+    pub(crate) slices_delivered: u32,
+    /// What cannot happen, and did.
+    pub(crate) violations: Vec<String>,
+}
+
+/// The control connections: in order for each node, and with a delay of its own for each message.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    /// The longest delay of a message, by node; the rule for all others.
+    pub(crate) slow: BTreeMap<NodeId, Duration>,
+    pub(crate) usual: Duration,
+    /// Whether messages go through their bytes on the wire.
+    pub(crate) json: bool,
+    /// The number of each node's connection; it counts up when the node registers anew.
+    connections: BTreeMap<NodeId, u32>,
+    last_down: BTreeMap<NodeId, Duration>,
+    last_up: BTreeMap<NodeId, Duration>,
+}
+
+/// Events as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracing {
+    /// Nothing is written.
+    #[default]
+    Off,
+    /// Every event is printed.
+    Print,
+    /// Every event is kept.
+    Keep,
+}
+
+/// See [`Tracing`].
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) how: Tracing,
+    pub(crate) lines: Vec<String>,
+}
+
+impl Control {
+    pub(crate) fn new(usual: Duration, json: bool) -> Self {
+        Self { usual, json, ..Self::default() }
+    }
+}
+
+impl Scene {
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        match self.trace.how {
+            Tracing::Off => {}
+            Tracing::Print => println!("{:>12.6} {}", self.now.as_secs_f64(), line()),
+            Tracing::Keep => self.trace.lines.push(format!("{:>12.6} {}", self.now.as_secs_f64(), line())),
+        }
+    }
+
+    /// Something that must not happen, whatever the faults.
+    pub(crate) fn violate(&mut self, what: String) {
+        self.note(|| format!("VIOLATION: {what}"));
+        self.violations.push(what);
+    }
+
+    pub(crate) fn after(&mut self, delay: Duration, event: Event) {
+        self.agenda.add(self.now + delay, event);
+    }
+
+    pub(crate) fn after_for(&mut self, delay: Duration, node: NodeId, what: NodeEvent) {
+        self.after(delay, Event::Node { node, what });
+    }
+
+    // ---- control plane ----
+
+    pub(crate) fn connection(&self, node: NodeId) -> u32 {
+        self.control.connections.get(&node).copied().unwrap_or(0)
+    }
+
+    /// What is still under way between the coordinator and `node` will be dropped.
+    pub(crate) fn cut_control(&mut self, node: NodeId) {
+        *self.control.connections.entry(node).or_insert(0) += 1;
+    }
+
+    pub(crate) fn tell(&mut self, node: NodeId, message: ToNode) {
+        let at = self.control_delay(node).max(self.control.last_down.get(&node).copied().unwrap_or_default());
+        self.control.last_down.insert(node, at);
+        let connection = self.connection(node);
+        let message = if self.control.json { through_the_wire(&message) } else { message };
+        self.agenda.add(at, Event::ToNode { node, connection, message: Box::new(message) });
+    }
+
+    pub(crate) fn report(&mut self, node: NodeId, epoch: Epoch, report: Report) {
+        let at = self.control_delay(node).max(self.control.last_up.get(&node).copied().unwrap_or_default());
+        self.control.last_up.insert(node, at);
+        let connection = self.connection(node);
+        let report = if self.control.json { through_the_wire(&report) } else { report };
+        self.agenda.add(at, Event::FromNode { node, connection, epoch, report: Box::new(report) });
+    }
+
+    fn control_delay(&mut self, node: NodeId) -> Duration {
+        let limit = self.control.slow.get(&node).copied().unwrap_or(self.control.usual);
+        self.now + self.dice.up_to(limit)
+    }
+
+    // ---- data plane ----
+
+    /// A node learns of an edge: one end dials, the other waits for it.
+    pub(crate) fn edge_known(&mut self, id: EdgeId, node: NodeId) {
+        let is_cut = self.network.is_cut(id);
+        let edge = self.network.edges.entry(id).or_default();
+        edge.known_by.push(node);
+        edge.silent |= is_cut;
+        if edge.closed {
+            let delay = self.network.delay * 2;
+            return self.after_for(delay, node, NodeEvent::EdgeClosed { edge: id, detail: "refused" });
+        }
+        if edge.known_by.len() == 2 && !edge.silent {
+            let delay = self.network.delay * 2 + self.dice.up_to(Duration::from_micros(300));
+            let edge = self.network.edges.get_mut(&id).expect("just made");
+            edge.open_at = Some(self.now + delay);
+            self.after_for(delay, id.from, NodeEvent::EdgeMoved { edge: id });
+        }
+    }
+
+    /// One end closes an edge, or its kernel does; the other end is told by its own kernel, unless `mute`.
+    pub(crate) fn close_edge(&mut self, id: EdgeId, by: Option<NodeId>, detail: &'static str) {
+        let delay = self.network.delay;
+        let Some(edge) = self.network.edges.get_mut(&id).filter(|edge| !edge.closed) else { return };
+        edge.closed = true;
+        if edge.silent {
+            return;
+        }
+        // What was sent before the end of the stream still arrives before it.
+        let last = edge.last_arrival.max(self.now) + delay;
+        for node in edge.known_by.clone() {
+            if by != Some(node) {
+                self.agenda.add(last, Event::Node { node, what: NodeEvent::EdgeClosed { edge: id, detail } });
+            }
+        }
+    }
+
+    /// From now on nothing passes between two nodes.
+    pub(crate) fn cut_data(&mut self, a: NodeId, b: NodeId) {
+        self.network.cut.push((a, b));
+        for edge in self.network.live_edges_of(a) {
+            if edge.other_end(a) == b {
+                self.network.edges.get_mut(&edge).expect("it is live").silent = true;
+            }
+        }
+    }
+
+    /// The kernel takes a frame that it has room for.
+    pub(crate) fn send_frame(&mut self, id: EdgeId, mut frame: Vec<u8>, payload_bytes: usize) {
+        let jitter = self.dice.up_to(Duration::from_micros(200));
+        let arrival = self.network.send(id, frame.len(), self.now, jitter);
+        let edge = self.network.edges.get_mut(&id).expect("it was sent on");
+        edge.payload_bytes += payload_bytes as u64;
+        if std::mem::take(&mut edge.flip_next) {
+            flip_bit(&mut frame, &mut self.dice);
+            self.note(|| format!("a bit flips between {} and {}", id.from, id.to));
+        }
+        if let Some(at) = arrival {
+            self.agenda.add(at, Event::Arrives { edge: id, frame });
+        }
+    }
+
+    /// The receiver's process takes the next frame out of its kernel.
+    pub(crate) fn take_frame(&mut self, id: EdgeId) -> Option<Vec<u8>> {
+        let delay = self.network.delay;
+        let edge = self.network.edges.get_mut(&id)?;
+        let frame = edge.arrived.pop_front()?;
+        edge.under_way -= frame.len() as u64;
+        self.after_for(delay, id.from, NodeEvent::EdgeMoved { edge: id });
+        Some(frame)
+    }
+
+    pub(crate) fn edge(&self, id: EdgeId) -> Option<&Edge> {
+        self.network.edges.get(&id)
+    }
+}
+
+/// What the other end reads when a message is written.
+fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> M {
+    let bytes = control::encode(message);
+    let length: [u8; 4] = bytes[..4].try_into().expect("four bytes");
+    assert_eq!(control::decode_length(length).expect("within the limit"), bytes.len() - 4);
+    control::decode(&bytes[4..]).expect("what was encoded")
+}
+
+/// Flips a bit that matters: the header's reserved bytes are ignored by every reader.
+fn flip_bit(frame: &mut [u8], dice: &mut Dice) {
+    let matters = |at: &usize| !(1..4).contains(at) && !(20..24).contains(at);
+    let places: Vec<usize> = (0..frame.len()).filter(matters).collect();
+    let at = dice.pick(&places);
+    frame[at] ^= 1 << dice.below(8);
+}
