@@ -44,7 +44,7 @@ use crate::{BlockError, BlockReader, BlockWriter, Blocks};
 /// ```
 #[derive(Debug)]
 pub struct DirBlocks {
-    folder: Arc<Folder>,
+    pub(super) folder: Arc<Folder>,
 }
 
 impl DirBlocks {

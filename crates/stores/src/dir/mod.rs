@@ -11,6 +11,8 @@ mod extents;
 mod folder;
 mod place;
 mod reader;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use blocks::DirBlocks;

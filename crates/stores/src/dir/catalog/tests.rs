@@ -1,1 +1,485 @@
+//! The life of files, stripes and nodes in a catalog, over restarts.
 
+use codes::CodeSpec;
+use repair::{BlockId, JobId, StripeId};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::tables::META;
+use super::*;
+use crate::{BlockState, Catalog};
+
+const CLUSTER: &str = "cluster-1";
+
+struct Scene {
+    folder: TempDir,
+    catalog: DirCatalog,
+    nodes: Vec<NodeId>,
+}
+
+impl Scene {
+    /// A catalog with five nodes.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("catalog.redb");
+        let mut catalog = DirCatalog::create(path, CLUSTER).expect("a new catalog");
+        let names = ["ann", "bob", "cat", "dan", "eve"];
+        let nodes = names.iter().map(|name| catalog.node_id(name).expect("a number")).collect();
+        Self { folder, catalog, nodes }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("catalog.redb")
+    }
+
+    fn restart(self) -> Self {
+        let path = self.path();
+        drop(self.catalog);
+        let catalog = DirCatalog::open(path, CLUSTER).expect("it was closed");
+        Self { catalog, ..self }
+    }
+
+    /// Begins a file of `stripes` full stripes of RS(3,2) with blocks of 100 bytes.
+    fn begin(&mut self, name: &str, stripes: u64) -> PutId {
+        self.begin_or(name, stripes, false).expect("the name is free")
+    }
+
+    fn begin_or(&mut self, name: &str, stripes: u64, replace: bool) -> Result<PutId, PutError> {
+        self.catalog.begin_put(name, 200 * stripes, CodeSpec::reed_solomon(3, 2), 100, replace)
+    }
+
+    fn allocate(&mut self, put: PutId, position: u32, nodes: [usize; 3]) -> StripeRecord {
+        let nodes = nodes.map(|node| self.nodes[node]);
+        self.catalog.allocate_stripe(put, position, 100, &nodes).expect("allocated")
+    }
+
+    fn publish(&mut self, stripe: &StripeRecord) {
+        for (index, block) in stripe.blocks.iter().enumerate() {
+            let digest = 1000 + index as u32;
+            self.catalog.publish(&stripe.id, block_index(index), block.node, digest).expect("published");
+        }
+    }
+
+    /// Puts a whole file.
+    fn file(&mut self, name: &str, stripes: u32) -> FileRecord {
+        let put = self.begin(name, stripes.into());
+        for position in 0..stripes {
+            let stripe = self.allocate(put, position, [0, 1, 2]);
+            self.publish(&stripe);
+        }
+        self.catalog.commit_put(put).expect("complete")
+    }
+
+    fn stripe(&self, id: &str) -> StripeRecord {
+        self.catalog.stripe(&StripeId(id.to_owned())).expect("there")
+    }
+
+    fn stripes(&self) -> Vec<String> {
+        let mut ids = Vec::new();
+        self.catalog.each_stripe(&mut |stripe| ids.push(stripe.id.0)).expect("readable");
+        ids
+    }
+
+    fn discards(&self, node: usize) -> Vec<String> {
+        let blocks = self.catalog.discards(self.nodes[node]).expect("readable");
+        blocks.into_iter().map(|block| block.0).collect()
+    }
+
+    fn blocks_of(&self, node: usize) -> Vec<String> {
+        let blocks = self.catalog.blocks_of(self.nodes[node]);
+        blocks.into_iter().map(|(stripe, block)| format!("{stripe}.{}", block.0)).collect()
+    }
+}
+
+fn block(name: &str) -> BlockId {
+    BlockId(name.to_owned())
+}
+
+#[test]
+fn a_put_becomes_a_file_at_once() {
+    let mut scene = Scene::new();
+    let put = scene.begin("dir/file", 2);
+    let first = scene.allocate(put, 0, [0, 1, 2]);
+    let second = scene.allocate(put, 1, [2, 3, 4]);
+    assert_eq!((first.id.0.as_str(), first.blocks[2].id.0.as_str()), ("1", "1.2"));
+    assert_eq!(second.blocks.iter().map(|block| block.node).collect::<Vec<_>>(), scene.nodes[2..]);
+    assert_eq!(
+        scene.catalog.find_block(&block("2.1")).expect("allocated"),
+        (second.id.clone(), BlockIndex(1))
+    );
+    scene.publish(&first);
+    scene.publish(&second);
+
+    assert_eq!(scene.catalog.file("dir/file").expect("readable"), None);
+    assert_eq!(scene.stripes(), [""; 0]);
+    assert!(scene.catalog.is_pending(&first.id).expect("known"));
+    assert_eq!(scene.blocks_of(2), ["1.2", "2.0"]);
+
+    let file = scene.catalog.commit_put(put).expect("complete");
+    assert_eq!((file.bytes, file.block_bytes, file.stripes.len()), (400, 100, 2));
+    assert!(file.created_unix_ms > 1_700_000_000_000);
+    assert_eq!(scene.stripes(), ["1", "2"]);
+    assert!(!scene.catalog.is_pending(&first.id).expect("known"));
+    assert_eq!(scene.catalog.puts().expect("readable"), []);
+    assert!(matches!(scene.catalog.commit_put(put), Err(PutError::NoSuchPut(_))));
+
+    let scene = scene.restart();
+    assert_eq!(scene.catalog.file("dir/file").expect("readable"), Some(file));
+    assert_eq!(scene.stripes(), ["1", "2"]);
+    assert_eq!(scene.blocks_of(2), ["1.2", "2.0"]);
+    assert_eq!(scene.stripe("2").blocks[1].digest, Some(1001));
+}
+
+#[test]
+fn an_empty_file_has_no_stripes() {
+    let mut scene = Scene::new();
+    let put = scene.begin("empty", 0);
+    let error = scene.catalog.allocate_stripe(put, 0, 100, &scene.nodes[..3]).expect_err("none needed");
+    assert!(matches!(error, PutError::NoSuchPosition { stripes: 0, .. }));
+    assert_eq!(scene.catalog.commit_put(put).expect("complete").stripes, []);
+}
+
+#[test]
+fn an_incomplete_put_is_not_committed() {
+    let mut scene = Scene::new();
+    let put = scene.begin("f", 3);
+    let commit_error = |scene: &mut Scene| scene.catalog.commit_put(put).expect_err("incomplete").to_string();
+    assert_eq!(commit_error(&mut scene), "put p1 lacks the stripe at position 0: put it, or abort");
+    let last = scene.allocate(put, 2, [0, 1, 2]);
+    let first = scene.allocate(put, 0, [0, 1, 2]);
+    scene.publish(&last);
+    scene.publish(&first);
+    assert!(commit_error(&mut scene).contains("position 1"));
+    let middle = scene.allocate(put, 1, [0, 1, 2]);
+    for index in [0, 2] {
+        scene.catalog.publish(&middle.id, BlockIndex(index), middle.blocks[0].node, 7).expect("published");
+    }
+    assert_eq!(commit_error(&mut scene), "block 3.1 of put p1 is not stored yet: store it, or abort");
+    assert_eq!(scene.catalog.put(put).expect("it goes on").name, "f");
+    scene.publish(&middle);
+    let file = scene.catalog.commit_put(put).expect("complete");
+    let ids: Vec<&str> = file.stripes.iter().map(|id| id.0.as_str()).collect();
+    assert_eq!(ids, ["2", "3", "1"], "in file order, whatever the order of allocation");
+}
+
+#[test]
+fn a_stripe_asked_for_again_moves_its_blocks() {
+    let mut scene = Scene::new();
+    let put = scene.begin("f", 1);
+    let first = scene.allocate(put, 0, [0, 1, 2]);
+    scene.publish(&first);
+    let again = scene.allocate(put, 0, [0, 3, 2]);
+    assert_eq!(again.id, first.id);
+    assert_eq!(again.blocks[1].node, scene.nodes[3]);
+    let digests: Vec<Option<u32>> = again.blocks.iter().map(|block| block.digest).collect();
+    assert_eq!(digests, [Some(1000), None, Some(1002)]);
+    assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
+    assert!(matches!(scene.catalog.commit_put(put), Err(PutError::Unpublished { .. })));
+
+    // Back where it came from, what is there must not be removed any more.
+    let back = scene.allocate(put, 0, [0, 1, 2]);
+    assert_eq!((scene.discards(1), scene.discards(3)), (vec![], vec!["1.1".to_owned()]));
+    scene.publish(&back);
+    let mut scene = scene.restart();
+    scene.catalog.commit_put(put).expect("complete");
+
+    let put = scene.begin("g", 1);
+    scene.allocate(put, 0, [0, 1, 2]);
+    let error = scene.catalog.allocate_stripe(put, 0, 64, &scene.nodes[..3]).expect_err("another size");
+    assert!(matches!(error, PutError::OtherBlockBytes { found: 100, asked: 64, .. }));
+}
+
+#[test]
+fn a_put_that_is_given_up_leaves_only_discards() {
+    let mut scene = Scene::new();
+    let put = scene.begin("f", 2);
+    let stripe = scene.allocate(put, 0, [0, 1, 2]);
+    scene.publish(&stripe);
+    scene.allocate(put, 1, [2, 3, 4]);
+    let mut scene = scene.restart();
+    let puts = scene.catalog.puts().expect("readable");
+    assert_eq!(puts.iter().map(|put| put.name.as_str()).collect::<Vec<_>>(), ["f"]);
+
+    scene.catalog.abort_put(put).expect("under way");
+    assert_eq!(scene.discards(2), ["1.2", "2.0"]);
+    assert_eq!(scene.discards(3), ["2.1"]);
+    assert_eq!(scene.blocks_of(0), [""; 0]);
+    assert!(matches!(scene.catalog.stripe(&stripe.id), Err(CatalogError::NoSuchStripe(_))));
+    assert!(matches!(scene.catalog.find_block(&block("1.0")), Err(CatalogError::NoSuchBlock(_))));
+    assert!(scene.catalog.publish(&stripe.id, BlockIndex(0), scene.nodes[0], 1).is_err());
+    assert!(matches!(scene.catalog.abort_put(put), Err(PutError::NoSuchPut(_))));
+
+    scene.catalog.discarded(scene.nodes[2], &block("1.2")).expect("noted");
+    scene.catalog.discarded(scene.nodes[2], &block("never")).expect("noted");
+    let mut scene = scene.restart();
+    assert_eq!(scene.discards(2), ["2.0"]);
+    let file = scene.file("f", 1);
+    assert_eq!(file.stripes[0].0, "3", "ids are not used again");
+}
+
+#[test]
+fn a_file_that_is_removed_leaves_only_discards() {
+    let mut scene = Scene::new();
+    let kept = scene.file("kept", 1);
+    let gone = scene.file("gone", 2);
+    assert_eq!(scene.catalog.remove_file("gone").expect("removable"), Some(gone));
+    assert_eq!(scene.catalog.remove_file("gone").expect("not there"), None);
+    assert_eq!(scene.discards(0), ["2.0", "3.0"]);
+    assert_eq!(scene.blocks_of(0), ["1.0"]);
+    let scene = scene.restart();
+    assert_eq!(scene.catalog.files("").expect("readable"), [kept]);
+    assert_eq!(scene.stripes(), ["1"]);
+    assert_eq!(scene.discards(2), ["2.2", "3.2"]);
+    assert_eq!(scene.discards(3), [""; 0]);
+}
+
+#[test]
+fn names_are_taken_by_the_first_commit() {
+    let mut scene = Scene::new();
+    let early = scene.begin("f", 0);
+    let file = scene.file("f", 1);
+    assert!(matches!(scene.catalog.commit_put(early), Err(PutError::Exists { name }) if name == "f"));
+    assert!(matches!(scene.begin_or("f", 1, false), Err(PutError::Exists { .. })));
+    assert_eq!(scene.catalog.puts().expect("readable").len(), 1, "the loser can be aborted");
+
+    let put = scene.begin_or("f", 1, true).expect("to replace");
+    let stripe = scene.allocate(put, 0, [2, 3, 4]);
+    scene.publish(&stripe);
+    assert_eq!(scene.catalog.file("f").expect("readable"), Some(file));
+    let new = scene.catalog.commit_put(put).expect("complete");
+    assert_eq!(scene.catalog.file("f").expect("readable"), Some(new));
+    assert_eq!(scene.stripes(), ["2"]);
+    assert_eq!(scene.discards(0), ["1.0"]);
+    assert_eq!(scene.blocks_of(2), ["2.0"]);
+}
+
+#[test]
+fn a_repaired_block_moves_and_its_old_copy_goes() {
+    let mut scene = Scene::new();
+    scene.file("f", 1);
+    let id = StripeId("1".to_owned());
+    scene.catalog.set_state(&id, BlockIndex(1), BlockState::Missing).expect("recorded");
+    scene.catalog.set_state(&id, BlockIndex(1), BlockState::Missing).expect("known");
+    let mut scene = scene.restart();
+    assert_eq!(scene.stripe("1").blocks[1].state, BlockState::Missing);
+    assert_eq!(scene.blocks_of(1), ["1.1"], "held last");
+
+    scene.catalog.publish(&id, BlockIndex(1), scene.nodes[4], 1001).expect("published");
+    let moved = scene.stripe("1").blocks[1].clone();
+    assert_eq!((moved.node, moved.state, moved.digest), (scene.nodes[4], BlockState::Healthy, Some(1001)));
+    assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
+    assert_eq!(scene.blocks_of(4), ["1.1"]);
+
+    // It comes back to the node from which it was to be removed.
+    scene.catalog.publish(&id, BlockIndex(1), scene.nodes[1], 1001).expect("published");
+    assert_eq!((scene.discards(1), scene.discards(4)), (vec![], vec!["1.1".to_owned()]));
+}
+
+#[test]
+fn several_blocks_are_recorded_together_or_not_at_all() {
+    let mut scene = Scene::new();
+    scene.file("f", 2);
+    let id = |name: &str| StripeId(name.to_owned());
+    let news = [(id("1"), BlockIndex(0), BlockState::Corrupt), (id("2"), BlockIndex(9), BlockState::Missing)];
+    let error = scene.catalog.set_states(&news).expect_err("no such block").to_string();
+    assert_eq!(error, "there is no block 2.9");
+    assert_eq!(scene.stripe("1").blocks[0].state, BlockState::Healthy);
+    scene.catalog.set_states(&news[..1]).expect("recorded");
+    assert_eq!(scene.stripe("1").blocks[0].state, BlockState::Corrupt);
+
+    let moved = [(BlockIndex(0), scene.nodes[3], 5), (BlockIndex(3), scene.nodes[4], 5)];
+    assert!(scene.catalog.publish_all(&id("1"), &moved).is_err());
+    assert_eq!((scene.discards(0), scene.blocks_of(3)), (vec![], vec![]));
+    scene.catalog.publish_all(&id("1"), &moved[..1]).expect("recorded");
+    assert_eq!((scene.discards(0), scene.blocks_of(3)), (vec!["1.0".to_owned()], vec!["1.0".to_owned()]));
+}
+
+#[test]
+fn names_that_are_not_ours_are_not_found() {
+    let mut scene = Scene::new();
+    scene.file("f", 1);
+    for name in ["", "x", "0", "2", "01", "+1", " 1", "1.0", "99999999999999999999"] {
+        let result = scene.catalog.stripe(&StripeId(name.to_owned()));
+        assert!(matches!(result, Err(CatalogError::NoSuchStripe(_))), "{name}");
+    }
+    for name in ["", "1", "1.", "1.3", "1.00", "1.+1", "01.0", "1.0.0", "2.0", "1.65536", "blk_1"] {
+        let result = scene.catalog.find_block(&block(name));
+        assert!(matches!(result, Err(CatalogError::NoSuchBlock(_))), "{name}");
+    }
+}
+
+#[test]
+fn files_are_found_by_prefix() {
+    let mut scene = Scene::new();
+    for name in ["a", "a/1", "a/2", "a0", "b", "ä/ö"] {
+        scene.file(name, 0);
+    }
+    let names = |prefix| {
+        let files = scene.catalog.files(prefix).expect("readable");
+        files.into_iter().map(|file| file.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("a/"), ["a/1", "a/2"]);
+    assert_eq!(names("ä"), ["ä/ö"]);
+    assert_eq!(names("").len(), 6);
+    assert_eq!(names("c"), [""; 0]);
+}
+
+#[test]
+fn bad_puts_are_refused() {
+    let mut scene = Scene::new();
+    let long = "x".repeat(1025);
+    for name in ["", "a\0b", long.as_str()] {
+        assert!(matches!(scene.begin_or(name, 1, false), Err(PutError::BadName { .. })));
+    }
+    scene.begin(&long[1..], 1);
+    let mut begin = |n, k, bytes, block_bytes| {
+        let code = CodeSpec::reed_solomon(n, k);
+        scene.catalog.begin_put("f", bytes, code, block_bytes, false).expect_err("refused").to_string()
+    };
+    assert!(begin(3, 3, 1, 1).contains("must be more than"));
+    assert!(begin(256, 3, 1, 1).contains("at most 255"));
+    assert!(begin(3, 2, 1, 0).contains("blocks of 0 bytes"));
+    assert!(begin(3, 2, 1, (256 << 30) + 1).contains("274877906944"));
+    assert!(begin(3, 2, u64::MAX, 1).contains("choose larger blocks"));
+
+    let put = scene.begin("f", 1);
+    let mut allocate = |position, block_bytes, nodes: usize| {
+        scene.catalog.allocate_stripe(put, position, block_bytes, &scene.nodes[..nodes]).expect_err("refused")
+    };
+    assert!(matches!(allocate(1, 100, 3), PutError::NoSuchPosition { position: 1, stripes: 1, .. }));
+    assert!(matches!(allocate(0, 0, 3), PutError::BlockBytes { .. }));
+    assert!(matches!(allocate(0, 101, 3), PutError::BlockBytes { most: 100, .. }));
+    assert_eq!(allocate(0, 100, 2).to_string(), "a stripe of rs-3-2 needs 3 nodes, not 2");
+    assert!(matches!(scene.catalog.abort_put(PutId(99)), Err(PutError::NoSuchPut(PutId(99)))));
+}
+
+#[test]
+fn nodes_keep_their_numbers() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.nodes, [1, 2, 3, 4, 5].map(NodeId));
+    scene.catalog.set_node_address(NodeId(2), "127.0.0.1:7000").expect("known");
+    let mut scene = scene.restart();
+    assert_eq!(scene.catalog.node_id("cat").expect("known"), NodeId(3));
+    assert_eq!(scene.catalog.node_id("fay").expect("new"), NodeId(6));
+    let nodes = scene.catalog.nodes().expect("readable");
+    assert_eq!(nodes.iter().map(|node| node.id.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!((nodes[1].name.as_str(), nodes[1].address.as_deref()), ("bob", Some("127.0.0.1:7000")));
+    assert_eq!(nodes[0].address, None);
+}
+
+#[test]
+fn discards_of_the_last_node_are_found() {
+    let mut scene = Scene::new();
+    for node in [NodeId(0), NodeId(7), NodeId(8), NodeId(u32::MAX)] {
+        scene.catalog.discard(node, &block(&format!("{}.0", node.0))).expect("recorded");
+        assert_eq!(scene.catalog.discards(node).expect("readable"), [block(&format!("{}.0", node.0))]);
+    }
+}
+
+#[test]
+fn the_queue_keeps_what_it_is_given() {
+    let mut scene = Scene::new();
+    for (key, value) in [("job/2", json!({"block": "1.1"})), ("job/1", json!(1)), ("history/1", json!(null))]
+    {
+        scene.catalog.queue_put(key, &value).expect("kept");
+    }
+    scene.catalog.queue_put("job/1", &json!(["again"])).expect("kept");
+    let mut scene = scene.restart();
+    let jobs = scene.catalog.queue_list("job/").expect("readable");
+    assert_eq!(jobs, [("job/1".to_owned(), json!(["again"])), ("job/2".to_owned(), json!({"block": "1.1"}))]);
+    assert!(scene.catalog.queue_remove("job/1").expect("there"));
+    assert!(!scene.catalog.queue_remove("job/1").expect("gone"));
+    assert_eq!(scene.catalog.queue_list("").expect("readable").len(), 2);
+}
+
+#[test]
+fn job_numbers_only_grow() {
+    let mut scene = Scene::new();
+    let mut last = JobId(0);
+    for round in 0..3000 {
+        if round % 1000 == 0 {
+            scene = scene.restart();
+        }
+        let next = scene.catalog.next_job_id().expect("a number");
+        assert!(next > last);
+        last = next;
+    }
+}
+
+#[test]
+fn a_missing_catalog_is_never_made_anew() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("catalog.redb");
+    let error = DirCatalog::open(&path, CLUSTER).expect_err("missing");
+    assert!(matches!(error, OpenError::Missing { .. }));
+    for part in
+        ["catalog.redb is not there", "blocks on the helpers are untouched", "restore it from a backup"]
+    {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_catalog_is_made_once_and_whole() {
+    let scene = Scene::new();
+    let error = DirCatalog::create(scene.path(), CLUSTER).expect_err("exists");
+    assert!(matches!(error, OpenError::Exists { .. }));
+    let names: Vec<_> = std::fs::read_dir(scene.folder.path()).expect("readable").collect();
+    assert_eq!(names.len(), 1, "no draft is left: {names:?}");
+    let nowhere = scene.folder.path().join("no/such/folder/catalog.redb");
+    assert!(matches!(DirCatalog::create(nowhere, CLUSTER), Err(OpenError::Io { .. })));
+}
+
+#[test]
+fn another_cluster_and_another_coordinator_are_refused() {
+    let scene = Scene::new();
+    let error = DirCatalog::open(scene.path(), CLUSTER).expect_err("in use").to_string();
+    assert!(error.contains("in use by another coordinator"), "{error}");
+    let path = scene.path();
+    drop(scene.catalog);
+    let error = DirCatalog::open(&path, "cluster-2").expect_err("another").to_string();
+    assert!(error.contains("of cluster cluster-1, and this is cluster cluster-2"), "{error}");
+    DirCatalog::open(&path, CLUSTER).expect("the right one");
+}
+
+#[test]
+fn a_newer_version_is_named() {
+    let scene = Scene::new();
+    let change = |change: &Change<'_>| change.put(META, "version", &7);
+    scene.catalog.change(change).expect("written");
+    let path = scene.path();
+    drop(scene.catalog);
+    let error = DirCatalog::open(path, CLUSTER).expect_err("newer").to_string();
+    assert!(error.contains("has version 7, and this program reads up to version 1"), "{error}");
+}
+
+#[test]
+fn what_is_not_a_catalog_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for bytes in [Vec::new(), b"hello".to_vec(), vec![0; 1 << 20]] {
+        let path = folder.path().join("other");
+        std::fs::write(&path, &bytes).expect("written");
+        let error = DirCatalog::open(&path, CLUSTER).expect_err("not a catalog");
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        assert_eq!(std::fs::read(&path).expect("there"), bytes, "it is left alone");
+    }
+}
+
+/// A process that is killed leaves a file like this: all that was committed, and no clean end.
+#[test]
+fn a_copy_taken_without_closing_is_consistent() {
+    let mut scene = Scene::new();
+    let file = scene.file("f", 2);
+    let put = scene.begin("half", 1);
+    let stripe = scene.allocate(put, 0, [0, 1, 2]);
+    let copy = scene.folder.path().join("copy.redb");
+    std::fs::copy(scene.path(), &copy).expect("copied");
+    scene.publish(&stripe);
+
+    let copied = DirCatalog::open(&copy, CLUSTER).expect("recovered");
+    assert_eq!(copied.files("").expect("readable"), [file]);
+    assert_eq!(copied.puts().expect("readable").len(), 1);
+    assert_eq!(copied.stripe(&stripe.id).expect("there"), stripe);
+    assert_eq!(copied.holders[&scene.nodes[0]].len(), 2);
+}
