@@ -1,0 +1,44 @@
+# The two commands of the README are `make demo` and `make test`; the rest are their parts.
+
+CARGO ?= cargo
+export RUST_BACKTRACE ?= 0
+
+.PHONY: help demo test fmt lint doc unit long setup bench clean
+
+help:
+	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
+	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
+	@echo "make long   the same properties and simulations with many more seeds (an hour)"
+	@echo "make bench  kernels beside ISA-L, and the memory of a helper during a repair"
+
+setup:
+	@scripts/setup
+
+demo: setup
+	$(CARGO) build --release --locked -p mend-cli
+	scripts/demo target/release/mend
+
+test: setup fmt lint doc unit
+
+fmt:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+unit:
+	$(CARGO) test --workspace --locked
+
+long: setup
+	MEND_SIM_RUNS=200000 PROPTEST_CASES=5000 $(CARGO) test --workspace --locked --release
+
+bench: setup
+	$(CARGO) bench -p mend-gf --bench table
+	$(CARGO) build --release --locked -p mend-cli
+	scripts/memory target/release/mend
+
+clean:
+	$(CARGO) clean
