@@ -39,8 +39,8 @@ pub struct World<'a> {
     pub(crate) struck: Vec<bool>,
     /// Blocks published with other bytes than they should have.
     pub(crate) published_wrong: Vec<BlockIndex>,
-    /// What the client had been delivered when the job ended.
-    pub(crate) delivered_to_client: BTreeMap<BlockId, Vec<u8>>,
+    /// What the client had been delivered when the job ended, if it was still there.
+    pub(crate) delivered_to_client: Option<BTreeMap<BlockId, Vec<u8>>>,
     pub(crate) events: u64,
     pub(crate) ended_at: Option<Duration>,
 }
@@ -106,7 +106,7 @@ impl<'a> World<'a> {
             code,
             struck,
             published_wrong: Vec::new(),
-            delivered_to_client: BTreeMap::new(),
+            delivered_to_client: None,
             events: 0,
             ended_at: None,
         };
@@ -259,8 +259,8 @@ impl<'a> World<'a> {
         }
         if self.coordinator.result.is_some() && self.ended_at.is_none() {
             self.ended_at = Some(self.scene.now);
-            if let Some(client) = self.nodes.get(&CLIENT) {
-                self.delivered_to_client = client.disk.sinks.clone();
+            if let Some(client) = self.nodes.get(&CLIENT).filter(|client| client.state != State::Dead) {
+                self.delivered_to_client = Some(client.disk.sinks.clone());
             }
         }
     }

@@ -5,7 +5,13 @@
 //! the culprit, whether it is stopped, slow, or cut off. What a node says of itself (a bad block, a full
 //! disk) and the loss of its control connection outweigh what others say of it. Clients are never blamed
 //! for being slow: a person may read a file as slowly as they like.
+//!
+//! Where two nodes blame each other, only what is between them is broken, and going without either of them
+//! will do. Then, and where a node is blamed by hearsay at all, the one that is easier to go without is
+//! dropped: rather a helper than a requestor, which would have to be delivered to from the start, and
+//! rather that than a client, which nobody can replace.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BlockProblem, Report};
@@ -25,7 +31,7 @@ pub(super) enum Evidence {
     /// A node received what its neighbour should not have sent.
     Wrong { from: NodeId, why: String },
     /// A node found the edge to its neighbour broken.
-    Closed { peer: NodeId, why: String },
+    Closed { node: NodeId, peer: NodeId, why: String },
     /// A node waits for others.
     Waiting { node: NodeId, on: Vec<NodeId> },
 }
@@ -35,7 +41,7 @@ impl Evidence {
     pub(super) fn from_report(node: NodeId, report: Report) -> Option<(Self, bool)> {
         match report {
             Report::Waiting { on } => Some((Self::Waiting { node, on }, true)),
-            Report::Closed { peer, detail } => Some((Self::Closed { peer, why: detail }, true)),
+            Report::Closed { peer, detail } => Some((Self::Closed { node, peer, why: detail }, true)),
             Report::BadFrame { from, detail } => Some((Self::Wrong { from, why: detail }, false)),
             Report::BadBlock { block, problem } => Some((Self::BadBlock { block, problem }, false)),
             Report::SinkFailed { block, problem } => Some((
@@ -62,15 +68,25 @@ pub(super) struct Verdict {
 pub(super) struct Culprit {
     pub(super) node: NodeId,
     pub(super) why: String,
+    /// Whether only others say so.
+    pub(super) hearsay: bool,
+}
+
+/// What a node is to the plan: the later, the harder to go without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    Helper,
+    Requestor,
+    Client,
 }
 
 /// The verdict, or `None` if everybody merely waits for a client.
-pub(super) fn judge(evidence: &[Evidence], is_client: impl Fn(NodeId) -> bool) -> Option<Verdict> {
+pub(super) fn judge(evidence: &[Evidence], standing: impl Fn(NodeId) -> Standing) -> Option<Verdict> {
     let mut verdict = Verdict::default();
     let mut named = BTreeSet::new();
     let mut blame = |node: NodeId, why: String| {
         if named.insert(node) {
-            verdict.culprits.push(Culprit { node, why });
+            verdict.culprits.push(Culprit { node, why, hearsay: false });
         }
     };
     let mut bad_blocks: Vec<(BlockId, BlockProblem)> = Vec::new();
@@ -86,23 +102,18 @@ pub(super) fn judge(evidence: &[Evidence], is_client: impl Fn(NodeId) -> bool) -
         }
     }
     if named.is_empty() && bad_blocks.is_empty() {
-        return judge_hearsay(evidence, is_client);
+        return judge_hearsay(evidence, standing);
     }
     verdict.bad_blocks = bad_blocks;
     Some(verdict)
 }
 
 /// Judges by what nodes say of each other only.
-fn judge_hearsay(evidence: &[Evidence], is_client: impl Fn(NodeId) -> bool) -> Option<Verdict> {
-    let mut culprits: BTreeMap<NodeId, String> = BTreeMap::new();
-    for item in evidence {
-        if let Evidence::Closed { peer, why } = item {
-            culprits.entry(*peer).or_insert_with(|| format!("{{}} broke a connection ({why})"));
-        }
-    }
+fn judge_hearsay(evidence: &[Evidence], standing: impl Fn(NodeId) -> Standing) -> Option<Verdict> {
+    let mut culprits = breakers(evidence, &standing);
     if culprits.is_empty() {
-        culprits =
-            ends_of_waiting(evidence).into_iter().map(|node| (node, "{} stalled".to_owned())).collect();
+        let stalled = ends_of_waiting(evidence, &standing).into_iter();
+        culprits = stalled.map(|node| (node, "{} stalled".to_owned())).collect();
     }
     if culprits.is_empty() {
         let silent = evidence.iter().filter_map(|item| match item {
@@ -113,23 +124,70 @@ fn judge_hearsay(evidence: &[Evidence], is_client: impl Fn(NodeId) -> bool) -> O
     }
     let culprits: Vec<Culprit> = culprits
         .into_iter()
-        .filter(|&(node, _)| !is_client(node))
-        .map(|(node, why)| Culprit { node, why })
+        .filter(|&(node, _)| standing(node) != Standing::Client)
+        .map(|(node, why)| Culprit { node, why, hearsay: true })
         .collect();
     if culprits.is_empty() { None } else { Some(Verdict { culprits, bad_blocks: Vec::new() }) }
 }
 
-/// Nodes that others wait for and that wait for nobody.
-fn ends_of_waiting(evidence: &[Evidence]) -> BTreeSet<NodeId> {
-    let mut waiting = BTreeSet::new();
-    let mut awaited = BTreeSet::new();
+/// For each broken edge, the end that is easier to go without: it is enough if one of them goes. Of equals
+/// it is the one that did not complain, since the dead do not, or the first if both do.
+fn breakers(evidence: &[Evidence], standing: &impl Fn(NodeId) -> Standing) -> BTreeMap<NodeId, String> {
+    let complaints: BTreeMap<(NodeId, NodeId), &String> = evidence
+        .iter()
+        .filter_map(|item| match item {
+            Evidence::Closed { node, peer, why } => Some(((*node, *peer), why)),
+            _ => None,
+        })
+        .collect();
+    let mut breakers = BTreeMap::new();
+    for (&(node, peer), why) in &complaints {
+        let mutual = complaints.contains_key(&(peer, node));
+        let culprit = match standing(peer).cmp(&standing(node)) {
+            Ordering::Less => peer,
+            Ordering::Greater => node,
+            Ordering::Equal if mutual => node.min(peer),
+            Ordering::Equal => peer,
+        };
+        breakers.entry(culprit).or_insert_with(|| format!("{{}} broke a connection ({why})"));
+    }
+    breakers
+}
+
+/// Nodes that others wait for and that wait for nobody; of nodes that wait for each other, and for nobody
+/// else, the one that is easiest to go without.
+fn ends_of_waiting(evidence: &[Evidence], standing: &impl Fn(NodeId) -> Standing) -> BTreeSet<NodeId> {
+    let mut waits: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
     for item in evidence {
         if let Evidence::Waiting { node, on } = item {
-            waiting.insert(*node);
-            awaited.extend(on.iter().copied());
+            waits.entry(*node).or_default().extend(on);
         }
     }
-    awaited.difference(&waiting).copied().collect()
+    let awaited: BTreeSet<NodeId> = waits.values().flatten().copied().collect();
+    let behind: BTreeMap<NodeId, BTreeSet<NodeId>> =
+        awaited.iter().map(|&node| (node, reached(node, &waits))).collect();
+    let mut ends = BTreeSet::new();
+    for (node, circle) in &behind {
+        // An end is a node from which every way leads back to it.
+        if circle.iter().all(|other| behind[other].contains(node)) {
+            ends.extend(circle.iter().chain([node]).copied().min_by_key(|&node| (standing(node), node)));
+        }
+    }
+    ends
+}
+
+/// All nodes that `from` waits for, also through others.
+fn reached(from: NodeId, waits: &BTreeMap<NodeId, BTreeSet<NodeId>>) -> BTreeSet<NodeId> {
+    let mut reached = BTreeSet::new();
+    let mut ahead = vec![from];
+    while let Some(node) = ahead.pop() {
+        for &next in waits.get(&node).into_iter().flatten() {
+            if reached.insert(next) {
+                ahead.push(next);
+            }
+        }
+    }
+    reached
 }
 
 #[cfg(test)]
@@ -141,7 +199,12 @@ mod tests {
     }
 
     fn culprits(evidence: &[Evidence]) -> Vec<u32> {
-        let verdict = judge(evidence, |node| node.0 >= 100).unwrap_or_default();
+        let standing = |node: NodeId| match node.0 {
+            0..50 => Standing::Helper,
+            50..100 => Standing::Requestor,
+            _ => Standing::Client,
+        };
+        let verdict = judge(evidence, standing).unwrap_or_default();
         verdict.culprits.into_iter().map(|culprit| culprit.node.0).collect()
     }
 
@@ -160,8 +223,28 @@ mod tests {
     }
 
     #[test]
+    fn of_two_that_wait_for_each_other_the_helper_is_dropped() {
+        // Nothing passes between 5 and the client any more; 4 cannot go on because 5 cannot.
+        assert_eq!(culprits(&[waiting(100, &[5]), waiting(5, &[100]), waiting(4, &[5])]), [5]);
+        assert_eq!(culprits(&[waiting(60, &[5]), waiting(5, &[60])]), [5]);
+        assert_eq!(culprits(&[waiting(6, &[5]), waiting(5, &[6]), waiting(100, &[6])]), [5]);
+    }
+
+    #[test]
+    fn of_a_broken_connection_the_end_that_is_easier_to_go_without_is_dropped() {
+        let closed =
+            |node, peer| Evidence::Closed { node: NodeId(node), peer: NodeId(peer), why: "reset".into() };
+        assert_eq!(culprits(&[closed(4, 60)]), [4]);
+        assert_eq!(culprits(&[closed(60, 4)]), [4]);
+        assert_eq!(culprits(&[closed(3, 100)]), [3]);
+        assert_eq!(culprits(&[closed(3, 4), closed(4, 3)]), [3]);
+        // 4 is dead: both its neighbours say so, and it says nothing.
+        assert_eq!(culprits(&[closed(3, 4), closed(5, 4)]), [4]);
+    }
+
+    #[test]
     fn what_a_node_says_of_itself_outweighs_hearsay() {
-        let closed = Evidence::Closed { peer: NodeId(3), why: "reset".into() };
+        let closed = Evidence::Closed { node: NodeId(2), peer: NodeId(3), why: "reset".into() };
         let full = Evidence::Failed { node: NodeId(2), why: "full".into() };
         assert_eq!(culprits(&[closed.clone(), full]), [2]);
         assert_eq!(culprits(&[closed]), [3]);

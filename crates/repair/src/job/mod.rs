@@ -30,7 +30,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use self::blame::Evidence;
+use self::blame::{Evidence, Standing};
 use self::check::ParityCheck;
 pub use self::report::{BlockProblem, Report, SinkProblem};
 use crate::assignment::{Inlet, LocalBlock, Outlet, Sink};
@@ -657,7 +657,15 @@ impl Job {
         let Phase::Running(running) = &mut self.phase else { return };
         let evidence = std::mem::take(&mut running.evidence);
         running.judge_at = None;
-        let verdict = blame::judge(&evidence, |node| topology.get(node).is_some_and(|v| v.address.is_none()));
+        let verdict = blame::judge(&evidence, |node| {
+            if topology.get(node).is_some_and(|view| view.address.is_none()) {
+                Standing::Client
+            } else if self.goals.iter().any(|goal| goal.requestor == node) {
+                Standing::Requestor
+            } else {
+                Standing::Helper
+            }
+        });
         let Some(verdict) = verdict else { return };
         for (block, problem) in &verdict.bad_blocks {
             self.lose_block(block, problem);
@@ -669,7 +677,11 @@ impl Job {
         reasons
             .extend(verdict.bad_blocks.iter().map(|(block, problem)| format!("block {block} is {problem}")));
         for culprit in &verdict.culprits {
-            self.replace_if_requestor(culprit.node, &named(&culprit.why, culprit.node), topology);
+            // A requestor that others complain of is kept if nobody can take its place. If it is really
+            // gone, it will not say either what it has.
+            if !culprit.hearsay || self.can_be_replaced(culprit.node, topology) {
+                self.replace_if_requestor(culprit.node, &named(&culprit.why, culprit.node), topology);
+            }
         }
         self.drop_plan(reasons.join(", "), topology, now);
     }
@@ -736,11 +748,22 @@ impl Job {
         }
     }
 
+    fn can_be_replaced(&self, node: NodeId, topology: &Topology) -> bool {
+        let deliveries = self.goals.iter().filter(|goal| goal.requestor == node).count();
+        let mut taken = self.taken();
+        (0..deliveries).all(|_| self.stand_in(&taken, topology).is_some_and(|other| taken.insert(other)))
+    }
+
+    /// Nodes that hold a block of the stripe or are to get one.
+    fn taken(&self) -> BTreeSet<NodeId> {
+        let holders = self.stripe.held().map(|(_, holder)| holder);
+        holders.chain(self.goals.iter().map(|goal| goal.requestor)).collect()
+    }
+
     /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
     fn replace_if_requestor(&mut self, node: NodeId, reason: &str, topology: &Topology) {
         self.policy.avoid.insert(node);
-        let mut taken: BTreeSet<NodeId> = self.stripe.held().map(|(_, holder)| holder).collect();
-        taken.extend(self.goals.iter().map(|goal| goal.requestor));
+        let mut taken = self.taken();
         for at in 0..self.goals.len() {
             if self.is_finished() || self.goals[at].requestor != node {
                 continue;
