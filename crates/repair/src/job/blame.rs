@@ -80,8 +80,16 @@ pub(super) enum Standing {
     Client,
 }
 
+/// How hard it is to go without a node. Of equals, those that were blamed before and did not turn out to
+/// be the trouble come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Worth {
+    pub(super) standing: Standing,
+    pub(super) blamed: u32,
+}
+
 /// The verdict, or `None` if everybody merely waits for a client.
-pub(super) fn judge(evidence: &[Evidence], standing: impl Fn(NodeId) -> Standing) -> Option<Verdict> {
+pub(super) fn judge(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth) -> Option<Verdict> {
     let mut verdict = Verdict::default();
     let mut named = BTreeSet::new();
     let mut blame = |node: NodeId, why: String| {
@@ -102,17 +110,17 @@ pub(super) fn judge(evidence: &[Evidence], standing: impl Fn(NodeId) -> Standing
         }
     }
     if named.is_empty() && bad_blocks.is_empty() {
-        return judge_hearsay(evidence, standing);
+        return judge_hearsay(evidence, worth);
     }
     verdict.bad_blocks = bad_blocks;
     Some(verdict)
 }
 
 /// Judges by what nodes say of each other only.
-fn judge_hearsay(evidence: &[Evidence], standing: impl Fn(NodeId) -> Standing) -> Option<Verdict> {
-    let mut culprits = breakers(evidence, &standing);
+fn judge_hearsay(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth) -> Option<Verdict> {
+    let mut culprits = breakers(evidence, &worth);
     if culprits.is_empty() {
-        let stalled = ends_of_waiting(evidence, &standing).into_iter();
+        let stalled = ends_of_waiting(evidence, &worth).into_iter();
         culprits = stalled.map(|node| (node, "{} stalled".to_owned())).collect();
     }
     if culprits.is_empty() {
@@ -124,7 +132,7 @@ fn judge_hearsay(evidence: &[Evidence], standing: impl Fn(NodeId) -> Standing) -
     }
     let culprits: Vec<Culprit> = culprits
         .into_iter()
-        .filter(|&(node, _)| standing(node) != Standing::Client)
+        .filter(|&(node, _)| worth(node).standing != Standing::Client)
         .map(|(node, why)| Culprit { node, why, hearsay: true })
         .collect();
     if culprits.is_empty() { None } else { Some(Verdict { culprits, bad_blocks: Vec::new() }) }
@@ -132,7 +140,7 @@ fn judge_hearsay(evidence: &[Evidence], standing: impl Fn(NodeId) -> Standing) -
 
 /// For each broken edge, the end that is easier to go without: it is enough if one of them goes. Of equals
 /// it is the one that did not complain, since the dead do not, or the first if both do.
-fn breakers(evidence: &[Evidence], standing: &impl Fn(NodeId) -> Standing) -> BTreeMap<NodeId, String> {
+fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap<NodeId, String> {
     let complaints: BTreeMap<(NodeId, NodeId), &String> = evidence
         .iter()
         .filter_map(|item| match item {
@@ -143,10 +151,10 @@ fn breakers(evidence: &[Evidence], standing: &impl Fn(NodeId) -> Standing) -> BT
     let mut breakers = BTreeMap::new();
     for (&(node, peer), why) in &complaints {
         let mutual = complaints.contains_key(&(peer, node));
-        let culprit = match standing(peer).cmp(&standing(node)) {
+        let culprit = match worth(peer).standing.cmp(&worth(node).standing) {
             Ordering::Less => peer,
             Ordering::Greater => node,
-            Ordering::Equal if mutual => node.min(peer),
+            Ordering::Equal if mutual => std::cmp::min((worth(node), node), (worth(peer), peer)).1,
             Ordering::Equal => peer,
         };
         breakers.entry(culprit).or_insert_with(|| format!("{{}} broke a connection ({why})"));
@@ -156,7 +164,7 @@ fn breakers(evidence: &[Evidence], standing: &impl Fn(NodeId) -> Standing) -> BT
 
 /// Nodes that others wait for and that wait for nobody; of nodes that wait for each other, and for nobody
 /// else, the one that is easiest to go without.
-fn ends_of_waiting(evidence: &[Evidence], standing: &impl Fn(NodeId) -> Standing) -> BTreeSet<NodeId> {
+fn ends_of_waiting(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeSet<NodeId> {
     let mut waits: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
     for item in evidence {
         if let Evidence::Waiting { node, on } = item {
@@ -170,7 +178,7 @@ fn ends_of_waiting(evidence: &[Evidence], standing: &impl Fn(NodeId) -> Standing
     for (node, circle) in &behind {
         // An end is a node from which every way leads back to it.
         if circle.iter().all(|other| behind[other].contains(node)) {
-            ends.extend(circle.iter().chain([node]).copied().min_by_key(|&node| (standing(node), node)));
+            ends.extend(circle.iter().chain([node]).copied().min_by_key(|&node| (worth(node), node)));
         }
     }
     ends
@@ -199,12 +207,19 @@ mod tests {
     }
 
     fn culprits(evidence: &[Evidence]) -> Vec<u32> {
-        let standing = |node: NodeId| match node.0 {
-            0..50 => Standing::Helper,
-            50..100 => Standing::Requestor,
-            _ => Standing::Client,
+        culprits_after(evidence, &[])
+    }
+
+    fn culprits_after(evidence: &[Evidence], blamed: &[u32]) -> Vec<u32> {
+        let worth = |node: NodeId| Worth {
+            standing: match node.0 {
+                0..50 => Standing::Helper,
+                50..100 => Standing::Requestor,
+                _ => Standing::Client,
+            },
+            blamed: blamed.iter().filter(|&&other| other == node.0).count() as u32,
         };
-        let verdict = judge(evidence, standing).unwrap_or_default();
+        let verdict = judge(evidence, worth).unwrap_or_default();
         verdict.culprits.into_iter().map(|culprit| culprit.node.0).collect()
     }
 
@@ -228,6 +243,14 @@ mod tests {
         assert_eq!(culprits(&[waiting(100, &[5]), waiting(5, &[100]), waiting(4, &[5])]), [5]);
         assert_eq!(culprits(&[waiting(60, &[5]), waiting(5, &[60])]), [5]);
         assert_eq!(culprits(&[waiting(6, &[5]), waiting(5, &[6]), waiting(100, &[6])]), [5]);
+    }
+
+    #[test]
+    fn in_a_circle_the_next_one_is_tried_if_it_was_not_the_first() {
+        let circle = [waiting(1, &[2]), waiting(2, &[3]), waiting(3, &[1]), waiting(100, &[1, 2])];
+        assert_eq!(culprits(&circle), [1]);
+        assert_eq!(culprits_after(&circle, &[1]), [2]);
+        assert_eq!(culprits_after(&circle, &[1, 2, 3, 1]), [2]);
     }
 
     #[test]

@@ -1,4 +1,10 @@
-//! One parity equation that a repair did not use, checked by fingerprints.
+//! Parity equations that a repair did not use, checked by fingerprints.
+//!
+//! An equation tells that something is wrong only if it is not the very one by which the block was rebuilt:
+//! a bad source then makes both sides wrong alike. After a failure a block may have been rebuilt partly from
+//! one set of sources and partly from another, so each set needs an equation of its own, with a block that
+//! is not in the set. For an MDS code every single bad source then shows: in terms of the set, the block
+//! outside has a coefficient other than zero for each of its blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +16,6 @@ use crate::{BlockId, Fingerprint, NodeId, Stripe};
 /// takes part in at least one.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
-    used: BTreeSet<BlockIndex>,
     equations: Vec<Recipe>,
     blocks: BTreeMap<BlockIndex, (NodeId, BlockId)>,
     answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
@@ -18,30 +23,22 @@ pub(super) struct ParityCheck {
 }
 
 impl ParityCheck {
-    /// A check of the `rebuilt` blocks, which are where they were delivered, or `None` if no unused block
-    /// can be expressed by them and the trusted ones.
+    /// A check of the `rebuilt` blocks, which are where they were delivered, by blocks that are `usable`, or
+    /// `None` if there is a set of sources in `used` outside which no usable block can be expressed by the
+    /// rebuilt ones and other usable ones.
     pub(super) fn new(
         stripe: &Stripe,
         rebuilt: &[(BlockIndex, NodeId)],
-        trusted: Vec<BlockIndex>,
-        unused: Vec<BlockIndex>,
-        used: BTreeSet<BlockIndex>,
+        used: &BTreeSet<BTreeSet<BlockIndex>>,
+        usable: &[BlockIndex],
     ) -> Option<Self> {
         let mut equations = Vec::new();
-        let mut covered = BTreeSet::new();
-        for &(block, _) in rebuilt {
-            if covered.contains(&block) {
-                continue;
+        for sources in used {
+            for equation in equations_for(stripe, rebuilt, sources, usable)? {
+                if !equations.contains(&equation) {
+                    equations.push(equation);
+                }
             }
-            let others = rebuilt.iter().map(|&(other, _)| other).filter(|&other| other != block);
-            let available: Vec<BlockIndex> =
-                std::iter::once(block).chain(others).chain(trusted.iter().copied()).collect();
-            let equation = unused.iter().find_map(|&spare| {
-                let recipe = stripe.code.repair(&[spare], &available).ok()?;
-                recipe.sources().iter().any(|source| source.block == block).then_some(recipe)
-            })?;
-            covered.extend(equation.sources().iter().map(|source| source.block));
-            equations.push(equation);
         }
         let mut blocks = BTreeMap::new();
         for equation in &equations {
@@ -65,11 +62,6 @@ impl ParityCheck {
     /// Whom to ask for the fingerprints of which block.
     pub(super) fn questions(&self) -> Vec<(NodeId, BlockId)> {
         self.blocks.values().cloned().collect()
-    }
-
-    /// The blocks that the repair used.
-    pub(super) fn used(&self) -> &BTreeSet<BlockIndex> {
-        &self.used
     }
 
     pub(super) fn take(&mut self, block: &BlockId, fingerprints: Vec<Fingerprint>) {
@@ -99,4 +91,37 @@ impl ParityCheck {
             sum == self.answers[&sub_block.block][usize::from(sub_block.sub)]
         })
     }
+}
+
+/// Equations in which every rebuilt block takes part, each with one usable block that is not among the
+/// `sources`.
+fn equations_for(
+    stripe: &Stripe,
+    rebuilt: &[(BlockIndex, NodeId)],
+    sources: &BTreeSet<BlockIndex>,
+    usable: &[BlockIndex],
+) -> Option<Vec<Recipe>> {
+    let (trusted, unused): (Vec<BlockIndex>, Vec<BlockIndex>) =
+        usable.iter().copied().partition(|index| sources.contains(index));
+    let mut equations: Vec<Recipe> = Vec::new();
+    for &(block, _) in rebuilt {
+        if equations.iter().any(|equation| takes_part(equation, block)) {
+            continue;
+        }
+        let others = rebuilt.iter().map(|&(other, _)| other).filter(|&other| other != block);
+        let first: Vec<BlockIndex> =
+            std::iter::once(block).chain(others).chain(trusted.iter().copied()).collect();
+        equations.push(unused.iter().find_map(|&spare| {
+            // Sources come first; where too few of them are left, others help out.
+            let rest = unused.iter().copied().filter(|&other| other != spare);
+            let available: Vec<BlockIndex> = first.iter().copied().chain(rest).collect();
+            let recipe = stripe.code.repair(&[spare], &available).ok()?;
+            takes_part(&recipe, block).then_some(recipe)
+        })?);
+    }
+    Some(equations)
+}
+
+fn takes_part(equation: &Recipe, block: BlockIndex) -> bool {
+    equation.sources().iter().any(|source| source.block == block)
 }

@@ -1,6 +1,6 @@
 //! A task compiled for the relay: inputs and outputs by number, and which uses which.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::SubBlock;
 
@@ -69,7 +69,22 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     ok(u64::from(last) <= slices, "slices beyond the window")?;
     ok(!assignment.pattern.is_empty(), "no pattern")?;
     let lanes = assignment.lanes.len();
-    ok(assignment.pattern.iter().all(|&lane| usize::from(lane) < lanes), "the pattern names unknown lanes")
+    ok(assignment.pattern.iter().all(|&lane| usize::from(lane) < lanes), "the pattern names unknown lanes")?;
+    ok(distinct(assignment.inlets.iter().map(|inlet| inlet.from)), "an inlet that is listed twice")?;
+    ok(distinct(assignment.outlets.iter().map(|outlet| outlet.to)), "an outlet that is listed twice")?;
+    ok(distinct(assignment.locals.iter().map(|local| local.index)), "a local block that is listed twice")?;
+    ok(distinct(assignment.sinks.iter().map(|sink| sink.index)), "a sink that is listed twice")?;
+    for (_, task) in assignment.tasks() {
+        ok(distinct(task.reads.iter()), "a read that is listed twice")?;
+        ok(distinct(task.receives.iter().map(|receive| receive.from)), "a sender that is listed twice")?;
+        ok(distinct(task.sends.iter().map(|send| send.to)), "a receiver that is listed twice")?;
+    }
+    Ok(())
+}
+
+fn distinct<T: Ord>(items: impl Iterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    items.into_iter().all(|item| seen.insert(item))
 }
 
 fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayError> {
@@ -121,9 +136,7 @@ impl Numbering {
             if !assignment.inlets.iter().any(|inlet| inlet.from == receive.from) {
                 return Err(RelayError::BadAssignment("streams from a node that is no inlet"));
             }
-            if first_of.insert(receive.from, (next, receive.streams)).is_some() {
-                return Err(RelayError::BadAssignment("an inlet that is listed twice"));
-            }
+            first_of.insert(receive.from, (next, receive.streams));
             next += usize::from(receive.streams);
         }
         Ok(Self { locals, first_of })
