@@ -50,13 +50,7 @@ impl ParityCheck {
             }
         }
         let sub_blocks = stripe.code.sub_blocks();
-        (!equations.is_empty()).then(|| Self {
-            used,
-            equations,
-            blocks,
-            answers: BTreeMap::new(),
-            sub_blocks,
-        })
+        (!equations.is_empty()).then(|| Self { equations, blocks, answers: BTreeMap::new(), sub_blocks })
     }
 
     /// Whom to ask for the fingerprints of which block.

@@ -30,7 +30,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use self::blame::{Evidence, Standing};
+use self::blame::{Evidence, Standing, Worth};
 use self::check::ParityCheck;
 pub use self::report::{BlockProblem, Report, SinkProblem};
 use crate::assignment::{Inlet, LocalBlock, Outlet, Sink};
@@ -204,6 +204,15 @@ pub enum JobError {
         /// What happened.
         replanned: Vec<String>,
     },
+    /// The blocks contradict each other or the recorded digests, and nothing tells which of them is wrong.
+    #[error(
+        "the blocks contradict each other, and too few are left to find out which is wrong{}",
+        history(.replanned)
+    )]
+    Contradiction {
+        /// What happened.
+        replanned: Vec<String>,
+    },
     /// It was called off.
     #[error("cancelled")]
     Cancelled,
@@ -266,6 +275,11 @@ pub struct Job {
     keys: ChaCha20Rng,
     replanned: Vec<String>,
     fruitless: u32,
+    /// How often nodes were blamed.
+    blamed: BTreeMap<NodeId, u32>,
+    /// Each set of blocks that some plan read and of which something was delivered.
+    used: BTreeSet<BTreeSet<BlockIndex>>,
+    doubt: Option<Doubt>,
     parity: ParityOutcome,
     touched: BTreeSet<NodeId>,
     actions: Vec<JobAction>,
@@ -278,14 +292,28 @@ struct Goal {
     requestor: NodeId,
     missing: Option<SliceSet>,
     digest: Option<u32>,
+    /// It was checked and is a block of its requestor's store.
+    committed: bool,
+}
+
+/// What was delivered was wrong once, so some block that was read is not what its checksums say. One after
+/// another is left out, until what is delivered is right, and is known to be.
+#[derive(Debug)]
+struct Doubt {
+    /// The block that is left out now.
+    suspect: BlockIndex,
+    /// Whether the history says so.
+    named: bool,
+    /// Those that will be left out after it, the last one first.
+    others: Vec<BlockIndex>,
 }
 
 #[derive(Debug)]
 enum Phase {
     Running(Running),
-    Stopping { waiting: BTreeSet<NodeId>, until: Duration },
+    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BlockIndex> },
     Pausing { until: Duration },
-    Sealing { waiting: BTreeSet<NodeId>, until: Duration, used: BTreeSet<BlockIndex> },
+    Sealing { waiting: BTreeSet<NodeId>, until: Duration },
     Checking { check: ParityCheck, until: Duration },
     Committing { waiting: BTreeSet<NodeId>, until: Duration },
     Rereading { waiting: BTreeSet<BlockIndex>, until: Duration },
@@ -313,6 +341,7 @@ impl Job {
                 requestor: wanted.requestor,
                 missing: None,
                 digest: None,
+                committed: false,
             })
             .collect();
         let mut job = Self {
@@ -332,6 +361,9 @@ impl Job {
             keys: ChaCha20Rng::from_seed(seed),
             replanned: Vec::new(),
             fruitless: 0,
+            blamed: BTreeMap::new(),
+            used: BTreeSet::new(),
+            doubt: None,
             parity: ParityOutcome::NotAsked,
             touched: BTreeSet::new(),
             actions: Vec::new(),
@@ -483,7 +515,7 @@ impl Job {
                     self.judge(topology, now);
                 }
             }
-            Phase::Stopping { waiting, until } if *until <= now => {
+            Phase::Stopping { waiting, until, .. } if *until <= now => {
                 let silent = std::mem::take(waiting);
                 for node in silent {
                     self.policy.avoid.insert(node);
@@ -492,7 +524,7 @@ impl Job {
                 self.plan_when_stopped(topology, now);
             }
             Phase::Pausing { until } if *until <= now => self.plan(topology, now),
-            Phase::Sealing { waiting, until, .. } | Phase::Committing { waiting, until } if *until <= now => {
+            Phase::Sealing { waiting, until } | Phase::Committing { waiting, until } if *until <= now => {
                 let silent = *waiting.first().expect("somebody is awaited");
                 self.requestor_failed(silent, "its disk does not answer", topology, now);
             }
@@ -513,16 +545,36 @@ impl Job {
     // ---- planning ----
 
     fn plan(&mut self, topology: &Topology, now: Duration) {
-        match self.make_plan(topology) {
-            Ok(plan) => self.start(plan, topology, now),
-            Err(_) if !self.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS => {
-                // Too few are left without those that failed before: they get another chance.
-                self.policy.avoid.clear();
-                self.fruitless += 1;
-                self.phase = Phase::Pausing { until: now + SECOND_CHANCE };
+        loop {
+            let error = match self.make_plan(topology) {
+                Ok(plan) if self.can_be_trusted(&plan, topology) => return self.start(plan, topology, now),
+                Ok(_) => None,
+                Err(_) if !self.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS => {
+                    // Too few are left without those that failed before: they get another chance.
+                    self.policy.avoid.clear();
+                    self.fruitless += 1;
+                    self.phase = Phase::Pausing { until: now + SECOND_CHANCE };
+                    return;
+                }
+                Err(error) => Some(error),
+            };
+            let replanned = self.replanned.clone();
+            match self.doubt.as_mut().map(Doubt::next) {
+                Some(true) => {}
+                Some(false) => return self.finish(Err(JobError::Contradiction { replanned })),
+                None => {
+                    let error = error.expect("without doubt every plan is trusted");
+                    return self.finish(Err(JobError::Plan { error, replanned }));
+                }
             }
-            Err(error) => self.finish(Err(JobError::Plan { error, replanned: self.replanned.clone() })),
         }
+    }
+
+    /// Whether what a plan delivers can be known to be right, if there is reason to doubt.
+    fn can_be_trusted(&self, plan: &Plan, topology: &Topology) -> bool {
+        let mut used = self.used.clone();
+        used.insert(sources(plan));
+        !self.needs_parity() || self.parity_check(&used, topology).is_some()
     }
 
     fn make_plan(&mut self, topology: &Topology) -> Result<Plan, PlanError> {
@@ -540,15 +592,27 @@ impl Job {
             window: self.window.clone(),
             sub_blocks: self.sub_blocks.clone(),
             resume,
-            policy: self.policy.clone(),
+            policy: Policy { avoid: self.avoided(), ..self.policy.clone() },
         };
         plan(&self.stripe, &request, topology)
+    }
+
+    /// Nodes whose blocks are not read: those that failed, and that of a block under suspicion.
+    fn avoided(&self) -> BTreeSet<NodeId> {
+        let suspect = self.doubt.as_ref().and_then(|doubt| self.stripe.block(doubt.suspect).holder);
+        self.policy.avoid.iter().copied().chain(suspect).collect()
     }
 
     fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
         self.epoch = Epoch(self.epoch.0 + 1);
         self.geometry = Some(plan.geometry().clone());
         self.scheme = plan.scheme();
+        if let Some(doubt) = &mut self.doubt
+            && !std::mem::replace(&mut doubt.named, true)
+        {
+            let id = &self.stripe.block(doubt.suspect).id;
+            self.replanned.push(format!("block {id} is left out, as it may be wrong"));
+        }
         let patience = patience(&plan, topology);
         let assignments = self.assignments(&plan, topology, patience);
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
@@ -645,7 +709,7 @@ impl Job {
     fn after_report(&mut self, topology: &Topology, now: Duration) {
         let Phase::Running(running) = &self.phase else { return };
         if running.waiting.is_empty() {
-            return self.all_delivered(now);
+            return self.all_delivered(topology, now);
         }
         if running.judge_at.is_some_and(|at| at <= now) {
             self.judge(topology, now);
@@ -657,20 +721,15 @@ impl Job {
         let Phase::Running(running) = &mut self.phase else { return };
         let evidence = std::mem::take(&mut running.evidence);
         running.judge_at = None;
-        let verdict = blame::judge(&evidence, |node| {
-            if topology.get(node).is_some_and(|view| view.address.is_none()) {
-                Standing::Client
-            } else if self.goals.iter().any(|goal| goal.requestor == node) {
-                Standing::Requestor
-            } else {
-                Standing::Helper
-            }
-        });
+        let verdict = blame::judge(&evidence, |node| self.worth(node, topology));
         let Some(verdict) = verdict else { return };
         for (block, problem) in &verdict.bad_blocks {
             self.lose_block(block, problem);
         }
-        self.policy.avoid.extend(verdict.culprits.iter().map(|culprit| culprit.node));
+        for culprit in &verdict.culprits {
+            self.policy.avoid.insert(culprit.node);
+            *self.blamed.entry(culprit.node).or_insert(0) += 1;
+        }
         let named = |text: &str, node: NodeId| text.replace("{}", &topology.name(node));
         let mut reasons: Vec<String> =
             verdict.culprits.iter().map(|culprit| named(&culprit.why, culprit.node)).collect();
@@ -684,6 +743,17 @@ impl Job {
             }
         }
         self.drop_plan(reasons.join(", "), topology, now);
+    }
+
+    fn worth(&self, node: NodeId, topology: &Topology) -> Worth {
+        let standing = if topology.get(node).is_some_and(|view| view.address.is_none()) {
+            Standing::Client
+        } else if self.goals.iter().any(|goal| goal.requestor == node) {
+            Standing::Requestor
+        } else {
+            Standing::Helper
+        };
+        Worth { standing, blamed: self.blamed.get(&node).copied().unwrap_or(0) }
     }
 
     /// Stops the plan everywhere; requestors will say what they have.
@@ -704,13 +774,18 @@ impl Job {
                 self.actions.push(JobAction::Stop { node, epoch: self.epoch });
             }
         }
+        let sources = match &mut self.phase {
+            Phase::Running(running) => sources(&running.plan),
+            Phase::Stopping { sources, .. } => std::mem::take(sources),
+            _ => BTreeSet::new(),
+        };
         let waiting = self
             .goals
             .iter()
             .map(|goal| goal.requestor)
             .filter(|node| self.touched.contains(node) && topology.is_alive(*node))
             .collect();
-        self.phase = Phase::Stopping { waiting, until: now + STOP_LIMIT };
+        self.phase = Phase::Stopping { waiting, until: now + STOP_LIMIT, sources };
         self.plan_when_stopped(topology, now);
     }
 
@@ -719,7 +794,7 @@ impl Job {
             && waiting.is_empty()
         {
             if self.goals.iter().all(Goal::is_met) {
-                self.all_delivered(now);
+                self.all_delivered(topology, now);
             } else {
                 self.plan(topology, now);
             }
@@ -731,8 +806,11 @@ impl Job {
         let Some(geometry) = &self.geometry else { return };
         let missing = SliceSet::all(geometry.slices()).minus(delivered);
         for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.is_met()) {
-            if goal.missing.as_ref().is_none_or(|before| missing.len() < before.len()) {
+            if missing.len() < goal.missing.as_ref().map_or(geometry.slices(), SliceSet::len) {
                 self.fruitless = 0;
+                if let Phase::Stopping { sources, .. } = &self.phase {
+                    self.used.insert(sources.clone());
+                }
             }
             goal.missing = Some(missing.clone());
         }
@@ -778,8 +856,7 @@ impl Job {
             };
             taken.insert(other);
             self.goals[at].requestor = other;
-            self.goals[at].missing = None;
-            self.goals[at].digest = None;
+            self.goals[at].restart();
         }
     }
 
@@ -803,37 +880,39 @@ impl Job {
 
     // ---- checking and publishing ----
 
-    fn all_delivered(&mut self, now: Duration) {
-        let used = match &self.phase {
-            Phase::Running(running) => {
-                running.plan.tasks().flat_map(|task| &task.reads).map(|read| read.block).collect()
-            }
-            _ => BTreeSet::new(),
-        };
+    fn all_delivered(&mut self, topology: &Topology, now: Duration) {
+        if let Phase::Running(running) = &self.phase {
+            self.used.insert(sources(&running.plan));
+        }
         for goal in &mut self.goals {
             goal.missing = Some(SliceSet::new());
         }
         if !self.publish {
             return self.succeed(ParityOutcome::NotAsked);
         }
-        let waiting: BTreeSet<NodeId> = self.goals.iter().map(|goal| goal.requestor).collect();
+        let waiting = self.uncommitted();
         self.actions.extend(waiting.iter().map(|&node| JobAction::Seal { node }));
-        self.phase = Phase::Sealing { waiting, until: now + DISK_LIMIT, used };
+        self.phase = Phase::Sealing { waiting, until: now + DISK_LIMIT };
+        self.after_sealing(topology, now);
+    }
+
+    /// The requestors that hold deliveries which are not blocks of their stores yet.
+    fn uncommitted(&self) -> BTreeSet<NodeId> {
+        self.goals.iter().filter(|goal| !goal.committed).map(|goal| goal.requestor).collect()
     }
 
     fn take_digests(&mut self, node: NodeId, digests: &[(BlockId, u32)]) {
-        for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node) {
+        for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
             let id = &self.stripe.blocks[usize::from(goal.block.0)].id;
             goal.digest = digests.iter().find(|(block, _)| block == id).map(|&(_, digest)| digest);
         }
     }
 
     fn after_sealing(&mut self, topology: &Topology, now: Duration) {
-        let Phase::Sealing { waiting, used, .. } = &self.phase else { return };
+        let Phase::Sealing { waiting, .. } = &self.phase else { return };
         if !waiting.is_empty() {
             return;
         }
-        let used = used.clone();
         let wrong = self.goals.iter().find(|goal| {
             goal.digest.is_none()
                 || self.verify.digests.get(&goal.block).is_some_and(|&digest| goal.digest != Some(digest))
@@ -841,51 +920,39 @@ impl Job {
         if let Some(wrong) = wrong {
             let id = &self.stripe.block(wrong.block).id;
             let reason = format!("the rebuilt block {id} differs from its recorded digest");
-            return self.distrust(&used, reason, topology, now);
+            return self.distrust(reason, topology, now);
         }
-        self.start_check(&used, topology, now);
+        self.start_check(topology, now);
     }
 
     /// What was delivered is wrong, and nobody knows through whom: everything is delivered again, without
-    /// one of the blocks used.
-    fn distrust(&mut self, used: &BTreeSet<BlockIndex>, reason: String, topology: &Topology, now: Duration) {
-        for goal in &mut self.goals {
-            goal.missing = None;
-            goal.digest = None;
-        }
-        let suspect =
-            used.iter().nth(self.fruitless as usize).and_then(|&index| self.stripe.block(index).holder);
-        self.policy.avoid.extend(suspect);
+    /// one of the blocks that may be bad.
+    fn distrust(&mut self, reason: String, topology: &Topology, now: Duration) {
         // Requestors must drop what they have, so they are told to forget the job, not to stop.
         for &node in &self.touched {
             self.actions.push(JobAction::Forget { node });
         }
+        self.goals.iter_mut().filter(|goal| !goal.committed).for_each(Goal::restart);
         self.replanned.push(reason);
-        self.fruitless += 1;
-        if self.fruitless > MAX_FRUITLESS {
-            let (attempts, replanned) = (self.fruitless, self.replanned.clone());
-            return self.finish(Err(JobError::NoProgress { attempts, replanned }));
+        let replanned = self.replanned.clone();
+        let used = std::mem::take(&mut self.used);
+        match self.doubt.as_mut().map(Doubt::next) {
+            Some(true) => {}
+            Some(false) => return self.finish(Err(JobError::Contradiction { replanned })),
+            None => self.doubt = Doubt::new(&self.stripe, &used),
         }
         self.plan(topology, now);
     }
 
-    fn start_check(&mut self, used: &BTreeSet<BlockIndex>, topology: &Topology, now: Duration) {
-        if !self.verify.parity {
-            return self.start_commit(ParityOutcome::NotAsked, now);
+    fn start_check(&mut self, topology: &Topology, now: Duration) {
+        if !self.verify.parity || self.goals.iter().all(|goal| goal.committed) {
+            return self.start_commit(self.parity, now);
         }
-        let usable = |index: &BlockIndex| {
-            let holder = self.stripe.block(*index).holder;
-            holder.is_some_and(|node| topology.is_alive(node) && !self.policy.avoid.contains(&node))
-        };
-        let rebuilt: Vec<(BlockIndex, NodeId)> =
-            self.goals.iter().map(|goal| (goal.block, goal.requestor)).collect();
-        let spare = |index: &BlockIndex| {
-            usable(index) && !used.contains(index) && rebuilt.iter().all(|(block, _)| block != index)
-        };
-        let unused = self.stripe.indices().filter(spare).collect();
-        let trusted = used.iter().copied().filter(|index| usable(index)).collect();
         let seed = self.keys.next_u64();
-        match ParityCheck::new(&self.stripe, &rebuilt, trusted, unused, used.clone()) {
+        match self.parity_check(&self.used, topology) {
+            None if self.needs_parity() => {
+                self.distrust("no block is left to check what was rebuilt with".into(), topology, now);
+            }
             None => self.start_commit(ParityOutcome::NoSpareBlock, now),
             Some(check) => {
                 for (node, block) in check.questions() {
@@ -897,10 +964,39 @@ impl Job {
         }
     }
 
+    /// Whether there is reason to doubt, and no digest to dispel it.
+    fn needs_parity(&self) -> bool {
+        let mut open = self.goals.iter().filter(|goal| !goal.committed);
+        self.doubt.is_some() && !open.all(|goal| self.verify.digests.contains_key(&goal.block))
+    }
+
+    /// A check of what is rebuilt from the sets of blocks in `used`, if enough other blocks can be asked.
+    /// Nodes that failed before are asked only if it does not go without them.
+    fn parity_check(
+        &self,
+        used: &BTreeSet<BTreeSet<BlockIndex>>,
+        topology: &Topology,
+    ) -> Option<ParityCheck> {
+        let rebuilt: Vec<(BlockIndex, NodeId)> =
+            self.goals.iter().map(|goal| (goal.block, goal.requestor)).collect();
+        let suspect = self.doubt.as_ref().map(|doubt| doubt.suspect);
+        let alive: Vec<(BlockIndex, NodeId)> = self
+            .stripe
+            .held()
+            .filter(|&(index, holder)| topology.is_alive(holder) && Some(index) != suspect)
+            .filter(|&(index, _)| rebuilt.iter().all(|&(block, _)| block != index))
+            .collect();
+        let sound = alive.iter().filter(|(_, holder)| !self.policy.avoid.contains(holder));
+        let sound: Vec<BlockIndex> = sound.map(|&(index, _)| index).collect();
+        let alive: Vec<BlockIndex> = alive.iter().map(|&(index, _)| index).collect();
+        let check = |usable: &[BlockIndex]| ParityCheck::new(&self.stripe, &rebuilt, used, usable);
+        check(&sound).or_else(|| check(&alive))
+    }
+
     fn restart_check(&mut self, topology: &Topology, now: Duration) {
-        let Phase::Checking { check, .. } = &self.phase else { return };
-        let used = check.used().clone();
-        self.start_check(&used, topology, now);
+        if let Phase::Checking { .. } = &self.phase {
+            self.start_check(topology, now);
+        }
     }
 
     fn after_check(&mut self, topology: &Topology, now: Duration) {
@@ -909,24 +1005,25 @@ impl Job {
             None => {}
             Some(true) => self.start_commit(ParityOutcome::Holds, now),
             Some(false) => {
-                let used = check.used().clone();
                 let reason =
                     "the rebuilt blocks break a parity equation that the repair did not use".to_owned();
-                self.distrust(&used, reason, topology, now);
+                self.distrust(reason, topology, now);
             }
         }
     }
 
     fn start_commit(&mut self, parity: ParityOutcome, now: Duration) {
         self.parity = parity;
-        let waiting: BTreeSet<NodeId> = self.goals.iter().map(|goal| goal.requestor).collect();
+        let waiting = self.uncommitted();
         self.actions.extend(waiting.iter().map(|&node| JobAction::Commit { node }));
         self.phase = Phase::Committing { waiting, until: now + DISK_LIMIT };
+        self.after_commit(now);
     }
 
     fn publish_at(&mut self, node: NodeId) {
-        for goal in self.goals.iter().filter(|goal| goal.requestor == node) {
+        for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
             let digest = goal.digest.expect("sealed before committed");
+            goal.committed = true;
             self.actions.push(JobAction::Publish { block: goal.block, node, digest });
             self.stripe.blocks[usize::from(goal.block.0)].holder = Some(node);
         }
@@ -994,7 +1091,38 @@ fn patience(plan: &Plan, topology: &Topology) -> Duration {
     rest.clamp(MIN_PATIENCE, MAX_PATIENCE)
 }
 
+/// The blocks that a plan reads.
+fn sources(plan: &Plan) -> BTreeSet<BlockIndex> {
+    plan.tasks().flat_map(|task| &task.reads).map(|read| read.block).collect()
+}
+
+impl Doubt {
+    /// Suspects the blocks that were used, then all others, since one of those may have contradicted.
+    fn new(stripe: &Stripe, used: &BTreeSet<BTreeSet<BlockIndex>>) -> Option<Self> {
+        let used: BTreeSet<BlockIndex> = used.iter().flatten().copied().collect();
+        let unused = stripe.held().map(|(block, _)| block).filter(|block| !used.contains(block));
+        let mut others: Vec<BlockIndex> = used.iter().copied().chain(unused).collect();
+        others.reverse();
+        let suspect = others.pop()?;
+        Some(Self { suspect, named: false, others })
+    }
+
+    /// Goes on to the next suspect; false if there is none left.
+    fn next(&mut self) -> bool {
+        let Some(suspect) = self.others.pop() else { return false };
+        (self.suspect, self.named) = (suspect, false);
+        true
+    }
+}
+
 impl Goal {
+    /// All of it is to be delivered again.
+    fn restart(&mut self) {
+        self.missing = None;
+        self.digest = None;
+        self.committed = false;
+    }
+
     fn is_met(&self) -> bool {
         self.missing.as_ref().is_some_and(SliceSet::is_empty)
     }
