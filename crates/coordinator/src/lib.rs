@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The coordinator: it knows the stripes, plans repairs and reads, hands out tasks and keeps the repair
+//! queue.
+//!
+//! One plain thread owns all state (`core`): everything that happens comes in as an event over one bounded
+//! channel, and everything it wants done goes out as a message to a connection. Around it are two listeners
+//! over mutual TLS: `control` for helpers and clients that take part in moving slices, and `api` for
+//! HTTP/JSON. Neither knows any state.
+//!
+//! Deliberately absent: moving bytes of blocks. They go between helpers and clients directly.
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod config;
+mod control;
+mod core;
+mod error;
+mod layout;
+mod placement;
+mod server;
+mod views;
+
+pub use api::openapi;
+pub use config::{CoordinatorConfig, create_catalog};
+pub use server::{Handle, RunError, run, start};

@@ -1,0 +1,488 @@
+//! The HTTP/JSON API, over mutual TLS. Only this file knows HTTP.
+//!
+//! Every request becomes one command to the core. The OpenAPI document is generated from the same
+//! definitions.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::connect_info::Connected;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{ConnectInfo, FromRequest, Path, Query, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::serve::{IncomingStream, Listener};
+use axum::{Json, Router};
+use cluster::{Role, peer_role};
+use repair::StripeId;
+use serde::Deserialize;
+use serde_json::Value;
+use stores::dir::PutId;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
+use utoipa::{IntoParams, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::control::{HANDSHAKE_LIMIT, pause_after};
+use crate::core::{Command, Event, Reply};
+use crate::error::{ErrorKind, RequestError};
+use crate::views::{
+    BlockPlace, ErrorBody, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
+    RepairRequest, RepairView, ScrubView, Status, StripeView,
+};
+
+/// Connections that have shaken hands and wait to be served.
+const CONNECTIONS_WAITING: usize = 64;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Mend coordinator",
+        description = "Files, stripes, repairs and scrubs of a Mend cluster. All requests go over mutual TLS \
+                       with a certificate of the cluster; a helper's certificate may only read. A failed \
+                       request is answered by an `ErrorBody` that says what is wrong and what to do.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    components(schemas(ErrorBody))
+)]
+struct ApiDoc;
+
+/// The OpenAPI document of the API, as JSON text.
+pub fn openapi() -> String {
+    let (_, document) = routes().split_for_parts();
+    let mut text = document.to_pretty_json().expect("a document has string keys");
+    text.push('\n');
+    text
+}
+
+fn routes() -> OpenApiRouter<Asking> {
+    OpenApiRouter::with_openapi(ApiDoc::openapi())
+        .routes(routes!(status))
+        .routes(routes!(nodes))
+        .routes(routes!(files))
+        .routes(routes!(file, remove_file))
+        .routes(routes!(begin_put))
+        .routes(routes!(commit_put))
+        .routes(routes!(abort_put))
+        .routes(routes!(stripe))
+        .routes(routes!(block))
+        .routes(routes!(repair, repairs))
+        .routes(routes!(repair_state, cancel_repair))
+        .routes(routes!(explain))
+        .routes(routes!(scrub))
+        .routes(routes!(scrub_state))
+        .routes(routes!(openapi_document))
+}
+
+// ---- serving ----
+
+/// Serves the API.
+pub(crate) struct ApiServer {
+    pub listener: TcpListener,
+    pub tls: Arc<ServerConfig>,
+    pub events: mpsc::Sender<Event>,
+}
+
+impl ApiServer {
+    /// Serves until it is dropped.
+    pub(crate) async fn serve(self) {
+        let (router, _) = routes().split_for_parts();
+        let router: Router = router
+            .fallback(no_such_path)
+            .method_not_allowed_fallback(no_such_method)
+            .layer(middleware::from_fn(authorize))
+            .with_state(Asking { events: self.events });
+        let local = self.listener.local_addr();
+        let (ready, incoming) = mpsc::channel(CONNECTIONS_WAITING);
+        let accepting = accept(self.listener, TlsAcceptor::from(self.tls), ready);
+        let listener = TlsListener { incoming, local: local.ok() };
+        let service = router.into_make_service_with_connect_info::<Caller>();
+        tokio::select! {
+            () = accepting => {}
+            _ = axum::serve(listener, service) => {}
+        }
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+struct Caller {
+    role: Option<Role>,
+}
+
+/// Shakes hands with each connection in a task of its own: a slow one holds nobody up.
+async fn accept(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    ready: mpsc::Sender<(TlsStream<TcpStream>, Caller)>,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, address)) => {
+                tokio::spawn(shake_hands(socket, address, tls.clone(), ready.clone()));
+            }
+            Err(error) => pause_after(error).await,
+        }
+    }
+}
+
+async fn shake_hands(
+    socket: TcpStream,
+    address: SocketAddr,
+    tls: TlsAcceptor,
+    ready: mpsc::Sender<(TlsStream<TcpStream>, Caller)>,
+) {
+    let _ = socket.set_nodelay(true); // Slower, but right, without it.
+    match timeout(HANDSHAKE_LIMIT, tls.accept(socket)).await {
+        Ok(Ok(stream)) => {
+            let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
+            let _ = ready.send((stream, Caller { role })).await; // The server may be stopping.
+        }
+        Ok(Err(error)) => tracing::warn!(%address, %error, "refused an API connection"),
+        Err(_) => tracing::warn!(%address, "a handshake took too long"),
+    }
+}
+
+struct TlsListener {
+    incoming: mpsc::Receiver<(TlsStream<TcpStream>, Caller)>,
+    local: Option<SocketAddr>,
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = Caller;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.incoming.recv().await {
+            Some(connection) => connection,
+            None => std::future::pending().await, // The server is being dropped.
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        tracing::trace!(local = ?self.local, "asked for the API's own address");
+        Ok(Caller { role: Some(Role::Coordinator) })
+    }
+}
+
+impl Connected<IncomingStream<'_, TlsListener>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
+        stream.remote_addr().clone()
+    }
+}
+
+/// Clients may do everything, helpers may look, and nobody else has business here.
+async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
+    let allowed = match &caller.role {
+        Some(Role::Client(_)) => true,
+        Some(Role::Helper(_)) => request.method() == Method::GET,
+        Some(Role::Coordinator) | None => false,
+    };
+    if allowed {
+        return next.run(request).await;
+    }
+    let role = caller.role.map_or_else(|| "no role's".to_owned(), |role| format!("that of {role}"));
+    let error = format!("this certificate is {role} and may not do this");
+    failure(StatusCode::FORBIDDEN, error, "use a client's certificate, such as DIR/client/cert.pem".into())
+}
+
+async fn no_such_path(request: Request) -> Response {
+    let error = format!("there is no {}", request.uri().path());
+    failure(StatusCode::NOT_FOUND, error, "GET /v1/openapi.json lists what there is".into())
+}
+
+async fn no_such_method(request: Request) -> Response {
+    let error = format!("{} is not possible on {}", request.method(), request.uri().path());
+    failure(StatusCode::METHOD_NOT_ALLOWED, error, "GET /v1/openapi.json lists what is".into())
+}
+
+fn failure(status: StatusCode, error: String, next_step: String) -> Response {
+    (status, Json(ErrorBody { error, next_step })).into_response()
+}
+
+// ---- asking the core ----
+
+/// The way to the core.
+#[derive(Clone)]
+struct Asking {
+    events: mpsc::Sender<Event>,
+}
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+impl Asking {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Answer<T> {
+        let (reply, answer) = oneshot::channel();
+        let event = Event::Asked(Box::new(command(reply)));
+        self.events.send(event).await.map_err(|_| ApiError(RequestError::Stopping))?;
+        let answer = answer.await.map_err(|_| ApiError(RequestError::Stopping))?;
+        Ok(Json(answer?))
+    }
+}
+
+struct ApiError(RequestError);
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = match self.0.kind() {
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            ErrorKind::Conflict => StatusCode::CONFLICT,
+            ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        failure(status, self.0.to_string(), self.0.next_step())
+    }
+}
+
+/// A JSON body, whose faults are told like all others.
+struct Body<T>(T);
+
+impl<T, S> FromRequest<S> for Body<T>
+where
+    Json<T>: FromRequest<S, Rejection = JsonRejection>,
+    S: Send + Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(ApiError(RequestError::Malformed(rejection.body_text()))),
+        }
+    }
+}
+
+fn number(text: &str) -> Result<u64, ApiError> {
+    let malformed = |_| ApiError(RequestError::Malformed(format!("`{text}` is not a number")));
+    text.parse().map_err(malformed)
+}
+
+// ---- the routes ----
+
+/// Answers "am I safe?".
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status)))]
+async fn status(State(core): State<Asking>) -> Answer<Status> {
+    core.ask(Command::Status).await
+}
+
+/// The helpers.
+#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = [NodeView])))]
+async fn nodes(State(core): State<Asking>) -> Answer<Vec<NodeView>> {
+    core.ask(Command::Nodes).await
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct FilesQuery {
+    /// Only files whose names begin with this.
+    #[serde(default)]
+    prefix: String,
+}
+
+/// The files, by name.
+#[utoipa::path(get, path = "/v1/files", params(FilesQuery), responses((status = 200, body = [FileView])))]
+async fn files(State(core): State<Asking>, Query(query): Query<FilesQuery>) -> Answer<Vec<FileView>> {
+    core.ask(|reply| Command::Files(query.prefix, reply)).await
+}
+
+/// A file with its layout: where each of its bytes is.
+#[utoipa::path(
+    get,
+    path = "/v1/files/{name}",
+    params(("name" = String, Path, description = "The file's name, percent-encoded, `/` included")),
+    responses((status = 200, body = FileLayout), (status = 404, body = ErrorBody))
+)]
+async fn file(State(core): State<Asking>, Path(name): Path<String>) -> Answer<FileLayout> {
+    core.ask(|reply| Command::File(name, reply)).await
+}
+
+/// Removes a file and its blocks.
+#[utoipa::path(
+    delete,
+    path = "/v1/files/{name}",
+    params(("name" = String, Path, description = "The file's name, percent-encoded, `/` included")),
+    responses((status = 200, body = FileView), (status = 404, body = ErrorBody))
+)]
+async fn remove_file(State(core): State<Asking>, Path(name): Path<String>) -> Answer<FileView> {
+    core.ask(|reply| Command::RemoveFile(name, reply)).await
+}
+
+/// Begins a put. Its stripes are then stored over a control connection.
+#[utoipa::path(
+    post,
+    path = "/v1/puts",
+    request_body = PutRequest,
+    responses(
+        (status = 200, body = PutView),
+        (status = 400, body = ErrorBody),
+        (status = 409, description = "The name is taken", body = ErrorBody),
+        (status = 503, description = "Too few helpers are up", body = ErrorBody)
+    )
+)]
+async fn begin_put(State(core): State<Asking>, Body(request): Body<PutRequest>) -> Answer<PutView> {
+    core.ask(|reply| Command::BeginPut(request, reply)).await
+}
+
+/// Makes a put's file visible, all at once.
+#[utoipa::path(
+    post,
+    path = "/v1/puts/{put}/commit",
+    params(("put" = u64, Path, description = "The put's number")),
+    responses(
+        (status = 200, body = FileView),
+        (status = 404, body = ErrorBody),
+        (status = 409, description = "A stripe is not stored, or the name is taken", body = ErrorBody)
+    )
+)]
+async fn commit_put(State(core): State<Asking>, Path(put): Path<String>) -> Answer<FileView> {
+    let put = PutId(number(&put)?);
+    core.ask(|reply| Command::CommitPut(put, reply)).await
+}
+
+/// Gives a put up and removes what was stored of it.
+#[utoipa::path(
+    delete,
+    path = "/v1/puts/{put}",
+    params(("put" = u64, Path, description = "The put's number")),
+    responses((status = 200, body = Value), (status = 404, body = ErrorBody))
+)]
+async fn abort_put(State(core): State<Asking>, Path(put): Path<String>) -> Answer<Value> {
+    let put = PutId(number(&put)?);
+    core.ask(|reply| Command::AbortPut(put, reply)).await
+}
+
+/// A stripe.
+#[utoipa::path(
+    get,
+    path = "/v1/stripes/{stripe}",
+    params(("stripe" = String, Path, description = "The stripe's name")),
+    responses((status = 200, body = StripeView), (status = 404, body = ErrorBody))
+)]
+async fn stripe(State(core): State<Asking>, Path(stripe): Path<String>) -> Answer<StripeView> {
+    core.ask(|reply| Command::Stripe(StripeId(stripe), reply)).await
+}
+
+/// The stripe of a block, and its index there.
+#[utoipa::path(
+    get,
+    path = "/v1/blocks/{block}",
+    params(("block" = String, Path, description = "The block's name")),
+    responses((status = 200, body = BlockPlace), (status = 404, body = ErrorBody))
+)]
+async fn block(State(core): State<Asking>, Path(block): Path<String>) -> Answer<BlockPlace> {
+    core.ask(|reply| Command::Block(block, reply)).await
+}
+
+/// Queues a repair.
+#[utoipa::path(
+    post,
+    path = "/v1/repairs",
+    request_body = RepairRequest,
+    responses(
+        (status = 200, body = RepairView),
+        (status = 400, body = ErrorBody),
+        (status = 404, body = ErrorBody)
+    )
+)]
+async fn repair(State(core): State<Asking>, Body(request): Body<RepairRequest>) -> Answer<RepairView> {
+    core.ask(|reply| Command::Repair(request, reply)).await
+}
+
+/// The repairs since the coordinator's start, without their stripes.
+#[utoipa::path(get, path = "/v1/repairs", responses((status = 200, body = [RepairView])))]
+async fn repairs(State(core): State<Asking>) -> Answer<Vec<RepairView>> {
+    core.ask(Command::Repairs).await
+}
+
+/// A repair with its stripes.
+#[utoipa::path(
+    get,
+    path = "/v1/repairs/{repair}",
+    params(("repair" = u64, Path, description = "The repair's number")),
+    responses((status = 200, body = RepairView), (status = 404, body = ErrorBody))
+)]
+async fn repair_state(State(core): State<Asking>, Path(repair): Path<String>) -> Answer<RepairView> {
+    let repair = number(&repair)?;
+    core.ask(|reply| Command::RepairState(repair, reply)).await
+}
+
+/// Calls a repair off; blocks that were rebuilt stay.
+#[utoipa::path(
+    delete,
+    path = "/v1/repairs/{repair}",
+    params(("repair" = u64, Path, description = "The repair's number")),
+    responses((status = 200, body = RepairView), (status = 404, body = ErrorBody))
+)]
+async fn cancel_repair(State(core): State<Asking>, Path(repair): Path<String>) -> Answer<RepairView> {
+    let repair = number(&repair)?;
+    core.ask(|reply| Command::CancelRepair(repair, reply)).await
+}
+
+/// Explains a plan without carrying it out.
+#[utoipa::path(
+    post,
+    path = "/v1/plans",
+    request_body = PlanRequestView,
+    responses(
+        (status = 200, body = PlanView),
+        (status = 400, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 409, description = "Too much is lost", body = ErrorBody)
+    )
+)]
+async fn explain(State(core): State<Asking>, Body(request): Body<PlanRequestView>) -> Answer<PlanView> {
+    core.ask(|reply| Command::Explain(request, reply)).await
+}
+
+/// Starts a scrub, or tells of the one that runs.
+#[utoipa::path(post, path = "/v1/scrubs", responses((status = 200, body = ScrubView)))]
+async fn scrub(State(core): State<Asking>) -> Answer<ScrubView> {
+    core.ask(Command::Scrub).await
+}
+
+/// The scrub that runs or ran last.
+#[utoipa::path(
+    get,
+    path = "/v1/scrubs/{scrub}",
+    params(("scrub" = u64, Path, description = "The scrub's number")),
+    responses((status = 200, body = ScrubView), (status = 404, body = ErrorBody))
+)]
+async fn scrub_state(State(core): State<Asking>, Path(scrub): Path<String>) -> Answer<ScrubView> {
+    let scrub = number(&scrub)?;
+    core.ask(|reply| Command::ScrubState(scrub, reply)).await
+}
+
+/// This document.
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, body = Value)))]
+async fn openapi_document() -> Response {
+    ([("content-type", "application/json")], openapi()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `UPDATE_OPENAPI=1 cargo test -p mend-coordinator openapi` writes it.
+    #[test]
+    fn the_openapi_document_is_kept_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(path, openapi()).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(kept == openapi(), "docs/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1");
+    }
+}

@@ -1,0 +1,249 @@
+//! Jobs: handing their actions out and reports in, and what their ends mean to whoever wanted them.
+
+use std::collections::BTreeSet;
+
+use codes::BlockIndex;
+use rand::RngExt;
+use repair::wire::control::{Ended, ToNode};
+use repair::{
+    BlockProblem, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, Report, StripeId,
+};
+use stores::Catalog;
+use stores::dir::PutId;
+
+use super::nodes::state_for;
+use super::{Core, log_error};
+use crate::views::JobView;
+
+/// A job that runs.
+pub(super) struct Running {
+    pub job: Job,
+    pub owner: Owner,
+    pub stripe: StripeId,
+    /// Nodes that get blocks of the store.
+    pub targets: BTreeSet<NodeId>,
+    /// Where the job reads each block.
+    holders: Vec<Option<NodeId>>,
+    /// Blocks of a put that are stored and not yet recorded: they are recorded together.
+    stored: Vec<(BlockIndex, NodeId, u32)>,
+    /// What the catalog said when it did not record something.
+    trouble: Option<String>,
+}
+
+/// Who wants a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A client reads.
+    Read { client: NodeId, tag: u64 },
+    /// A client stores a stripe.
+    Put { client: NodeId, tag: u64, put: PutId, position: u32 },
+    /// A repair.
+    Repair { repair: u64 },
+}
+
+impl Owner {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "read",
+            Self::Put { .. } => "put",
+            Self::Repair { .. } => "repair",
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn start_job(&mut self, owner: Owner, request: JobRequest) -> JobId {
+        let id = request.job;
+        let targets = match request.publish {
+            true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
+            false => BTreeSet::new(),
+        };
+        let running = Running {
+            owner,
+            targets,
+            stripe: request.stripe.id.clone(),
+            holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
+            stored: Vec::new(),
+            trouble: None,
+            job: Job::new(request, self.rng.random(), &self.topology, self.now),
+        };
+        self.jobs.insert(id, running);
+        self.stirred.insert(id);
+        id
+    }
+
+    pub(super) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
+        // Reports on jobs that have ended come late and matter to nobody.
+        if let Some(running) = self.jobs.get_mut(&job) {
+            running.job.handle_report(node, epoch, report, &self.topology, self.now);
+            self.stirred.insert(job);
+        }
+    }
+
+    pub(super) fn cancel_job(&mut self, job: JobId) {
+        if let Some(running) = self.jobs.get_mut(&job) {
+            running.job.cancel();
+            self.stirred.insert(job);
+        }
+    }
+
+    pub(super) fn drain_jobs(&mut self) {
+        while let Some(id) = self.stirred.pop_first() {
+            while let Some(action) = self.jobs.get_mut(&id).and_then(|running| running.job.poll()) {
+                self.act(id, action);
+            }
+        }
+    }
+
+    fn act(&mut self, id: JobId, action: JobAction) {
+        let job = &self.jobs[&id].job;
+        let epoch = job.epoch();
+        match action {
+            JobAction::Assign { node, assignment } => self.assign(node, assignment),
+            JobAction::Stop { node, epoch } => self.send(node, ToNode::Stop { job: id, epoch }),
+            JobAction::Seal { node } => self.send(node, ToNode::Seal { job: id, epoch }),
+            JobAction::Fingerprint { node, block, seed } => {
+                let sub_block_bytes = job.stripe().sub_block_bytes();
+                let sub_blocks = job.stripe().code.sub_blocks() as u16;
+                let ask = ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, seed };
+                self.send(node, ask);
+            }
+            JobAction::Commit { node } => self.send(node, ToNode::Commit { job: id, epoch }),
+            JobAction::Publish { block, node, digest } => self.publish(id, block, node, digest),
+            JobAction::Reread { node, block } => self.send(node, ToNode::Reread { job: id, epoch, block }),
+            JobAction::BlockLost { block, problem } => self.lose_block(id, block, &problem),
+            JobAction::Forget { node } => self.send(node, ToNode::Forget { job: id }),
+            JobAction::Finish(result) => self.finish(id, *result),
+        }
+    }
+
+    fn assign(&mut self, node: NodeId, assignment: Box<repair::Assignment>) {
+        // Counts until the node's next answer, so that jobs started together do not crowd one node.
+        if let Some(view) = self.topology.get_mut(node) {
+            view.load += 1;
+        }
+        self.send(node, ToNode::Assign(assignment));
+    }
+
+    fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: u32) {
+        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        running.holders[usize::from(block.0)] = Some(node);
+        if let Owner::Put { .. } = running.owner {
+            running.stored.push((block, node, digest));
+            return;
+        }
+        let stripe = running.stripe.clone();
+        let before = self.catalog.stripe(&stripe).ok().map(|record| record.blocks[usize::from(block.0)].node);
+        self.record(id, &stripe, &[(block, node, digest)]);
+        if let Some(before) = before.filter(|&before| before != node) {
+            self.move_count(before, node);
+        }
+    }
+
+    fn move_count(&mut self, from: NodeId, to: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.blocks = peer.blocks.saturating_sub(1);
+        }
+        if let Some(peer) = self.peers.get_mut(&to) {
+            peer.blocks += 1;
+        }
+    }
+
+    fn record(&mut self, id: JobId, stripe: &StripeId, blocks: &[(BlockIndex, NodeId, u32)]) {
+        self.census = None;
+        if let Err(error) = self.catalog.publish_all(stripe, blocks) {
+            tracing::error!(%error, %stripe, "cannot record blocks");
+            let running = self.jobs.get_mut(&id).expect("it has just acted");
+            running.trouble = Some(error.to_string());
+        }
+    }
+
+    fn lose_block(&mut self, id: JobId, block: BlockIndex, problem: &BlockProblem) {
+        let running = &self.jobs[&id];
+        if let Owner::Put { .. } = running.owner {
+            return; // The client's file, or a block that is not visible yet.
+        }
+        let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
+        let Ok(record) = self.catalog.stripe(&stripe) else { return };
+        let known = &record.blocks[usize::from(block.0)];
+        // The job may have read a copy that is not the block any more.
+        if holder != Some(known.node) || known.state == state_for(problem) {
+            return;
+        }
+        self.remember_loss(known.node, &known.id, problem.to_string());
+        log_error(self.catalog.set_state(&stripe, block, state_for(problem)));
+        self.census = None;
+    }
+
+    fn finish(&mut self, id: JobId, result: Result<Outcome, JobError>) {
+        self.record_put(id);
+        let mut running = self.jobs.remove(&id).expect("a job finishes once");
+        let trouble = running.trouble.take();
+        if let Err(error) = &result {
+            tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
+        }
+        match running.owner {
+            Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
+                self.close_request(client, tag, trouble, result);
+            }
+            Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
+        }
+        if !running.targets.is_empty() {
+            for node in running.job.nodes().clone() {
+                self.remove_discards(node);
+            }
+        }
+    }
+
+    /// Records what a put's job stored, even if it failed, so that it is removed where it is.
+    fn record_put(&mut self, id: JobId) {
+        let running = self.jobs.get_mut(&id).expect("a job finishes once");
+        if running.stored.is_empty() {
+            return;
+        }
+        let (stripe, stored) = (running.stripe.clone(), std::mem::take(&mut running.stored));
+        self.record(id, &stripe, &stored);
+        for (_, node, _) in stored {
+            if let Some(peer) = self.peers.get_mut(&node) {
+                peer.blocks += 1;
+            }
+        }
+    }
+
+    fn close_request(
+        &mut self,
+        client: NodeId,
+        tag: u64,
+        trouble: Option<String>,
+        result: Result<Outcome, JobError>,
+    ) {
+        self.forget_request(client, tag);
+        let result = match (result, trouble) {
+            (_, Some(trouble)) => Err(trouble),
+            (Ok(outcome), None) => Ok(Ended { scheme: Some(outcome.scheme), replanned: outcome.replanned }),
+            (Err(error), None) => Err(error.to_string()),
+        };
+        self.send(client, ToNode::Closed { tag, result });
+    }
+
+    pub(super) fn job_views(&self) -> Vec<JobView> {
+        self.jobs.values().map(Running::view).collect()
+    }
+}
+
+impl Running {
+    pub(super) fn view(&self) -> JobView {
+        let state = self.job.state();
+        JobView {
+            job: self.job.id().0,
+            kind: self.owner.kind().to_owned(),
+            stripe: self.stripe.to_string(),
+            phase: state.phase.to_owned(),
+            scheme: state.scheme.name().to_owned(),
+            delivered_slices: state.delivered,
+            slices: state.slices,
+            slice_bytes: state.slice_bytes,
+            replanned: state.replanned,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! All state of the coordinator, owned by one thread.
+//!
+//! Everything comes in as an [`Event`], with the time; everything goes out as a message in a connection's
+//! outbox or as the answer to a command. A driver is one loop: wait for an event or the next tick, hand it
+//! over. There is no lock, no socket and no await in here.
+//!
+//! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
+//! one job that publishes blocks; what the catalog says of a block is changed only here.
+
+mod commands;
+mod jobs;
+mod nodes;
+mod plans;
+mod puts;
+mod repairs;
+mod requests;
+mod scrubs;
+mod status;
+mod stripes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cluster::Role;
+use rand::rngs::StdRng;
+use repair::wire::control::{FromNode, ToNode};
+use repair::{JobId, NodeId, Topology};
+use stores::CatalogError;
+use stores::dir::DirCatalog;
+use tokio::sync::mpsc;
+
+pub(crate) use commands::{Command, Reply};
+use jobs::Running;
+use nodes::{Ask, Peer};
+use puts::OpenPuts;
+use repairs::Repairs;
+use scrubs::Scrub;
+use status::Risks;
+use stripes::Codes;
+
+use crate::views::{Census, LostBlock};
+
+/// Messages that may wait for one connection before it counts as broken.
+pub(crate) const OUTBOX_MESSAGES: usize = 8192;
+/// While jobs run, time is looked at this often: jobs wait for 250 ms and more.
+const BUSY_TICK: Duration = Duration::from_millis(50);
+/// Otherwise this often.
+const IDLE_TICK: Duration = Duration::from_millis(500);
+/// After a start, helpers that were known before have this long to come back before what they hold counts
+/// as lost for repairs.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+/// Bad blocks that are remembered for the status.
+const LOST_REMEMBERED: usize = 100;
+
+/// Where messages to a connection go.
+pub(crate) type Outbox = mpsc::Sender<ToNode>;
+
+/// A connection, unique in the life of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(pub u64);
+
+/// What happens to a coordinator.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Somebody said hello. The answer goes to its outbox, and the outbox is dropped to end the connection.
+    Joined { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox },
+    /// A message of somebody who joined.
+    Said { connection: ConnectionId, message: Box<FromNode> },
+    /// A connection ended.
+    Left { connection: ConnectionId, why: String },
+    /// The API wants something.
+    Asked(Box<Command>),
+    /// The driver ends; the core never sees this.
+    Stop,
+}
+
+/// What is used when a request does not say.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub cluster_id: String,
+    pub code: String,
+    pub block_bytes: u64,
+    pub scheme: String,
+}
+
+/// See the module's documentation.
+pub(crate) struct Core {
+    settings: Settings,
+    catalog: DirCatalog,
+    codes: Codes,
+    topology: Topology,
+    names: BTreeMap<NodeId, String>,
+    peers: BTreeMap<NodeId, Peer>,
+    connections: BTreeMap<ConnectionId, NodeId>,
+    next_client: u32,
+    /// Connections whose outbox is full or closed.
+    broken: BTreeSet<NodeId>,
+    jobs: BTreeMap<JobId, Running>,
+    /// Jobs that may have something to do.
+    stirred: BTreeSet<JobId>,
+    asks: BTreeMap<u64, Ask>,
+    next_ask: u64,
+    puts: OpenPuts,
+    repairs: Repairs,
+    scrub: Option<Scrub>,
+    lost_lately: VecDeque<LostBlock>,
+    census: Option<Census>,
+    risks: Risks,
+    settled: bool,
+    now: Duration,
+    rng: StdRng,
+}
+
+impl Core {
+    /// A coordinator over this catalog. Puts that an earlier one left unfinished are aborted, and repairs that
+    /// it did not end are queued again.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub(crate) fn new(settings: Settings, catalog: DirCatalog, rng: StdRng) -> Result<Self, CatalogError> {
+        let mut core = Self {
+            settings,
+            catalog,
+            codes: Codes::default(),
+            topology: Topology::new(),
+            names: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            next_client: nodes::FIRST_CLIENT,
+            broken: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+            stirred: BTreeSet::new(),
+            asks: BTreeMap::new(),
+            next_ask: 0,
+            puts: OpenPuts::default(),
+            repairs: Repairs::default(),
+            scrub: None,
+            lost_lately: VecDeque::new(),
+            census: None,
+            risks: Risks::default(),
+            settled: false,
+            now: Duration::ZERO,
+            rng,
+        };
+        core.know_nodes()?;
+        core.abort_left_puts()?;
+        core.requeue_repairs()?;
+        core.recall_scrub()?;
+        Ok(core)
+    }
+
+    /// Takes what happened; `now` is the time since the start.
+    pub(crate) fn handle(&mut self, event: Event, now: Duration) {
+        self.now = now;
+        match event {
+            Event::Joined { connection, role, hello, outbox } => self.join(connection, role, *hello, outbox),
+            Event::Said { connection, message } => self.hear(connection, *message),
+            Event::Left { connection, why } => self.part(connection, &why),
+            Event::Asked(command) => self.carry_out(*command),
+            Event::Stop => {}
+        }
+        self.work();
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_tick(&mut self, now: Duration) {
+        self.now = now;
+        for (&id, running) in &mut self.jobs {
+            running.job.handle_tick(&self.topology, now);
+            self.stirred.insert(id);
+        }
+        self.abort_idle_puts();
+        self.work();
+    }
+
+    /// How long to wait for an event before time is looked at.
+    pub(crate) fn tick(&self) -> Duration {
+        if self.jobs.is_empty() { IDLE_TICK } else { BUSY_TICK }
+    }
+
+    /// Does all that can be done now.
+    fn work(&mut self) {
+        self.settle();
+        loop {
+            self.drain_jobs();
+            self.start_repairs();
+            self.ask_scrub();
+            let Some(node) = self.broken.pop_first() else {
+                if self.stirred.is_empty() {
+                    return;
+                }
+                continue;
+            };
+            if self.peers.contains_key(&node) {
+                self.lose(node, "its connection does not take messages");
+            }
+        }
+    }
+
+    /// After a start, helpers come back one by one.
+    fn settle(&mut self) {
+        let expected = || self.names.keys().all(|node| self.peers.contains_key(node));
+        if !self.settled && (self.now >= SETTLE_LIMIT || expected()) {
+            self.settled = true;
+        }
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.topology.name(node)
+    }
+}
+
+/// Milliseconds since 1970, for people; nothing is decided by it.
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Writes down what the catalog's storage says when nobody is there to be told.
+fn log_error<T>(result: Result<T, CatalogError>) -> Option<T> {
+    result.inspect_err(|error| tracing::error!(%error, "the catalog")).ok()
+}

@@ -1,0 +1,532 @@
+//! Helpers and clients: joining, what they hold, leaving.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::Role;
+use codes::BlockIndex;
+use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
+use repair::{BlockId, BlockProblem, JobId, NodeId, NodeView, StripeId};
+use stores::{BlockRecord, BlockState, Catalog, CatalogError};
+
+use super::stripes::indexed;
+use super::{ConnectionId, Core, Outbox, log_error};
+
+/// Clients get numbers from here on, for as long as they are connected.
+pub(super) const FIRST_CLIENT: u32 = 1 << 31;
+
+/// Somebody who is connected.
+pub(super) struct Peer {
+    pub connection: ConnectionId,
+    pub outbox: Outbox,
+    pub kind: PeerKind,
+    /// Blocks that the catalog places on it.
+    pub blocks: usize,
+}
+
+pub(super) enum PeerKind {
+    Helper {
+        bandwidth: Option<u64>,
+        /// Blocks that no stripe knows.
+        orphans: BTreeSet<BlockId>,
+        /// Blocks it was told to remove and that it has not answered for.
+        removing: BTreeSet<BlockId>,
+    },
+    Client {
+        /// Its open requests.
+        requests: BTreeMap<u64, JobId>,
+    },
+}
+
+/// A question to a helper that it has not answered.
+pub(super) struct Ask {
+    pub node: NodeId,
+    pub subject: Subject,
+}
+
+pub(super) enum Subject {
+    /// A block to be verified, and what was known of it when the question was put.
+    Block { stripe: StripeId, index: BlockIndex, known: BlockRecord, scrub: bool },
+    /// All its blocks, for a scrub.
+    List,
+}
+
+/// What a helper says of itself when it registers.
+struct Hello {
+    address: String,
+    rack: Option<String>,
+    bandwidth: Option<u64>,
+    blocks: Vec<HeldBlock>,
+    free_bytes: u64,
+}
+
+impl Core {
+    /// Nodes of earlier days are known, and down until they register.
+    pub(super) fn know_nodes(&mut self) -> Result<(), CatalogError> {
+        for record in self.catalog.nodes()? {
+            let mut view = NodeView::unknown(record.name.clone());
+            // Only clients have no address, and nobody dials a node that is down.
+            view.address = Some(record.address.unwrap_or_default());
+            view.alive = false;
+            view.free_bytes = 0;
+            self.topology.set(record.id, view);
+            self.names.insert(record.id, record.name);
+        }
+        Ok(())
+    }
+
+    pub(super) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode, outbox: Outbox) {
+        match self.admit(connection, &role, hello, &outbox) {
+            Ok(node) => tracing::info!(%role, %node, "registered"),
+            Err(reason) => {
+                tracing::warn!(%role, %reason, "refused");
+                let _ = outbox.try_send(ToNode::Refused { reason }); // Its outbox is new, or it has gone.
+            }
+        }
+    }
+
+    fn admit(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        hello: FromNode,
+        outbox: &Outbox,
+    ) -> Result<NodeId, String> {
+        match (role, hello) {
+            (
+                Role::Helper(name),
+                FromNode::RegisterHelper {
+                    version,
+                    cluster_id,
+                    address,
+                    rack,
+                    bandwidth,
+                    blocks,
+                    free_bytes,
+                },
+            ) => {
+                check_version(version)?;
+                self.check_cluster(&cluster_id)?;
+                let hello = Hello { address, rack, bandwidth, blocks, free_bytes };
+                self.admit_helper(connection, name.as_str(), hello, outbox)
+            }
+            (Role::Client(name), FromNode::RegisterClient { version }) => {
+                check_version(version)?;
+                Ok(self.admit_client(connection, name.as_str(), outbox))
+            }
+            (Role::Coordinator, _) => {
+                Err("this is the certificate of a coordinator; use a helper's or a client's".into())
+            }
+            (role, _) => Err(format!("{role} must register as what its certificate says")),
+        }
+    }
+
+    fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
+        if cluster_id == self.settings.cluster_id {
+            return Ok(());
+        }
+        Err(format!(
+            "the helper's blocks belong to cluster {cluster_id}, and this is cluster {}; \
+             give it the right folder, or the right coordinator",
+            self.settings.cluster_id
+        ))
+    }
+
+    fn admit_helper(
+        &mut self,
+        connection: ConnectionId,
+        name: &str,
+        hello: Hello,
+        outbox: &Outbox,
+    ) -> Result<NodeId, String> {
+        let node = self.catalog.node_id(name).map_err(|error| error.to_string())?;
+        if self.peers.contains_key(&node) {
+            let address = self.topology.get(node).and_then(|view| view.address.clone()).unwrap_or_default();
+            return Err(format!(
+                "helper {name} is registered already, from {address}; stop that one, or give this one its own \
+                 name and certificate"
+            ));
+        }
+        let address = self.catalog.set_node_address(node, &hello.address);
+        address.map_err(|error| error.to_string())?;
+        self.names.insert(node, name.to_owned());
+        self.topology.set(node, view_of(name, &hello));
+        let peer = Peer {
+            connection,
+            outbox: outbox.clone(),
+            kind: PeerKind::Helper {
+                bandwidth: hello.bandwidth,
+                orphans: BTreeSet::new(),
+                removing: BTreeSet::new(),
+            },
+            blocks: self.catalog.blocks_of(node).len(),
+        };
+        self.welcome(node, connection, peer);
+        log_error(self.compare(node, &hello.blocks));
+        self.remove_discards(node);
+        Ok(node)
+    }
+
+    fn admit_client(&mut self, connection: ConnectionId, name: &str, outbox: &Outbox) -> NodeId {
+        let node = NodeId(self.next_client);
+        self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
+        self.topology.set(node, NodeView::unknown(format!("client {name}")));
+        let kind = PeerKind::Client { requests: BTreeMap::new() };
+        let peer = Peer { connection, outbox: outbox.clone(), kind, blocks: 0 };
+        self.welcome(node, connection, peer);
+        node
+    }
+
+    fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
+        self.peers.insert(node, peer);
+        self.connections.insert(connection, node);
+        self.census = None;
+        self.send(node, ToNode::Registered { node });
+    }
+
+    /// Holds what a node has against what the catalog thinks it has.
+    fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
+        let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
+        let mut news = Vec::new();
+        for (stripe, index) in self.catalog.blocks_of(node) {
+            let record = self.catalog.stripe(&stripe)?;
+            let block = &record.blocks[usize::from(index.0)];
+            let state = match held.get(&block.id) {
+                None => BlockState::Missing,
+                Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
+                Some(_) if block.state == BlockState::Healthy => continue,
+                Some(_) => {
+                    self.ask_for_block(node, stripe, index, block.clone(), false);
+                    continue;
+                }
+            };
+            if block.state != state {
+                self.note_loss(node, &block.id, state);
+                news.push((stripe, index, state));
+            }
+        }
+        self.catalog.set_states(&news)?;
+        self.note_orphans(node, blocks)
+    }
+
+    /// Remembers the blocks that no stripe knows. They are never removed: who knows whose they are.
+    pub(super) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
+        let leaving: BTreeSet<BlockId> = self.catalog.discards(node)?.into_iter().collect();
+        let mut found = BTreeSet::new();
+        for block in blocks {
+            if !leaving.contains(&block.id) && !self.belongs(&block.id, node)? {
+                found.insert(block.id.clone());
+            }
+        }
+        if let Some(Peer { kind: PeerKind::Helper { orphans, .. }, .. }) = self.peers.get_mut(&node) {
+            *orphans = found;
+        }
+        Ok(())
+    }
+
+    /// Whether the catalog places the block on this node.
+    fn belongs(&self, block: &BlockId, node: NodeId) -> Result<bool, CatalogError> {
+        match self.catalog.find_block(block) {
+            Ok((stripe, index)) => {
+                Ok(self.catalog.stripe(&stripe)?.blocks[usize::from(index.0)].node == node)
+            }
+            Err(CatalogError::NoSuchBlock(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
+    pub(super) fn remove_discards(&mut self, node: NodeId) {
+        let Some(discards) = log_error(self.catalog.discards(node)) else { return };
+        for block in discards {
+            if self.is_worked_on(&block) {
+                continue;
+            }
+            let Some(Peer { kind: PeerKind::Helper { removing, .. }, .. }) = self.peers.get_mut(&node) else {
+                return;
+            };
+            if removing.insert(block.clone()) {
+                self.send(node, ToNode::Remove { block });
+            }
+        }
+    }
+
+    /// Whether a running job publishes blocks of the stripe that this block is named after.
+    fn is_worked_on(&self, block: &BlockId) -> bool {
+        self.jobs.values().any(|running| {
+            !running.targets.is_empty() && running.job.stripe().blocks.iter().any(|other| other.id == *block)
+        })
+    }
+
+    pub(super) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
+        let Some(&node) = self.connections.get(&connection) else { return };
+        match message {
+            FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
+            FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
+            FromNode::Removed { block } => self.note_removed(node, &block),
+            FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
+            FromNode::Listed { ask, blocks } => self.take_listed(node, ask, &blocks),
+            FromNode::Open { tag, request } => self.open(node, tag, request),
+            FromNode::Close { tag } => self.close(node, tag),
+            FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } => {
+                self.lose(node, "it registered twice on one connection");
+            }
+        }
+    }
+
+    fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32) {
+        let is_helper = self.is_helper(node);
+        if let Some(view) = self.topology.get_mut(node) {
+            view.load = tasks;
+            if is_helper {
+                view.free_bytes = free_bytes;
+            }
+        }
+    }
+
+    fn note_removed(&mut self, node: NodeId, block: &BlockId) {
+        if let Some(Peer { kind: PeerKind::Helper { removing, .. }, .. }) = self.peers.get_mut(&node)
+            && removing.remove(block)
+        {
+            log_error(self.catalog.discarded(node, block));
+        }
+    }
+
+    pub(super) fn is_helper(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| matches!(peer.kind, PeerKind::Helper { .. }))
+    }
+
+    /// Helpers that are connected.
+    pub(super) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.peers
+            .iter()
+            .filter(|(_, peer)| matches!(peer.kind, PeerKind::Helper { .. }))
+            .map(|(&node, _)| node)
+    }
+
+    /// Names of the helpers that are known and not connected.
+    pub(super) fn down_helpers(&self) -> Vec<String> {
+        let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
+        down.map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Puts a message in a node's outbox; one that is full or closed ends the connection.
+    pub(super) fn send(&mut self, node: NodeId, message: ToNode) {
+        if let Some(peer) = self.peers.get(&node)
+            && peer.outbox.try_send(message).is_err()
+        {
+            self.broken.insert(node);
+        }
+    }
+
+    pub(super) fn part(&mut self, connection: ConnectionId, why: &str) {
+        if let Some(&node) = self.connections.get(&connection) {
+            self.lose(node, why);
+        }
+    }
+
+    /// A node is gone.
+    pub(super) fn lose(&mut self, node: NodeId, why: &str) {
+        let Some(peer) = self.peers.remove(&node) else { return };
+        tracing::info!(name = %self.name(node), why, "lost a connection");
+        self.connections.remove(&peer.connection);
+        self.census = None;
+        if let Some(view) = self.topology.get_mut(node) {
+            (view.alive, view.load) = (false, 0);
+        }
+        match peer.kind {
+            PeerKind::Helper { .. } => self.lose_helper(node),
+            PeerKind::Client { requests } => self.lose_client(node, requests.into_values()),
+        }
+    }
+
+    fn lose_helper(&mut self, node: NodeId) {
+        for (&id, running) in &mut self.jobs {
+            running.job.handle_node_lost(node, &self.topology, self.now);
+            self.stirred.insert(id);
+        }
+        let unanswered: Vec<u64> =
+            self.asks.iter().filter(|(_, ask)| ask.node == node).map(|(&number, _)| number).collect();
+        for number in unanswered {
+            self.asks.remove(&number);
+        }
+        self.skip_in_scrub(node);
+    }
+
+    fn lose_client(&mut self, node: NodeId, requests: impl Iterator<Item = JobId>) {
+        for id in requests {
+            if let Some(running) = self.jobs.get_mut(&id) {
+                running.job.cancel();
+                self.stirred.insert(id);
+            }
+        }
+        self.orphan_puts(node);
+        self.drain_jobs();
+        self.topology.remove(node);
+    }
+
+    /// Has a block verified.
+    pub(super) fn ask_for_block(
+        &mut self,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        known: BlockRecord,
+        scrub: bool,
+    ) -> u64 {
+        let block = known.id.clone();
+        let ask = self.ask(node, Subject::Block { stripe, index, known, scrub });
+        self.send(node, ToNode::Verify { ask, block });
+        ask
+    }
+
+    pub(super) fn ask(&mut self, node: NodeId, subject: Subject) -> u64 {
+        self.next_ask += 1;
+        self.asks.insert(self.next_ask, Ask { node, subject });
+        self.next_ask
+    }
+
+    fn take_verified(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        block: &BlockId,
+        result: Result<u32, BlockProblem>,
+    ) {
+        let Some(ask) = self.take_ask(node, number) else { return };
+        let Subject::Block { stripe, index, known, scrub } = ask.subject else { return };
+        if known.id != *block {
+            tracing::warn!(%block, asked = %known.id, "an answer about another block");
+        }
+        let problem = match result {
+            Ok(digest) if known.digest == Some(digest) => None,
+            Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
+            Err(problem) => Some(problem),
+        };
+        // What was learned of a block that has changed since is of no use.
+        let current = self.catalog.stripe(&stripe).ok();
+        let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+        let still = current.is_some_and(|current| current == known);
+        if still {
+            self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
+        }
+        if scrub {
+            self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
+        }
+    }
+
+    fn take_ask(&mut self, node: NodeId, number: u64) -> Option<Ask> {
+        if self.asks.get(&number)?.node != node {
+            return None;
+        }
+        self.asks.remove(&number)
+    }
+
+    fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
+        if self.take_ask(node, number).is_some() {
+            log_error(self.note_orphans(node, blocks));
+            self.listed_in_scrub(node);
+        }
+    }
+
+    fn apply_verdict(
+        &mut self,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+        known: &BlockRecord,
+        problem: Option<&BlockProblem>,
+    ) {
+        let state = problem.map_or(BlockState::Healthy, state_for);
+        if known.state == state {
+            return;
+        }
+        if let Some(problem) = problem {
+            self.remember_loss(node, &known.id, problem.to_string());
+        }
+        log_error(self.catalog.set_state(stripe, index, state));
+        self.census = None;
+    }
+
+    fn note_loss(&mut self, node: NodeId, block: &BlockId, state: BlockState) {
+        let problem = if state == BlockState::Missing { "missing" } else { "of another length" };
+        self.remember_loss(node, block, problem.to_owned());
+    }
+
+    /// Remembers a bad block for the status.
+    pub(super) fn remember_loss(&mut self, node: NodeId, block: &BlockId, problem: String) {
+        let node = self.name(node);
+        tracing::warn!(%block, %node, problem, "a block is bad");
+        if self.lost_lately.len() == super::LOST_REMEMBERED {
+            self.lost_lately.pop_front();
+        }
+        self.lost_lately.push_back(crate::views::LostBlock {
+            block: block.to_string(),
+            node,
+            problem,
+            at_unix_ms: super::unix_ms(),
+        });
+    }
+
+    /// Counts the blocks of connected helpers again, after many have gone at once.
+    pub(super) fn recount_blocks(&mut self) {
+        for (&node, peer) in &mut self.peers {
+            peer.blocks = self.catalog.blocks_of(node).len();
+        }
+        self.census = None;
+    }
+
+    /// The blocks that the catalog places on a node, for a scrub.
+    pub(super) fn blocks_on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
+        self.catalog.blocks_of(node)
+    }
+
+    /// Tells the nodes of these blocks to remove what they shall not hold any more.
+    pub(super) fn remove_everywhere(&mut self) {
+        for node in self.live_helpers().collect::<Vec<_>>() {
+            self.remove_discards(node);
+        }
+        self.recount_blocks();
+    }
+
+    /// The index of a block in a stripe's record.
+    pub(super) fn index_of(record: &stores::StripeRecord, block: &BlockId) -> Option<BlockIndex> {
+        indexed(record).find(|(_, other)| other.id == *block).map(|(index, _)| index)
+    }
+}
+
+fn check_version(version: u32) -> Result<(), String> {
+    if version == control::VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "it speaks version {version} of the control protocol, and the coordinator speaks version {}; run the \
+         same mend on both",
+        control::VERSION
+    ))
+}
+
+fn view_of(name: &str, hello: &Hello) -> NodeView {
+    let mut view = NodeView::unknown(name);
+    view.address = Some(hello.address.clone());
+    view.rack = hello.rack.clone();
+    view.free_bytes = hello.free_bytes;
+    if let Some(bandwidth) = hello.bandwidth.filter(|&bandwidth| bandwidth > 0) {
+        (view.up, view.down) = (bandwidth as f64, bandwidth as f64);
+    }
+    view
+}
+
+/// The state of a block of which this is wrong.
+pub(super) fn state_for(problem: &BlockProblem) -> BlockState {
+    match problem {
+        BlockProblem::Missing => BlockState::Missing,
+        BlockProblem::Corrupt(_) | BlockProblem::Unreadable(_) => BlockState::Corrupt,
+    }
+}
+
+fn other_digest(recorded: Option<u32>, found: u32) -> String {
+    match recorded {
+        Some(recorded) => format!("its digest is {found:08x}, and {recorded:08x} is recorded"),
+        None => "it was never recorded as stored".to_owned(),
+    }
+}

@@ -1,0 +1,96 @@
+//! Plans that are explained and not carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::BlockIndex;
+use repair::{NodeId, NodeView, PlanRequest, StripeId, Topology, Wanted, plan};
+use stores::StripeRecord;
+
+use super::Core;
+use super::requests::policy;
+use crate::error::RequestError;
+use crate::placement::spread;
+use crate::views::{PlanRequestView, PlanView};
+
+/// The number of a client that is not there; real ones are counted from 2^31 up.
+const SOME_CLIENT: NodeId = NodeId(u32::MAX);
+
+impl Core {
+    pub(super) fn explain(&mut self, request: &PlanRequestView) -> Result<PlanView, RequestError> {
+        let record = self.stripe_record(&StripeId(request.stripe.clone()))?;
+        let scheme = self.scheme(request.scheme.as_deref())?;
+        let asked = indices(&request.blocks);
+        let pretended = indices(&request.lost);
+        Self::check_indices(&record, &asked)?;
+        Self::check_indices(&record, &pretended)?;
+        let lost = self.lost_blocks(&record);
+        let blocks = if asked.is_empty() { [lost, pretended.clone()].concat() } else { asked };
+        let blocks: BTreeSet<BlockIndex> = blocks.into_iter().collect();
+        if blocks.is_empty() {
+            let text = format!("no block of stripe {} is lost: name the blocks to plan for", record.id);
+            return Err(RequestError::Malformed(text));
+        }
+        // A migration copies what is there; all other schemes are for what is lost.
+        let mut taken_as_lost = pretended;
+        if scheme != repair::Scheme::Migration {
+            taken_as_lost.extend(&blocks);
+        }
+        let stripe = self.stripe_now(&record, &taken_as_lost)?;
+        let mut topology = self.topology.clone();
+        topology.set(SOME_CLIENT, NodeView::unknown("client"));
+        let wanted = self.plan_requestors(&record, &blocks, request.requestor.as_deref())?;
+        let planned = PlanRequest {
+            wanted,
+            window: 0..stripe.sub_block_bytes(),
+            sub_blocks: None,
+            resume: None,
+            policy: policy(scheme, request.slice_bytes),
+        };
+        let plan = plan(&stripe, &planned, &topology)?;
+        Ok(PlanView {
+            text: plan.display_with(&topology).to_string(),
+            summary: serde_json::to_value(plan.summary()).expect("a summary has string keys"),
+            nodes: node_names(plan.nodes(), &topology),
+            predicted_ms: plan.predict(&topology).as_millis() as u64,
+        })
+    }
+
+    fn plan_requestors(
+        &mut self,
+        record: &StripeRecord,
+        blocks: &BTreeSet<BlockIndex>,
+        requestor: Option<&str>,
+    ) -> Result<Vec<Wanted>, RequestError> {
+        let nodes = match requestor {
+            Some("client") => vec![SOME_CLIENT; blocks.len()],
+            Some(name) => vec![self.node_named(name)?; blocks.len()],
+            None => self.likely_requestors(record, blocks.len()),
+        };
+        Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
+    }
+
+    fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
+        let found = self.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
+        found.ok_or_else(|| RequestError::NoSuchNode {
+            name: name.to_owned(),
+            known: self.names.values().cloned().collect(),
+        })
+    }
+
+    /// Helpers without a block of the stripe, or a client if there are too few.
+    fn likely_requestors(&mut self, record: &StripeRecord, count: usize) -> Vec<NodeId> {
+        let holders: BTreeSet<NodeId> = record.blocks.iter().map(|block| block.node).collect();
+        let mut free = self.candidates(record.block_bytes);
+        free.retain(|candidate| !holders.contains(&candidate.node));
+        let chosen = spread(free, BTreeMap::new(), count, &mut self.rng);
+        chosen.unwrap_or_else(|| vec![SOME_CLIENT; count])
+    }
+}
+
+fn indices(numbers: &[u16]) -> Vec<BlockIndex> {
+    numbers.iter().copied().map(BlockIndex).collect()
+}
+
+fn node_names(nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> BTreeMap<String, String> {
+    nodes.into_iter().map(|node| (node.0.to_string(), topology.name(node))).collect()
+}

@@ -1,0 +1,100 @@
+//! What clients ask on their connections: reads, and stripes of puts.
+
+use codes::BlockIndex;
+use repair::wire::control::{ClientRequest, ToNode};
+use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
+use stores::dir::PutId;
+
+use super::Core;
+use super::jobs::Owner;
+use super::nodes::PeerKind;
+use crate::error::RequestError;
+
+/// Requests that one connection may have open.
+const MAX_REQUESTS: usize = 256;
+
+/// The request for a read, out of its message.
+struct Read {
+    stripe: StripeId,
+    blocks: Vec<BlockIndex>,
+    sub_blocks: Option<(u16, u16)>,
+    window: (u64, u64),
+    policy: Policy,
+    pretend_lost: Vec<BlockIndex>,
+}
+
+impl Core {
+    pub(super) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
+        let opened = self.check_request(client, tag).and_then(|()| match request {
+            ClientRequest::Read { stripe, blocks, sub_blocks, window, scheme, slice_bytes, pretend_lost } => {
+                let policy = policy(scheme, slice_bytes);
+                self.read(client, tag, Read { stripe, blocks, sub_blocks, window, policy, pretend_lost })
+            }
+            ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),
+        });
+        if let Err(error) = opened {
+            let result = Err(format!("{error}; {}", error.next_step()));
+            self.send(client, ToNode::Closed { tag, result });
+        }
+    }
+
+    fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
+        let peer = self.peers.get(&client).ok_or(RequestError::Gone(client))?;
+        let PeerKind::Client { requests } = &peer.kind else {
+            return Err(RequestError::Malformed("only clients read and put".into()));
+        };
+        if requests.contains_key(&tag) {
+            return Err(RequestError::TagTaken(tag));
+        }
+        if requests.len() >= MAX_REQUESTS {
+            return Err(RequestError::TooManyRequests(MAX_REQUESTS));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
+        let record = self.stripe_record(&read.stripe)?;
+        Self::check_indices(&record, &read.blocks)?;
+        let request = JobRequest {
+            job: self.catalog.next_job_id()?,
+            stripe: self.stripe_now(&record, &read.pretend_lost)?,
+            wanted: read.blocks.iter().map(|&block| Wanted { block, requestor: client }).collect(),
+            window: read.window.0..read.window.1,
+            sub_blocks: read.sub_blocks.map(|(start, end)| start..end),
+            policy: read.policy,
+            verify: Verify::default(),
+            publish: false,
+            tag: Some(tag),
+        };
+        self.start_request(client, tag, Owner::Read { client, tag }, request);
+        Ok(())
+    }
+
+    pub(super) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
+        let job = self.start_job(owner, request);
+        if let Some(PeerKind::Client { requests }) = self.peers.get_mut(&client).map(|peer| &mut peer.kind) {
+            requests.insert(tag, job);
+        }
+    }
+
+    /// A client gives a request up.
+    pub(super) fn close(&mut self, client: NodeId, tag: u64) {
+        let requests = match self.peers.get(&client).map(|peer| &peer.kind) {
+            Some(PeerKind::Client { requests }) => requests,
+            _ => return,
+        };
+        if let Some(&job) = requests.get(&tag) {
+            self.cancel_job(job);
+        }
+    }
+
+    pub(super) fn forget_request(&mut self, client: NodeId, tag: u64) {
+        if let Some(PeerKind::Client { requests }) = self.peers.get_mut(&client).map(|peer| &mut peer.kind) {
+            requests.remove(&tag);
+        }
+    }
+}
+
+pub(super) fn policy(scheme: Scheme, slice_bytes: Option<u32>) -> Policy {
+    Policy { scheme, slice_bytes, ..Policy::default() }
+}

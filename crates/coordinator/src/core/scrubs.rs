@@ -1,0 +1,211 @@
+//! Scrubs: every live helper reads every block that the catalog places on it, a few at a time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use codes::BlockIndex;
+use repair::wire::control::ToNode;
+use repair::{BlockProblem, NodeId, StripeId};
+use stores::{BlockRecord, Catalog, CatalogError};
+
+use super::nodes::{PeerKind, Subject};
+use super::{Core, log_error, unix_ms};
+use crate::error::RequestError;
+use crate::views::{Finding, OrphanView, ScrubView, SkippedNode};
+
+/// Questions that one helper has to answer at a time.
+const OUTSTANDING: usize = 2;
+/// Findings that are listed; all are counted in the states of their blocks.
+const FINDINGS_LISTED: usize = 10_000;
+/// The catalog's key of the last scrub.
+const LAST_KEY: &str = "scrub/last";
+
+/// The scrub that runs, or ran last.
+pub(super) struct Scrub {
+    view: ScrubView,
+    nodes: BTreeMap<NodeId, NodeScrub>,
+}
+
+/// What one helper has still to do.
+struct NodeScrub {
+    queue: VecDeque<(StripeId, BlockIndex)>,
+    outstanding: BTreeSet<u64>,
+    listed: bool,
+}
+
+impl Core {
+    pub(super) fn recall_scrub(&mut self) -> Result<(), CatalogError> {
+        let last = self.catalog.queue_list(LAST_KEY)?.into_iter().next();
+        let view = last.and_then(|(_, value)| serde_json::from_value(value).ok());
+        self.scrub = view.map(|view| Scrub { view, nodes: BTreeMap::new() });
+        Ok(())
+    }
+
+    /// Starts a scrub, unless one runs: then it is that one.
+    pub(super) fn start_scrub(&mut self) -> Result<ScrubView, RequestError> {
+        if let Some(scrub) = self.scrub.as_ref().filter(|scrub| scrub.is_running()) {
+            return Ok(scrub.view.clone());
+        }
+        let mut view = ScrubView {
+            scrub: self.catalog.next_job_id()?.0,
+            state: "running".into(),
+            blocks: 0,
+            checked: 0,
+            bytes: 0,
+            checked_bytes: 0,
+            started_unix_ms: unix_ms(),
+            ended_unix_ms: None,
+            skipped: self.unreachable_blocks(),
+            findings: Vec::new(),
+            orphans: Vec::new(),
+        };
+        let mut nodes = BTreeMap::new();
+        for node in self.live_helpers().collect::<Vec<_>>() {
+            let queue: VecDeque<_> = self.blocks_on(node).into();
+            view.blocks += queue.len() as u64;
+            view.bytes += self.bytes_of(&queue)?;
+            nodes.insert(node, NodeScrub { queue, outstanding: BTreeSet::new(), listed: false });
+        }
+        let asked: Vec<NodeId> = nodes.keys().copied().collect();
+        self.scrub = Some(Scrub { view, nodes });
+        for node in asked {
+            let ask = self.ask(node, Subject::List);
+            self.send(node, ToNode::List { ask });
+        }
+        self.ask_scrub();
+        Ok(self.scrub.as_ref().expect("just started").view.clone())
+    }
+
+    fn unreachable_blocks(&self) -> Vec<SkippedNode> {
+        let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
+        down.map(|(&node, name)| (name, self.catalog.blocks_of(node).len() as u64))
+            .filter(|&(_, blocks)| blocks > 0)
+            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks })
+            .collect()
+    }
+
+    fn bytes_of(&self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> Result<u64, CatalogError> {
+        blocks.iter().try_fold(0, |sum, (stripe, index)| {
+            Ok(sum + self.catalog.stripe(stripe)?.blocks[usize::from(index.0)].bytes)
+        })
+    }
+
+    /// Keeps every helper busy, but not more than that; ends the scrub when all have answered.
+    pub(super) fn ask_scrub(&mut self) {
+        let Some(scrub) = self.scrub.as_ref().filter(|scrub| scrub.is_running()) else { return };
+        for node in scrub.nodes.keys().copied().collect::<Vec<_>>() {
+            while let Some((stripe, index)) = self.next_question(node) {
+                self.ask_scrub_block(node, stripe, index);
+            }
+        }
+        self.end_scrub();
+    }
+
+    fn next_question(&mut self, node: NodeId) -> Option<(StripeId, BlockIndex)> {
+        let node = self.scrub.as_mut()?.nodes.get_mut(&node)?;
+        if node.outstanding.len() < OUTSTANDING { node.queue.pop_front() } else { None }
+    }
+
+    fn ask_scrub_block(&mut self, node: NodeId, stripe: StripeId, index: BlockIndex) {
+        let record = self.catalog.stripe(&stripe).ok();
+        let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+        // It may have been removed, or rebuilt elsewhere, since the scrub began.
+        let Some(known) = known.filter(|known| known.node == node) else {
+            let view = &mut self.scrub.as_mut().expect("a scrub runs").view;
+            view.blocks -= 1;
+            return;
+        };
+        let ask = self.ask_for_block(node, stripe, index, known, true);
+        if let Some(node) = self.scrub.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
+            node.outstanding.insert(ask);
+        }
+    }
+
+    pub(super) fn count_in_scrub(
+        &mut self,
+        node: NodeId,
+        ask: u64,
+        stripe: &StripeId,
+        block: &BlockRecord,
+        problem: Option<BlockProblem>,
+    ) {
+        let name = self.name(node);
+        let Some(scrub) = &mut self.scrub else { return };
+        let Some(of_node) = scrub.nodes.get_mut(&node) else { return };
+        if !of_node.outstanding.remove(&ask) {
+            return;
+        }
+        scrub.view.checked += 1;
+        scrub.view.checked_bytes += block.bytes;
+        if let Some(problem) = problem
+            && scrub.view.findings.len() < FINDINGS_LISTED
+        {
+            scrub.view.findings.push(Finding {
+                block: block.id.to_string(),
+                stripe: stripe.to_string(),
+                node: name,
+                problem: problem.to_string(),
+            });
+        }
+    }
+
+    pub(super) fn listed_in_scrub(&mut self, node: NodeId) {
+        if let Some(node) = self.scrub.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
+            node.listed = true;
+        }
+    }
+
+    /// A helper is gone: what it had still to check is not checked.
+    pub(super) fn skip_in_scrub(&mut self, node: NodeId) {
+        let name = self.name(node);
+        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        let Some(left) = scrub.nodes.remove(&node) else { return };
+        let blocks = (left.queue.len() + left.outstanding.len()) as u64;
+        if blocks > 0 || !left.listed {
+            scrub.view.skipped.push(SkippedNode { node: name, blocks });
+        }
+        self.end_scrub();
+    }
+
+    fn end_scrub(&mut self) {
+        let orphans = self.orphan_views();
+        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        let done = |node: &NodeScrub| node.queue.is_empty() && node.outstanding.is_empty() && node.listed;
+        if !scrub.nodes.values().all(done) {
+            return;
+        }
+        scrub.view.state = "done".into();
+        scrub.view.ended_unix_ms = Some(unix_ms());
+        scrub.view.orphans = orphans;
+        let (id, findings) = (scrub.view.scrub, scrub.view.findings.len());
+        let record = serde_json::to_value(&scrub.view).expect("a view has string keys");
+        tracing::info!(scrub = id, findings, "scrub ended");
+        log_error(self.catalog.queue_put(LAST_KEY, &record));
+    }
+
+    pub(super) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
+        let scrub = self.scrub.as_ref().filter(|scrub| scrub.view.scrub == id);
+        scrub.map(|scrub| scrub.view.clone()).ok_or(RequestError::NoSuchScrub(id))
+    }
+
+    pub(super) fn last_scrub(&self) -> Option<ScrubView> {
+        self.scrub.as_ref().map(|scrub| scrub.view.clone())
+    }
+
+    pub(super) fn orphan_views(&self) -> Vec<OrphanView> {
+        let mut views = Vec::new();
+        for (&node, peer) in &self.peers {
+            if let PeerKind::Helper { orphans, .. } = &peer.kind {
+                let view =
+                    |block: &repair::BlockId| OrphanView { node: self.name(node), block: block.to_string() };
+                views.extend(orphans.iter().map(view));
+            }
+        }
+        views
+    }
+}
+
+impl Scrub {
+    fn is_running(&self) -> bool {
+        self.view.ended_unix_ms.is_none()
+    }
+}

@@ -1,0 +1,134 @@
+//! From the catalog's record of a stripe to what the planner and people see of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use codes::{BlockIndex, Code, CodeSpec};
+use repair::{BlockId, NodeId, Stripe, StripeBlock, StripeId};
+use stores::{BlockRecord, BlockState, Catalog, StripeRecord};
+
+use super::Core;
+use crate::error::RequestError;
+use crate::views::{BlockPlace, BlockView, StripeView};
+
+/// Codes, built once and shared.
+#[derive(Default)]
+pub(super) struct Codes {
+    built: BTreeMap<String, Arc<dyn Code>>,
+}
+
+impl Codes {
+    pub(super) fn get(&mut self, spec: &CodeSpec) -> Result<Arc<dyn Code>, RequestError> {
+        let name = spec.to_string();
+        if let Some(code) = self.built.get(&name) {
+            return Ok(code.clone());
+        }
+        let code = spec.build()?;
+        self.built.insert(name, code.clone());
+        Ok(code)
+    }
+}
+
+impl Core {
+    pub(super) fn stripe_record(&self, id: &StripeId) -> Result<StripeRecord, RequestError> {
+        Ok(self.catalog.stripe(id)?)
+    }
+
+    /// Whether a block can be read now: it is healthy and its node is connected.
+    pub(super) fn is_readable(&self, block: &BlockRecord) -> bool {
+        block.state == BlockState::Healthy && block.digest.is_some() && self.peers.contains_key(&block.node)
+    }
+
+    /// The stripe as the planner sees it now, as if `lost` were lost too.
+    pub(super) fn stripe_now(
+        &mut self,
+        record: &StripeRecord,
+        lost: &[BlockIndex],
+    ) -> Result<Stripe, RequestError> {
+        let code = self.codes.get(&record.code)?;
+        let holder = |(index, block): (BlockIndex, &BlockRecord)| {
+            (self.is_readable(block) && !lost.contains(&index)).then_some(block.node)
+        };
+        let blocks = indexed(record)
+            .map(|(index, block)| StripeBlock {
+                id: block.id.clone(),
+                bytes: block.bytes,
+                holder: holder((index, block)),
+            })
+            .collect();
+        Ok(Stripe { id: record.id.clone(), code, block_bytes: record.block_bytes, blocks })
+    }
+
+    /// The blocks that cannot be read now.
+    pub(super) fn lost_blocks(&self, record: &StripeRecord) -> Vec<BlockIndex> {
+        let lost = indexed(record).filter(|(_, block)| !self.is_readable(block));
+        lost.map(|(index, _)| index).collect()
+    }
+
+    pub(super) fn check_indices(record: &StripeRecord, indices: &[BlockIndex]) -> Result<(), RequestError> {
+        match indices.iter().find(|index| usize::from(index.0) >= record.blocks.len()) {
+            None => Ok(()),
+            Some(index) => Err(RequestError::NoSuchIndex {
+                stripe: record.id.to_string(),
+                index: index.0,
+                blocks: record.blocks.len(),
+            }),
+        }
+    }
+
+    pub(super) fn stripe_view_of(&mut self, id: &StripeId) -> Result<StripeView, RequestError> {
+        let record = self.stripe_record(id)?;
+        self.stripe_view(&record)
+    }
+
+    pub(super) fn stripe_view(&mut self, record: &StripeRecord) -> Result<StripeView, RequestError> {
+        let code = self.codes.get(&record.code)?;
+        let lost = self.lost_blocks(record);
+        let survives = self.risks.survives(&*code, &lost);
+        Ok(StripeView {
+            stripe: record.id.to_string(),
+            code: record.code.to_string(),
+            block_bytes: record.block_bytes,
+            readable: survives.is_some(),
+            survives: survives.unwrap_or(0),
+            blocks: indexed(record).map(|(index, block)| self.block_view(index, block)).collect(),
+        })
+    }
+
+    fn block_view(&self, index: BlockIndex, block: &BlockRecord) -> BlockView {
+        BlockView {
+            block: block.id.to_string(),
+            index: index.0,
+            bytes: block.bytes,
+            node: self.name(block.node),
+            state: self.state_name(block).to_owned(),
+            digest: block.digest.map(|digest| format!("{digest:08x}")),
+        }
+    }
+
+    fn state_name(&self, block: &BlockRecord) -> &'static str {
+        match block.state {
+            BlockState::Missing => "missing",
+            BlockState::Corrupt => "corrupt",
+            BlockState::Healthy if block.digest.is_none() => "not-stored",
+            BlockState::Healthy if self.peers.contains_key(&block.node) => "healthy",
+            BlockState::Healthy => "down",
+        }
+    }
+
+    pub(super) fn block_place(&mut self, block: &str) -> Result<BlockPlace, RequestError> {
+        let (stripe, index) = self.catalog.find_block(&BlockId(block.to_owned()))?;
+        Ok(BlockPlace { index: index.0, stripe: self.stripe_view_of(&stripe)? })
+    }
+
+    /// Blocks that a node holds, or is about to get from running jobs.
+    pub(super) fn used(&self, node: NodeId) -> usize {
+        let coming = self.jobs.values().filter(|running| running.targets.contains(&node)).count();
+        self.peers.get(&node).map_or(0, |peer| peer.blocks) + coming
+    }
+}
+
+/// The blocks of a stripe with their indices.
+pub(super) fn indexed(record: &StripeRecord) -> impl Iterator<Item = (BlockIndex, &BlockRecord)> {
+    record.blocks.iter().zip(0..).map(|(block, index)| (BlockIndex(index), block))
+}

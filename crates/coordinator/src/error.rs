@@ -1,0 +1,165 @@
+//! Why a request of the API or of a client is not carried out, and what to do about it.
+
+use codes::SpecError;
+use repair::{NodeId, PlanError, UnknownScheme};
+use stores::CatalogError;
+use stores::dir::{PutError, PutId};
+
+/// Why a request is not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("there is no file `{0}`")]
+    NoSuchFile(String),
+    #[error("there is no repair {0}")]
+    NoSuchRepair(u64),
+    #[error("there is no scrub {0}")]
+    NoSuchScrub(u64),
+    #[error("there is no helper `{name}`; those known are {}", list(.known))]
+    NoSuchNode { name: String, known: Vec<String> },
+    #[error("stripe {stripe} has blocks b0 to b{}, and no b{index}", blocks - 1)]
+    NoSuchIndex { stripe: String, index: u16, blocks: usize },
+    #[error(transparent)]
+    Code(#[from] SpecError),
+    #[error(transparent)]
+    Scheme(#[from] UnknownScheme),
+    #[error("blocks of {asked} bytes are not possible: the size must be a multiple of {unit} bytes above 0")]
+    BlockBytes { asked: u64, unit: u64, below: Option<u64>, above: u64 },
+    #[error("{0}")]
+    Malformed(String),
+    #[error(
+        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, and there are {}; {}",
+        usable,
+        shortage(.full, .down)
+    )]
+    TooFewHelpers {
+        code: String,
+        needed: usize,
+        usable: usize,
+        block_bytes: u64,
+        full: Vec<String>,
+        down: Vec<String>,
+    },
+    #[error("stripe {position} of put {put} is being stored already")]
+    StripeBusy { put: PutId, position: u32 },
+    #[error("stripes of put {0} are still being stored")]
+    PutBusy(PutId),
+    #[error("more than {0} requests of one connection at a time")]
+    TooManyRequests(usize),
+    #[error("the number {0} is in use by another request of this connection")]
+    TagTaken(u64),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Put(PutError),
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    #[error("node {0} has gone")]
+    Gone(NodeId),
+    #[error("the coordinator is stopping")]
+    Stopping,
+}
+
+/// What kind of reason it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    /// What was named is not there.
+    NotFound,
+    /// The request can never be carried out.
+    Invalid,
+    /// It contradicts what is there.
+    Conflict,
+    /// It cannot be carried out now.
+    Unavailable,
+    /// The coordinator's own fault or that of its disk.
+    Internal,
+}
+
+impl From<PutError> for RequestError {
+    fn from(error: PutError) -> Self {
+        match error {
+            PutError::Code(error) => Self::Code(error),
+            PutError::Catalog(error) => Self::Catalog(error),
+            other => Self::Put(other),
+        }
+    }
+}
+
+impl RequestError {
+    /// What kind of reason it is.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchFile(_) | Self::NoSuchRepair(_) | Self::NoSuchScrub(_) | Self::NoSuchNode { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_))
+            | Self::Put(PutError::NoSuchPut(_)) => ErrorKind::NotFound,
+            Self::Catalog(CatalogError::Storage(_)) => ErrorKind::Internal,
+            Self::Put(
+                PutError::Exists { .. } | PutError::MissingStripe { .. } | PutError::Unpublished { .. },
+            )
+            | Self::StripeBusy { .. }
+            | Self::TagTaken(_)
+            | Self::PutBusy(_) => ErrorKind::Conflict,
+            Self::TooFewHelpers { .. } | Self::TooManyRequests(_) | Self::Gone(_) | Self::Stopping => {
+                ErrorKind::Unavailable
+            }
+            Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
+            Self::NoSuchIndex { .. }
+            | Self::Code(_)
+            | Self::Scheme(_)
+            | Self::BlockBytes { .. }
+            | Self::Malformed(_)
+            | Self::Plan(_)
+            | Self::Put(_) => ErrorKind::Invalid,
+        }
+    }
+
+    /// What to do about it.
+    pub(crate) fn next_step(&self) -> String {
+        match self {
+            Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
+            Self::NoSuchRepair(_) => "list the repairs with GET /v1/repairs".into(),
+            Self::NoSuchScrub(_) => "start one with `mend scrub`".into(),
+            Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
+            Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),
+            Self::Code(_) => "choose a code such as rs-14-10 (n comes first)".into(),
+            Self::Scheme(_) => "choose one of the schemes listed".into(),
+            Self::BlockBytes { below: Some(below), above, .. } => {
+                format!("the nearest possible sizes are {below} and {above} bytes")
+            }
+            Self::BlockBytes { above, .. } => format!("the smallest possible size is {above} bytes"),
+            Self::Malformed(_) => "correct the request; GET /v1/openapi.json describes it".into(),
+            Self::TooFewHelpers { .. } => {
+                "start the helpers that are down, add helpers, or choose a code with fewer blocks".into()
+            }
+            Self::StripeBusy { .. } | Self::PutBusy(_) => "wait for them, or abort the put".into(),
+            Self::TooManyRequests(_) => "wait for some of them to end".into(),
+            Self::TagTaken(_) => "use a number once".into(),
+            Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),
+            Self::Plan(_) => "change what is asked for".into(),
+            Self::Put(PutError::Exists { .. }) => {
+                "remove it first, choose another name, or ask to replace it".into()
+            }
+            Self::Put(_) => "begin a new put".into(),
+            Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {
+                "see a file's stripes and blocks with `mend stat`".into()
+            }
+            Self::Catalog(CatalogError::Storage(_)) => "look at the coordinator's log and disk".into(),
+            Self::Gone(_) | Self::Stopping => "connect again once the coordinator is back".into(),
+        }
+    }
+}
+
+/// Names joined by commas, or a word for none.
+pub(crate) fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn shortage(full: &[String], down: &[String]) -> String {
+    match (full.is_empty(), down.is_empty()) {
+        (true, true) => "no other helper is known".to_owned(),
+        (true, false) => format!("down: {}", down.join(", ")),
+        (false, true) => format!("full: {}", full.join(", ")),
+        (false, false) => format!("down: {}; full: {}", down.join(", "), full.join(", ")),
+    }
+}

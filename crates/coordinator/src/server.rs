@@ -1,0 +1,190 @@
+//! Starting and stopping: the core's thread, the two listeners, and what can be wrong at the start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use cluster::{IdentityError, Role};
+use rand::rngs::StdRng;
+use stores::CatalogError;
+use stores::dir::{DirCatalog, OpenError};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::api::ApiServer;
+use crate::config::CoordinatorConfig;
+use crate::control::ControlServer;
+use crate::core::{Core, Event, Settings};
+
+/// Events that may wait for the core; beyond that connections wait.
+const EVENTS_WAITING: usize = 1024;
+
+/// Why a coordinator cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// An address is in use or forbidden.
+    #[error(
+        "cannot listen on {address} ({setting} in {config}): {source}; stop what uses it, or change {setting}"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The setting that it comes from.
+        setting: &'static str,
+        /// The file that the setting is in.
+        config: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its own certificate cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The catalog cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The catalog cannot be used.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The system gives no thread.
+    #[error("cannot start the coordinator's thread: {0}")]
+    Thread(io::Error),
+    /// A fault of ours.
+    #[error("the coordinator's own thread has stopped; this is a bug, and the log says where")]
+    Crashed,
+}
+
+/// A coordinator that runs in this process; it stops when this is dropped.
+#[derive(Debug)]
+#[must_use = "a coordinator stops when its handle is dropped"]
+pub struct Handle {
+    /// Where the API is.
+    pub api_addr: SocketAddr,
+    /// Where control connections are taken.
+    pub control_addr: SocketAddr,
+    events: mpsc::Sender<Event>,
+    servers: Vec<JoinHandle<()>>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Handle {
+    /// Stops it and waits until its catalog is closed.
+    pub async fn stop(mut self) {
+        self.servers.drain(..).for_each(|server| server.abort());
+        let _ = self.events.send(Event::Stop).await; // It may have stopped already.
+        let _ = (&mut self.ended).await;
+    }
+
+    /// Returns when it has stopped by itself, which it does only by a fault.
+    pub async fn crashed(&mut self) {
+        let _ = (&mut self.ended).await;
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.servers.drain(..).for_each(|server| server.abort());
+        let _ = self.events.try_send(Event::Stop); // A full channel means that it is about to stop anyway.
+    }
+}
+
+/// Runs a coordinator until `shutdown` completes.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run(config: CoordinatorConfig, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    let mut handle = start(config).await?;
+    tokio::select! {
+        () = shutdown => {
+            handle.stop().await;
+            Ok(())
+        }
+        () = handle.crashed() => Err(RunError::Crashed),
+    }
+}
+
+/// Starts a coordinator on the current tokio runtime. When this returns, both ports are taken.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
+    let identity = config.cluster.identity(&Role::Coordinator)?;
+    let (control_listener, control_addr) = listen(&config, config.control, "[coordinator] control").await?;
+    let (api_listener, api_addr) = listen(&config, config.api, "[coordinator] api").await?;
+    let (events, incoming) = mpsc::channel(EVENTS_WAITING);
+    let ended = start_core(&config, incoming)?;
+    let tls = identity.server_config();
+    let control = ControlServer {
+        listener: control_listener,
+        tls: tls.clone(),
+        cluster: config.cluster.clone(),
+        events: events.clone(),
+    };
+    let api = ApiServer { listener: api_listener, tls, events: events.clone() };
+    let servers = vec![tokio::spawn(control.serve()), tokio::spawn(api.serve())];
+    tracing::info!(%api_addr, %control_addr, "coordinator is up");
+    Ok(Handle { api_addr, control_addr, events, servers, ended })
+}
+
+async fn listen(
+    config: &CoordinatorConfig,
+    address: SocketAddr,
+    setting: &'static str,
+) -> Result<(TcpListener, SocketAddr), RunError> {
+    let failed = |source| RunError::Listen {
+        address,
+        setting,
+        config: config.cluster.config_path().display().to_string(),
+        source,
+    };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// Starts the thread that owns all state; the receiver hears of its end.
+fn start_core(
+    config: &CoordinatorConfig,
+    events: mpsc::Receiver<Event>,
+) -> Result<oneshot::Receiver<()>, RunError> {
+    let cluster = config.cluster.config();
+    let settings = Settings {
+        cluster_id: cluster.cluster_id.to_string(),
+        code: cluster.defaults.code.clone(),
+        block_bytes: cluster.defaults.block_bytes.bytes(),
+        scheme: cluster.defaults.scheme.clone(),
+    };
+    let catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;
+    let core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
+    let (guard, ended) = oneshot::channel::<()>();
+    let work = move || {
+        let _guard = guard; // Dropped at the end, a panic included.
+        drive(core, events);
+    };
+    thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;
+    Ok(ended)
+}
+
+/// Waits for the next event or tick, and hands it over.
+fn drive(mut core: Core, mut events: mpsc::Receiver<Event>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.expect("a runtime with nothing but a clock needs nothing of the system");
+    runtime.block_on(async {
+        let start = Instant::now();
+        let mut ticked = Duration::ZERO;
+        loop {
+            let due = (ticked + core.tick()).saturating_sub(start.elapsed());
+            match timeout(due, events.recv()).await {
+                Ok(None | Some(Event::Stop)) => return,
+                Ok(Some(event)) => core.handle(event, start.elapsed()),
+                Err(_) => {
+                    ticked = start.elapsed();
+                    core.handle_tick(ticked);
+                }
+            }
+        }
+    });
+}
