@@ -1,6 +1,6 @@
 //! A helper or a client: a process that may be stopped or killed, its disk, and one job's task.
 
-use std::time::Duration;
+use std::collections::VecDeque;
 
 use repair::wire::control::ToNode;
 use repair::{Assignment, BlockId, BlockProblem, Epoch, NodeId, Report, SliceSet};
@@ -34,7 +34,9 @@ pub(crate) struct Node {
     task: Option<Task>,
     delivered: SliceSet,
     next_task: TaskId,
-    disk_until: Duration,
+    /// Orders that wait for the disk to carry out the one before them.
+    orders: VecDeque<ToNode>,
+    disk_is_busy: bool,
     /// What will be noticed when the process goes on.
     pub(crate) deferred: Vec<Waiting>,
 }
@@ -58,7 +60,8 @@ impl Node {
             task: None,
             delivered: SliceSet::new(),
             next_task: TaskId::from(id.0) << 32,
-            disk_until: Duration::ZERO,
+            orders: VecDeque::new(),
+            disk_is_busy: false,
             deferred: Vec::new(),
         }
     }
@@ -91,15 +94,14 @@ impl Node {
         self.disk.sinks.clear();
         self.delivered = SliceSet::new();
         self.knows_job = false;
+        self.orders.clear();
+        self.disk_is_busy = false;
     }
 
     /// Something happens that the process notices, as it runs.
     pub(crate) fn handle(&mut self, event: NodeEvent, scene: &mut Scene) {
         if let NodeEvent::DiskDone { report, epoch } = event {
-            // A process that was started anew, or was told to forget, has nothing to answer.
-            return if self.knows_job {
-                scene.report(self.id, epoch, *report)
-            };
+            return self.disk_done(epoch, *report, scene);
         }
         let Some(task) = &mut self.task else { return };
         let mine = |id: TaskId| id == task.id;
@@ -123,8 +125,29 @@ impl Node {
         task.pump(&mut self.disk, scene);
     }
 
-    /// The coordinator says something.
+    /// The coordinator says something. Orders are carried out one after another.
     pub(crate) fn take(&mut self, message: ToNode, scene: &mut Scene) {
+        self.orders.push_back(message);
+        self.carry_out(scene);
+    }
+
+    fn disk_done(&mut self, epoch: Epoch, report: Report, scene: &mut Scene) {
+        // A process that was started anew has nothing to answer.
+        if std::mem::take(&mut self.disk_is_busy) {
+            scene.report(self.id, epoch, report);
+            self.carry_out(scene);
+        }
+    }
+
+    fn carry_out(&mut self, scene: &mut Scene) {
+        while !self.disk_is_busy
+            && let Some(order) = self.orders.pop_front()
+        {
+            self.obey(order, scene);
+        }
+    }
+
+    fn obey(&mut self, message: ToNode, scene: &mut Scene) {
         match message {
             ToNode::Assign(assignment) => self.assign(*assignment, scene),
             ToNode::Stop { epoch, .. } => {
@@ -155,19 +178,23 @@ impl Node {
                 let good = |digest| Report::Reread { block: name, digest };
                 self.answer(epoch, answer.map_or_else(|problem| bad(block, problem), good), scene);
             }
-            ToNode::Forget { .. } => self.forget_all(scene),
+            ToNode::Forget { .. } => {
+                let later = std::mem::take(&mut self.orders);
+                self.forget_all(scene);
+                self.orders = later;
+            }
             other => scene.violate(format!("{} is told {other:?}", self.id)),
         }
     }
 
-    /// Reports once the disk has done its part; answers keep their order.
+    /// Reports once the disk has done its part.
     fn answer(&mut self, epoch: Epoch, report: Report, scene: &mut Scene) {
         self.knows_job = true;
+        self.disk_is_busy = true;
         let bytes: usize = self.disk.sinks.values().map(Vec::len).sum();
-        let done = scene.now + self.disk.takes(bytes as u64, scene);
-        self.disk_until = self.disk_until.max(done);
+        let delay = self.disk.takes(bytes as u64, scene);
         let report = Box::new(report);
-        scene.after_for(self.disk_until - scene.now, self.id, NodeEvent::DiskDone { report, epoch });
+        scene.after_for(delay, self.id, NodeEvent::DiskDone { report, epoch });
     }
 
     /// Ends the running plan and adds up what it delivered.

@@ -21,7 +21,7 @@ mod blame;
 mod check;
 mod report;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -280,6 +280,8 @@ pub struct Job {
     /// Each set of blocks that some plan read and of which something was delivered.
     used: BTreeSet<BTreeSet<BlockIndex>>,
     doubt: Option<Doubt>,
+    /// One for each plan, so that a check which begins anew can use answers that were under way.
+    check_seed: u64,
     parity: ParityOutcome,
     touched: BTreeSet<NodeId>,
     actions: Vec<JobAction>,
@@ -300,12 +302,10 @@ struct Goal {
 /// another is left out, until what is delivered is right, and is known to be.
 #[derive(Debug)]
 struct Doubt {
-    /// The block that is left out now.
-    suspect: BlockIndex,
-    /// Whether the history says so.
+    /// The blocks that may be wrong; the first is left out now. There is at least one.
+    suspects: VecDeque<BlockIndex>,
+    /// Whether the history says which is left out.
     named: bool,
-    /// Those that will be left out after it, the last one first.
-    others: Vec<BlockIndex>,
 }
 
 #[derive(Debug)]
@@ -364,6 +364,7 @@ impl Job {
             blamed: BTreeMap::new(),
             used: BTreeSet::new(),
             doubt: None,
+            check_seed: 0,
             parity: ParityOutcome::NotAsked,
             touched: BTreeSet::new(),
             actions: Vec::new(),
@@ -436,7 +437,7 @@ impl Job {
         topology: &Topology,
         now: Duration,
     ) {
-        if epoch != self.epoch || !self.touched.contains(&node) {
+        if self.is_finished() || epoch != self.epoch || !self.touched.contains(&node) {
             return;
         }
         match (&mut self.phase, report) {
@@ -449,6 +450,10 @@ impl Job {
                     self.credit(node, &delivered);
                 }
                 self.plan_when_stopped(topology, now);
+            }
+            (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains(&node) => {
+                // Another requestor failed while this one was told to commit what was checked.
+                self.publish_at(node);
             }
             (Phase::Sealing { waiting, .. }, Report::Sealed { digests }) if waiting.contains(&node) => {
                 waiting.remove(&node);
@@ -545,29 +550,29 @@ impl Job {
     // ---- planning ----
 
     fn plan(&mut self, topology: &Topology, now: Duration) {
-        loop {
-            let error = match self.make_plan(topology) {
+        let turns = self.doubt.as_ref().map_or(1, |doubt| doubt.suspects.len());
+        let mut error = None;
+        for _ in 0..turns {
+            match self.make_plan(topology) {
                 Ok(plan) if self.can_be_trusted(&plan, topology) => return self.start(plan, topology, now),
-                Ok(_) => None,
-                Err(_) if !self.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS => {
-                    // Too few are left without those that failed before: they get another chance.
-                    self.policy.avoid.clear();
-                    self.fruitless += 1;
-                    self.phase = Phase::Pausing { until: now + SECOND_CHANCE };
-                    return;
-                }
-                Err(error) => Some(error),
-            };
-            let replanned = self.replanned.clone();
-            match self.doubt.as_mut().map(Doubt::next) {
-                Some(true) => {}
-                Some(false) => return self.finish(Err(JobError::Contradiction { replanned })),
-                None => {
-                    let error = error.expect("without doubt every plan is trusted");
-                    return self.finish(Err(JobError::Plan { error, replanned }));
-                }
+                Ok(_) => {}
+                Err(reason) => error = Some(reason),
             }
+            // Without this suspect it does not go now; without another it may.
+            self.doubt.iter_mut().for_each(Doubt::postpone);
         }
+        if !self.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS {
+            // Too few are left without those that failed before: they get another chance.
+            self.policy.avoid.clear();
+            self.fruitless += 1;
+            self.phase = Phase::Pausing { until: now + SECOND_CHANCE };
+            return;
+        }
+        let replanned = self.replanned.clone();
+        self.finish(Err(match error {
+            Some(error) if self.doubt.is_none() => JobError::Plan { error, replanned },
+            _ => JobError::Contradiction { replanned },
+        }));
     }
 
     /// Whether what a plan delivers can be known to be right, if there is reason to doubt.
@@ -599,18 +604,19 @@ impl Job {
 
     /// Nodes whose blocks are not read: those that failed, and that of a block under suspicion.
     fn avoided(&self) -> BTreeSet<NodeId> {
-        let suspect = self.doubt.as_ref().and_then(|doubt| self.stripe.block(doubt.suspect).holder);
+        let suspect = self.doubt.as_ref().and_then(|doubt| self.stripe.block(doubt.suspect()).holder);
         self.policy.avoid.iter().copied().chain(suspect).collect()
     }
 
     fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
         self.epoch = Epoch(self.epoch.0 + 1);
+        self.check_seed = self.keys.next_u64();
         self.geometry = Some(plan.geometry().clone());
         self.scheme = plan.scheme();
         if let Some(doubt) = &mut self.doubt
             && !std::mem::replace(&mut doubt.named, true)
         {
-            let id = &self.stripe.block(doubt.suspect).id;
+            let id = &self.stripe.block(doubt.suspect()).id;
             self.replanned.push(format!("block {id} is left out, as it may be wrong"));
         }
         let patience = patience(&plan, topology);
@@ -936,9 +942,12 @@ impl Job {
         self.replanned.push(reason);
         let replanned = self.replanned.clone();
         let used = std::mem::take(&mut self.used);
-        match self.doubt.as_mut().map(Doubt::next) {
+        match self.doubt.as_mut().map(Doubt::acquit) {
             Some(true) => {}
-            Some(false) => return self.finish(Err(JobError::Contradiction { replanned })),
+            Some(false) => {
+                self.doubt = None;
+                return self.finish(Err(JobError::Contradiction { replanned }));
+            }
             None => self.doubt = Doubt::new(&self.stripe, &used),
         }
         self.plan(topology, now);
@@ -948,7 +957,6 @@ impl Job {
         if !self.verify.parity || self.goals.iter().all(|goal| goal.committed) {
             return self.start_commit(self.parity, now);
         }
-        let seed = self.keys.next_u64();
         match self.parity_check(&self.used, topology) {
             None if self.needs_parity() => {
                 self.distrust("no block is left to check what was rebuilt with".into(), topology, now);
@@ -957,7 +965,7 @@ impl Job {
             Some(check) => {
                 for (node, block) in check.questions() {
                     self.touched.insert(node);
-                    self.actions.push(JobAction::Fingerprint { node, block, seed });
+                    self.actions.push(JobAction::Fingerprint { node, block, seed: self.check_seed });
                 }
                 self.phase = Phase::Checking { check, until: now + DISK_LIMIT };
             }
@@ -979,7 +987,7 @@ impl Job {
     ) -> Option<ParityCheck> {
         let rebuilt: Vec<(BlockIndex, NodeId)> =
             self.goals.iter().map(|goal| (goal.block, goal.requestor)).collect();
-        let suspect = self.doubt.as_ref().map(|doubt| doubt.suspect);
+        let suspect = self.doubt.as_ref().map(Doubt::suspect);
         let alive: Vec<(BlockIndex, NodeId)> = self
             .stripe
             .held()
@@ -1101,17 +1109,24 @@ impl Doubt {
     fn new(stripe: &Stripe, used: &BTreeSet<BTreeSet<BlockIndex>>) -> Option<Self> {
         let used: BTreeSet<BlockIndex> = used.iter().flatten().copied().collect();
         let unused = stripe.held().map(|(block, _)| block).filter(|block| !used.contains(block));
-        let mut others: Vec<BlockIndex> = used.iter().copied().chain(unused).collect();
-        others.reverse();
-        let suspect = others.pop()?;
-        Some(Self { suspect, named: false, others })
+        let suspects: VecDeque<BlockIndex> = used.iter().copied().chain(unused).collect();
+        (!suspects.is_empty()).then_some(Self { suspects, named: false })
     }
 
-    /// Goes on to the next suspect; false if there is none left.
-    fn next(&mut self) -> bool {
-        let Some(suspect) = self.others.pop() else { return false };
-        (self.suspect, self.named) = (suspect, false);
-        true
+    fn suspect(&self) -> BlockIndex {
+        self.suspects[0]
+    }
+
+    /// It was not this suspect; false if there is no other.
+    fn acquit(&mut self) -> bool {
+        self.named = false;
+        self.suspects.pop_front();
+        !self.suspects.is_empty()
+    }
+
+    fn postpone(&mut self) {
+        self.named &= self.suspects.len() == 1;
+        self.suspects.rotate_left(1);
     }
 }
 
