@@ -27,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) state: State,
     /// How often it was paused: the end of an earlier pause does not end a later one.
     pub(crate) pauses: u32,
+    /// Whether its process has a connection to the coordinator.
+    pub(crate) registered: bool,
     pub(crate) disk: Disk,
     budget_bytes: usize,
     /// Whether it holds something of the job.
@@ -54,6 +56,7 @@ impl Node {
             id,
             state: State::Running,
             pauses: 0,
+            registered: true,
             disk,
             budget_bytes,
             knows_job: false,
@@ -73,6 +76,7 @@ impl Node {
     /// The process ends: its edges are closed by its kernel, unless the whole machine is gone.
     pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
         self.state = State::Dead;
+        self.registered = false;
         for edge in scene.network.live_edges_of(self.id) {
             if unheard {
                 scene.network.edges.get_mut(&edge).expect("it is live").silent = true;

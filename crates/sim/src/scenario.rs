@@ -195,13 +195,20 @@ impl Scenario {
         }
     }
 
+    /// What one connection can carry, as the coordinator would measure it: links are only as fast as what
+    /// may be under way allows.
+    fn link_rate(&self) -> f64 {
+        let round_trip = self.delay * 2 + Duration::from_micros(200);
+        self.rate.min(self.window.min(4096) as f64 / round_trip.as_secs_f64())
+    }
+
     pub(crate) fn topology(&self) -> Topology {
         let mut topology = Topology::new();
         for node in self.node_ids() {
             let client = node == CLIENT;
             let name = if client { "client".to_owned() } else { node.to_string() };
             let address = (!client).then(|| format!("{name}:1"));
-            let (up, down, disk) = (self.rate, self.rate, self.disk_rate);
+            let (up, down, disk) = (self.link_rate(), self.link_rate(), self.disk_rate);
             topology.set(node, NodeView { address, up, down, disk, ..NodeView::unknown(name) });
         }
         topology

@@ -196,6 +196,7 @@ impl<'a> World<'a> {
             }
             Event::Registers { node } => {
                 if self.nodes[&node].state != State::Dead {
+                    self.node(node).registered = true;
                     self.coordinator.register(node, &mut self.scene);
                 }
             }
@@ -223,7 +224,7 @@ impl<'a> World<'a> {
             State::Running => match what {
                 Waiting::Event(event) => node.handle(event, &mut self.scene),
                 Waiting::Message(connection, message) => {
-                    if connection == self.scene.connection(id) {
+                    if node.registered && connection == self.scene.connection(id) {
                         self.scene.note(|| format!("{id} is told {}", headline(&message)));
                         node.take(*message, &mut self.scene);
                     }

@@ -92,17 +92,17 @@ pub(super) struct Worth {
 pub(super) fn judge(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth) -> Option<Verdict> {
     let mut verdict = Verdict::default();
     let mut named = BTreeSet::new();
-    let mut blame = |node: NodeId, why: String| {
+    let mut blame = |node: NodeId, why: String, hearsay: bool| {
         if named.insert(node) {
-            verdict.culprits.push(Culprit { node, why, hearsay: false });
+            verdict.culprits.push(Culprit { node, why, hearsay });
         }
     };
     let mut bad_blocks: Vec<(BlockId, BlockProblem)> = Vec::new();
     for item in evidence {
         match item {
-            Evidence::Lost { node } => blame(*node, "{} is gone".into()),
-            Evidence::Failed { node, why } => blame(*node, why.clone()),
-            Evidence::Wrong { from, why } => blame(*from, format!("{{}} sent a bad slice ({why})")),
+            Evidence::Lost { node } => blame(*node, "{} is gone".into(), false),
+            Evidence::Failed { node, why } => blame(*node, why.clone(), false),
+            Evidence::Wrong { from, why } => blame(*from, format!("{{}} sent a bad slice ({why})"), true),
             Evidence::BadBlock { block, problem } if bad_blocks.iter().all(|(known, _)| known != block) => {
                 bad_blocks.push((block.clone(), problem.clone()));
             }

@@ -21,6 +21,7 @@ mod blame;
 mod check;
 mod report;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -253,6 +254,8 @@ const PATIENT_SLICES: u32 = 16;
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
 /// An edge may never rest longer.
 const MAX_PATIENCE: Duration = Duration::from_secs(120);
+/// A node that was given up so often as a requestor does not become one again, so that replacing ends.
+const GIVEN_UP: u32 = 2;
 /// Pause before a plan that must use nodes which failed before.
 const SECOND_CHANCE: Duration = Duration::from_millis(500);
 
@@ -277,6 +280,8 @@ pub struct Job {
     fruitless: u32,
     /// How often nodes were blamed.
     blamed: BTreeMap<NodeId, u32>,
+    /// How often nodes were given up as requestors; what they say of themselves counts twice.
+    given_up: BTreeMap<NodeId, u32>,
     /// Each set of blocks that some plan read and of which something was delivered.
     used: BTreeSet<BTreeSet<BlockIndex>>,
     doubt: Option<Doubt>,
@@ -296,6 +301,8 @@ struct Goal {
     digest: Option<u32>,
     /// It was checked and is a block of its requestor's store.
     committed: bool,
+    /// Who held it before that, if somebody did: still does, until the job is over.
+    former: Option<NodeId>,
 }
 
 /// What was delivered was wrong once, so some block that was read is not what its checksums say. One after
@@ -342,6 +349,7 @@ impl Job {
                 missing: None,
                 digest: None,
                 committed: false,
+                former: None,
             })
             .collect();
         let mut job = Self {
@@ -362,6 +370,7 @@ impl Job {
             replanned: Vec::new(),
             fruitless: 0,
             blamed: BTreeMap::new(),
+            given_up: BTreeMap::new(),
             used: BTreeSet::new(),
             doubt: None,
             check_seed: 0,
@@ -485,7 +494,9 @@ impl Job {
 
     /// A node is gone: its process ended, or the coordinator cannot reach it.
     pub fn handle_node_lost(&mut self, node: NodeId, topology: &Topology, now: Duration) {
-        if self.is_finished() || !self.touched.contains(&node) {
+        // A node that is to take a delivery matters even before it is told so.
+        let is_requestor = self.goals.iter().any(|goal| goal.requestor == node);
+        if self.is_finished() || !(self.touched.contains(&node) || is_requestor) {
             return;
         }
         match &mut self.phase {
@@ -496,7 +507,7 @@ impl Job {
             }
             Phase::Stopping { waiting, .. } => {
                 waiting.remove(&node);
-                self.replace_if_requestor(node, "it is gone", topology);
+                self.replace_if_requestor(node, GIVEN_UP, "it is gone", topology);
                 self.policy.avoid.insert(node);
                 self.plan_when_stopped(topology, now);
             }
@@ -521,10 +532,16 @@ impl Job {
                 }
             }
             Phase::Stopping { waiting, until, .. } if *until <= now => {
-                let silent = std::mem::take(waiting);
+                // A client that is asleep may wake up; that it is gone, its connection will say.
+                let is_client =
+                    |node: &NodeId| topology.get(*node).is_some_and(|view| view.address.is_none());
+                let (clients, silent): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
+                    std::mem::take(waiting).into_iter().partition(is_client);
+                *waiting = clients;
+                *until = now + STOP_LIMIT;
                 for node in silent {
                     self.policy.avoid.insert(node);
-                    self.replace_if_requestor(node, "it does not answer", topology);
+                    self.replace_if_requestor(node, 1, "it does not answer", topology);
                 }
                 self.plan_when_stopped(topology, now);
             }
@@ -597,15 +614,17 @@ impl Job {
             window: self.window.clone(),
             sub_blocks: self.sub_blocks.clone(),
             resume,
-            policy: Policy { avoid: self.avoided(), ..self.policy.clone() },
+            policy: self.policy.clone(),
         };
-        plan(&self.stripe, &request, topology)
+        plan(&self.trusted_stripe(), &request, topology)
     }
 
-    /// Nodes whose blocks are not read: those that failed, and that of a block under suspicion.
-    fn avoided(&self) -> BTreeSet<NodeId> {
-        let suspect = self.doubt.as_ref().and_then(|doubt| self.stripe.block(doubt.suspect()).holder);
-        self.policy.avoid.iter().copied().chain(suspect).collect()
+    /// The stripe without a block that is under suspicion.
+    fn trusted_stripe(&self) -> Cow<'_, Stripe> {
+        let Some(doubt) = &self.doubt else { return Cow::Borrowed(&self.stripe) };
+        let mut stripe = self.stripe.clone();
+        stripe.blocks[usize::from(doubt.suspect().0)].holder = None;
+        Cow::Owned(stripe)
     }
 
     fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
@@ -745,7 +764,8 @@ impl Job {
             // A requestor that others complain of is kept if nobody can take its place. If it is really
             // gone, it will not say either what it has.
             if !culprit.hearsay || self.can_be_replaced(culprit.node, topology) {
-                self.replace_if_requestor(culprit.node, &named(&culprit.why, culprit.node), topology);
+                let weight = if culprit.hearsay { 1 } else { GIVEN_UP };
+                self.replace_if_requestor(culprit.node, weight, &named(&culprit.why, culprit.node), topology);
             }
         }
         self.drop_plan(reasons.join(", "), topology, now);
@@ -845,8 +865,11 @@ impl Job {
     }
 
     /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
-    fn replace_if_requestor(&mut self, node: NodeId, reason: &str, topology: &Topology) {
+    fn replace_if_requestor(&mut self, node: NodeId, weight: u32, reason: &str, topology: &Topology) {
         self.policy.avoid.insert(node);
+        if self.goals.iter().any(|goal| goal.requestor == node) {
+            *self.given_up.entry(node).or_insert(0) += weight;
+        }
         let mut taken = self.taken();
         for at in 0..self.goals.len() {
             if self.is_finished() || self.goals[at].requestor != node {
@@ -861,26 +884,34 @@ impl Job {
                 return self.finish(Err(JobError::NoRequestor { block, reason, replanned }));
             };
             taken.insert(other);
+            if self.goals[at].committed {
+                let former = self.goals[at].former.take();
+                self.stripe.blocks[usize::from(self.goals[at].block.0)].holder = former;
+            }
             self.goals[at].requestor = other;
             self.goals[at].restart();
         }
     }
 
-    /// A live helper that holds no block of the stripe, has room for one, and has not failed.
+    /// A live helper that holds no block of the stripe and has room for one; rather one that has not failed.
     fn stand_in(&self, taken: &BTreeSet<NodeId>, topology: &Topology) -> Option<NodeId> {
         topology
             .iter()
             .filter(|(node, view)| view.alive && view.address.is_some() && !taken.contains(node))
             .filter(|(node, view)| {
-                !self.policy.avoid.contains(node) && view.free_bytes >= self.stripe.block_bytes
+                let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
+                !given_up && view.free_bytes >= self.stripe.block_bytes
             })
-            .min_by_key(|(_, view)| (view.load, std::cmp::Reverse(view.free_bytes)))
+            .min_by_key(|(node, view)| {
+                let failed = self.policy.avoid.contains(node);
+                (failed, self.blamed.get(node), view.load, std::cmp::Reverse(view.free_bytes))
+            })
             .map(|(node, _)| node)
     }
 
     fn requestor_failed(&mut self, node: NodeId, reason: &str, topology: &Topology, now: Duration) {
         let reason = format!("{}: {reason}", topology.name(node));
-        self.replace_if_requestor(node, &reason, topology);
+        self.replace_if_requestor(node, GIVEN_UP, &reason, topology);
         self.drop_plan(reason, topology, now);
     }
 
@@ -1033,7 +1064,7 @@ impl Job {
             let digest = goal.digest.expect("sealed before committed");
             goal.committed = true;
             self.actions.push(JobAction::Publish { block: goal.block, node, digest });
-            self.stripe.blocks[usize::from(goal.block.0)].holder = Some(node);
+            goal.former = self.stripe.blocks[usize::from(goal.block.0)].holder.replace(node);
         }
     }
 

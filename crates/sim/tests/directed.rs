@@ -1,0 +1,236 @@
+//! Every scheme with a helper that dies, stops or finds a flipped byte in the middle; and the ways in which
+//! the random runs once found the job wanting.
+
+use std::time::Duration;
+
+use codes::{BlockIndex, CodeSpec};
+use repair::{Geometry, NodeId, Outcome, ParityOutcome, Scheme};
+use sim::{CLIENT, Ended, Fault, Kind, Scenario, Tracing, When, World};
+
+const DECODING: [Scheme; 9] = [
+    Scheme::Conventional,
+    Scheme::Ppr,
+    Scheme::CrrR,
+    Scheme::CrrS,
+    Scheme::CrrSDirect,
+    Scheme::Pipelined,
+    Scheme::Cyclic,
+    Scheme::PipeB,
+    Scheme::PipeS,
+];
+
+/// Half of the slices of a block of 256 KiB in slices of 4 KiB.
+const HALFWAY: When = When::Delivered(32);
+
+/// RS(9,6), one block to be rebuilt.
+fn repair_by(scheme: Scheme) -> Scenario {
+    Scenario::repair(CodeSpec::reed_solomon(9, 6), scheme)
+}
+
+fn play(scenario: &Scenario) -> (Ended, Outcome) {
+    let ended = World::new(scenario, Tracing::Keep).run();
+    assert!(ended.violations.is_empty(), "{:#?}\n{}", ended.violations, ended.trace.join("\n"));
+    let outcome = match &ended.result {
+        Some(Ok(outcome)) => outcome.clone(),
+        other => panic!("{other:?}\n{}", ended.trace.join("\n")),
+    };
+    (ended, outcome)
+}
+
+/// The bytes of an undisturbed repair.
+fn quiet_bytes(scenario: &Scenario) -> u64 {
+    scenario.plan().expect("it can be planned").cost().network_bytes
+}
+
+/// A node that reads for the first plan and is no requestor.
+fn a_helper(scenario: &Scenario) -> NodeId {
+    let plan = scenario.plan().expect("it can be planned");
+    let helper = plan.tasks().find(|task| !task.reads.is_empty() && task.delivers.is_empty());
+    helper.expect("somebody reads").node
+}
+
+/// A scheme that passes on whole blocks has delivered nothing when it breaks in the middle.
+fn check_kept(scenario: &Scenario, ended: &Ended) {
+    let quiet = quiet_bytes(scenario);
+    assert!(ended.network_bytes() < 2 * quiet, "{} of {quiet} bytes", ended.network_bytes());
+}
+
+#[test]
+fn a_helper_that_dies_is_replaced_and_what_was_delivered_is_kept() {
+    for scheme in DECODING {
+        let quiet = repair_by(scheme);
+        let helper = a_helper(&quiet);
+        let scenario = quiet.with(HALFWAY, Fault::Kill { node: helper, back_after: None });
+        let (ended, outcome) = play(&scenario);
+        if scheme == Scheme::PipeB {
+            continue; // All its sums are on their way to the requestor when the first slice is delivered.
+        }
+        let [reason] = &outcome.replanned[..] else { panic!("{scheme}: {:?}", outcome.replanned) };
+        assert!(reason.starts_with(&format!("{helper} ")), "{scheme}: {reason}");
+        check_kept(&scenario, &ended);
+    }
+}
+
+#[test]
+fn a_helper_that_stops_is_found_by_its_neighbours() {
+    for scheme in DECODING {
+        let quiet = repair_by(scheme);
+        let helper = a_helper(&quiet);
+        let when = if scheme == Scheme::PipeB { When::At(Duration::from_millis(20)) } else { HALFWAY };
+        let scenario = quiet.with(when, Fault::Pause { node: helper, lasts: None });
+        let (ended, outcome) = play(&scenario);
+        assert!(
+            outcome.replanned.iter().any(|why| why.starts_with(&format!("{helper} stalled"))),
+            "{scheme}"
+        );
+        assert!(ended.after < scenario.ping_limit, "{scheme}: found before its pings are missed");
+        check_kept(&scenario, &ended);
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_said_of_its_block() {
+    for scheme in DECODING {
+        let quiet = repair_by(scheme);
+        // Its byte may lie before the middle and have been read: at the start it is always found.
+        let scenario = quiet.with(When::At(Duration::ZERO), Fault::Corrupt { block: BlockIndex(2) });
+        let (ended, outcome) = play(&scenario);
+        let [reason] = &outcome.replanned[..] else { panic!("{scheme}: {:?}", outcome.replanned) };
+        assert!(reason.starts_with("block s.2 is corrupt: checksum at byte "), "{scheme}: {reason}");
+        check_kept(&scenario, &ended);
+    }
+}
+
+#[test]
+fn a_flipped_bit_on_the_way_costs_one_plan() {
+    for scheme in DECODING {
+        let quiet = repair_by(scheme);
+        let from = a_helper(&quiet);
+        let when =
+            if scheme == Scheme::PipeB { When::At(Duration::from_millis(5)) } else { When::Delivered(8) };
+        let (_, outcome) = play(&quiet.with(when, Fault::FlipFrame { from }));
+        let sent_badly =
+            outcome.replanned.iter().any(|why| why.starts_with(&format!("{from} sent a bad slice")));
+        assert!(sent_badly, "{scheme}: {:?}", outcome.replanned);
+    }
+}
+
+#[test]
+fn a_lying_disk_is_found_out_by_parity_alone() {
+    for scheme in DECODING {
+        let mut scenario = repair_by(scheme);
+        scenario.digests = false;
+        let (_, outcome) =
+            play(&scenario.with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) }));
+        assert_eq!(outcome.parity, ParityOutcome::Holds, "{scheme}");
+        let last = outcome.replanned.last().expect("it was noticed");
+        assert_eq!(last, "block s.3 is left out, as it may be wrong", "{scheme}");
+    }
+}
+
+/// The sources of every plan must be held against, not only those of the last one.
+#[test]
+fn a_lie_that_was_read_before_a_failure_is_still_found_out() {
+    let mut scenario = repair_by(Scheme::Pipelined);
+    scenario.digests = false;
+    let scenario = scenario
+        .with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) })
+        .with(When::Delivered(60), Fault::Kill { node: NodeId(4), back_after: Some(Duration::from_secs(2)) });
+    play(&scenario);
+}
+
+/// With one block to spare a lie is noticed, and nobody can tell whose it is: nothing is published.
+#[test]
+fn a_lie_that_cannot_be_found_fails_the_job() {
+    let mut scenario = Scenario::repair(CodeSpec::reed_solomon(8, 6), Scheme::Pipelined);
+    scenario.digests = false;
+    let scenario = scenario.with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) });
+    let ended = World::new(&scenario, Tracing::Keep).run();
+    assert!(ended.violations.is_empty(), "{:#?}", ended.violations);
+    assert!(matches!(ended.result, Some(Err(repair::JobError::Contradiction { .. }))), "{:?}", ended.result);
+}
+
+/// A client that reads block 0.
+fn read_by(scheme: Scheme) -> Scenario {
+    let mut scenario = repair_by(scheme);
+    let window = 0..scenario.block_bytes;
+    scenario.kind = Kind::Read { window, sub_blocks: None };
+    scenario
+}
+
+/// Each of the two waits for the other; a read hung for ever.
+#[test]
+fn a_silent_connection_to_a_client_does_not_hang_the_read() {
+    for scheme in DECODING {
+        let quiet = read_by(scheme);
+        let plan = quiet.plan().expect("it can be planned");
+        let (helper, _) = *plan.edges().iter().find(|&&(_, to)| to == CLIENT).expect("somebody sends to it");
+        let when = When::At(Duration::from_millis(4));
+        let (_, outcome) = play(&quiet.with(when, Fault::Cut { a: helper, b: CLIENT }));
+        assert_eq!(outcome.homes[&BlockIndex(0)], CLIENT, "{scheme}");
+    }
+}
+
+#[test]
+fn a_client_may_sleep_for_as_long_as_its_connection_lives() {
+    let scenario = read_by(Scheme::Pipelined)
+        .with(HALFWAY, Fault::Pause { node: CLIENT, lasts: Some(Duration::from_secs(8)) })
+        .with(HALFWAY, Fault::Kill { node: NodeId(3), back_after: None });
+    let (ended, _) = play(&scenario);
+    assert!(ended.after > Duration::from_secs(8));
+}
+
+/// A connection that breaks once costs a helper, not the requestor and all it has.
+#[test]
+fn a_broken_connection_does_not_cost_a_requestor() {
+    let mut scenario = repair_by(Scheme::Pipelined);
+    scenario.spares = 1;
+    let last = scenario.plan().expect("it can be planned").edges().last().copied().expect("it has edges");
+    let requestor = scenario.requestor(0);
+    let (helper, _) = scenario
+        .plan()
+        .expect("it can be planned")
+        .edges()
+        .into_iter()
+        .find(|&(_, to)| to == requestor)
+        .unwrap_or(last);
+    let scenario = scenario.with(HALFWAY, Fault::Break { a: helper, b: requestor });
+    let (ended, outcome) = play(&scenario);
+    assert_eq!(outcome.homes[&BlockIndex(0)], requestor);
+    check_kept(&scenario, &ended);
+}
+
+#[test]
+fn a_full_disk_moves_the_delivery_to_another_node() {
+    for scheme in DECODING {
+        let quiet = repair_by(scheme);
+        let full = quiet.requestor(0);
+        let (_, outcome) = play(&quiet.with(When::Delivered(8), Fault::DiskFull { node: full }));
+        assert_ne!(outcome.homes[&BlockIndex(0)], full, "{scheme}");
+        assert!(outcome.replanned[0].contains("no space left"), "{scheme}: {:?}", outcome.replanned);
+    }
+}
+
+#[test]
+fn a_put_survives_a_helper_that_dies_while_the_others_commit() {
+    let mut scenario = repair_by(Scheme::Auto);
+    scenario.kind = Kind::Put;
+    scenario.wanted = (0..9).map(BlockIndex).collect();
+    scenario.lost.clear();
+    scenario.control_delay = Duration::from_millis(40);
+    for ms in (0..600).step_by(10) {
+        let dies = Fault::Kill { node: NodeId(9), back_after: None };
+        play(&scenario.clone().with(When::At(Duration::from_millis(ms)), dies));
+    }
+}
+
+#[test]
+fn without_faults_every_scheme_moves_what_its_plan_says() {
+    for scheme in DECODING {
+        let scenario = repair_by(scheme);
+        assert_eq!(scenario.policy.slice_bytes, Some(Geometry::MIN_SLICE_BYTES));
+        let (ended, outcome) = play(&scenario);
+        assert_eq!(ended.network_bytes(), quiet_bytes(&scenario), "{scheme}");
+        assert_eq!(outcome.parity, ParityOutcome::Holds, "{scheme}");
+    }
+}
