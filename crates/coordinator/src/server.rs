@@ -177,13 +177,16 @@ fn drive(mut core: Core, mut events: mpsc::Receiver<Event>) {
         let mut ticked = Duration::ZERO;
         loop {
             let due = (ticked + core.tick()).saturating_sub(start.elapsed());
+            if due.is_zero() {
+                // Looked at first, so that a stream of events does not stop time.
+                ticked = start.elapsed();
+                core.handle_tick(ticked);
+                continue;
+            }
             match timeout(due, events.recv()).await {
                 Ok(None | Some(Event::Stop)) => return,
                 Ok(Some(event)) => core.handle(event, start.elapsed()),
-                Err(_) => {
-                    ticked = start.elapsed();
-                    core.handle_tick(ticked);
-                }
+                Err(_) => {} // Now a tick is due.
             }
         }
     });

@@ -410,7 +410,7 @@ pub(crate) struct ScrubView {
     pub started_unix_ms: u64,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
-    /// Helpers that were not or not wholly checked, since they are down.
+    /// Helpers that were not or not wholly checked, since they are down or do not answer.
     pub skipped: Vec<SkippedNode>,
     /// What is wrong.
     pub findings: Vec<Finding>,

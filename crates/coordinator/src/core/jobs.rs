@@ -22,6 +22,8 @@ pub(super) struct Running {
     pub stripe: StripeId,
     /// Nodes that get blocks of the store.
     pub targets: BTreeSet<NodeId>,
+    /// Nodes that blocks were moved away from.
+    left: BTreeSet<NodeId>,
     /// Where the job reads each block.
     holders: Vec<Option<NodeId>>,
     /// Blocks of a put that are stored and not yet recorded: they are recorded together.
@@ -61,6 +63,7 @@ impl Core {
         let running = Running {
             owner,
             targets,
+            left: BTreeSet::new(),
             stripe: request.stripe.id.clone(),
             holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
             stored: Vec::new(),
@@ -136,6 +139,7 @@ impl Core {
         let before = self.catalog.stripe(&stripe).ok().map(|record| record.blocks[usize::from(block.0)].node);
         self.record(id, &stripe, &[(block, node, digest)]);
         if let Some(before) = before.filter(|&before| before != node) {
+            self.jobs.get_mut(&id).expect("it has just acted").left.insert(before);
             self.move_count(before, node);
         }
     }
@@ -189,7 +193,7 @@ impl Core {
             Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
         }
         if !running.targets.is_empty() {
-            for node in running.job.nodes().clone() {
+            for &node in running.job.nodes().union(&running.left) {
                 self.remove_discards(node);
             }
         }

@@ -148,6 +148,7 @@ impl Core {
         core.abort_left_puts()?;
         core.requeue_repairs()?;
         core.recall_scrub()?;
+        core.settle();
         Ok(core)
     }
 
@@ -172,6 +173,7 @@ impl Core {
             self.stirred.insert(id);
         }
         self.abort_idle_puts();
+        self.watch_scrub();
         self.work();
     }
 

@@ -1,6 +1,6 @@
 //! Helpers and clients: joining, what they hold, leaving.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cluster::Role;
 use codes::BlockIndex;
@@ -13,6 +13,8 @@ use super::{ConnectionId, Core, Outbox, log_error};
 
 /// Clients get numbers from here on, for as long as they are connected.
 pub(super) const FIRST_CLIENT: u32 = 1 << 31;
+/// Removals that one helper is asked for at a time.
+const REMOVALS_AT_ONCE: usize = 256;
 
 /// Somebody who is connected.
 pub(super) struct Peer {
@@ -30,6 +32,8 @@ pub(super) enum PeerKind {
         orphans: BTreeSet<BlockId>,
         /// Blocks it was told to remove and that it has not answered for.
         removing: BTreeSet<BlockId>,
+        /// Bad blocks that it has again, to be verified before they count.
+        rechecks: VecDeque<(StripeId, BlockIndex)>,
     },
     Client {
         /// Its open requests.
@@ -157,11 +161,13 @@ impl Core {
                 bandwidth: hello.bandwidth,
                 orphans: BTreeSet::new(),
                 removing: BTreeSet::new(),
+                rechecks: VecDeque::new(),
             },
             blocks: self.catalog.blocks_of(node).len(),
         };
         self.welcome(node, connection, peer);
         log_error(self.compare(node, &hello.blocks));
+        self.recheck_next(node);
         self.remove_discards(node);
         Ok(node)
     }
@@ -186,7 +192,7 @@ impl Core {
     /// Holds what a node has against what the catalog thinks it has.
     fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
-        let mut news = Vec::new();
+        let (mut news, mut again) = (Vec::new(), VecDeque::new());
         for (stripe, index) in self.catalog.blocks_of(node) {
             let record = self.catalog.stripe(&stripe)?;
             let block = &record.blocks[usize::from(index.0)];
@@ -195,7 +201,7 @@ impl Core {
                 Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
                 Some(_) if block.state == BlockState::Healthy => continue,
                 Some(_) => {
-                    self.ask_for_block(node, stripe, index, block.clone(), false);
+                    again.push_back((stripe, index));
                     continue;
                 }
             };
@@ -205,7 +211,30 @@ impl Core {
             }
         }
         self.catalog.set_states(&news)?;
+        if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
+            *rechecks = again;
+        }
         self.note_orphans(node, blocks)
+    }
+
+    /// Has the next block verified that was bad and is there again.
+    fn recheck_next(&mut self, node: NodeId) {
+        while let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node)
+            && let Some((stripe, index)) = rechecks.pop_front()
+        {
+            let record = self.catalog.stripe(&stripe).ok();
+            let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+            if let Some(known) =
+                known.filter(|known| known.node == node && known.state != BlockState::Healthy)
+            {
+                self.ask_for_block(node, stripe, index, known, false);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
+        self.peers.get_mut(&node).map(|peer| &mut peer.kind)
     }
 
     /// Remembers the blocks that no stripe knows. They are never removed: who knows whose they are.
@@ -217,7 +246,7 @@ impl Core {
                 found.insert(block.id.clone());
             }
         }
-        if let Some(Peer { kind: PeerKind::Helper { orphans, .. }, .. }) = self.peers.get_mut(&node) {
+        if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
             *orphans = found;
         }
         Ok(())
@@ -236,18 +265,25 @@ impl Core {
 
     /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
     pub(super) fn remove_discards(&mut self, node: NodeId) {
-        let Some(discards) = log_error(self.catalog.discards(node)) else { return };
-        for block in discards {
-            if self.is_worked_on(&block) {
-                continue;
+        let Some(PeerKind::Helper { removing, .. }) = self.kind_mut(node) else { return };
+        let mut removing = std::mem::take(removing);
+        for block in log_error(self.catalog.discards(node)).unwrap_or_default() {
+            if removing.len() == REMOVALS_AT_ONCE {
+                break;
             }
-            let Some(Peer { kind: PeerKind::Helper { removing, .. }, .. }) = self.peers.get_mut(&node) else {
-                return;
-            };
-            if removing.insert(block.clone()) {
+            if !self.is_worked_on(&block) && removing.insert(block.clone()) {
                 self.send(node, ToNode::Remove { block });
             }
         }
+        if let Some(PeerKind::Helper { removing: kept, .. }) = self.kind_mut(node) {
+            *kept = removing;
+        }
+    }
+
+    /// Whether a node has been told to remove this block and has not answered.
+    pub(super) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
+        let kind = self.peers.get(&node).map(|peer| &peer.kind);
+        matches!(kind, Some(PeerKind::Helper { removing, .. }) if removing.contains(block))
     }
 
     /// Whether a running job publishes blocks of the stripe that this block is named after.
@@ -284,10 +320,14 @@ impl Core {
     }
 
     fn note_removed(&mut self, node: NodeId, block: &BlockId) {
-        if let Some(Peer { kind: PeerKind::Helper { removing, .. }, .. }) = self.peers.get_mut(&node)
-            && removing.remove(block)
-        {
-            log_error(self.catalog.discarded(node, block));
+        let Some(PeerKind::Helper { removing, .. }) = self.kind_mut(node) else { return };
+        if !removing.remove(block) {
+            return;
+        }
+        let empty = removing.is_empty();
+        log_error(self.catalog.discarded(node, block));
+        if empty {
+            self.remove_discards(node); // There may be more than were asked for at once.
         }
     }
 
@@ -411,6 +451,8 @@ impl Core {
         }
         if scrub {
             self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
+        } else {
+            self.recheck_next(node);
         }
     }
 

@@ -25,6 +25,8 @@ use crate::views::{RebuiltBlock, RepairItem, RepairRequest, RepairView};
 const STRIPES_AT_ONCE: usize = 4;
 /// A stripe whose repair fails is tried so often, as nodes may have come or gone.
 const ATTEMPTS: u32 = 3;
+/// A stripe of which further blocks are found lost during its repair is repaired so often.
+const ROUNDS: u32 = 16;
 /// Repairs that have ended and are remembered.
 const REMEMBERED: usize = 100;
 /// Keys of repairs in the catalog's queue begin with this.
@@ -235,7 +237,8 @@ impl Core {
         let item = self.repairs.item(repair, id).expect("it was most urgent");
         match started {
             Ok(Some((job, blocks))) => {
-                item.blocks = blocks;
+                let new = blocks.into_iter().filter(|block| !item.blocks.contains(block));
+                item.blocks.extend(new.collect::<Vec<_>>());
                 item.attempts += 1;
                 item.state = ItemState::Running(job);
             }
@@ -326,7 +329,11 @@ impl Core {
 
     /// A node for each wanted block: the one that had it if it is up, or else one that has none of the stripe.
     fn requestors(&mut self, record: &StripeRecord, wanted: &[BlockIndex]) -> Result<Vec<Wanted>, Obstacle> {
-        let candidates = self.candidates(record.block_bytes);
+        let mut candidates = self.candidates(record.block_bytes);
+        // A removal under way must not hit the new copy.
+        candidates.retain(|candidate| {
+            !record.blocks.iter().any(|block| self.is_removing(candidate.node, &block.id))
+        });
         let roomy: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
         let home = |block: BlockIndex| record.blocks[usize::from(block.0)].node;
         let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
@@ -390,6 +397,12 @@ impl Core {
             (Ok(outcome), None) => {
                 item.succeed(record.as_ref(), outcome);
                 item.state = if left == 0 { ItemState::Done } else { ItemState::Waiting };
+                if left > 0 && item.attempts >= ROUNDS {
+                    item.fail(
+                        "its blocks are lost again and again".into(),
+                        "look at mend status for bad disks",
+                    );
+                }
             }
             (Err(JobError::Cancelled), None) => item.state = ItemState::Cancelled,
             (Err(error), None) => item.retry_or_fail(&error),
@@ -463,7 +476,7 @@ impl Core {
         let count = |states: &[ItemState]| {
             repair.items.values().filter(|item| states.contains(&item.state)).count() as u64
         };
-        let bytes = |item: &Item| item.blocks.len().max(item.rebuilt.len()) as u64 * item.block_bytes;
+        let bytes = |item: &Item| item.blocks.len() as u64 * item.block_bytes;
         RepairView {
             repair: id,
             target: repair.order.target.to_string(),

@@ -72,7 +72,7 @@ impl Core {
 
     pub(super) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
         let job = self.start_job(owner, request);
-        if let Some(PeerKind::Client { requests }) = self.peers.get_mut(&client).map(|peer| &mut peer.kind) {
+        if let Some(PeerKind::Client { requests }) = self.kind_mut(client) {
             requests.insert(tag, job);
         }
     }
@@ -89,7 +89,7 @@ impl Core {
     }
 
     pub(super) fn forget_request(&mut self, client: NodeId, tag: u64) {
-        if let Some(PeerKind::Client { requests }) = self.peers.get_mut(&client).map(|peer| &mut peer.kind) {
+        if let Some(PeerKind::Client { requests }) = self.kind_mut(client) {
             requests.remove(&tag);
         }
     }

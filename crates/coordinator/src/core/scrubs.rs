@@ -1,6 +1,7 @@
 //! Scrubs: every live helper reads every block that the catalog places on it, a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
@@ -14,6 +15,8 @@ use crate::views::{Finding, OrphanView, ScrubView, SkippedNode};
 
 /// Questions that one helper has to answer at a time.
 const OUTSTANDING: usize = 2;
+/// A helper that answers nothing for so long is skipped: its disk may hang.
+const SILENCE_LIMIT: Duration = Duration::from_secs(900);
 /// Findings that are listed; all are counted in the states of their blocks.
 const FINDINGS_LISTED: usize = 10_000;
 /// The catalog's key of the last scrub.
@@ -30,6 +33,7 @@ struct NodeScrub {
     queue: VecDeque<(StripeId, BlockIndex)>,
     outstanding: BTreeSet<u64>,
     listed: bool,
+    heard: Duration,
 }
 
 impl Core {
@@ -63,7 +67,8 @@ impl Core {
             let queue: VecDeque<_> = self.blocks_on(node).into();
             view.blocks += queue.len() as u64;
             view.bytes += self.bytes_of(&queue)?;
-            nodes.insert(node, NodeScrub { queue, outstanding: BTreeSet::new(), listed: false });
+            let heard = self.now;
+            nodes.insert(node, NodeScrub { queue, outstanding: BTreeSet::new(), listed: false, heard });
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
         self.scrub = Some(Scrub { view, nodes });
@@ -128,12 +133,13 @@ impl Core {
         block: &BlockRecord,
         problem: Option<BlockProblem>,
     ) {
-        let name = self.name(node);
+        let (name, now) = (self.name(node), self.now);
         let Some(scrub) = &mut self.scrub else { return };
         let Some(of_node) = scrub.nodes.get_mut(&node) else { return };
         if !of_node.outstanding.remove(&ask) {
             return;
         }
+        of_node.heard = now;
         scrub.view.checked += 1;
         scrub.view.checked_bytes += block.bytes;
         if let Some(problem) = problem
@@ -149,9 +155,20 @@ impl Core {
     }
 
     pub(super) fn listed_in_scrub(&mut self, node: NodeId) {
+        let now = self.now;
         if let Some(node) = self.scrub.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
-            node.listed = true;
+            (node.listed, node.heard) = (true, now);
         }
+    }
+
+    /// Goes on without helpers that answer nothing.
+    pub(super) fn watch_scrub(&mut self) {
+        let Some(scrub) = self.scrub.as_ref().filter(|scrub| scrub.is_running()) else { return };
+        let busy = |node: &NodeScrub| !node.outstanding.is_empty() || !node.listed;
+        let silent = |node: &NodeScrub| busy(node) && node.heard + SILENCE_LIMIT <= self.now;
+        let silent: Vec<NodeId> =
+            scrub.nodes.iter().filter(|(_, node)| silent(node)).map(|(&node, _)| node).collect();
+        silent.into_iter().for_each(|node| self.skip_in_scrub(node));
     }
 
     /// A helper is gone: what it had still to check is not checked.

@@ -90,7 +90,7 @@ impl Core {
         let nodes_down = self.down_helpers();
         Ok(Status {
             healthy: stripes.intact == stripes.stripes,
-            summary: summary(&stripes, &nodes_up, &nodes_down),
+            summary: self.first_line(&stripes, &nodes_up, &nodes_down),
             settling: !self.settled,
             stripes,
             files,
@@ -103,6 +103,11 @@ impl Core {
             last_scrub: self.last_scrub(),
             lost_lately: self.lost_lately.iter().cloned().collect(),
         })
+    }
+
+    fn first_line(&self, census: &Census, up: &[String], down: &[String]) -> String {
+        let line = summary(census, up, down);
+        if self.settled { line } else { format!("starting, helpers are still registering; so far: {line}") }
     }
 
     /// Counted again only if something has changed.
