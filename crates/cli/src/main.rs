@@ -1,2 +1,57 @@
-//! Placeholder.
-fn main() {}
+//! `mend`: the one binary. Every verb is in a file of its own or beside its kin; they return an
+//! [`Answer`](answer::Answer) or a [`Failure`](failure::Failure), which are printed here and nowhere else.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod args;
+mod blocks;
+mod cluster_folder;
+mod compare;
+mod daemons;
+mod failure;
+mod files;
+mod format;
+mod interrupt;
+mod plans;
+mod progress;
+mod repairs;
+mod scrubs;
+mod status;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::Cli;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(&cli);
+    let format = cli.output;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return failure::Failure::new(format!("cannot start threads: {error}")).print(),
+    };
+    let result = runtime.block_on(verbs::run(cli));
+    // A read of a stuck disk must not keep us from ending.
+    runtime.shutdown_background();
+    match result {
+        Ok(answer) => answer.print(format),
+        Err(failure) => failure.print(),
+    }
+}
+
+/// `RUST_LOG` decides; without it daemons tell what happens, and other verbs only what is wrong.
+fn log_to_stderr(cli: &Cli) {
+    use tracing_subscriber::EnvFilter;
+    let level = match (cli.verbose, cli.verb.is_daemon()) {
+        (0, true) => "info",
+        (0, false) => "error",
+        (1, _) => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

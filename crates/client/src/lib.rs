@@ -1,1 +1,56 @@
-//! Placeholder.
+//! The library that users of a Mend cluster call: put, read whole or in part (degraded or not), repair, watch.
+//!
+//! [`Client`] speaks two ways with the coordinator, both over mutual TLS: questions and orders by HTTP/JSON,
+//! and reads and puts through a control session, in which the client takes part in plans as any node does.
+//! Bytes go straight between the client and the helpers.
+//!
+//! Always true: what is held in memory does not grow with the size of files or blocks; a file appears under
+//! its name only when all of it is there, on both sides.
+//!
+//! Deliberately absent: planning, and trying again with other helpers. Both are the coordinator's.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use client::{Client, GetOptions, GetTarget, PutOptions, no_progress};
+//! use cluster::{Cluster, Role};
+//!
+//! let cluster = Cluster::open("mend-cluster".as_ref())?;
+//! let client = Client::connect(&cluster, &Role::default_client())?;
+//! client.put("photo.jpg".as_ref(), "photo", &PutOptions::default(), no_progress()).await?;
+//! let target = GetTarget::File("copy.jpg".into());
+//! client.get("photo", &GetOptions::default(), target, no_progress()).await?;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod api;
+mod client;
+mod endpoints;
+mod error;
+mod get;
+mod http;
+mod local;
+mod pieces;
+mod put;
+mod session;
+mod target;
+
+pub use api::*;
+pub use client::Client;
+pub use endpoints::{Endpoints, Memory, MemorySink};
+pub use error::{ClientError, FileChange, LocalFileError};
+pub use get::{GetOptions, GetTarget, Got};
+pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};
+pub use put::PutOptions;
+pub use session::ReadRequest;
+
+use std::sync::Arc;
+
+/// Told of bytes as they move, from any thread.
+pub type Progress = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// For those who do not want to know.
+pub fn no_progress() -> Progress {
+    Arc::new(|_| {})
+}

@@ -1,0 +1,56 @@
+//! What a verb has to say, for people and for machines.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::failure::Exit;
+
+/// What a verb has to say.
+#[derive(Debug, Default)]
+pub struct Answer {
+    text: String,
+    json: serde_json::Value,
+    exit: Exit,
+}
+
+impl Answer {
+    /// An answer in both forms.
+    pub fn new(text: impl Into<String>, facts: &impl Serialize) -> Self {
+        let json = serde_json::to_value(facts).expect("facts have string keys");
+        Self { text: text.into(), json, exit: Exit::Done }
+    }
+
+    /// Nothing to say in either form.
+    pub fn silent() -> Self {
+        Self::default()
+    }
+
+    /// The same with another exit code.
+    pub fn with_exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// Prints it on stdout.
+    pub fn print(self, format: Format) -> ExitCode {
+        let mut text = match format {
+            Format::Text => self.text,
+            Format::Json if self.json.is_null() => String::new(),
+            Format::Json => serde_json::to_string_pretty(&self.json).expect("values are JSON"),
+        };
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let mut out = io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Whoever read from us has seen enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                eprintln!("error: cannot write to stdout: {error}");
+                Exit::Failed.into()
+            }
+            _ => self.exit.into(),
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The command line.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use client::ByteRange;
+use cluster::{Address, Bandwidth, ByteSize, Host, Name};
+use codes::CodeSpec;
+use repair::Scheme;
+
+/// Repairs erasure-coded storage: put files, read them through losses, rebuild what is lost.
+#[derive(Debug, Parser)]
+#[command(name = "mend", version, propagate_version = true, after_help = AFTER_HELP)]
+pub struct Cli {
+    /// The cluster folder [default: the nearest ./mend-cluster or folder with a mend.toml, here or above]
+    #[arg(long, global = true, env = "MEND_CLUSTER", value_name = "DIR")]
+    pub cluster: Option<PathBuf>,
+    /// How facts are printed
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    pub output: Format,
+    /// Say more on stderr; twice for even more (RUST_LOG overrides it)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    failed
+  2    the command line makes no sense
+  3    data is unreadable or damaged: a read that cannot be served, stripes beyond repair, what a scrub found
+  4    the coordinator cannot be reached or does not accept our certificate
+  130  interrupted";
+
+/// How facts are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Make a cluster: its folder with certificates and configuration, and an empty catalog
+    Init(InitArgs),
+    /// Run the coordinator
+    Coordinator,
+    /// Run a helper, or add one to the cluster
+    #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+    Helper(HelperArgs),
+    /// List the helpers
+    #[command(visible_alias = "nodes")]
+    Helpers,
+    /// Make a new certificate for a member, or a further client
+    Issue(IssueArgs),
+    /// Store a file
+    Put(PutArgs),
+    /// Read a file or a range of it, also through losses
+    Get(GetArgs),
+    /// List files
+    Ls(LsArgs),
+    /// Remove files
+    Rm(RmArgs),
+    /// Show where a file, stripe or block is and how it is
+    Stat(StatArgs),
+    /// Am I safe? Stripes by what they can still lose, helpers, repairs
+    Status,
+    /// Rebuild what is lost
+    Repair(RepairArgs),
+    /// Give a repair up
+    Cancel(CancelArgs),
+    /// Explain how something would be repaired and what it would cost, without doing it
+    Plan(PlanArgs),
+    /// Measure the read of a block as if it was lost, by every scheme, beside a plain read of it
+    Compare(CompareArgs),
+    /// Read every block and hold it against its checksums
+    Scrub,
+    /// Print the OpenAPI document of the coordinator's API
+    Openapi,
+    /// Print the version
+    Version,
+}
+
+impl Verb {
+    /// Whether it runs until it is stopped.
+    pub fn is_daemon(&self) -> bool {
+        matches!(self, Self::Coordinator | Self::Helper(HelperArgs { action: None, .. }))
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The folder, new or empty [default: that of --cluster, or ./mend-cluster]
+    pub dir: Option<PathBuf>,
+    /// Helpers to make, named h1, h2, …
+    #[arg(long, default_value_t = 18, value_name = "N")]
+    pub helpers: u16,
+    /// The code of new stripes
+    #[arg(long, default_value = "rs-14-10")]
+    pub code: CodeSpec,
+    /// The size of a block of new stripes
+    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
+    pub block_size: ByteSize,
+    /// The scheme of reads and repairs that name none
+    #[arg(long, default_value = "auto")]
+    pub scheme: Scheme,
+    /// What everything listens on
+    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
+    pub listen: IpAddr,
+    /// The host that others dial, if it is not the one listened on
+    #[arg(long, value_name = "HOST")]
+    pub advertise: Option<Host>,
+    /// Port of the coordinator's API; its control port is the next
+    #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
+    pub coordinator_port: u16,
+    /// Port of h1; those of the others follow. 0 lets the system choose each
+    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    pub base_port: u16,
+}
+
+#[derive(Debug, Args)]
+pub struct HelperArgs {
+    /// The helper to run, as named in mend.toml
+    pub name: Option<Name>,
+    #[command(subcommand)]
+    pub action: Option<HelperAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HelperAction {
+    /// Add a helper to mend.toml and make its certificate (where `mend init` ran)
+    Add(AddHelperArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AddHelperArgs {
+    /// Its name
+    pub name: Name,
+    /// Where it listens for data of other helpers
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: SocketAddr,
+    /// What others dial, if it differs
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<Address>,
+    /// Its block folder [default: helpers/NAME/blocks in the cluster folder]
+    #[arg(long, value_name = "DIR")]
+    pub blocks: Option<PathBuf>,
+    /// The rack it stands in
+    #[arg(long)]
+    pub rack: Option<String>,
+    /// Its link, such as 1gbit or 100MB/s
+    #[arg(long)]
+    pub bandwidth: Option<Bandwidth>,
+}
+
+#[derive(Debug, Args)]
+pub struct IssueArgs {
+    /// coordinator, helper or client
+    #[arg(value_enum)]
+    pub role: RoleKind,
+    /// The name of the helper or client
+    #[arg(required_if_eq_any([("role", "helper"), ("role", "client")]))]
+    pub name: Option<Name>,
+}
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleKind {
+    /// The coordinator
+    Coordinator,
+    /// A helper
+    Helper,
+    /// A client
+    Client,
+}
+
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// The file on this machine
+    pub file: PathBuf,
+    /// The name it gets [default: that of the file, without folders]
+    #[arg(long = "as", value_name = "NAME")]
+    pub name: Option<String>,
+    /// The code of its stripes, such as rs-14-10 [default: the cluster's]
+    #[arg(long)]
+    pub code: Option<CodeSpec>,
+    /// The size of a block [default: the cluster's]
+    #[arg(long, value_name = "SIZE")]
+    pub block_size: Option<ByteSize>,
+    /// Take the place of a file that has this name
+    #[arg(long)]
+    pub replace: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// The file's name
+    pub name: String,
+    /// Where it goes; - is stdout [default: the file's name, without folders, here]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Only these bytes: FIRST-LAST (both included, from 0), FIRST+LENGTH, or FIRST-
+    #[arg(long)]
+    pub range: Option<ByteRange>,
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// How what is lost is decoded.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct HowArgs {
+    /// The scheme for what is lost [default: the cluster's]
+    #[arg(long)]
+    pub scheme: Option<Scheme>,
+    /// The size of a slice, 4KiB to 4MiB [default: the planner's choice]
+    #[arg(long, value_name = "SIZE", value_parser = slice_bytes)]
+    pub slice_size: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Only files whose names begin so
+    #[arg(default_value = "")]
+    pub prefix: String,
+    /// With length, code, stripes and time
+    #[arg(short, long)]
+    pub long: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// The files
+    #[arg(required = true)]
+    pub names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// A file, block or stripe
+    #[arg(value_name = "NAME|BLOCK|STRIPE")]
+    pub target: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// A block or a stripe
+    #[arg(value_name = "BLOCK|STRIPE", required_unless_present = "all", conflicts_with = "all")]
+    pub target: Option<String>,
+    /// Everything that is lost
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Do not check a parity equation that the repair did not use (digests are checked always)
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Do not wait for its end
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    /// The repair's number
+    pub repair: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// A block, or a stripe whose lost blocks are meant
+    #[arg(value_name = "BLOCK|STRIPE")]
+    pub target: String,
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Compare all schemes in a table
+    #[arg(long, conflicts_with = "scheme")]
+    pub compare: bool,
+    /// Blocks to be taken as lost, by name or index, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "BLOCKS")]
+    pub lost: Vec<String>,
+    /// The helper that gets the blocks, or `client` for a read [default: what a repair would choose]
+    #[arg(long, value_name = "HELPER")]
+    pub requestor: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The block; best a healthy one
+    pub block: String,
+    /// Only these schemes, separated by commas [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "SCHEMES")]
+    pub scheme: Vec<Scheme>,
+    /// Reads of each; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000), value_name = "N")]
+    pub repeat: u16,
+    /// The size of a slice, 4KiB to 4MiB [default: the planner's choice]
+    #[arg(long, value_name = "SIZE", value_parser = slice_bytes)]
+    pub slice_size: Option<u32>,
+}
+
+fn slice_bytes(text: &str) -> Result<u32, String> {
+    let size: ByteSize = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
+    let (least, most) = (repair::Geometry::MIN_SLICE_BYTES, repair::Geometry::MAX_SLICE_BYTES);
+    u32::try_from(size.bytes())
+        .ok()
+        .filter(|bytes| (least..=most).contains(bytes) && bytes.is_multiple_of(64))
+        .ok_or_else(|| format!("slices have {least} to {most} bytes, in multiples of 64"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Verb, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace()).map(|cli| cli.verb)
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_helper_is_run_or_added() {
+        assert!(matches!(parse("mend helper h1"), Ok(verb) if verb.is_daemon()));
+        let added = parse("mend helper add h9 --listen 127.0.0.1:7500 --bandwidth 1gbit");
+        assert!(matches!(&added, Ok(Verb::Helper(HelperArgs { name: None, action: Some(_) }))), "{added:?}");
+        assert!(parse("mend helper").is_err());
+        assert!(parse("mend helper H1").is_err());
+    }
+
+    #[test]
+    fn an_unknown_scheme_or_code_lists_those_there_are() {
+        let text = parse("mend get f --scheme star").unwrap_err().to_string();
+        assert!(text.contains("there is no scheme `star`") && text.contains("pipelined"), "{text}");
+        let text = parse("mend put f --code raid-6").unwrap_err().to_string();
+        assert!(text.contains("there is no code") && text.contains("clay"), "{text}");
+        let text = parse("mend put f --code rs-10-14").unwrap_err().to_string();
+        assert!(text.contains("n comes first"), "{text}");
+    }
+
+    #[test]
+    fn repair_needs_exactly_one_target() {
+        assert_eq!(parse("mend repair").unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(parse("mend repair 1 --all").unwrap_err().kind(), ErrorKind::ArgumentConflict);
+        assert!(parse("mend repair --all --scheme rp --slice-size 64KiB").is_ok());
+        assert!(parse("mend repair 1.2 --slice-size 100").is_err());
+    }
+
+    #[test]
+    fn globals_may_follow_the_verb() {
+        let cli = Cli::try_parse_from(["mend", "status", "--output", "json", "--cluster", "x"]).unwrap();
+        assert_eq!((cli.output, cli.cluster), (Format::Json, Some(PathBuf::from("x"))));
+    }
+
+    #[test]
+    fn ranges_are_checked_at_once() {
+        assert!(parse("mend get f --range 0-9").is_ok());
+        assert!(parse("mend get f --range 9-0").is_err());
+    }
+}

@@ -1,0 +1,119 @@
+//! Names of blocks and stripes, and `mend stat`.
+
+use client::{BlockView, Client, ClientError, FileLayout, StripeView};
+
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::format::{count, date, size, table};
+
+/// What a name on the command line means.
+pub enum Target {
+    /// A block: its index, and its stripe.
+    Block(u16, StripeView),
+    /// A stripe.
+    Stripe(StripeView),
+}
+
+/// Finds the block or stripe of a name.
+pub async fn find(client: &Client, name: &str) -> Result<Target, Failure> {
+    match found(client.block(name).await)? {
+        Some(place) => Ok(Target::Block(place.index, place.stripe)),
+        None => match found(client.stripe(name).await)? {
+            Some(stripe) => Ok(Target::Stripe(stripe)),
+            None => Err(Failure::new(format!("there is no block or stripe `{name}`"))
+                .help("see a file's stripes and blocks with `mend stat FILE`")),
+        },
+    }
+}
+
+/// `None` if there is no such thing.
+pub fn found<T>(result: Result<T, ClientError>) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(thing) => Ok(Some(thing)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `mend stat`
+pub async fn stat(client: &Client, name: &str) -> Result<Answer, Failure> {
+    if let Some(file) = found(client.file(name).await)? {
+        return Ok(Answer::new(file_text(&file), &file));
+    }
+    match find(client, name).await {
+        Ok(Target::Stripe(stripe)) => Ok(Answer::new(stripe_text(&stripe), &stripe)),
+        Ok(Target::Block(index, stripe)) => {
+            let block = stripe.blocks.iter().find(|block| block.index == index);
+            let line = block.map(|block| block_text(block, &stripe)).unwrap_or_default();
+            let facts = serde_json::json!({ "index": index, "stripe": &stripe });
+            Ok(Answer::new(format!("{line}{}", stripe_text(&stripe)), &facts))
+        }
+        Err(_) => Err(Failure::new(format!("there is no file, block or stripe `{name}`"))
+            .help("list the files with `mend ls`")),
+    }
+}
+
+fn file_text(layout: &FileLayout) -> String {
+    let file = &layout.file;
+    let mut text = format!(
+        "file {}: {} ({} bytes) in {} of {}, put {}\n",
+        file.name,
+        size(file.bytes),
+        file.bytes,
+        count(file.stripes, "stripe"),
+        file.code,
+        date(file.created_unix_ms)
+    );
+    if layout.layout.is_empty() {
+        return text;
+    }
+    let rows = layout.layout.iter().map(|stripe| {
+        [
+            stripe.stripe.stripe.clone(),
+            stripe.file_offset.to_string(),
+            stripe.data_bytes.to_string(),
+            size(stripe.stripe.block_bytes),
+            health(&stripe.stripe),
+            lost(&stripe.stripe),
+        ]
+    });
+    text += &table(["stripe", ">from byte", ">bytes", ">block", "health", "not there"], rows);
+    text
+}
+
+fn stripe_text(stripe: &StripeView) -> String {
+    let head = format!(
+        "stripe {}: {}, blocks of {}, {}\n",
+        stripe.stripe,
+        stripe.code,
+        size(stripe.block_bytes),
+        health(stripe)
+    );
+    let rows = stripe.blocks.iter().map(|block| {
+        let digest = block.digest.clone().unwrap_or_default();
+        [block.block.clone(), format!("b{}", block.index), block.node.clone(), block.state.clone(), digest]
+    });
+    head + &table(["block", "index", "helper", "state", "digest"], rows)
+}
+
+fn block_text(block: &BlockView, stripe: &StripeView) -> String {
+    format!(
+        "block {}: b{} of stripe {}, {} bytes, {} on {}\n",
+        block.block, block.index, stripe.stripe, block.bytes, block.state, block.node
+    )
+}
+
+fn health(stripe: &StripeView) -> String {
+    match (stripe.readable, stripe.survives) {
+        (false, _) => "UNREADABLE".to_owned(),
+        (true, 0) => "survives no further loss".to_owned(),
+        (true, survives) => format!("survives {survives} more"),
+    }
+}
+
+fn lost(stripe: &StripeView) -> String {
+    let lost = stripe.blocks.iter().filter(|block| block.state != "healthy");
+    lost.map(|block| format!("{} ({} on {})", block.block, block.state, block.node))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,102 @@
+//! Verbs that work on the cluster folder: init, helper add, issue.
+
+use std::path::PathBuf;
+
+use cluster::{Cluster, HelperConfig, InitOptions, Role};
+
+use crate::answer::Answer;
+use crate::args::{AddHelperArgs, InitArgs, IssueArgs, RoleKind};
+use crate::failure::Failure;
+
+/// Names that `mend helper` takes for something else.
+const RESERVED: [&str; 2] = ["add", "help"];
+
+/// `mend init`
+pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure> {
+    let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
+    let options = InitOptions {
+        helpers: args.helpers,
+        listen_host: args.listen,
+        advertise: args.advertise.clone(),
+        api_port: args.coordinator_port,
+        control_port: args.coordinator_port + 1,
+        first_helper_port: args.base_port,
+        code: args.code.to_string(),
+        block_bytes: args.block_size,
+        scheme: args.scheme.to_string(),
+    };
+    let cluster = Cluster::init(&folder, &options)?;
+    coordinator::create_catalog(&cluster)?;
+    let facts = serde_json::json!({
+        "folder": cluster.folder(),
+        "cluster_id": cluster.config().cluster_id,
+        "code": options.code,
+        "block_bytes": options.block_bytes.bytes(),
+        "scheme": options.scheme,
+        "api": cluster.config().coordinator.dial_api(),
+        "helpers": cluster.config().helpers.iter().map(|helper| helper.name.as_str()).collect::<Vec<_>>(),
+    });
+    Ok(Answer::new(init_text(&cluster, args), &facts))
+}
+
+fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
+    let folder = cluster.folder().display();
+    let mut text = format!(
+        "made a cluster of {} helpers in {folder}: {}, blocks of {}\n",
+        args.helpers, args.code, args.block_size
+    );
+    let needed = args.code.blocks();
+    if usize::from(args.helpers) < needed {
+        text += &format!(
+            "note: {} needs {needed} helpers; add more with `mend helper add`, or put files with a smaller --code\n",
+            args.code
+        );
+    }
+    text += &format!("next: export MEND_CLUSTER={folder}\n      mend coordinator &\n");
+    match args.helpers {
+        0 => text += "      mend helper add NAME --listen IP:PORT",
+        helpers => text += &format!("      for i in $(seq {helpers}); do mend helper h$i & done"),
+    }
+    text
+}
+
+/// `mend helper add`
+pub fn add_helper(mut cluster: Cluster, args: AddHelperArgs) -> Result<Answer, Failure> {
+    if RESERVED.contains(&args.name.as_str()) {
+        return Err(Failure::new(format!("a helper cannot be named `{}`; choose another name", args.name)));
+    }
+    let mut helper = HelperConfig::new(args.name.clone(), args.listen);
+    helper.advertise = args.advertise;
+    helper.blocks = args.blocks;
+    helper.rack = args.rack;
+    helper.bandwidth = args.bandwidth;
+    cluster.add_helper(helper)?;
+    let (name, folder) = (args.name, cluster.folder().display());
+    let text = format!(
+        "added helper {name} to {}\nnext: mend helper {name} &\n      (on another machine: copy mend.toml, ca/ca.pem and \
+         helpers/{name} of {folder} there first)",
+        cluster.config_path().display()
+    );
+    Ok(Answer::new(text, &serde_json::json!({ "helper": name, "listen": args.listen })))
+}
+
+/// `mend issue`
+pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
+    let name = || args.name.clone().ok_or_else(|| Failure::new("whose certificate? give a name"));
+    let role = match args.role {
+        RoleKind::Coordinator => Role::Coordinator,
+        RoleKind::Client => Role::Client(name()?),
+        RoleKind::Helper => {
+            let name = name()?;
+            if cluster.config().helper(&name).is_none() {
+                return Err(Failure::new(format!("there is no helper {name}"))
+                    .help(format!("add it with `mend helper add {name} --listen IP:PORT`")));
+            }
+            Role::Helper(name)
+        }
+    };
+    cluster.issue(&role)?;
+    let certificate = cluster.certificate(&role);
+    let text = format!("made a new certificate for {role}: {}", certificate.display());
+    Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
+}

@@ -1,0 +1,84 @@
+//! The verbs that run until they are stopped. Each prints one line that begins with `ready` on stdout when it
+//! serves; scripts wait for it.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use cluster::{Cluster, Name, Role};
+use coordinator::CoordinatorConfig;
+use helper::{Daemon, DaemonError, DaemonOptions};
+use stores::dir::DirBlocks;
+
+use crate::answer::Answer;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::interrupted;
+
+/// `mend coordinator`
+pub async fn coordinator(cluster: Cluster) -> Result<Answer, Failure> {
+    let mut handle =
+        coordinator::start(CoordinatorConfig::from_cluster(cluster)).await.map_err(Failure::new)?;
+    say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
+    let crashed = tokio::select! {
+        () = handle.crashed() => true,
+        () = interrupted() => false,
+    };
+    if crashed {
+        return Err(Failure::new(coordinator::RunError::Crashed));
+    }
+    tracing::info!("stopping");
+    handle.stop().await;
+    Ok(Answer::silent())
+}
+
+/// `mend helper NAME`
+pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
+    let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
+    let identity = cluster.identity(&Role::Helper(name.clone()))?;
+    let folder = cluster.blocks_folder(config);
+    let blocks = tokio::task::spawn_blocking(move || DirBlocks::open(folder)).await;
+    let blocks = blocks.expect("opening a folder does not panic")?;
+    let options = DaemonOptions {
+        cluster_id: cluster.config().cluster_id,
+        identity,
+        coordinator: cluster.config().coordinator.dial_control(),
+        listen: config.listen,
+        advertise: config.advertise.clone(),
+        rack: config.rack.clone(),
+        bandwidth: config.bandwidth.map(|link| link.bytes_per_second() as u64),
+        blocks: Arc::new(blocks),
+    };
+    let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;
+    let line = format!("ready: helper {name} at {}", daemon.address());
+    let mut told = false;
+    let ready = || {
+        if !std::mem::replace(&mut told, true) {
+            say(&line);
+        }
+    };
+    tokio::select! {
+        result = daemon.run(ready) => result.map_err(daemon_failure)?,
+        () = interrupted() => tracing::info!("stopping"),
+    }
+    Ok(Answer::silent())
+}
+
+fn daemon_failure(error: DaemonError) -> Failure {
+    let failure = Failure::new(&error);
+    match error {
+        DaemonError::Session(_) => failure.exit(Exit::Unreachable),
+        _ => failure,
+    }
+}
+
+fn no_such_helper(cluster: &Cluster, name: &Name) -> Failure {
+    let known: Vec<&str> = cluster.config().helpers.iter().map(|helper| helper.name.as_str()).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Failure::new(format!("mend.toml has no helper {name}; it has {known}"))
+        .help(format!("add it with `mend helper add {name} --listen IP:PORT`"))
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nobody may be reading.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

@@ -1,0 +1,120 @@
+//! Why a verb failed, what to do about it, and the exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use client::ClientError;
+
+/// Exit codes; `mend help` and `docs/cli.md` list them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    #[default]
+    Done = 0,
+    /// Failed.
+    Failed = 1,
+    /// Data is unreadable or damaged.
+    Data = 3,
+    /// The coordinator cannot be reached.
+    Unreachable = 4,
+    /// Interrupted.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a verb failed.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    help: Option<String>,
+    exit: Exit,
+}
+
+impl Failure {
+    /// A failure whose message says what to do, or for which nothing can be done.
+    pub fn new(message: impl Display) -> Self {
+        Self { message: message.to_string(), help: None, exit: Exit::Failed }
+    }
+
+    /// The same with the next step.
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+
+    /// The same with another exit code.
+    pub fn exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// The user's doing.
+    pub fn interrupted(what: impl Display) -> Self {
+        Self::new(format!("interrupted; {what}")).exit(Exit::Interrupted)
+    }
+
+    /// What went wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Prints it on stderr.
+    pub fn print(self) -> ExitCode {
+        eprintln!("error: {}", self.message);
+        if let Some(help) = self.help {
+            eprintln!("help: {help}");
+        }
+        self.exit.into()
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let failure = Self::new(&error);
+        match error {
+            ClientError::Unreachable { .. } => failure
+                .help("start it with `mend coordinator`, or name another cluster with --cluster DIR")
+                .exit(Exit::Unreachable),
+            ClientError::Untrusted { .. } => failure
+                .help("is --cluster the right folder, and mend.toml's address that of its coordinator?")
+                .exit(Exit::Unreachable),
+            ClientError::Lost { .. } => {
+                failure.help("see whether `mend coordinator` still runs, then try again").exit(Exit::Unreachable)
+            }
+            ClientError::Session(_) => failure.exit(Exit::Unreachable),
+            ClientError::Protocol { .. } => failure.help("run the same version of mend everywhere"),
+            ClientError::Refused { next_step: Some(next_step), .. } => failure.help(next_step),
+            ClientError::Unreadable { .. } => failure
+                .help(
+                    "the rest can be read with --range; start helpers that are down (`mend status` names them), then \
+                     try again",
+                )
+                .exit(Exit::Data),
+            _ => failure,
+        }
+    }
+}
+
+/// Errors whose messages say what to do.
+macro_rules! plain {
+    ($($error:ty),* $(,)?) => { $(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::new(error)
+            }
+        }
+    )* };
+}
+
+plain!(
+    cluster::OpenError,
+    cluster::InitError,
+    cluster::AddHelperError,
+    cluster::IssueError,
+    cluster::IdentityError,
+    stores::dir::OpenError,
+    stores::BlockError,
+);

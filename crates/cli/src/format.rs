@@ -1,0 +1,90 @@
+//! Numbers and tables for people.
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// `1.02 GiB`, `64 MiB`, `17 B`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1023.995 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", trimmed(value), UNITS[unit])
+}
+
+/// Two decimals at most, none that are zero.
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// `12.3 ms`, `4.56 s`.
+pub fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+/// `1 stripe`, `2 stripes`.
+pub fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// `2026-11-21T14:03:07Z`.
+pub fn date(unix_ms: u64) -> String {
+    let moment = std::time::UNIX_EPOCH.checked_add(Duration::from_secs(unix_ms / 1000));
+    // The crate refuses years beyond 9999, which only a wrong clock makes.
+    match moment {
+        Some(moment) if unix_ms < 253_402_300_800_000 => {
+            humantime::format_rfc3339_seconds(moment).to_string()
+        }
+        _ => format!("{unix_ms} ms after 1970"),
+    }
+}
+
+/// A table without borders. Columns whose heading begins with `>` are aligned to the right.
+pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.map(|heading| heading.trim_start_matches('>')));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (column, heading) in table.column_iter_mut().zip(headings) {
+        column.set_padding((0, 2));
+        if heading.starts_with('>') {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        let sizes = [0, 1023, 1024, 64 << 20, 1_100_000_000, u64::MAX].map(size);
+        assert_eq!(sizes, ["0 B", "1023 B", "1 KiB", "64 MiB", "1.02 GiB", "16384 PiB"]);
+        assert_eq!(size((1 << 30) - 1), "1 GiB");
+    }
+
+    #[test]
+    fn tables_are_aligned_and_have_no_trailing_blanks() {
+        let rows = [["a".to_owned(), "1".to_owned()], ["bcd".to_owned(), "1000".to_owned()]];
+        assert_eq!(table(["name", ">bytes"], rows), "name  bytes\na         1\nbcd    1000\n");
+    }
+
+    #[test]
+    fn dates_are_utc() {
+        assert_eq!(date(0), "1970-01-01T00:00:00Z");
+        assert!(date(u64::MAX).contains("1970"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Progress bars: on terminals only, and only for what takes longer than a second.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Progress;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
+const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
+
+/// A bar that is gone when it is dropped.
+pub struct Bar {
+    bar: ProgressBar,
+    shown: tokio::task::JoinHandle<()>,
+}
+
+impl Bar {
+    /// A bar for `bytes` bytes; `what` says what is done with them.
+    pub fn new(what: &str, bytes: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
+        bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("the template is right"));
+        bar.set_message(what.to_owned());
+        let shown = tokio::spawn(show(bar.clone()));
+        Self { bar, shown }
+    }
+
+    /// Tells the bar of bytes as they move.
+    pub fn progress(&self) -> Progress {
+        let bar = self.bar.clone();
+        // What is moved twice because a plan was dropped does not count beyond the whole.
+        Arc::new(move |bytes| {
+            bar.set_position((bar.position() + bytes).min(bar.length().unwrap_or(u64::MAX)))
+        })
+    }
+
+    /// Sets the bar.
+    pub fn set(&self, bytes: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.set_position(bytes.min(of));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.shown.abort();
+        self.bar.finish_and_clear();
+    }
+}
+
+async fn show(bar: ProgressBar) {
+    if std::io::stdout().is_terminal() && std::io::stderr().is_terminal() {
+        tokio::time::sleep(SHOWN_AFTER).await;
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+}

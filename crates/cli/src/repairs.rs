@@ -1,0 +1,104 @@
+//! `mend repair` and `mend cancel`.
+
+use std::time::Duration;
+
+use client::{Client, RepairItem, RepairRequest, RepairView};
+
+use crate::answer::Answer;
+use crate::args::RepairArgs;
+use crate::blocks::{Target, find};
+use crate::failure::{Exit, Failure};
+use crate::format::{count, size};
+use crate::progress::Bar;
+
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// `mend repair`
+pub async fn repair(client: &Client, args: &RepairArgs) -> Result<Answer, Failure> {
+    let request = request(client, args).await?;
+    let mut view = client.repair(&request).await?;
+    if args.no_wait {
+        let text = format!(
+            "repair {} ({}) is {}; watch it with `mend status`",
+            view.repair, view.target, view.state
+        );
+        return Ok(Answer::new(text, &view));
+    }
+    let bar = Bar::new(&format!("repair {}", view.target), view.bytes);
+    while matches!(view.state.as_str(), "waiting" | "running") {
+        tokio::time::sleep(ASK_EVERY).await;
+        view = client.repair_state(view.repair).await?;
+        bar.set(view.bytes_rebuilt, view.bytes);
+    }
+    drop(bar);
+    let exit = exit_of(&view);
+    Ok(Answer::new(ended_text(&view), &view).with_exit(exit))
+}
+
+async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Failure> {
+    let mut request = RepairRequest {
+        all: args.all,
+        scheme: args.how.scheme.map(|scheme| scheme.to_string()),
+        slice_bytes: args.how.slice_size,
+        verify_parity: args.no_verify.then_some(false),
+        ..RepairRequest::default()
+    };
+    if let Some(name) = &args.target {
+        match find(client, name).await? {
+            Target::Block(..) => request.block = Some(name.clone()),
+            Target::Stripe(_) => request.stripe = Some(name.clone()),
+        }
+    }
+    Ok(request)
+}
+
+fn exit_of(view: &RepairView) -> Exit {
+    if view.items.iter().any(|item| item.state == "unrepairable") {
+        Exit::Data
+    } else if view.state == "done" {
+        Exit::Done
+    } else {
+        Exit::Failed
+    }
+}
+
+fn ended_text(view: &RepairView) -> String {
+    if view.stripes == 0 {
+        return "nothing is lost".to_owned();
+    }
+    let mut text = format!(
+        "repair {} ({}) {}: {} and {} rebuilt in {} of {}\n",
+        view.repair,
+        view.target,
+        view.state,
+        count(view.blocks_rebuilt, "block"),
+        size(view.bytes_rebuilt),
+        view.stripes_done,
+        count(view.stripes, "stripe")
+    );
+    view.items.iter().for_each(|item| text += &item_text(item));
+    text
+}
+
+fn item_text(item: &RepairItem) -> String {
+    let rebuilt: Vec<String> =
+        item.rebuilt.iter().map(|block| format!("{} on {}", block.block, block.node)).collect();
+    let mut text = format!("stripe {}: {}", item.stripe, item.state);
+    if !rebuilt.is_empty() {
+        text += &format!(", {}", rebuilt.join(", "));
+    }
+    let scheme = item.scheme.as_ref().map(|scheme| format!(", {scheme}"));
+    let parity = item.parity.as_ref().map(|parity| format!(", parity {parity}"));
+    text += &format!("{}{}\n", scheme.unwrap_or_default(), parity.unwrap_or_default());
+    let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {note}\n"));
+    let replanned = item.replanned.iter().map(|reason| format!("  planned anew: {reason}\n"));
+    text.extend(notes.chain(replanned));
+    text
+}
+
+/// `mend cancel`
+pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
+    client.cancel_repair(repair).await?;
+    let text = format!("gave up repair {repair}; what it has rebuilt stays");
+    Ok(Answer::new(text, &serde_json::json!({ "cancelled": repair })))
+}

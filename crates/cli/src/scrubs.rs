@@ -1,0 +1,53 @@
+//! `mend scrub`.
+
+use std::time::Duration;
+
+use client::{Client, ScrubView};
+
+use crate::answer::Answer;
+use crate::failure::{Exit, Failure};
+use crate::format::{count, size};
+use crate::progress::Bar;
+
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// `mend scrub`
+pub async fn scrub(client: &Client) -> Result<Answer, Failure> {
+    let mut view = client.scrub().await?;
+    let bar = Bar::new("scrub", view.bytes);
+    while view.state == "running" {
+        tokio::time::sleep(ASK_EVERY).await;
+        view = client.scrub_state(view.scrub).await?;
+        bar.set(view.checked_bytes, view.bytes);
+    }
+    drop(bar);
+    let exit = if view.findings.is_empty() { Exit::Done } else { Exit::Data };
+    Ok(Answer::new(text(&view), &view).with_exit(exit))
+}
+
+fn text(view: &ScrubView) -> String {
+    let found = match view.findings.len() as u64 {
+        0 => "all agree with their checksums".to_owned(),
+        bad => format!("{} BAD; run: mend repair --all", count(bad, "block")),
+    };
+    let mut text = format!(
+        "checked {} of {} ({}): {found}\n",
+        view.checked,
+        count(view.blocks, "block"),
+        size(view.checked_bytes)
+    );
+    for finding in &view.findings {
+        text += &format!(
+            "{} of stripe {} on {}: {}\n",
+            finding.block, finding.stripe, finding.node, finding.problem
+        );
+    }
+    for skipped in &view.skipped {
+        text +=
+            &format!("not checked: {} on {}, which is down\n", count(skipped.blocks, "block"), skipped.node);
+    }
+    for orphan in &view.orphans {
+        text += &format!("{} on {} belongs to no stripe\n", orphan.block, orphan.node);
+    }
+    text
+}

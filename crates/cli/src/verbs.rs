@@ -1,0 +1,97 @@
+//! From the command line to the verbs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::Client;
+use cluster::{Cluster, Role};
+
+use crate::answer::Answer;
+use crate::args::{Cli, HelperAction, HelperArgs, Verb};
+use crate::failure::Failure;
+use crate::interrupt::interrupted;
+use crate::{blocks, cluster_folder, compare, daemons, files, plans, repairs, scrubs, status};
+
+/// What is given up has this long to be tidied away.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Does what the command line says.
+pub async fn run(cli: Cli) -> Result<Answer, Failure> {
+    let folder = cli.cluster;
+    match cli.verb {
+        Verb::Init(args) => cluster_folder::init(folder, &args),
+        Verb::Coordinator => daemons::coordinator(open(folder)?).await,
+        Verb::Helper(HelperArgs { action: Some(HelperAction::Add(args)), .. }) => {
+            cluster_folder::add_helper(open(folder)?, args)
+        }
+        Verb::Helper(HelperArgs { name: Some(name), .. }) => daemons::helper(&open(folder)?, &name).await,
+        Verb::Helper(_) => Err(Failure::new("which helper? name one of mend.toml")),
+        Verb::Issue(args) => cluster_folder::issue(&open(folder)?, &args),
+        Verb::Openapi => Ok(openapi()),
+        Verb::Version => Ok(version()),
+        verb => ask(&open(folder)?, verb).await,
+    }
+}
+
+/// The verbs that ask the coordinator.
+async fn ask(cluster: &Cluster, verb: Verb) -> Result<Answer, Failure> {
+    let client = Client::connect(cluster, &Role::default_client())?;
+    let scheme = &cluster.config().defaults.scheme;
+    let asked = async {
+        match verb {
+            Verb::Helpers => status::helpers(&client).await,
+            Verb::Put(args) => files::put(&client, args).await,
+            Verb::Get(args) => files::get(&client, args, scheme).await,
+            Verb::Ls(args) => files::ls(&client, &args).await,
+            Verb::Rm(args) => files::rm(&client, &args).await,
+            Verb::Stat(args) => blocks::stat(&client, &args.target).await,
+            Verb::Status => status::status(&client).await,
+            Verb::Repair(args) => repairs::repair(&client, &args).await,
+            Verb::Cancel(args) => repairs::cancel(&client, args.repair).await,
+            Verb::Plan(args) => plans::plan(&client, &args).await,
+            Verb::Compare(args) => compare::compare(&client, &args).await,
+            Verb::Scrub => scrubs::scrub(&client).await,
+            Verb::Init(_)
+            | Verb::Coordinator
+            | Verb::Helper(_)
+            | Verb::Issue(_)
+            | Verb::Openapi
+            | Verb::Version => {
+                unreachable!("these do not ask the coordinator")
+            }
+        }
+    };
+    let result = tokio::select! {
+        result = asked => result,
+        () = interrupted() => Err(Failure::interrupted("nothing of a put or a get is kept, and a repair goes on")),
+    };
+    // A put that was given up is taken back before we go.
+    let _ = tokio::time::timeout(SETTLE_LIMIT, client.settle()).await;
+    result
+}
+
+fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
+    Ok(Cluster::open(&folder.unwrap_or_else(nearest_folder))?)
+}
+
+/// The nearest cluster folder, here or above; where there is none, the place where one would be.
+fn nearest_folder() -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    let is_cluster = |folder: &Path| folder.join("mend.toml").is_file();
+    let found = here.ancestors().find_map(|folder| {
+        let below = folder.join("mend-cluster");
+        [folder.to_owned(), below].into_iter().find(|folder| is_cluster(folder))
+    });
+    found.unwrap_or_else(|| here.join("mend-cluster"))
+}
+
+fn openapi() -> Answer {
+    let text = coordinator::openapi();
+    let document: serde_json::Value = serde_json::from_str(&text).expect("an OpenAPI document is JSON");
+    Answer::new(text, &document)
+}
+
+fn version() -> Answer {
+    let version = env!("CARGO_PKG_VERSION");
+    Answer::new(format!("mend {version}"), &serde_json::json!({ "version": version }))
+}

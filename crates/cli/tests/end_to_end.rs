@@ -1,0 +1,236 @@
+//! The whole of Mend on real processes: a cluster of six helpers, two of them killed.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A coordinator and its helpers, all ended when this is dropped.
+struct Cluster {
+    scratch: TempDir,
+    coordinator: Option<Daemon>,
+    helpers: Vec<Option<Daemon>>,
+}
+
+/// A process that is killed when this is dropped.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // It may have ended.
+        let _ = self.0.wait();
+    }
+}
+
+impl Cluster {
+    fn start(helpers: usize, code: &str) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut cluster = Self { scratch, coordinator: None, helpers: Vec::new() };
+        let (count, port) = (helpers.to_string(), two_free_ports().to_string());
+        let made = cluster.mend(&[
+            "init",
+            "--helpers",
+            &count,
+            "--code",
+            code,
+            "--block-size",
+            "256KiB",
+            "--base-port",
+            "0",
+            "--coordinator-port",
+            &port,
+        ]);
+        succeeded(&made);
+        cluster.coordinator = Some(cluster.daemon(&["coordinator"]));
+        cluster.helpers = (1..=helpers).map(|number| Some(cluster.helper(number))).collect();
+        cluster
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
+        command.args(args).env("MEND_CLUSTER", self.scratch.path().join("cluster")).env_remove("RUST_LOG");
+        command.current_dir(self.scratch.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn mend(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Starts a daemon and waits until it says that it is ready.
+    fn daemon(&self, args: &[&str]) -> Daemon {
+        let mut command = self.command(args);
+        let mut daemon = Daemon(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready"), "{args:?} said {line:?}");
+        // Nobody reads what it logs, and a full pipe must not stop it.
+        let mut log = daemon.0.stderr.take().unwrap();
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        daemon
+    }
+
+    fn helper(&self, number: usize) -> Daemon {
+        self.daemon(&["helper", &format!("h{number}")])
+    }
+
+    fn kill(&mut self, number: usize) {
+        self.helpers[number - 1] = None;
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.scratch.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn get(&self, args: &[&str]) -> Vec<u8> {
+        let output = self.mend(&[&["get"], args, &["-o", "-"]].concat());
+        succeeded(&output);
+        output.stdout
+    }
+
+    fn first_line_of_status(&self) -> String {
+        text(&self.mend(&["status"]).stdout).lines().next().unwrap_or_default().to_owned()
+    }
+
+    fn wait_for_status(&self, wanted: &str) {
+        for _ in 0..100 {
+            if self.first_line_of_status().contains(wanted) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("`{wanted}` never came; it is {}", self.first_line_of_status());
+    }
+}
+
+/// A port that is free, and so is the next.
+fn two_free_ports() -> u16 {
+    let free = |port| TcpListener::bind(("127.0.0.1", port)).ok();
+    loop {
+        let first = free(0).unwrap();
+        let port = first.local_addr().unwrap().port();
+        if port < u16::MAX && free(port + 1).is_some() {
+            return port;
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn failed(output: &Output, code: i32, says: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(says), "{said}");
+}
+
+/// Bytes that differ everywhere, so that one in the wrong place shows.
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&succeeded(output)).unwrap()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_file_survives_two_of_six_helpers_and_is_repaired() {
+    let mut cluster = Cluster::start(6, "rs-6-4");
+    let content = bytes(2_500_000);
+    let file = cluster.file("film", &content);
+    assert!(succeeded(&cluster.mend(&["put", path(&file)])).starts_with("put film: 2.38 MiB in 3 stripes"));
+    let empty = cluster.file("nothing", b"");
+    succeeded(&cluster.mend(&["put", path(&empty), "--as", "a/b c"]));
+    assert_eq!(succeeded(&cluster.mend(&["ls"])), "a/b c\nfilm\n");
+    cluster.wait_for_status("safe: all 3 stripes");
+
+    assert!(cluster.get(&["film"]) == content);
+    assert!(cluster.get(&["a/b c"]).is_empty());
+    // Over the borders of blocks and stripes.
+    assert!(cluster.get(&["film", "--range", "262100+900000"]) == content[262_100..1_162_100]);
+    failed(&cluster.mend(&["get", "film", "--range", "2500000-2500000", "-o", "-"]), 1, "has 2500000 bytes");
+    failed(&cluster.mend(&["put", path(&file)]), 1, "there is a file `film` already");
+
+    cluster.kill(2);
+    cluster.kill(5);
+    cluster.wait_for_status("AT RISK");
+    for scheme in ["auto", "conventional", "ppr", "crr-s", "pipelined", "cyclic"] {
+        assert!(cluster.get(&["film", "--scheme", scheme]) == content, "{scheme}");
+    }
+    let copy = cluster.scratch.path().join("copy");
+    succeeded(&cluster.mend(&["get", "film", "-o", path(&copy), "--range", "1000-"]));
+    assert!(std::fs::read(&copy).unwrap() == content[1000..]);
+    let plan = json(&cluster.mend(&["plan", "1.0", "--scheme", "conventional", "--output", "json"]));
+    assert_eq!(plan["summary"]["scheme"], "conventional");
+    assert!(succeeded(&cluster.mend(&["plan", "1.0", "--compare"])).contains("pipelined"));
+    let compared = json(&cluster.mend(&["compare", "1.0", "--repeat", "1", "--output", "json"]));
+    let schemes = compared["schemes"].as_array().unwrap();
+    assert!(schemes.len() >= 8 && schemes.iter().all(|row| row["bytes_agree"] == true), "{compared}");
+
+    // The helpers come back without their blocks.
+    for number in [2, 5] {
+        let blocks = cluster.scratch.path().join(format!("cluster/helpers/h{number}/blocks"));
+        std::fs::remove_dir_all(blocks).unwrap();
+        cluster.helpers[number - 1] = Some(cluster.helper(number));
+    }
+    let repaired = succeeded(&cluster.mend(&["repair", "--all"]));
+    assert!(repaired.contains("done: 6 blocks"), "{repaired}");
+    cluster.wait_for_status("safe: all 3 stripes");
+    assert!(succeeded(&cluster.mend(&["scrub"])).contains("18 of 18 blocks"));
+    assert!(cluster.get(&["film"]) == content);
+    succeeded(&cluster.mend(&["rm", "film", "a/b c"]));
+    assert_eq!(succeeded(&cluster.mend(&["ls"])), "");
+}
+
+#[test]
+fn what_cannot_be_is_said_with_its_exit_code() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mend = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
+        command.args(args).env_remove("MEND_CLUSTER").current_dir(scratch.path()).output().unwrap()
+    };
+    failed(&mend(&["status"]), 1, "there is no folder");
+    failed(&mend(&["frobnicate"]), 2, "unrecognized subcommand");
+    failed(&mend(&["init", "--code", "rs-4-6"]), 2, "n = 4");
+    let port = two_free_ports().to_string();
+    let made = mend(&[
+        "init",
+        "--helpers",
+        "2",
+        "--code",
+        "rs-3-2",
+        "--coordinator-port",
+        &port,
+        "--base-port",
+        "0",
+    ]);
+    assert!(succeeded(&made).contains("rs-3-2 needs 3 helpers"));
+    failed(&mend(&["init"]), 1, "already holds a cluster");
+    // The cluster is found by itself from here on.
+    failed(&mend(&["status"]), 4, "cannot reach the coordinator");
+    failed(&mend(&["helper", "h9"]), 1, "it has h1, h2");
+    let added = mend(&["helper", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);
+    assert!(succeeded(&added).contains("added helper h3"));
+    failed(&mend(&["helper", "add", "h3", "--listen", "127.0.0.1:0"]), 1, "there is a helper h3 already");
+    let taken = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
+    failed(&mend(&["coordinator"]), 1, "cannot listen on");
+    drop(taken);
+    std::fs::remove_file(scratch.path().join("mend-cluster/coordinator/catalog.redb")).unwrap();
+    failed(&mend(&["coordinator"]), 1, "is not there");
+}

@@ -1,0 +1,287 @@
+//! A cluster of real processes on free ports, that dies with its test.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before the test calls it a hang.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A cluster in a folder of its own.
+pub struct Cluster {
+    scratch: tempfile::TempDir,
+    processes: BTreeMap<String, Child>,
+    base: u16,
+    mounted: Vec<PathBuf>,
+}
+
+/// What `mend` printed, and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// Asserts that it went well.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "it failed: {self:#?}");
+        self
+    }
+
+    /// Asserts that it failed and that what it printed names all of `texts`.
+    #[track_caller]
+    pub fn fails_with(self, texts: &[&str]) -> Self {
+        assert_ne!(self.code, 0, "it should fail: {self:#?}");
+        let all = format!("{}{}", self.out, self.err);
+        for text in texts {
+            assert!(all.contains(text), "`{text}` is not in {self:#?}");
+        }
+        assert!(!all.contains("panicked"), "{self:#?}");
+        self
+    }
+
+    /// Its standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+}
+
+impl Cluster {
+    /// A cluster with running coordinator and helpers `h1..`.
+    pub fn new(helpers: u16, code: &str, block_size: &str) -> Self {
+        let mut cluster = Self::init(helpers, code, block_size);
+        cluster.start(&["coordinator"]);
+        for helper in 1..=helpers {
+            cluster.start(&["helper", &format!("h{helper}")]);
+        }
+        cluster.await_ready();
+        cluster
+    }
+
+    /// A cluster of which nothing runs yet.
+    pub fn init(helpers: u16, code: &str, block_size: &str) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = free_ports(helpers + 2);
+        let cluster = Self { scratch, processes: BTreeMap::new(), base, mounted: Vec::new() };
+        let (api, first) = (base.to_string(), (base + 2).to_string());
+        let (helpers, folder) = (helpers.to_string(), cluster.folder());
+        let folder = folder.to_str().unwrap();
+        let init = ["init", folder, "--helpers", &helpers, "--code", code, "--block-size", block_size];
+        cluster.mend(&[&init[..], &["--coordinator-port", &api, "--base-port", &first]].concat()).ok();
+        cluster
+    }
+
+    /// The cluster folder.
+    pub fn folder(&self) -> PathBuf {
+        self.scratch.path().join("cluster")
+    }
+
+    /// A place for files of the test.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// The first of the cluster's ports.
+    pub fn base_port(&self) -> u16 {
+        self.base
+    }
+
+    /// Runs `mend` to its end.
+    pub fn mend(&self, arguments: &[&str]) -> Said {
+        finish(self.spawn(arguments))
+    }
+
+    /// Starts `mend` and leaves it running.
+    pub fn spawn(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
+        command.args(arguments).env("MEND_CLUSTER", self.folder()).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a daemon; its name is the last argument.
+    pub fn start(&mut self, arguments: &[&str]) {
+        let name = (*arguments.last().unwrap()).to_owned();
+        let log = std::fs::File::create(self.path(&format!("{name}.log"))).unwrap();
+        let child = self.command(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        self.processes.insert(name, child);
+    }
+
+    /// Waits until every daemon says that it is ready.
+    pub fn await_ready(&mut self) {
+        for (name, child) in &mut self.processes {
+            let Some(out) = child.stdout.take() else { continue };
+            let mut line = String::new();
+            BufReader::new(out).read_line(&mut line).unwrap();
+            let log = std::fs::read_to_string(self.scratch.path().join(format!("{name}.log"))).unwrap();
+            assert!(line.starts_with("ready"), "{name} said {line:?} and {log}");
+        }
+    }
+
+    /// What a daemon wrote to its log.
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap()
+    }
+
+    /// SIGKILL, and wait until the process is gone.
+    pub fn kill(&mut self, name: &str) {
+        let mut child = self.processes.remove(name).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Sends a signal, such as STOP or CONT.
+    pub fn signal(&self, name: &str, signal: &str) {
+        let pid = self.processes[name].id().to_string();
+        assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+    }
+
+    /// Puts `bytes` bytes that do not repeat under `name`; returns them.
+    pub fn put(&self, name: &str, bytes: usize) -> Vec<u8> {
+        let content = noise(bytes);
+        std::fs::write(self.path(name), &content).unwrap();
+        self.mend(&["put", self.path(name).to_str().unwrap(), "--as", name]).ok();
+        content
+    }
+
+    /// Asserts that `mend get` gives these bytes back.
+    #[track_caller]
+    pub fn assert_reads(&self, name: &str, content: &[u8], more: &[&str]) -> Said {
+        let copy = self.path("copy");
+        let arguments = [&["get", name, "-o", copy.to_str().unwrap()], more].concat();
+        let said = self.mend(&arguments).ok();
+        assert!(std::fs::read(&copy).unwrap() == content, "other bytes after {arguments:?}");
+        std::fs::remove_file(copy).unwrap();
+        said
+    }
+
+    /// The block's file on the helper that holds it.
+    pub fn block_file(&self, block: &str) -> PathBuf {
+        let blocks = self.folder().join("helpers").join(self.holder(block)).join("blocks");
+        find(&blocks, block).unwrap_or_else(|| panic!("no file {block} under {}", blocks.display()))
+    }
+
+    /// The name of the helper that the catalog says holds a block.
+    pub fn holder(&self, block: &str) -> String {
+        let (stripe, index) = block.split_once('.').unwrap();
+        let stat = self.mend(&["stat", stripe, "--output", "json"]).ok().json();
+        let index: usize = index.parse().unwrap();
+        stat["blocks"][index]["node"].as_str().unwrap().to_owned()
+    }
+
+    /// All files that look like blocks, on all helpers.
+    pub fn block_files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        walk(&self.folder().join("helpers"), &mut |path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.components().any(|part| part.as_os_str() == "blocks")
+                && name.chars().all(|c| c.is_ascii_digit() || c == '.')
+                && !name.starts_with('.')
+            {
+                found.push(path.to_owned());
+            }
+        });
+        found
+    }
+
+    /// Unmounts `folder` when the cluster is dropped.
+    pub fn unmount_at_end(&mut self, folder: PathBuf) {
+        self.mounted.push(folder);
+    }
+
+    /// Asks until `done` says so.
+    #[track_caller]
+    pub fn eventually(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let started = Instant::now();
+        while !done(self) {
+            assert!(started.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.processes.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for folder in &self.mounted {
+            let _ = Command::new("umount").arg(folder).status();
+        }
+    }
+}
+
+/// Waits for a process that was spawned by [`Cluster::spawn`].
+pub fn finish(child: Child) -> Said {
+    let pid = child.id();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(LIMIT) {
+        Ok(output) => said(output.unwrap()),
+        Err(_) => {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+            panic!("mend hangs");
+        }
+    }
+}
+
+fn said(output: Output) -> Said {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Said { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut found = None;
+    walk(folder, &mut |path| {
+        if path.file_name().is_some_and(|file| file == name) {
+            found = Some(path.to_owned());
+        }
+    });
+    found
+}
+
+fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => walk(&path, visit),
+            path => visit(&path),
+        }
+    }
+}
+
+/// Bytes without a pattern.
+pub fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    })
+    .take(bytes)
+    .collect()
+}
+
+/// `count` ports in a row that nobody uses now; tests that run at once get different ones.
+fn free_ports(count: u16) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 20_000 + (std::process::id() % 200) as u16 * 100;
+    loop {
+        let base = start + NEXT.fetch_add(count + 1, Ordering::Relaxed);
+        let free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if (base..base + count).all(free) {
+            return base;
+        }
+    }
+}

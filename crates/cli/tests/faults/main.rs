@@ -1,0 +1,7 @@
+//! Whole clusters of real processes that are killed, stopped, starved and lied to. The read or the repair ends
+//! with the right bytes and says what happened, or fails with a clear error and loses nothing.
+
+mod cluster;
+mod input;
+mod processes;
+mod storage;

@@ -1,0 +1,441 @@
+//! What the API takes and gives: plain facts, with units in their names. The coordinator's `docs/openapi.json`
+//! describes the same.
+
+use serde::{Deserialize, Serialize};
+
+/// The state of the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Whether everything can be read and nothing is lost.
+    pub healthy: bool,
+    /// The answer to "am I safe?" in one line.
+    pub summary: String,
+    /// Helpers that are still expected after a start of the coordinator; repairs wait for them for a moment.
+    pub settling: bool,
+    /// Stripes by what they can still lose.
+    pub stripes: Census,
+    /// Number of files.
+    pub files: u64,
+    /// Bytes of all files.
+    pub file_bytes: u64,
+    /// Names of helpers that are up.
+    pub nodes_up: Vec<String>,
+    /// Names of helpers that are down.
+    pub nodes_down: Vec<String>,
+    /// What runs now.
+    pub jobs: Vec<JobView>,
+    /// Repairs that have not ended.
+    pub repairs: Vec<RepairView>,
+    /// Blocks on helpers that no stripe knows; they are never removed by themselves.
+    pub orphans: Vec<OrphanView>,
+    /// The last scrub, running or ended.
+    pub last_scrub: Option<ScrubView>,
+    /// Blocks found bad lately, newest last.
+    pub lost_lately: Vec<LostBlock>,
+}
+
+/// Stripes by what they can still lose.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Census {
+    /// All stripes.
+    pub stripes: u64,
+    /// Stripes of which every block is healthy on a live helper.
+    pub intact: u64,
+    /// Blocks that are lost or on helpers that are down.
+    pub blocks_lost: u64,
+    /// Bytes of those blocks.
+    pub bytes_lost: u64,
+    /// Stripes by the number of further blocks that they can surely lose and stay readable, fewest first.
+    pub redundancy: Vec<Redundancy>,
+    /// Stripes that cannot be read now.
+    pub unreadable: u64,
+    /// The first of them.
+    pub unreadable_stripes: Vec<String>,
+}
+
+/// Stripes that can lose the same number of further blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redundancy {
+    /// Further blocks that they can surely lose.
+    pub survives: u32,
+    /// How many stripes.
+    pub stripes: u64,
+    /// How many of them lack a block.
+    pub degraded: u64,
+}
+
+/// A block found bad.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostBlock {
+    /// The block.
+    pub block: String,
+    /// The node it was on.
+    pub node: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// When, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+}
+
+/// A block on a helper that no stripe knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrphanView {
+    /// The helper.
+    pub node: String,
+    /// The block's name.
+    pub block: String,
+}
+
+/// A job that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its number.
+    pub job: u64,
+    /// read, put or repair.
+    pub kind: String,
+    /// The stripe it works on.
+    pub stripe: String,
+    /// What it is doing.
+    pub phase: String,
+    /// The scheme of its plan.
+    pub scheme: String,
+    /// Slices delivered.
+    pub delivered_slices: u32,
+    /// Slices to deliver.
+    pub slices: u32,
+    /// Bytes of a slice.
+    pub slice_bytes: u32,
+    /// Why plans were dropped so far.
+    pub replanned: Vec<String>,
+}
+
+/// A helper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its number.
+    pub node: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is connected.
+    pub up: bool,
+    /// Where its data port is, or was last.
+    pub address: Option<String>,
+    /// Its rack, if known.
+    pub rack: Option<String>,
+    /// Its link in bytes per second, if configured.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Bytes free for blocks, if it is up.
+    pub free_bytes: Option<u64>,
+    /// Tasks in hand, if it is up.
+    pub tasks: Option<u32>,
+    /// Blocks that the catalog places on it.
+    pub blocks: u64,
+    /// Blocks on it that no stripe knows.
+    pub orphans: u64,
+    /// Blocks that it shall remove.
+    pub to_remove: u64,
+}
+
+/// A file in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileView {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The code of its stripes.
+    pub code: String,
+    /// Bytes of a block in all its stripes but the last.
+    pub block_bytes: u64,
+    /// Number of stripes.
+    pub stripes: u64,
+    /// When it became visible, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+}
+
+/// A file with its layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLayout {
+    /// The file.
+    #[serde(flatten)]
+    pub file: FileView,
+    /// k: data blocks of a stripe.
+    pub data_blocks: usize,
+    /// α: sub-blocks of a block.
+    pub sub_blocks: usize,
+    /// Its stripes, in file order.
+    pub layout: Vec<FileStripe>,
+}
+
+/// One stripe's part of a file. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStripe {
+    /// Its position in the file.
+    pub position: u64,
+    /// Where its first byte is in the file.
+    pub file_offset: u64,
+    /// Bytes of the file that it holds; zeros follow up to k blocks.
+    pub data_bytes: u64,
+    /// The stripe.
+    #[serde(flatten)]
+    pub stripe: StripeView,
+}
+
+/// A stripe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StripeView {
+    /// Its name.
+    pub stripe: String,
+    /// Its code.
+    pub code: String,
+    /// Bytes of each of its blocks.
+    pub block_bytes: u64,
+    /// Whether it can be read now.
+    pub readable: bool,
+    /// Further blocks that it can surely lose.
+    pub survives: u32,
+    /// Its blocks, by index.
+    pub blocks: Vec<BlockView>,
+}
+
+/// A block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockView {
+    /// Its name.
+    pub block: String,
+    /// Its index in the stripe; the first k are data.
+    pub index: u16,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The helper that holds it, or held it last.
+    pub node: String,
+    /// healthy, missing, corrupt or down (healthy on a helper that is down).
+    pub state: String,
+    /// Its digest in hexadecimal, once it is stored.
+    pub digest: Option<String>,
+}
+
+/// Where a block belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockPlace {
+    /// The block's index in the stripe.
+    pub index: u16,
+    /// The stripe.
+    pub stripe: StripeView,
+}
+
+/// A file to be put.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutRequest {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The code of its stripes; the cluster's default if absent.
+    pub code: Option<String>,
+    /// Bytes of a block; the cluster's default if absent.
+    pub block_bytes: Option<u64>,
+    /// Whether it may take the place of a file that has its name.
+    #[serde(default)]
+    pub replace: bool,
+}
+
+/// A put that was begun. Each stripe is stored by a `PutStripe` request on a control connection; then the put
+/// is committed. It is aborted when that connection ends first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutView {
+    /// Its number.
+    pub put: u64,
+    /// The code of the stripes.
+    pub code: String,
+    /// n: blocks of a stripe.
+    pub blocks: usize,
+    /// k: data blocks of a stripe.
+    pub data_blocks: usize,
+    /// α: sub-blocks of a block.
+    pub sub_blocks: usize,
+    /// The stripes to store, in file order.
+    pub stripes: Vec<PutStripe>,
+}
+
+/// One stripe of a put. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutStripe {
+    /// Its position in the file.
+    pub position: u64,
+    /// Where its first byte is in the file.
+    pub file_offset: u64,
+    /// Bytes of the file that it holds; zeros follow up to k blocks.
+    pub data_bytes: u64,
+    /// Bytes of each of its blocks.
+    pub block_bytes: u64,
+}
+
+/// What to repair: exactly one of `block`, `stripe` and `all`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepairRequest {
+    /// This block.
+    pub block: Option<String>,
+    /// Every lost block of this stripe.
+    pub stripe: Option<String>,
+    /// Every lost block.
+    #[serde(default)]
+    pub all: bool,
+    /// The scheme; the cluster's default if absent.
+    pub scheme: Option<String>,
+    /// Bytes of a slice; chosen by the planner if absent.
+    pub slice_bytes: Option<u32>,
+    /// Whether one parity equation that the repair did not use is checked; true if absent.
+    pub verify_parity: Option<bool>,
+}
+
+/// A repair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairView {
+    /// Its number.
+    pub repair: u64,
+    /// block NAME, stripe NAME or all.
+    pub target: String,
+    /// The scheme asked for.
+    pub scheme: String,
+    /// waiting, running, done, failed (for some stripes) or cancelled.
+    pub state: String,
+    /// Stripes to repair.
+    pub stripes: u64,
+    /// Stripes repaired.
+    pub stripes_done: u64,
+    /// Stripes given up or impossible.
+    pub stripes_failed: u64,
+    /// Blocks rebuilt.
+    pub blocks_rebuilt: u64,
+    /// Bytes rebuilt, those under way included.
+    pub bytes_rebuilt: u64,
+    /// Bytes to rebuild.
+    pub bytes: u64,
+    /// When it was asked for, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// When it ended.
+    pub ended_unix_ms: Option<u64>,
+    /// Its stripes; left out in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<RepairItem>,
+}
+
+/// One stripe of a repair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairItem {
+    /// The stripe.
+    pub stripe: String,
+    /// waiting, running, done, failed, unrepairable or cancelled.
+    pub state: String,
+    /// The blocks to rebuild.
+    pub blocks: Vec<String>,
+    /// Where blocks were rebuilt.
+    pub rebuilt: Vec<RebuiltBlock>,
+    /// The scheme used.
+    pub scheme: Option<String>,
+    /// Whether a parity equation was checked: not-asked, no-spare-block or holds.
+    pub parity: Option<String>,
+    /// Why it failed, or what is worth knowing.
+    pub reason: Option<String>,
+    /// What to do about it.
+    pub next_step: Option<String>,
+    /// Plans that were dropped on the way, and why.
+    pub replanned: Vec<String>,
+    /// Its job, while it runs.
+    pub job: Option<JobView>,
+}
+
+/// A block that was rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebuiltBlock {
+    /// The block.
+    pub block: String,
+    /// The helper that holds it now.
+    pub node: String,
+}
+
+/// What to explain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanRequestView {
+    /// The stripe.
+    pub stripe: String,
+    /// Indices of the wanted blocks; the lost ones if empty.
+    #[serde(default)]
+    pub blocks: Vec<u16>,
+    /// The scheme; the cluster's default if absent.
+    pub scheme: Option<String>,
+    /// Bytes of a slice; chosen by the planner if absent.
+    pub slice_bytes: Option<u32>,
+    /// Indices of blocks to be taken as lost, beside those that are; the wanted ones always are.
+    #[serde(default)]
+    pub lost: Vec<u16>,
+    /// The helper that gets the wanted blocks, or `client` for a client that reads them; helpers that a
+    /// repair would choose if absent.
+    pub requestor: Option<String>,
+}
+
+/// A plan, explained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanView {
+    /// For people.
+    pub text: String,
+    /// For machines: outputs, lanes, tasks and cost.
+    pub summary: serde_json::Value,
+    /// Names of the nodes in the summary, by number.
+    pub nodes: std::collections::BTreeMap<String, String>,
+    /// The predicted time in milliseconds, from what is known of links and disks.
+    pub predicted_ms: u64,
+}
+
+/// A scrub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubView {
+    /// Its number.
+    pub scrub: u64,
+    /// running or done.
+    pub state: String,
+    /// Blocks to check.
+    pub blocks: u64,
+    /// Blocks checked.
+    pub checked: u64,
+    /// Bytes to check.
+    pub bytes: u64,
+    /// Bytes checked.
+    pub checked_bytes: u64,
+    /// When it was asked for, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// When it ended.
+    pub ended_unix_ms: Option<u64>,
+    /// Helpers that were not or not wholly checked, since they are down.
+    pub skipped: Vec<SkippedNode>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// Blocks that no stripe knows.
+    pub orphans: Vec<OrphanView>,
+}
+
+/// A helper that a scrub could not ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedNode {
+    /// The helper.
+    pub node: String,
+    /// Blocks on it that were not checked.
+    pub blocks: u64,
+}
+
+/// A bad block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The block.
+    pub block: String,
+    /// Its stripe.
+    pub stripe: String,
+    /// The helper.
+    pub node: String,
+    /// What is wrong with it.
+    pub problem: String,
+}

@@ -1,0 +1,246 @@
+//! [`Client`]: the way to the coordinator, and its API with types.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cluster::{Address, Cluster, Identity, Role};
+use hyper::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use repair::NodeId;
+use repair::wire::control::{ClientRequest, Ended};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::endpoints::Endpoints;
+use crate::http::Http;
+use crate::session::DataSession;
+use crate::{
+    BlockPlace, ClientError, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
+    ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
+};
+
+/// A client of one cluster; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    http: Http,
+    control: Address,
+    identity: Identity,
+    /// Opened when bytes are to be moved, and again if it broke.
+    session: tokio::sync::Mutex<Option<Arc<DataSession>>>,
+    /// What still has to be tidied up; see [`Client::settle`].
+    background: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Client {
+    /// A client with the identity of `role`. Nothing is dialled yet.
+    ///
+    /// # Errors
+    /// [`ClientError::Identity`] if its certificate cannot be used.
+    pub fn connect(cluster: &Cluster, role: &Role) -> Result<Self, ClientError> {
+        let identity = cluster.identity(role)?;
+        let coordinator = &cluster.config().coordinator;
+        let inner = Inner {
+            http: Http::new(coordinator.dial_api(), identity.clone()),
+            control: coordinator.dial_control(),
+            identity,
+            session: tokio::sync::Mutex::default(),
+            background: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Our number as a node of plans.
+    ///
+    /// # Errors
+    /// [`ClientError`]: there is no session to be had.
+    pub async fn node(&self) -> Result<NodeId, ClientError> {
+        Ok(self.session().await?.node)
+    }
+
+    /// Reads part of a stripe into `endpoints`. Dropping the future gives the read up.
+    ///
+    /// # Errors
+    /// [`ClientError::Failed`] with the coordinator's reason, after it tried all there is to try.
+    pub async fn read(
+        &self,
+        request: ReadRequest,
+        endpoints: Arc<dyn Endpoints>,
+    ) -> Result<Ended, ClientError> {
+        let stripe = request.stripe.0.clone();
+        self.session().await?.open_request(&stripe, request.into(), endpoints).await
+    }
+
+    /// Stores the stripe at `position` of a put out of `endpoints`.
+    pub(crate) async fn put_stripe(
+        &self,
+        put: u64,
+        position: u32,
+        endpoints: Arc<dyn Endpoints>,
+    ) -> Result<Ended, ClientError> {
+        let name = format!("at position {position}");
+        let request = ClientRequest::PutStripe { put, position };
+        self.session().await?.open_request(&name, request, endpoints).await
+    }
+
+    /// The session, opened if there is none.
+    pub(crate) async fn session(&self) -> Result<Arc<DataSession>, ClientError> {
+        let mut kept = self.inner.session.lock().await;
+        if let Some(session) = kept.as_ref().filter(|session| !session.is_closed()) {
+            return Ok(session.clone());
+        }
+        let session = Arc::new(DataSession::open(self.inner.control.clone(), &self.inner.identity).await?);
+        *kept = Some(session.clone());
+        Ok(session)
+    }
+
+    /// The state of the cluster.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.inner.http.get("/v1/status").await
+    }
+
+    /// All helpers.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
+        self.inner.http.get("/v1/nodes").await
+    }
+
+    /// The files whose names begin with `prefix`, by name.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn files(&self, prefix: &str) -> Result<Vec<FileView>, ClientError> {
+        self.inner.http.get(&format!("/v1/files?prefix={}", encoded(prefix))).await
+    }
+
+    /// A file and where its blocks are.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn file(&self, name: &str) -> Result<FileLayout, ClientError> {
+        self.inner.http.get(&format!("/v1/files/{}", encoded(name))).await
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn remove(&self, name: &str) -> Result<(), ClientError> {
+        self.inner.http.order(Method::DELETE, &format!("/v1/files/{}", encoded(name))).await
+    }
+
+    /// A stripe and where its blocks are.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stripe(&self, stripe: &str) -> Result<StripeView, ClientError> {
+        self.inner.http.get(&format!("/v1/stripes/{}", encoded(stripe))).await
+    }
+
+    /// A block's stripe.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn block(&self, block: &str) -> Result<BlockPlace, ClientError> {
+        self.inner.http.get(&format!("/v1/blocks/{}", encoded(block))).await
+    }
+
+    /// Asks for a repair, which goes on without us.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn repair(&self, request: &RepairRequest) -> Result<RepairView, ClientError> {
+        self.inner.http.post("/v1/repairs", request).await
+    }
+
+    /// How far a repair is.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn repair_state(&self, repair: u64) -> Result<RepairView, ClientError> {
+        self.inner.http.get(&format!("/v1/repairs/{repair}")).await
+    }
+
+    /// All repairs that are remembered.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn repairs(&self) -> Result<Vec<RepairView>, ClientError> {
+        self.inner.http.get("/v1/repairs").await
+    }
+
+    /// Gives a repair up.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn cancel_repair(&self, repair: u64) -> Result<(), ClientError> {
+        self.inner.http.order(Method::DELETE, &format!("/v1/repairs/{repair}")).await
+    }
+
+    /// The plan that would be made, and its cost.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn plan(&self, request: &PlanRequestView) -> Result<PlanView, ClientError> {
+        self.inner.http.post("/v1/plans", request).await
+    }
+
+    /// Starts a scrub: every block is read and held against its checksums.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn scrub(&self) -> Result<ScrubView, ClientError> {
+        self.inner.http.post("/v1/scrubs", &serde_json::json!({})).await
+    }
+
+    /// How far a scrub is.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn scrub_state(&self, scrub: u64) -> Result<ScrubView, ClientError> {
+        self.inner.http.get(&format!("/v1/scrubs/{scrub}")).await
+    }
+
+    pub(crate) async fn begin_put(&self, request: &PutRequest) -> Result<PutView, ClientError> {
+        self.inner.http.post("/v1/puts", request).await
+    }
+
+    pub(crate) async fn commit_put(&self, put: u64) -> Result<FileView, ClientError> {
+        self.inner.http.post(&format!("/v1/puts/{put}/commit"), &Value::Object(Default::default())).await
+    }
+
+    pub(crate) async fn abort_put(&self, put: u64) -> Result<(), ClientError> {
+        self.inner.http.order(Method::DELETE, &format!("/v1/puts/{put}")).await
+    }
+
+    /// Goes on in the background until [`settle`](Self::settle).
+    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime nothing can be sent; the coordinator tidies up when the session ends.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let task = runtime.spawn(work);
+            self.inner.background.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+        }
+    }
+
+    /// Waits until what was given up has been tidied away, such as a put whose future was dropped.
+    pub async fn settle(&self) {
+        loop {
+            let task = self.inner.background.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            match task {
+                Some(task) => drop(task.await), // A panic in it has been printed.
+                None => return,
+            }
+        }
+    }
+}
+
+fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}

@@ -1,0 +1,182 @@
+//! Why a client cannot do what it was asked to.
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use cluster::{Address, IdentityError};
+use helper::ConnectError;
+
+use crate::RangePastEnd;
+
+/// Why a client cannot do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The client's certificate cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Nobody listens there, or the way is blocked.
+    #[error("cannot reach the coordinator at {address}: {source}")]
+    Unreachable {
+        /// Where it should be.
+        address: Address,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The other end is not this cluster's coordinator, or does not take our certificate.
+    #[error("{address} is not the coordinator of this cluster, or does not accept our certificate: {source}")]
+    Untrusted {
+        /// Where it was dialled.
+        address: Address,
+        /// What TLS says.
+        source: io::Error,
+    },
+    /// The connection broke while an answer was awaited.
+    #[error("lost the coordinator at {address}: {detail}")]
+    Lost {
+        /// Where it was.
+        address: Address,
+        /// What happened.
+        detail: String,
+    },
+    /// The coordinator answers something else than was agreed.
+    #[error("the coordinator at {address} answers what this version cannot read: {detail}")]
+    Protocol {
+        /// Where it is.
+        address: Address,
+        /// What was read.
+        detail: String,
+    },
+    /// The coordinator takes no control session of ours.
+    #[error(transparent)]
+    Session(ConnectError),
+    /// The coordinator says no.
+    #[error("{message}")]
+    Refused {
+        /// Its HTTP status.
+        status: u16,
+        /// What is wrong.
+        message: String,
+        /// What it proposes to do next.
+        next_step: Option<String>,
+    },
+    /// A read or a put of a stripe ended without success.
+    #[error("stripe {stripe}: {reason}")]
+    Failed {
+        /// The stripe, or its position for a put.
+        stripe: String,
+        /// What the coordinator says.
+        reason: String,
+    },
+    /// More of a file is lost than its code can give back.
+    #[error(
+        "{} of `{file}` cannot be read: stripe {} (bytes {} of the file): {reason}",
+        if stripes.len() == 1 { "a part".to_owned() } else { format!("{} parts", stripes.len()) },
+        stripes.join(", "), ranges(lost)
+    )]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Its stripes that cannot be read now.
+        stripes: Vec<String>,
+        /// The bytes of the file in them.
+        lost: Vec<Range<u64>>,
+        /// What the coordinator says of the first that was tried.
+        reason: String,
+    },
+    /// The range is not in the file.
+    #[error(transparent)]
+    Range(#[from] RangePastEnd),
+    /// A file on this machine is in the way of a put or a get.
+    #[error(transparent)]
+    File(#[from] LocalFileError),
+}
+
+/// What is wrong with a file on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalFileError {
+    /// The system refuses.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted, such as `read`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A folder, a pipe or a device.
+    #[error("{} is not a plain file, so it cannot be put", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file changed while it was being put.
+    #[error("{} {change} while it was being put; nothing of it was kept", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// How.
+        change: FileChange,
+    },
+}
+
+/// How a file changed while it was being put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileChange {
+    /// It is not there any more.
+    #[error("vanished")]
+    Vanished,
+    /// Another file has its name.
+    #[error("was replaced by another file")]
+    Replaced,
+    /// It has another length.
+    #[error("changed its length from {from} to {to} bytes")]
+    Length {
+        /// When the put began.
+        from: u64,
+        /// Now.
+        to: u64,
+    },
+    /// It was written to.
+    #[error("was written to")]
+    Written,
+}
+
+impl ClientError {
+    /// Whether the coordinator could not be reached, or not be trusted.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Untrusted { .. } | Self::Lost { .. } | Self::Session(_)
+        )
+    }
+
+    /// Whether the coordinator knows nothing of this name.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { status: 404, .. })
+    }
+}
+
+impl LocalFileError {
+    pub(crate) fn io(action: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+impl From<ConnectError> for ClientError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Unreachable { address, source } => Self::Unreachable { address, source },
+            ConnectError::Untrusted { address, source } => Self::Untrusted { address, source },
+            other => Self::Session(other),
+        }
+    }
+}
+
+fn ranges(ranges: &[Range<u64>]) -> String {
+    let texts: Vec<_> =
+        ranges.iter().map(|range| format!("{}-{}", range.start, range.end.saturating_sub(1))).collect();
+    texts.join(", ")
+}

@@ -1,0 +1,304 @@
+//! Reading a file, whole or a range of it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use repair::wire::control::Ended;
+use repair::{Scheme, StripeId};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::task::JoinSet;
+
+use crate::api::{FileLayout, FileStripe};
+use crate::endpoints::{Memory, MemorySink};
+use crate::error::LocalFileError;
+use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
+use crate::session::ReadRequest;
+use crate::target::{Fault, FileTarget, StripeTarget};
+use crate::{Client, ClientError, Progress};
+
+/// Reads in flight at most, when they go to a file.
+const READS_AT_ONCE: usize = 4;
+/// Bytes of such reads in flight at most, unless a single one is larger: more would only crowd the links.
+const BYTES_AT_ONCE: u64 = 1 << 30;
+/// Bytes of a read that goes to a stream, and is held in memory until its turn.
+const STREAM_READ_BYTES: u64 = 8 << 20;
+/// Such reads in flight, so that no more than 32 MiB are held.
+const STREAM_READS_AT_ONCE: usize = 4;
+
+/// How a file is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// Which bytes.
+    pub range: ByteRange,
+    /// The scheme for what is lost.
+    pub scheme: Scheme,
+    /// Bytes of a slice; chosen by the planner if absent.
+    pub slice_bytes: Option<u32>,
+}
+
+/// Where the bytes go.
+pub enum GetTarget {
+    /// A file, which appears under its name when all bytes are there.
+    File(PathBuf),
+    /// A stream, in order.
+    Stream(Box<dyn AsyncWrite + Send + Unpin>),
+}
+
+/// What was read, and how it went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Got {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes of the whole file.
+    pub file_bytes: u64,
+    /// Reads that it took.
+    pub reads: u64,
+    /// The schemes of the plans that carried the reads out.
+    pub schemes: BTreeSet<Scheme>,
+    /// Plans that were dropped on the way, and why.
+    pub replanned: Vec<String>,
+}
+
+/// One read of a get.
+#[derive(Clone, Debug)]
+struct Fetch {
+    stripe: StripeId,
+    span: StripeSpan,
+    piece: Piece,
+}
+
+impl Client {
+    /// The number of bytes that a get would deliver.
+    ///
+    /// # Errors
+    /// [`ClientError`]: there is no such file, or it has no such range.
+    pub async fn get_bytes(&self, name: &str, range: ByteRange) -> Result<u64, ClientError> {
+        let wanted = range.within(name, self.file(name).await?.file.bytes)?;
+        Ok(wanted.end - wanted.start)
+    }
+
+    /// Reads a file or a range of it; what is lost is decoded on the way.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreadable`] if too much is lost, with the stripes that are; nothing appears under
+    /// the target's name then. Other [`ClientError`]s as they say.
+    pub async fn get(
+        &self,
+        name: &str,
+        options: &GetOptions,
+        target: GetTarget,
+        progress: Progress,
+    ) -> Result<Got, ClientError> {
+        let layout = self.file(name).await?;
+        let wanted = options.range.within(name, layout.file.bytes)?;
+        let result = match target {
+            GetTarget::File(path) => self.get_file(&layout, &wanted, options, &path, progress).await,
+            GetTarget::Stream(out) => self.get_stream(&layout, &wanted, options, out, progress).await,
+        };
+        match result {
+            Err(ClientError::Failed { stripe, reason }) => {
+                Err(self.explain(name, wanted, stripe, reason).await)
+            }
+            other => other,
+        }
+    }
+
+    async fn get_file(
+        &self,
+        layout: &FileLayout,
+        wanted: &Range<u64>,
+        options: &GetOptions,
+        path: &Path,
+        progress: Progress,
+    ) -> Result<Got, ClientError> {
+        let target = FileTarget::create(path)?;
+        let (file, fault) = (target.file()?, Fault::default());
+        let mut got = Got::new(layout, wanted);
+        let mut running = Running::default();
+        for fetch in fetches(layout, wanted, &pieces_of) {
+            while running.is_full(fetch.piece.bytes()) {
+                got.add(running.next(&fault).await?);
+            }
+            let endpoints = StripeTarget {
+                file: file.clone(),
+                path: path.to_owned(),
+                fault: fault.clone(),
+                progress: progress.clone(),
+                stripe_offset: fetch.span.file_offset,
+                block_bytes: fetch.span.block_bytes,
+                wanted: wanted.clone(),
+            };
+            running.start(self.clone(), options, fetch, endpoints);
+        }
+        while !running.reads.is_empty() {
+            got.add(running.next(&fault).await?);
+        }
+        target.finish()?;
+        Ok(got)
+    }
+
+    async fn get_stream(
+        &self,
+        layout: &FileLayout,
+        wanted: &Range<u64>,
+        options: &GetOptions,
+        mut out: Box<dyn AsyncWrite + Send + Unpin>,
+        progress: Progress,
+    ) -> Result<Got, ClientError> {
+        let mut got = Got::new(layout, wanted);
+        let mut ahead = VecDeque::new();
+        let mut fetches = fetches(layout, wanted, &stream_pieces_of);
+        loop {
+            while ahead.len() < STREAM_READS_AT_ONCE
+                && let Some(fetch) = fetches.next()
+            {
+                ahead.push_back(self.read_ahead(options, fetch));
+            }
+            let Some(mut next) = ahead.pop_front() else { break };
+            let (ended, bytes) =
+                next.join_next().await.expect("it holds one read").expect("reads do not panic")?;
+            out.write_all(&bytes).await.map_err(LocalFileError::io("write", Path::new("the output")))?;
+            progress(bytes.len() as u64);
+            got.add(ended);
+        }
+        out.flush().await.map_err(LocalFileError::io("write", Path::new("the output")))?;
+        Ok(got)
+    }
+
+    /// A read into memory that has begun, and ends when it is dropped.
+    fn read_ahead(
+        &self,
+        options: &GetOptions,
+        fetch: Fetch,
+    ) -> JoinSet<Result<(Ended, Vec<u8>), ClientError>> {
+        let start = u64::from(fetch.piece.sub_blocks.start) * fetch.span.sub_block_bytes();
+        let memory = Memory::new(start + fetch.piece.window.start, fetch.piece.bytes() as usize);
+        let (client, request) = (self.clone(), fetch.request(options));
+        let mut read = JoinSet::new();
+        read.spawn(async move {
+            let ended = client.read(request, Arc::new(MemorySink(memory.clone()))).await?;
+            Ok((ended, memory.take()))
+        });
+        read
+    }
+
+    /// Says which stripes of a file are lost, if a read failed for that.
+    async fn explain(&self, name: &str, wanted: Range<u64>, stripe: String, reason: String) -> ClientError {
+        let failed = ClientError::Failed { stripe, reason: reason.clone() };
+        let Ok(layout) = self.file(name).await else { return failed };
+        let touched = layout.layout.iter().filter(|stripe| {
+            stripe.file_offset < wanted.end && wanted.start < stripe.file_offset + stripe.data_bytes
+        });
+        let lost: Vec<Range<u64>> = touched
+            .clone()
+            .filter(|stripe| !stripe.stripe.readable)
+            .map(|stripe| stripe.file_offset..stripe.file_offset + stripe.data_bytes)
+            .collect();
+        let stripes: Vec<String> = touched
+            .filter(|stripe| !stripe.stripe.readable)
+            .map(|stripe| stripe.stripe.stripe.clone())
+            .collect();
+        if stripes.is_empty() {
+            return failed;
+        }
+        ClientError::Unreadable { file: name.to_owned(), stripes, lost, reason }
+    }
+}
+
+impl Got {
+    fn new(layout: &FileLayout, wanted: &Range<u64>) -> Self {
+        Self { bytes: wanted.end - wanted.start, file_bytes: layout.file.bytes, ..Self::default() }
+    }
+
+    fn add(&mut self, ended: Ended) {
+        self.reads += 1;
+        self.schemes.extend(ended.scheme);
+        self.replanned.extend(ended.replanned);
+    }
+}
+
+/// Reads that go to a file.
+#[derive(Default)]
+struct Running {
+    reads: JoinSet<(u64, Result<Ended, ClientError>)>,
+    bytes: u64,
+}
+
+impl Running {
+    fn is_full(&self, bytes: u64) -> bool {
+        let count = self.reads.len();
+        count >= READS_AT_ONCE || (count > 1 && self.bytes + bytes > BYTES_AT_ONCE)
+    }
+
+    fn start(&mut self, client: Client, options: &GetOptions, fetch: Fetch, endpoints: StripeTarget) {
+        let (bytes, request) = (fetch.piece.bytes(), fetch.request(options));
+        self.bytes += bytes;
+        self.reads.spawn(async move { (bytes, client.read(request, Arc::new(endpoints)).await) });
+    }
+
+    /// Waits for one of them. What went wrong on this machine counts more than what the coordinator says.
+    async fn next(&mut self, fault: &Fault) -> Result<Ended, ClientError> {
+        let (bytes, result) =
+            self.reads.join_next().await.expect("some are running").expect("reads do not panic");
+        self.bytes -= bytes;
+        result.map_err(|error| fault.take().map_or(error, ClientError::File))
+    }
+}
+
+impl Fetch {
+    fn request(&self, options: &GetOptions) -> ReadRequest {
+        ReadRequest {
+            stripe: self.stripe.clone(),
+            blocks: self.piece.block_indices(),
+            sub_blocks: Some(self.piece.sub_blocks.clone()),
+            window: self.piece.window.clone(),
+            scheme: options.scheme,
+            slice_bytes: options.slice_bytes,
+            pretend_lost: Vec::new(),
+        }
+    }
+}
+
+/// How the wanted part of a stripe is cut into reads.
+type Cut = dyn Fn(&StripeSpan, &Range<u64>) -> Vec<Piece>;
+
+/// The reads that make up a range of a file, in order.
+fn fetches<'a>(
+    layout: &'a FileLayout,
+    wanted: &'a Range<u64>,
+    cut: &'a Cut,
+) -> impl Iterator<Item = Fetch> + 'a {
+    layout.layout.iter().flat_map(move |stripe| {
+        let span = span_of(layout, stripe);
+        let pieces = cut(&span, &span.clip(wanted));
+        pieces.into_iter().map(move |piece| Fetch {
+            stripe: StripeId(stripe.stripe.stripe.clone()),
+            span,
+            piece,
+        })
+    })
+}
+
+fn span_of(layout: &FileLayout, stripe: &FileStripe) -> StripeSpan {
+    StripeSpan {
+        file_offset: stripe.file_offset,
+        data_bytes: stripe.data_bytes,
+        block_bytes: stripe.stripe.block_bytes,
+        sub_blocks: layout.sub_blocks as u16,
+    }
+}
+
+/// Like [`pieces_of`], in parts of one block that fit into memory.
+fn stream_pieces_of(span: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut at = wanted.start;
+    while at < wanted.end {
+        let block_end = (at / span.block_bytes + 1) * span.block_bytes;
+        let end = (at + STREAM_READ_BYTES).min(block_end).min(wanted.end);
+        pieces.extend(pieces_of(span, &(at..end)));
+        at = end;
+    }
+    pieces
+}

@@ -1,0 +1,283 @@
+//! Which slices of which blocks a range of a file is made of.
+//!
+//! A file is cut into stripes, a stripe's data into its k data blocks, and a block into α sub-blocks of one
+//! size. A read request names blocks, sub-blocks, and one window of offsets in each of them; so a range of a
+//! file becomes a few such requests per stripe, which cover exactly the range and nothing else.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use codes::BlockIndex;
+
+/// A range of a file, as people write it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    start: u64,
+    end: Option<u64>,
+}
+
+/// The text is no range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a byte range: write FIRST-LAST (both included, from 0), FIRST+LENGTH, or FIRST- for all from there on"
+)]
+pub struct ParseRangeError(
+    /// What was given.
+    pub String,
+);
+
+/// The range ends past the end of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the range {range} ends past the end of `{file}`, which has {file_bytes} bytes")]
+pub struct RangePastEnd {
+    /// What was asked for.
+    pub range: ByteRange,
+    /// The file.
+    pub file: String,
+    /// Its length.
+    pub file_bytes: u64,
+}
+
+impl ByteRange {
+    /// The whole file.
+    pub const ALL: Self = Self { start: 0, end: None };
+
+    /// The bytes from `range.start` up to, but not including, `range.end`.
+    pub fn new(range: Range<u64>) -> Self {
+        Self { start: range.start, end: Some(range.end.max(range.start)) }
+    }
+
+    /// The bytes of a file of `file_bytes` bytes that are meant.
+    ///
+    /// # Errors
+    /// [`RangePastEnd`].
+    pub fn within(self, file: &str, file_bytes: u64) -> Result<Range<u64>, RangePastEnd> {
+        let end = self.end.unwrap_or(file_bytes);
+        if self.start <= end && end <= file_bytes {
+            return Ok(self.start..end);
+        }
+        Err(RangePastEnd { range: self, file: file.to_owned(), file_bytes })
+    }
+}
+
+impl fmt::Display for ByteRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.end {
+            None => write!(f, "{}-", self.start),
+            Some(end) if end == self.start => write!(f, "{}+0", self.start),
+            Some(end) => write!(f, "{}-{}", self.start, end - 1),
+        }
+    }
+}
+
+impl FromStr for ByteRange {
+    type Err = ParseRangeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_range(text.trim()).ok_or_else(|| ParseRangeError(text.to_owned()))
+    }
+}
+
+fn parse_range(text: &str) -> Option<ByteRange> {
+    let number = |text: &str| text.parse::<cluster::ByteSize>().ok().map(cluster::ByteSize::bytes);
+    if let Some((start, length)) = text.split_once('+') {
+        let start = number(start)?;
+        return Some(ByteRange { start, end: Some(start.checked_add(number(length)?)?) });
+    }
+    let (start, last) = text.split_once('-')?;
+    let start = number(start)?;
+    if last.trim().is_empty() {
+        return Some(ByteRange { start, end: None });
+    }
+    let end = number(last)?.checked_add(1)?;
+    (start < end).then_some(ByteRange { start, end: Some(end) })
+}
+
+/// Where a stripe's data is in its file, and how it is laid out over blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripeSpan {
+    /// First byte in the file.
+    pub file_offset: u64,
+    /// Bytes of the file in this stripe; zeros follow up to k blocks.
+    pub data_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Sub-blocks of a block.
+    pub sub_blocks: u16,
+}
+
+/// Part of a stripe that one request reads: the same window in the same sub-blocks of some blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The blocks, which follow each other.
+    pub blocks: Range<u16>,
+    /// The sub-blocks of each.
+    pub sub_blocks: Range<u16>,
+    /// The offsets inside each sub-block.
+    pub window: Range<u64>,
+}
+
+impl Piece {
+    /// Bytes that the request delivers.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.len() as u64 * self.sub_blocks.len() as u64 * (self.window.end - self.window.start)
+    }
+
+    /// The indices of its blocks.
+    pub fn block_indices(&self) -> Vec<BlockIndex> {
+        self.blocks.clone().map(BlockIndex).collect()
+    }
+}
+
+impl StripeSpan {
+    /// Bytes of a sub-block.
+    pub fn sub_block_bytes(&self) -> u64 {
+        self.block_bytes / u64::from(self.sub_blocks)
+    }
+
+    /// The part of a file's range that is in this stripe, counted from the stripe's start.
+    pub fn clip(&self, range: &Range<u64>) -> Range<u64> {
+        let clip = |offset: u64| offset.saturating_sub(self.file_offset).min(self.data_bytes);
+        clip(range.start)..clip(range.end)
+    }
+}
+
+/// The pieces that cover exactly the range `wanted` of a stripe's data, in the order of the range.
+///
+/// Whole blocks that follow each other become one piece, so that what is lost of them is decoded together.
+///
+/// # Panics
+/// If the block size is no positive multiple of the number of sub-blocks.
+pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
+    assert!(stripe.block_bytes > 0 && stripe.block_bytes.is_multiple_of(stripe.sub_blocks.into()));
+    let size = stripe.block_bytes;
+    let mut pieces = Vec::new();
+    let mut at = wanted.start;
+    while at < wanted.end {
+        let block = at / size;
+        let start = at % size;
+        let whole = if start == 0 { (wanted.end - at) / size } else { 0 };
+        if whole > 0 {
+            let window = 0..stripe.sub_block_bytes();
+            pieces.push(Piece { blocks: indices(block, whole), sub_blocks: 0..stripe.sub_blocks, window });
+            at += whole * size;
+        } else {
+            let end = (start + (wanted.end - at)).min(size);
+            pieces.extend(pieces_of_block(stripe, block, start..end));
+            at += end - start;
+        }
+    }
+    pieces
+}
+
+/// Up to three pieces of one block: the end of a sub-block, whole sub-blocks, the beginning of one.
+fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<Piece> {
+    let size = stripe.sub_block_bytes();
+    let mut pieces = Vec::new();
+    let mut at = wanted.start;
+    while at < wanted.end {
+        let (sub, start) = (at / size, at % size);
+        let whole = if start == 0 { (wanted.end - at) / size } else { 0 };
+        let (subs, window) = match whole {
+            0 => (1, start..(start + (wanted.end - at)).min(size)),
+            whole => (whole, 0..size),
+        };
+        at += subs * (window.end - window.start);
+        pieces.push(Piece { blocks: indices(block, 1), sub_blocks: indices(sub, subs), window });
+    }
+    pieces
+}
+
+/// Numbers of blocks and sub-blocks are bounded by the code, so they fit.
+fn indices(first: u64, count: u64) -> Range<u16> {
+    let index =
+        |number: u64| u16::try_from(number).expect("a code has less than 65536 blocks and sub-blocks");
+    index(first)..index(first + count)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A file cut into stripes, the last of them with smaller blocks, as the coordinator cuts it.
+    fn stripes(file_bytes: u64, k: u64, sub_block_bytes: u64, sub_blocks: u16) -> Vec<StripeSpan> {
+        let block_bytes = sub_block_bytes * u64::from(sub_blocks);
+        let mut stripes = Vec::new();
+        let mut file_offset = 0;
+        while file_offset < file_bytes {
+            let data_bytes = (file_bytes - file_offset).min(k * block_bytes);
+            let block_bytes = data_bytes.div_ceil(k).next_multiple_of(sub_blocks.into());
+            stripes.push(StripeSpan { file_offset, data_bytes, block_bytes, sub_blocks });
+            file_offset += data_bytes;
+        }
+        stripes
+    }
+
+    /// The file offsets that a piece covers, in its own order.
+    fn offsets<'a>(stripe: &'a StripeSpan, piece: &'a Piece) -> impl Iterator<Item = u64> + 'a {
+        piece.blocks.clone().flat_map(move |block| {
+            piece.sub_blocks.clone().flat_map(move |sub| {
+                let start = stripe.file_offset
+                    + u64::from(block) * stripe.block_bytes
+                    + u64::from(sub) * stripe.sub_block_bytes();
+                piece.window.clone().map(move |offset| start + offset)
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_cover_exactly_the_range_in_order(
+            file_bytes in 0u64..3000, k in 1u64..12, sub_block_bytes in 1u64..40, sub_blocks in 1u16..9,
+            ends: (prop::sample::Index, prop::sample::Index),
+        ) {
+            let a = ends.0.index(file_bytes as usize + 1) as u64;
+            let b = ends.1.index(file_bytes as usize + 1) as u64;
+            let range = a.min(b)..a.max(b);
+            let mut covered = Vec::new();
+            for stripe in stripes(file_bytes, k, sub_block_bytes, sub_blocks) {
+                let wanted = stripe.clip(&range);
+                let pieces = pieces_of(&stripe, &wanted);
+                prop_assert!(pieces.len() <= 7, "{pieces:?}");
+                for piece in &pieces {
+                    prop_assert!(u64::from(piece.blocks.end) <= k);
+                    prop_assert!(piece.window.end <= stripe.sub_block_bytes());
+                    prop_assert_eq!(piece.bytes(), offsets(&stripe, piece).count() as u64);
+                    covered.extend(offsets(&stripe, piece));
+                }
+            }
+            prop_assert_eq!(covered, range.collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn ranges_survive_their_text(start in 0u64..1000, bytes: u16) {
+            let range = ByteRange::new(start..start + u64::from(bytes));
+            prop_assert_eq!(range.to_string().parse(), Ok(range));
+        }
+    }
+
+    #[test]
+    fn ranges_as_people_write_them() {
+        let parse = |text: &str| text.parse::<ByteRange>().map(|range| (range.start, range.end));
+        assert_eq!(parse("0-0"), Ok((0, Some(1))));
+        assert_eq!(parse("1KiB-2047"), Ok((1024, Some(2048))));
+        assert_eq!(parse("5+0"), Ok((5, Some(5))));
+        assert_eq!(parse("64MiB+1MiB"), Ok((64 << 20, Some(65 << 20))));
+        assert_eq!(parse("7-"), Ok((7, None)));
+        for wrong in ["", "-", "5", "-5", "5-4", "x-y", "1+", "18446744073709551615+1"] {
+            assert_eq!(parse(wrong), Err(ParseRangeError(wrong.to_owned())), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_range_past_the_end_says_how_long_the_file_is() {
+        assert_eq!(ByteRange::ALL.within("f", 0), Ok(0..0));
+        assert_eq!(ByteRange::new(10..10).within("f", 10), Ok(10..10));
+        let error = ByteRange::new(4..12).within("f", 10).unwrap_err().to_string();
+        assert_eq!(error, "the range 4-11 ends past the end of `f`, which has 10 bytes");
+        assert!("11-".parse::<ByteRange>().unwrap().within("f", 10).is_err());
+    }
+}

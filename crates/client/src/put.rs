@@ -1,0 +1,235 @@
+//! Storing a file.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use repair::LocalBlock;
+use stores::{BlockError, BlockReader};
+use tokio::task::JoinSet;
+
+use crate::api::{FileView, PutRequest, PutStripe, PutView};
+use crate::endpoints::Endpoints;
+use crate::error::{FileChange, LocalFileError};
+use crate::target::Fault;
+use crate::{Client, ClientError, Progress};
+
+/// Stripes in flight: while one ends, the other fills the links.
+const STRIPES_AT_ONCE: usize = 2;
+
+/// How a file is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    /// The code, such as `rs-14-10`; the cluster's default if absent.
+    pub code: Option<String>,
+    /// Bytes of a block; the cluster's default if absent.
+    pub block_bytes: Option<u64>,
+    /// Whether it may take the place of a file that has its name.
+    pub replace: bool,
+}
+
+impl Client {
+    /// Stores the file at `path` under `name`: all of it, or nothing. Dropping the future gives the put up;
+    /// [`settle`](Client::settle) then waits until nothing is left of it.
+    ///
+    /// # Errors
+    /// [`ClientError::File`] if the file changes meanwhile; other [`ClientError`]s as they say.
+    pub async fn put(
+        &self,
+        path: &Path,
+        name: &str,
+        options: &PutOptions,
+        progress: Progress,
+    ) -> Result<FileView, ClientError> {
+        let source = SourceFile::open(path)?;
+        let request = PutRequest {
+            name: name.to_owned(),
+            bytes: source.at_start.len(),
+            code: options.code.clone(),
+            block_bytes: options.block_bytes,
+            replace: options.replace,
+        };
+        let put = self.begin_put(&request).await?;
+        let unfinished = Unfinished { client: self.clone(), put: Some(put.put) };
+        let result = self.put_stripes(put, source, progress, unfinished).await;
+        self.settle().await;
+        result
+    }
+
+    async fn put_stripes(
+        &self,
+        put: PutView,
+        source: SourceFile,
+        progress: Progress,
+        unfinished: Unfinished,
+    ) -> Result<FileView, ClientError> {
+        let (source, fault) = (Arc::new(source), Fault::default());
+        let mut running = JoinSet::new();
+        for stripe in put.stripes {
+            if running.len() >= STRIPES_AT_ONCE {
+                next(&mut running, &fault).await?;
+            }
+            let (client, put, position) = (self.clone(), put.put, stripe.position as u32);
+            let endpoints = StripeSource {
+                source: source.clone(),
+                fault: fault.clone(),
+                progress: progress.clone(),
+                stripe,
+            };
+            running
+                .spawn(async move { client.put_stripe(put, position, Arc::new(endpoints)).await.map(drop) });
+        }
+        while !running.is_empty() {
+            next(&mut running, &fault).await?;
+        }
+        source.check_unchanged()?;
+        let file = self.commit_put(put.put).await?;
+        unfinished.finished();
+        Ok(file)
+    }
+}
+
+/// Waits for a stripe. What is wrong with the file counts more than what the coordinator says of it.
+async fn next(running: &mut JoinSet<Result<(), ClientError>>, fault: &Fault) -> Result<(), ClientError> {
+    let result = running.join_next().await.expect("some are running").expect("puts do not panic");
+    result.map_err(|error| fault.take().map_or(error, ClientError::File))
+}
+
+/// Aborts its put when it is dropped.
+struct Unfinished {
+    client: Client,
+    put: Option<u64>,
+}
+
+impl Unfinished {
+    fn finished(mut self) {
+        self.put = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(put) = self.put {
+            let client = self.client.clone();
+            self.client.in_background(async move {
+                if let Err(error) = client.abort_put(put).await {
+                    // It goes away by itself when our session ends.
+                    tracing::debug!(put, %error, "cannot abort the put");
+                }
+            });
+        }
+    }
+}
+
+/// The file that is being put.
+struct SourceFile {
+    path: PathBuf,
+    file: File,
+    at_start: Metadata,
+}
+
+impl SourceFile {
+    fn open(path: &Path) -> Result<Self, LocalFileError> {
+        // Asked before opening: opening a pipe would wait for a writer.
+        let found = std::fs::metadata(path).map_err(LocalFileError::io("read", path))?;
+        if !found.is_file() {
+            return Err(LocalFileError::NotAFile { path: path.to_owned() });
+        }
+        let file = File::open(path).map_err(LocalFileError::io("read", path))?;
+        let at_start = file.metadata().map_err(LocalFileError::io("read", path))?;
+        Ok(Self { path: path.to_owned(), file, at_start })
+    }
+
+    fn check_unchanged(&self) -> Result<(), LocalFileError> {
+        let now = match std::fs::metadata(&self.path) {
+            Ok(now) => now,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(self.changed(FileChange::Vanished));
+            }
+            Err(error) => return Err(LocalFileError::io("read", &self.path)(error)),
+        };
+        match change(&self.at_start, &now) {
+            Some(change) => Err(self.changed(change)),
+            None => Ok(()),
+        }
+    }
+
+    fn changed(&self, change: FileChange) -> LocalFileError {
+        LocalFileError::Changed { path: self.path.clone(), change }
+    }
+}
+
+fn change(before: &Metadata, now: &Metadata) -> Option<FileChange> {
+    if (before.dev(), before.ino()) != (now.dev(), now.ino()) {
+        Some(FileChange::Replaced)
+    } else if before.len() != now.len() {
+        Some(FileChange::Length { from: before.len(), to: now.len() })
+    } else if (before.mtime(), before.mtime_nsec()) != (now.mtime(), now.mtime_nsec()) {
+        Some(FileChange::Written)
+    } else {
+        None
+    }
+}
+
+/// One stripe of the file.
+#[derive(Clone)]
+struct StripeSource {
+    source: Arc<SourceFile>,
+    fault: Fault,
+    progress: Progress,
+    stripe: PutStripe,
+}
+
+impl Endpoints for StripeSource {
+    fn source(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        let before = u64::from(block.index.0) * self.stripe.block_bytes;
+        // The last blocks of a file are short or empty; what follows counts as zeros.
+        let bytes = self.stripe.data_bytes.saturating_sub(before).min(self.stripe.block_bytes);
+        let start = self.stripe.file_offset + before;
+        Ok(Arc::new(BlockSource { stripe: self.clone(), block: block.clone(), start, bytes }))
+    }
+}
+
+/// One data block of the file.
+struct BlockSource {
+    stripe: StripeSource,
+    block: LocalBlock,
+    start: u64,
+    bytes: u64,
+}
+
+impl BlockReader for BlockSource {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let source = &self.stripe.source;
+        source.file.read_exact_at(buffer, self.start + offset).map_err(|error| self.failed(error))?;
+        (self.stripe.progress)(buffer.len() as u64);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<u32, BlockError> {
+        Err(crate::local::not_here(&self.block.id))
+    }
+}
+
+impl BlockSource {
+    fn failed(&self, error: io::Error) -> BlockError {
+        let source = &self.stripe.source;
+        let path = source.path.display().to_string();
+        let said = BlockError::Io { path, source: error.kind().into() };
+        let shrunk = error.kind() == io::ErrorKind::UnexpectedEof;
+        let fault = match source.file.metadata() {
+            Ok(now) if shrunk => {
+                source.changed(FileChange::Length { from: source.at_start.len(), to: now.len() })
+            }
+            _ => LocalFileError::io("read", &source.path)(error),
+        };
+        self.stripe.fault.record(fault);
+        said
+    }
+}

@@ -1,0 +1,131 @@
+//! The control session of a client, and requests over it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use cluster::{Address, Identity};
+use codes::BlockIndex;
+use helper::{Engine, Incoming, Rendezvous, Reports, Session};
+use repair::wire::control::{self, ClientRequest, Ended, FromNode, ToNode};
+use repair::{NodeId, Scheme, StripeId};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::ClientError;
+use crate::endpoints::Endpoints;
+use crate::local::Requests;
+
+/// What is to be read of one stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// The blocks.
+    pub blocks: Vec<BlockIndex>,
+    /// Only these of their sub-blocks; all if absent.
+    pub sub_blocks: Option<Range<u16>>,
+    /// Offsets inside each sub-block.
+    pub window: Range<u64>,
+    /// The scheme for what is lost.
+    pub scheme: Scheme,
+    /// Bytes of a slice, if the caller cares.
+    pub slice_bytes: Option<u32>,
+    /// Read as if these blocks were lost.
+    pub pretend_lost: Vec<BlockIndex>,
+}
+
+impl From<ReadRequest> for ClientRequest {
+    fn from(request: ReadRequest) -> Self {
+        Self::Read {
+            stripe: request.stripe,
+            blocks: request.blocks,
+            sub_blocks: request.sub_blocks.map(|subs| (subs.start, subs.end)),
+            window: (request.window.start, request.window.end),
+            scheme: request.scheme,
+            slice_bytes: request.slice_bytes,
+            pretend_lost: request.pretend_lost,
+        }
+    }
+}
+
+/// A client's part in plans: an engine without a data port, and the session that feeds it.
+pub(crate) struct DataSession {
+    pub(crate) node: NodeId,
+    address: Address,
+    requests: Arc<Requests>,
+    reports: Reports,
+    pump: JoinHandle<()>,
+}
+
+impl DataSession {
+    pub(crate) async fn open(address: Address, identity: &Identity) -> Result<Self, ClientError> {
+        let (reports, outgoing) = mpsc::unbounded_channel();
+        let hello = FromNode::RegisterClient { version: control::VERSION };
+        let Session { node, incoming } = Session::open(&address, identity, hello, outgoing).await?;
+        let requests = Arc::new(Requests::default());
+        // Nobody dials a client, so nobody listens on this rendezvous.
+        let engine = Engine::new(requests.clone(), Rendezvous::default(), reports.clone());
+        let pump = tokio::spawn(pump(incoming, engine, requests.clone(), reports.clone()));
+        Ok(Self { node, address, requests, reports, pump })
+    }
+
+    /// Carries a request out; dropping the future gives it up.
+    pub(crate) async fn open_request(
+        &self,
+        stripe: &str,
+        request: ClientRequest,
+        endpoints: Arc<dyn Endpoints>,
+    ) -> Result<Ended, ClientError> {
+        let (tag, closed) = self.requests.open(endpoints);
+        let _given_up = CloseOnDrop { tag, requests: &self.requests, reports: &self.reports };
+        let lost = || ClientError::Lost {
+            address: self.address.clone(),
+            detail: "the control session ended".to_owned(),
+        };
+        self.reports.send(FromNode::Open { tag, request }).map_err(|_| lost())?;
+        let result = closed.await.map_err(|_| lost())?;
+        result.map_err(|reason| ClientError::Failed { stripe: stripe.to_owned(), reason })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.pump.is_finished()
+    }
+}
+
+impl Drop for DataSession {
+    fn drop(&mut self) {
+        self.pump.abort();
+    }
+}
+
+/// Tells the coordinator of a request that its caller gave up.
+struct CloseOnDrop<'a> {
+    tag: u64,
+    requests: &'a Requests,
+    reports: &'a Reports,
+}
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.requests.forget(self.tag) {
+            let _ = self.reports.send(FromNode::Close { tag: self.tag }); // A lost coordinator knows.
+        }
+    }
+}
+
+async fn pump(mut incoming: Incoming, engine: Engine, requests: Arc<Requests>, reports: Reports) {
+    while let Some(message) = incoming.recv().await {
+        match engine.handle(message) {
+            None => {}
+            Some(ToNode::Closed { tag, result }) => {
+                requests.close(tag, result);
+            }
+            Some(ToNode::Ping) => {
+                let _ = reports.send(FromNode::Pong { free_bytes: 0, tasks: engine.jobs() });
+            }
+            Some(other) => tracing::warn!(?other, "a message that is not for a client"),
+        }
+    }
+    requests.end();
+    engine.forget_all();
+}
