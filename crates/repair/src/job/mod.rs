@@ -317,7 +317,7 @@ struct Doubt {
 
 #[derive(Debug)]
 enum Phase {
-    Running(Running),
+    Running(Box<Running>),
     Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BlockIndex> },
     Pausing { until: Duration },
     Sealing { waiting: BTreeSet<NodeId>, until: Duration },
@@ -645,14 +645,14 @@ impl Job {
             self.touched.insert(node);
             self.actions.push(JobAction::Assign { node, assignment: Box::new(assignment) });
         }
-        self.phase = Phase::Running(Running {
+        self.phase = Phase::Running(Box::new(Running {
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
             waiting: requestors,
             plan,
             patience,
             evidence: Vec::new(),
             judge_at: None,
-        });
+        }));
     }
 
     /// Cuts a plan into one assignment per node and gives every edge its key.
