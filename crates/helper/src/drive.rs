@@ -50,6 +50,13 @@ enum End {
     Failed(Report),
 }
 
+/// Whether the relay wanted anything.
+enum Acted {
+    Nothing,
+    Something,
+    Finished,
+}
+
 /// What is watched for between ticks.
 struct Watch {
     ticks: Interval,
@@ -100,8 +107,11 @@ impl Driver {
             let now = Instant::now();
             let mut moved = self.poll_reads(cx)?;
             moved |= self.poll_inlets(cx, now)?;
-            if self.act(now) {
-                return Ok(true);
+            match self.act(now) {
+                Acted::Finished => return Ok(true),
+                // What was asked for is begun in the next turn: nothing else would wake this task for it.
+                Acted::Something => moved = true,
+                Acted::Nothing => {}
             }
             moved |= self.poll_outlets(cx, now)?;
             moved |= self.poll_writes(cx)?;
@@ -146,8 +156,9 @@ impl Driver {
         Ok(moved)
     }
 
-    /// Does what the relay asks for; whether it has finished.
-    fn act(&mut self, now: Instant) -> bool {
+    /// Does what the relay asks for.
+    fn act(&mut self, now: Instant) -> Acted {
+        let mut acted = Acted::Nothing;
         while let Some(action) = self.relay.poll() {
             match action {
                 Action::Read { slice, local, sub_block, span } => {
@@ -167,10 +178,11 @@ impl Driver {
                     let (block, writer) = (sink.id.clone(), writer.clone());
                     self.writes.push(WriteJob { slice, block, writer, offset, bytes, buffer });
                 }
-                Action::Finished => return true,
+                Action::Finished => return Acted::Finished,
             }
+            acted = Acted::Something;
         }
-        false
+        acted
     }
 
     fn offset(&self, sub: u16) -> u64 {
