@@ -97,9 +97,8 @@ impl World<'_> {
             let same = matches!(error, JobError::Plan { error, .. } if *error == first);
             return if same { Vec::new() } else { vec![format!("failed by {error} and not by {first}")] };
         }
-        let by_pacing = matches!(error, JobError::Plan { error: PlanError::Pacing { .. }, .. });
-        if scenario.policy.pacing.is_some() && by_pacing {
-            return Vec::new(); // Who insists on a pacing gets it or nothing.
+        if matches!(error, JobError::Plan { error: PlanError::Pacing { .. }, .. }) {
+            return Vec::new(); // Who insists on a pacing, or on a scheme defined by one, gets it or nothing.
         }
         match self.excuse() {
             Some(_) => Vec::new(),
@@ -160,11 +159,14 @@ impl World<'_> {
         all.filter(is_sound).collect()
     }
 
-    /// Whether sound blocks are one more than a repair needs, whichever they are.
+    /// Whether sound blocks are one more than a repair reads, whichever they are.
     fn can_check(&self, sound: &[BlockIndex]) -> bool {
         let is_mds = !matches!(self.scenario.code, CodeSpec::Lrc { .. } | CodeSpec::LrcPlusOne { .. });
-        let others = sound.iter().filter(|block| !self.scenario.wanted.contains(block)).count();
-        is_mds && others > self.code.data_blocks()
+        let wanted = &self.scenario.wanted;
+        let others: Vec<BlockIndex> = sound.iter().copied().filter(|block| !wanted.contains(block)).collect();
+        let Ok(recipe) = self.code.repair(wanted, &others) else { return false };
+        let read: BTreeSet<BlockIndex> = recipe.sources().iter().map(|source| source.block).collect();
+        is_mds && others.len() > read.len().max(self.code.data_blocks())
     }
 
     /// Whether wrong bytes are the fault of a disk that nobody could find out.

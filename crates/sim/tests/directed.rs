@@ -220,6 +220,23 @@ fn a_put_survives_a_helper_that_dies_while_the_others_commit() {
     }
 }
 
+/// What a node was delivered for one block must not count for another that it is given later.
+#[test]
+fn a_requestor_that_was_given_up_begins_anew_with_another_block() {
+    let mut scenario = repair_by(Scheme::Auto);
+    scenario.kind = Kind::Put;
+    scenario.wanted = (0..9).map(BlockIndex).collect();
+    scenario.lost.clear();
+    scenario.spares = 1;
+    for slices in (40..500).step_by(20) {
+        // Node 6 sleeps and is replaced; then node 1 needs somebody, and only node 6 is free.
+        let asleep = Fault::Pause { node: NodeId(6), lasts: Some(Duration::from_millis(2600)) };
+        let full = Fault::DiskFull { node: NodeId(1) };
+        let scenario = scenario.clone().with(When::Delivered(slices), asleep);
+        play(&scenario.with(When::At(Duration::from_millis(2700)), full));
+    }
+}
+
 #[test]
 fn without_faults_every_scheme_moves_what_its_plan_says() {
     for scheme in DECODING {

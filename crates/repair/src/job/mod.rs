@@ -869,6 +869,8 @@ impl Job {
         self.policy.avoid.insert(node);
         if self.goals.iter().any(|goal| goal.requestor == node) {
             *self.given_up.entry(node).or_insert(0) += weight;
+            // What it says it has must not count for another block, should it ever be given one.
+            self.actions.push(JobAction::Forget { node });
         }
         let mut taken = self.taken();
         for at in 0..self.goals.len() {
