@@ -97,8 +97,9 @@ impl Network {
         from.sends_until = from.sends_until.max(now) + seconds(from.rate);
         let left = from.sends_until + self.delay + jitter;
         let to = self.ports.get_mut(&id.to).expect("every node has a port");
-        to.receives_until = to.receives_until.max(left) + seconds(to.rate);
-        edge.last_arrival = edge.last_arrival.max(to.receives_until);
+        // What a slow sender will send later does not keep the port busy until then.
+        to.receives_until = to.receives_until.max(now + self.delay) + seconds(to.rate);
+        edge.last_arrival = edge.last_arrival.max(to.receives_until).max(left);
         (!edge.silent).then_some(edge.last_arrival)
     }
 

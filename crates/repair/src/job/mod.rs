@@ -867,6 +867,9 @@ impl Job {
     /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
     fn replace_if_requestor(&mut self, node: NodeId, weight: u32, reason: &str, topology: &Topology) {
         self.policy.avoid.insert(node);
+        if self.is_finished() {
+            return;
+        }
         if self.goals.iter().any(|goal| goal.requestor == node) {
             *self.given_up.entry(node).or_insert(0) += weight;
             // What it says it has must not count for another block, should it ever be given one.
