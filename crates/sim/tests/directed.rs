@@ -228,12 +228,13 @@ fn a_requestor_that_was_given_up_begins_anew_with_another_block() {
     scenario.wanted = (0..9).map(BlockIndex).collect();
     scenario.lost.clear();
     scenario.spares = 1;
-    for slices in (40..500).step_by(20) {
-        // Node 6 sleeps and is replaced; then node 1 needs somebody, and only node 6 is free.
+    for slices in (40..400).step_by(20) {
+        // Node 6 sleeps and is replaced; soon after node 1 needs somebody, and only node 6 is free.
         let asleep = Fault::Pause { node: NodeId(6), lasts: Some(Duration::from_millis(2600)) };
         let full = Fault::DiskFull { node: NodeId(1) };
         let scenario = scenario.clone().with(When::Delivered(slices), asleep);
-        play(&scenario.with(When::At(Duration::from_millis(2700)), full));
+        let (_, outcome) = play(&scenario.with(When::Delivered(slices + 120), full));
+        assert_eq!(outcome.homes[&BlockIndex(0)], NodeId(6), "{:?}", outcome.replanned);
     }
 }
 
