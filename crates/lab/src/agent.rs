@@ -1,0 +1,368 @@
+//! The process that a lab starts in a namespace of its own to take part as a client: it carries out one
+//! [`Order`] after another. Times are taken here, beside the library that users call, so that neither the start of
+//! a process nor a TLS handshake is part of them.
+
+use std::fs::File;
+use std::io::{self, BufRead, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientError, Endpoints, PutOptions, ReadRequest, RepairRequest, no_progress};
+use cluster::{Cluster, Role};
+use codes::BlockIndex;
+use repair::{Scheme, Sink, StripeId};
+use stores::{BlockError, BlockReader, BlockWriter};
+use tokio::task::JoinSet;
+
+use crate::direct;
+use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
+
+/// How often a repair is asked for its state; a repair's time is known no better than this.
+const ASK_EVERY: Duration = Duration::from_millis(1);
+
+/// Carries out orders from standard input until it ends.
+///
+/// # Errors
+/// The pipes broke, or the cluster folder cannot be used.
+pub(crate) fn run(cluster: &Path) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let opened = Cluster::open(cluster).map_err(io::Error::other)?;
+    let client = Client::connect(&opened, &Role::default_client()).map_err(io::Error::other)?;
+    // The session stands before anything is timed, as it does in any client after its first read.
+    runtime.block_on(client.node()).map_err(io::Error::other)?;
+    let mut agent = Agent { client, rooms: Vec::new() };
+    let mut output = io::stdout().lock();
+    for line in io::stdin().lock().lines() {
+        let answer = match serde_json::from_str(&line?) {
+            Ok(order) => runtime.block_on(agent.carry_out(order)),
+            Err(error) => Answer::Failed { reason: error.to_string() },
+        };
+        serde_json::to_writer(&mut output, &answer)?;
+        output.write_all(b"\n")?;
+        output.flush()?;
+    }
+    runtime.shutdown_background();
+    Ok(())
+}
+
+struct Agent {
+    client: Client,
+    /// What the last read brought.
+    rooms: Vec<Arc<Room>>,
+}
+
+/// Why an order failed.
+#[derive(Debug, thiserror::Error)]
+enum AgentError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0} is not one stripe")]
+    NotOneStripe(String),
+    #[error("block {block} is wrong: byte {offset} is {found:#04x} and should be {wanted:#04x}")]
+    Wrong { block: u16, offset: usize, found: u8, wanted: u8 },
+    #[error("block {block} has {found} bytes, {wanted} were expected")]
+    Short { block: u16, found: usize, wanted: usize },
+    #[error("block {0} was not read")]
+    NotRead(u16),
+    #[error("the repair of {block} ended as {state}: {reason}")]
+    Repair { block: String, state: String, reason: String },
+}
+
+impl Agent {
+    async fn carry_out(&mut self, order: Order) -> Answer {
+        self.try_carry_out(order).await.unwrap_or_else(|error| Answer::Failed { reason: error.to_string() })
+    }
+
+    async fn try_carry_out(&mut self, order: Order) -> Result<Answer, AgentError> {
+        match order {
+            Order::Nodes => self.nodes().await,
+            Order::Put { path, name, code, block_bytes } => self.put(&path, &name, code, block_bytes).await,
+            Order::Layout { name } => self.layout(name).await,
+            Order::Remove { name } => Ok(self.client.remove(&name).await.map(|()| Answer::Done)?),
+            Order::Direct { address, bytes } => {
+                let time = tokio::task::spawn_blocking(move || direct::fetch(address, bytes)).await;
+                let time = time.map_err(io::Error::other)??;
+                Ok(Answer::Took(Took { ns: nanoseconds(time), ..Took::default() }))
+            }
+            Order::Read(order) => self.read(&order).await.map(Answer::Took),
+            Order::Compare { expected } => self.compare(&expected).map(|()| Answer::Done),
+            Order::Save { stripe, block, window, block_bytes, path } => {
+                let order = ReadOrder {
+                    stripe,
+                    blocks: vec![block],
+                    window,
+                    block_bytes,
+                    scheme: Scheme::Auto,
+                    slice_bytes: None,
+                    pretend_lost: false,
+                };
+                self.save(&order, &path).await
+            }
+            Order::Many { stripe, block, block_bytes, reads, bytes, scheme, expected } => {
+                let order = ReadOrder {
+                    stripe,
+                    blocks: vec![block],
+                    window: 0..block_bytes,
+                    block_bytes,
+                    scheme,
+                    slice_bytes: None,
+                    pretend_lost: true,
+                };
+                self.many(&order, reads, bytes, &expected).await
+            }
+            Order::Repair { block, scheme, slice_bytes } => {
+                let request = RepairRequest {
+                    block: Some(block),
+                    scheme: Some(scheme.name().to_owned()),
+                    slice_bytes,
+                    ..RepairRequest::default()
+                };
+                self.repair(request).await
+            }
+        }
+    }
+
+    async fn nodes(&self) -> Result<Answer, AgentError> {
+        let nodes = self.client.nodes().await?;
+        Ok(Answer::Nodes { up: nodes.into_iter().filter(|node| node.up).map(|node| node.name).collect() })
+    }
+
+    async fn put(
+        &self,
+        path: &Path,
+        name: &str,
+        code: String,
+        block_bytes: u64,
+    ) -> Result<Answer, AgentError> {
+        let options =
+            PutOptions { code: Some(code), block_bytes: Some(block_bytes), ..PutOptions::default() };
+        self.client.put(path, name, &options, no_progress()).await?;
+        Ok(Answer::Done)
+    }
+
+    async fn layout(&self, name: String) -> Result<Answer, AgentError> {
+        let file = self.client.file(&name).await?;
+        let [stripe] = &file.layout[..] else { return Err(AgentError::NotOneStripe(name)) };
+        let blocks = stripe.stripe.blocks.iter();
+        Ok(Answer::Layout {
+            stripe: stripe.stripe.stripe.clone(),
+            block_bytes: stripe.stripe.block_bytes,
+            sub_blocks: file.sub_blocks as u16,
+            data_blocks: file.data_blocks as u16,
+            blocks: blocks.map(|at| BlockAt { block: at.block.clone(), node: at.node.clone() }).collect(),
+        })
+    }
+
+    async fn read(&mut self, order: &ReadOrder) -> Result<Took, AgentError> {
+        // The memory of the last read is used again: fresh pages would be part of the time.
+        let mut used = std::mem::take(&mut self.rooms).into_iter();
+        self.rooms = order
+            .blocks
+            .iter()
+            .map(|&block| Arc::new(Room::new(block, order.block_bytes as usize, used.next())))
+            .collect();
+        read(&self.client, order, self.rooms.clone()).await
+    }
+
+    fn compare(&self, expected: &[Expected]) -> Result<(), AgentError> {
+        for expected in expected {
+            let room = self.rooms.iter().find(|room| room.block == expected.block);
+            room.ok_or(AgentError::NotRead(expected.block))?.compare(expected, 0)?;
+        }
+        Ok(())
+    }
+
+    async fn save(&self, order: &ReadOrder, path: &Path) -> Result<Answer, AgentError> {
+        let room = Arc::new(Room::new(order.blocks[0], order.block_bytes as usize, None));
+        read(&self.client, order, vec![room.clone()]).await?;
+        std::fs::write(path, &*room.bytes())?;
+        Ok(Answer::Done)
+    }
+
+    async fn many(
+        &self,
+        order: &ReadOrder,
+        reads: u32,
+        bytes: u64,
+        expected: &Expected,
+    ) -> Result<Answer, AgentError> {
+        let mut running = JoinSet::new();
+        for number in 0..u64::from(reads) {
+            let (client, mut order) = (self.client.clone(), order.clone());
+            let start = number * bytes % (order.block_bytes - bytes + 1);
+            order.window = start..start + bytes;
+            running.spawn(async move {
+                let room = Arc::new(Room::at(order.blocks[0], start, bytes as usize));
+                let took = read(&client, &order, vec![room.clone()]).await?;
+                Ok::<_, AgentError>((took, room))
+            });
+        }
+        let (mut latencies_ns, mut failures) = (Vec::new(), Vec::new());
+        while let Some(ended) = running.join_next().await {
+            match ended.map_err(io::Error::other)? {
+                Ok((took, room)) => match room.compare(expected, room.start) {
+                    Ok(()) => latencies_ns.push(took.ns),
+                    Err(error) => failures.push(error.to_string()),
+                },
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        latencies_ns.sort_unstable();
+        Ok(Answer::Many { latencies_ns, failures })
+    }
+
+    async fn repair(&self, request: RepairRequest) -> Result<Answer, AgentError> {
+        let started = Instant::now();
+        let mut view = self.client.repair(&request).await?;
+        while matches!(view.state.as_str(), "waiting" | "running") {
+            tokio::time::sleep(ASK_EVERY).await;
+            view = self.client.repair_state(view.repair).await?;
+        }
+        let ns = nanoseconds(started.elapsed());
+        let item = view.items.first();
+        match item.and_then(|item| item.rebuilt.first()) {
+            Some(rebuilt) if view.state == "done" => Ok(Answer::Repaired {
+                ns,
+                node: rebuilt.node.clone(),
+                parity: item.and_then(|item| item.parity.clone()),
+            }),
+            _ => Err(AgentError::Repair {
+                block: request.block.unwrap_or_default(),
+                state: view.state,
+                reason: item.and_then(|item| item.reason.clone()).unwrap_or_default(),
+            }),
+        }
+    }
+}
+
+/// One read, timed.
+async fn read(client: &Client, order: &ReadOrder, rooms: Vec<Arc<Room>>) -> Result<Took, AgentError> {
+    let blocks: Vec<_> = order.blocks.iter().map(|&block| BlockIndex(block)).collect();
+    let request = ReadRequest {
+        stripe: StripeId(order.stripe.clone()),
+        pretend_lost: if order.pretend_lost { blocks.clone() } else { Vec::new() },
+        blocks,
+        sub_blocks: None,
+        window: order.window.clone(),
+        scheme: order.scheme,
+        slice_bytes: order.slice_bytes,
+    };
+    let first = Arc::new(OnceLock::new());
+    let endpoints = Arc::new(Rooms { rooms, first: first.clone() });
+    let started = Instant::now();
+    let ended = client.read(request, endpoints).await?;
+    let ns = nanoseconds(started.elapsed());
+    let first_byte_ns = first.get().map(|&at: &Instant| nanoseconds(at - started));
+    Ok(Took { ns, first_byte_ns, scheme: ended.scheme, replanned: ended.replanned })
+}
+
+/// Memory for (a part of) one block.
+struct Room {
+    block: u16,
+    start: u64,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl Room {
+    /// For a whole block. What is in it differs from any block in nearly all bytes, so that one that was not
+    /// delivered shows.
+    fn new(block: u16, bytes: usize, used: Option<Arc<Room>>) -> Self {
+        let mut memory = used.map(|used| std::mem::take(&mut *used.bytes())).unwrap_or_default();
+        memory.clear();
+        memory.resize(bytes, 0xa5);
+        Self { block, start: 0, bytes: Mutex::new(memory) }
+    }
+
+    fn at(block: u16, start: u64, bytes: usize) -> Self {
+        Self { start, ..Self::new(block, bytes, None) }
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds it against a file from `skip` bytes into the block on.
+    fn compare(&self, expected: &Expected, skip: u64) -> Result<(), AgentError> {
+        let found = self.bytes();
+        let mut wanted = vec![0; found.len()];
+        let file = File::open(&expected.path)?;
+        let mut filled = 0;
+        while filled < wanted.len() {
+            match file.read_at(&mut wanted[filled..], expected.offset + skip + filled as u64)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        if filled != found.len() {
+            return Err(AgentError::Short { block: self.block, found: found.len(), wanted: filled });
+        }
+        match found.iter().zip(&wanted).position(|(found, wanted)| found != wanted) {
+            None => Ok(()),
+            Some(offset) => Err(AgentError::Wrong {
+                block: self.block,
+                offset,
+                found: found[offset],
+                wanted: wanted[offset],
+            }),
+        }
+    }
+}
+
+/// Delivers a read's blocks to their rooms.
+struct Rooms {
+    rooms: Vec<Arc<Room>>,
+    first: Arc<OnceLock<Instant>>,
+}
+
+impl Endpoints for Rooms {
+    fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
+        let room = self.rooms.iter().find(|room| room.block == sink.index.0);
+        let room = room.ok_or_else(|| not_asked(sink))?.clone();
+        Ok(Box::new(RoomWriter { room, sink: sink.clone(), first: self.first.clone() }))
+    }
+}
+
+struct RoomWriter {
+    room: Arc<Room>,
+    sink: Sink,
+    first: Arc<OnceLock<Instant>>,
+}
+
+impl BlockWriter for RoomWriter {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        self.first.get_or_init(Instant::now);
+        let mut room = self.room.bytes();
+        let at = offset.checked_sub(self.room.start).map(|at| at as usize);
+        let place = at.and_then(|at| room.get_mut(at..at.checked_add(bytes.len())?));
+        place.ok_or_else(|| not_asked(&self.sink))?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<u32, BlockError> {
+        Err(not_asked(&self.sink))
+    }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Err(not_asked(&self.sink))
+    }
+
+    fn commit(self: Box<Self>) -> Result<(), BlockError> {
+        Err(not_asked(&self.sink))
+    }
+}
+
+fn not_asked(sink: &Sink) -> BlockError {
+    BlockError::Corrupt {
+        block: sink.id.clone(),
+        path: "the lab's client".to_owned(),
+        detail: "something was delivered or asked that this read did not ask for".to_owned(),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}

@@ -1,0 +1,119 @@
+//! The self-check: is a plain connection as fast as its link is said to be?
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+use crate::fleet::Fleet;
+use crate::meter::Meter;
+use crate::network::{Network, Place};
+use crate::order::{Answer, Order};
+
+/// What is sent: enough that a burst at the start does not count.
+pub const CHECK_BYTES: u64 = 64 << 20;
+/// How far from nominal a direct send may be.
+pub const TOLERANCE: f64 = 0.01;
+/// Tries, since another program may have disturbed the first.
+const TRIES: u32 = 4;
+
+/// What a direct send took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// From where to where.
+    pub link: String,
+    /// What was sent.
+    pub bytes: u64,
+    /// What it should take; `None` on a link that is not shaped.
+    pub nominal_s: Option<f64>,
+    /// What it took; the try that came closest.
+    pub measured_s: f64,
+    /// Whether other programs ran meanwhile.
+    pub disturbed: bool,
+    /// Whether the processors may have set the time.
+    pub cpu_bound: bool,
+}
+
+impl Check {
+    /// Measured over nominal.
+    pub fn ratio(&self) -> Option<f64> {
+        Some(self.measured_s / self.nominal_s?)
+    }
+
+    /// Whether figures of this lab may be believed.
+    pub fn holds(&self) -> bool {
+        self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
+    }
+
+    /// The finding in one line.
+    pub fn summary(&self) -> String {
+        let (link, measured) = (&self.link, self.measured_s);
+        let (Some(nominal), Some(ratio)) = (self.nominal_s, self.ratio()) else {
+            return format!("{link}: {measured:.4} s, not shaped");
+        };
+        let verdict = match (self.holds(), self.disturbed, self.cpu_bound) {
+            (true, ..) => "within 1%",
+            (false, _, true) => {
+                "NOT within 1%, and the processors are busy: figures of this lab are not to be trusted; choose a lower rate"
+            }
+            (false, true, _) => {
+                "NOT within 1%, other programs disturb: figures of this lab are not to be trusted"
+            }
+            (false, false, false) => "NOT within 1%: figures of this lab are not to be trusted",
+        };
+        format!("{link}: {measured:.4} s, nominal {nominal:.4} s, ratio {ratio:.4}: {verdict}")
+    }
+}
+
+/// Sends 64 MiB from the first helper to the client.
+pub(crate) fn check(network: &Network, fleet: &mut Fleet) -> Result<Check, LabError> {
+    let nominal =
+        network.topology().pair_rate(0, None).map(|rate| CHECK_BYTES as f64 / rate.bytes_per_second());
+    let address = fleet.sender(network, Place::Helper(0))?;
+    let order = Order::Direct { address, bytes: CHECK_BYTES };
+    let mut best: Option<Check> = None;
+    for _ in 0..TRIES {
+        let meter = Meter::start(network)?;
+        let answer = fleet.ask(network, &order)?;
+        let metered = meter.stop()?;
+        let Answer::Took(took) = answer else { continue };
+        let found = Check {
+            link: format!("h1 to client, {}", network.topology()),
+            bytes: CHECK_BYTES,
+            nominal_s: nominal,
+            measured_s: took.ns as f64 / 1e9,
+            disturbed: metered.disturbed,
+            cpu_bound: metered.cpu_bound,
+        };
+        let distance = |check: &Check| check.ratio().map_or(check.measured_s, |ratio| (ratio - 1.0).abs());
+        if best.as_ref().is_none_or(|best| distance(&found) < distance(best)) {
+            best = Some(found);
+        }
+        if best.as_ref().is_some_and(Check::holds) {
+            break;
+        }
+    }
+    Ok(best.expect("at least one try"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_percent_is_the_line() {
+        let check = |measured_s, nominal_s| Check {
+            link: "h1 to client".to_owned(),
+            bytes: CHECK_BYTES,
+            nominal_s,
+            measured_s,
+            disturbed: false,
+            cpu_bound: false,
+        };
+        assert!(
+            check(1.009, Some(1.0)).holds()
+                && !check(1.011, Some(1.0)).holds()
+                && !check(0.98, Some(1.0)).holds()
+        );
+        assert!(check(1.0, None).holds());
+        assert!(check(1.1, Some(1.0)).summary().contains("not to be trusted"));
+    }
+}

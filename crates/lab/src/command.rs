@@ -1,0 +1,284 @@
+//! The verbs of `mend lab`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use clap::{Args, Subcommand};
+use cluster::Bandwidth;
+
+use crate::check::check;
+use crate::error::LabError;
+use crate::fleet::{Fleet, Programs};
+use crate::network::{Names, Network, Place, Status};
+use crate::report::Report;
+use crate::scenario::Scenario;
+use crate::topology::{Matrix, Racks, Rate, Topology};
+use crate::{agent, bench, direct, figure};
+
+/// Measure on shaped links: network namespaces on this machine (needs root)
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a network with a cluster in it, and leave it up
+    Up {
+        /// What it looks like
+        #[command(flatten)]
+        network: NetworkArgs,
+    },
+    /// Remove the lab and all that is in it, also one that was killed
+    Down,
+    /// Show whether a lab is up
+    Status,
+    /// Make a network, compare a direct send with its nominal rate, and remove it
+    Check {
+        /// What it looks like
+        #[command(flatten)]
+        network: NetworkArgs,
+    },
+    /// Carry out a scenario and write its report
+    Run {
+        /// The scenario, a TOML file (docs/lab.md)
+        scenario: PathBuf,
+        /// The report, a JSON file [default: NAME.json here]
+        #[arg(long, short, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Measure each so often, whatever the scenario says
+        #[arg(long, value_name = "N")]
+        repetitions: Option<u32>,
+    },
+    /// Measure a figure of a paper again: table and drawing beside the paper's numbers
+    Figure {
+        /// Which; `mend lab figures` lists them
+        #[arg(required_unless_present = "all")]
+        name: Option<String>,
+        /// All of them
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+        /// The folder for tables, JSON and drawings
+        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        out: PathBuf,
+        /// Measure each so often, whatever the figure says
+        #[arg(long, value_name = "N")]
+        repetitions: Option<u32>,
+        /// Draw again from the JSON that is there, without measuring
+        #[arg(long)]
+        redraw: bool,
+    },
+    /// List the figures
+    Figures,
+    /// Measure each target and say whether it holds; less than ten minutes
+    Bench {
+        /// The folder for the table and the reports
+        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        out: PathBuf,
+        /// Only targets whose name contains this
+        #[arg(long, value_name = "TEXT")]
+        only: Option<String>,
+    },
+    /// Send bytes to whoever asks (started by the lab inside a namespace)
+    #[command(hide = true)]
+    DirectServe {
+        /// Where
+        #[arg(long)]
+        listen: SocketAddr,
+    },
+    /// One link of a bare chain of relays (started by the lab inside a namespace)
+    #[command(hide = true)]
+    DirectRelay {
+        /// Where
+        #[arg(long)]
+        listen: SocketAddr,
+        /// The link before it
+        #[arg(long)]
+        from: Option<SocketAddr>,
+        /// Bytes passed on at once
+        #[arg(long)]
+        slice_bytes: usize,
+    },
+    /// Carry out orders from standard input (started by the lab inside a namespace)
+    #[command(hide = true)]
+    Agent {
+        /// The cluster folder
+        #[arg(long)]
+        cluster: PathBuf,
+    },
+}
+
+/// What a network looks like.
+#[derive(Debug, Args)]
+pub struct NetworkArgs {
+    /// Helpers
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub nodes: u16,
+    /// Of every link, in both directions; `unshaped` leaves it to the processors
+    #[arg(long, default_value = "1gbit")]
+    pub rate: Rate,
+    /// Racks and the rate between each and the core, such as 3:400mbit
+    #[arg(long, value_name = "COUNT:RATE")]
+    pub racks: Option<Racks>,
+    /// A rate for every pair: north-america, asia, or a file
+    #[arg(long, value_name = "MATRIX")]
+    pub matrix: Option<Matrix>,
+    /// The rate from each helper to the client
+    #[arg(long, value_name = "RATE")]
+    pub edge: Option<Bandwidth>,
+}
+
+/// Carries a verb out. May be called from anywhere, also from a runtime's thread.
+///
+/// # Errors
+/// [`LabError`]; a lab that was made is removed.
+pub fn execute(command: Command) -> Result<ExitCode, LabError> {
+    match command {
+        Command::DirectServe { listen } => {
+            direct::serve(listen).map_err(LabError::file("listen at", listen.to_string()))?;
+        }
+        Command::DirectRelay { listen, from, slice_bytes } => {
+            direct::relay(listen, from, slice_bytes)
+                .map_err(LabError::file("listen at", listen.to_string()))?;
+        }
+        // On a thread of its own: it makes a runtime.
+        Command::Agent { cluster } => {
+            on_thread(move || agent::run(&cluster)).map_err(LabError::file("serve", "standard input"))?
+        }
+        Command::Down => {
+            Network::down(&Names::default())?;
+            println!("no lab is up");
+        }
+        Command::Status => return status(),
+        Command::Figures => print!("{}", figure::list()),
+        Command::Figure { name, all: _, out, repetitions: _, redraw: true } => {
+            figure::redraw(name.as_deref(), &out)?
+        }
+        measuring => return until_interrupted(move || measure(measuring)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(command: Command) -> Result<ExitCode, LabError> {
+    let (names, programs) = (Names::default(), Programs::find()?);
+    match command {
+        Command::Up { network } => up(&names, &programs, &network.topology()?),
+        Command::Check { network } => {
+            let mut network = Network::up(&names, &network.topology()?)?;
+            let mut fleet = Fleet::start(&mut network, &programs)?;
+            let found = check(&network, &mut fleet)?;
+            println!("{}", found.summary());
+            Ok(if found.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Run { scenario, out, repetitions } => {
+            let mut scenario = Scenario::read(&scenario)?;
+            scenario.repetitions = repetitions.unwrap_or(scenario.repetitions).max(1);
+            let report = crate::run(&names, &programs, &scenario, &mut say)?;
+            let out = out.unwrap_or_else(|| PathBuf::from(format!("{}.json", scenario.name)));
+            write_json(&out, &report)?;
+            print!("{}", report.to_markdown());
+            println!("\nreport: {}", out.display());
+            Ok(trusted(&report))
+        }
+        Command::Figure { name, out, repetitions, .. } => {
+            figure::measure(&names, &programs, name.as_deref(), &out, repetitions, &mut say)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Bench { out, only } => bench::run(&names, &programs, &out, only.as_deref(), &mut say),
+        _ => unreachable!("carried out before"),
+    }
+}
+
+fn up(names: &Names, programs: &Programs, topology: &Topology) -> Result<ExitCode, LabError> {
+    let mut network = Network::up(names, topology)?;
+    let mut fleet = Fleet::start(&mut network, programs)?;
+    let found = check(&network, &mut fleet)?;
+    println!("lab up: {}", network.topology());
+    println!("self-check: {}", found.summary());
+    println!(
+        "use it:  ip netns exec {} env MEND_CLUSTER={} mend status",
+        names.of(Place::Client),
+        fleet.cluster().display()
+    );
+    println!("end it:  mend lab down");
+    fleet.keep();
+    network.keep()?;
+    Ok(if found.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn status() -> Result<ExitCode, LabError> {
+    match Network::status(&Names::default())? {
+        Status::Down => println!("no lab is up"),
+        Status::Up { topology, folder } => {
+            println!("a lab is up: {topology}");
+            if let Some(folder) = folder {
+                println!("cluster: {}", folder.join("cluster").display());
+            }
+        }
+        Status::Busy { pid } => println!("process {pid} is using the lab"),
+        Status::Leftovers { namespaces } => {
+            println!(
+                "a lab that was killed left {} namespaces; remove them with `mend lab down`",
+                namespaces.len()
+            );
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+fn trusted(report: &Report) -> ExitCode {
+    if report.is_trusted() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), LabError> {
+    let text = serde_json::to_string_pretty(value).expect("plain data") + "\n";
+    fs::write(path, text).map_err(LabError::file("write", path))
+}
+
+impl NetworkArgs {
+    fn topology(self) -> Result<Topology, LabError> {
+        let Self { nodes, rate, racks, matrix, edge } = self;
+        let topology = Topology { nodes, rate, racks, matrix, edge };
+        topology.check()?;
+        Ok(topology)
+    }
+}
+
+/// Runs on a thread of its own, where a runtime may be made whatever the caller is.
+fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join().expect("a panic has been printed"))
+}
+
+/// Runs `work`, and removes the lab if the user stops it.
+fn until_interrupted(
+    work: impl FnOnce() -> Result<ExitCode, LabError> + Send + 'static,
+) -> Result<ExitCode, LabError> {
+    on_thread(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(LabError::file("make", "a runtime"))?;
+        runtime.block_on(async {
+            let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+                .map_err(LabError::file("listen for", "signals"))?;
+            tokio::select! {
+                done = tokio::task::spawn_blocking(work) => done.expect("a panic has been printed"),
+                _ = tokio::signal::ctrl_c() => Err(interrupted()),
+                _ = terminated.recv() => Err(interrupted()),
+            }
+        })
+    })
+}
+
+/// Ends the process: the thread that measures cannot be stopped otherwise.
+fn interrupted() -> LabError {
+    let names = Names::default();
+    // Only our own: we may have been stopped while another process measures.
+    let is_ours = matches!(Network::status(&names), Ok(Status::Busy { pid }) if pid == std::process::id());
+    if is_ours && let Err(error) = Network::down(&names) {
+        eprintln!("mend lab: {error}");
+    }
+    eprintln!("mend lab: {}", LabError::Interrupted);
+    std::process::exit(130)
+}

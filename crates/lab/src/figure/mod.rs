@@ -1,0 +1,282 @@
+//! The papers' figures, measured again: a scenario, what the paper says, and how to compare the two.
+//!
+//! Each figure is a file below `lab/figures/`, built into the program, so that a result can be had wherever the
+//! program is. Measuring writes NAME.json (the report), NAME.md (tables) and NAME.svg.
+
+mod compute;
+mod plot;
+mod table;
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::command::write_json;
+use crate::error::LabError;
+use crate::fleet::Programs;
+use crate::network::Names;
+use crate::report::{Report, Row};
+use crate::run::Say;
+use crate::scenario::{Scenario, parse_toml};
+
+/// The files, in the order in which they are listed.
+const FILES: &[&str] = &[
+    include_str!("../../../../lab/figures/tos21-8a.toml"),
+    include_str!("../../../../lab/figures/tos21-8b.toml"),
+    include_str!("../../../../lab/figures/tos21-8c.toml"),
+    include_str!("../../../../lab/figures/tos21-8g.toml"),
+    include_str!("../../../../lab/figures/tos21-8i.toml"),
+    include_str!("../../../../lab/figures/tos21-11a.toml"),
+    include_str!("../../../../lab/figures/ppr-7a.toml"),
+    include_str!("../../../../lab/figures/ppr-7b.toml"),
+    include_str!("../../../../lab/figures/ppr-7c.toml"),
+    include_str!("../../../../lab/figures/ppr-7d.toml"),
+    include_str!("../../../../lab/figures/crr-3.toml"),
+    include_str!("../../../../lab/figures/crr-4.toml"),
+];
+
+/// A figure that is measured on the network.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Figure {
+    pub(crate) figure: About,
+    pub(crate) scenario: Scenario,
+}
+
+/// What a figure shows and what its paper says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct About {
+    pub(crate) name: String,
+    pub(crate) paper: String,
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Quantity,
+    /// What differs from the paper's set-up, and why the ratios still say something.
+    pub(crate) note: String,
+    #[serde(default)]
+    pub(crate) claim: Vec<Claim>,
+}
+
+/// What varies from left to right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Axis {
+    Slice,
+    Block,
+    Code,
+    Rate,
+    Edge,
+}
+
+/// What is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Quantity {
+    Seconds,
+    Throughput,
+}
+
+/// Something a paper says in numbers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Claim {
+    /// What it says.
+    pub(crate) text: String,
+    /// Its number, as printed.
+    pub(crate) paper: String,
+    pub(crate) kind: Kind,
+    /// The scheme that it is about.
+    pub(crate) of: String,
+    /// The scheme that it is compared with.
+    #[serde(default)]
+    pub(crate) than: Option<String>,
+    /// Only where x is this.
+    #[serde(default)]
+    pub(crate) at: Option<String>,
+    /// Only where the rate is this.
+    #[serde(default)]
+    pub(crate) rate: Option<String>,
+    /// Only where a block has this size.
+    #[serde(default)]
+    pub(crate) block: Option<String>,
+}
+
+/// How a claim's number comes from times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// How much less time, in percent.
+    Less,
+    /// How many times faster.
+    Times,
+    /// How much more than a direct send, in percent.
+    OverDirect,
+    /// Seconds.
+    Seconds,
+    /// Megabytes per second.
+    Throughput,
+}
+
+impl Axis {
+    /// Where a row is on it.
+    pub(crate) fn of(self, row: &Row) -> String {
+        match self {
+            Self::Slice => row.slice.clone(),
+            Self::Block => block_of(row),
+            Self::Code => row.code.clone(),
+            Self::Rate => row.rate.clone(),
+            Self::Edge => row.edge.clone().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Slice => "slice size",
+            Self::Block => "block size",
+            Self::Code => "code",
+            Self::Rate => "rate of every link",
+            Self::Edge => "rate from each helper to the client",
+        }
+    }
+}
+
+impl Quantity {
+    pub(crate) fn of(self, row: &Row) -> f64 {
+        match self {
+            Self::Seconds => row.median_s,
+            Self::Throughput => throughput(row),
+        }
+    }
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds, median",
+            Self::Throughput => "MB/s, median",
+        }
+    }
+}
+
+pub(crate) fn throughput(row: &Row) -> f64 {
+    row.block_bytes as f64 / 1e6 / row.median_s
+}
+
+pub(crate) fn block_of(row: &Row) -> String {
+    cluster::ByteSize::from_bytes(row.block_bytes).to_string()
+}
+
+/// All figures that are measured on the network.
+pub(crate) fn all() -> Vec<Figure> {
+    FILES.iter().map(|text| parse(text)).collect()
+}
+
+fn parse(text: &str) -> Figure {
+    let path = Path::new("lab/figures");
+    let figure: Figure = parse_toml(text, path).unwrap_or_else(|error| panic!("a built-in figure: {error}"));
+    figure.scenario.check(path).unwrap_or_else(|error| panic!("a built-in figure: {error}"));
+    figure
+}
+
+/// Names and titles, one per line.
+pub(crate) fn list() -> String {
+    let mut lines: Vec<_> = all()
+        .iter()
+        .map(|Figure { figure, .. }| format!("{:<10} {}: {}\n", figure.name, figure.paper, figure.title))
+        .collect();
+    lines.push(format!("{:<10} {}: {}\n", compute::NAME, compute::PAPER, compute::TITLE));
+    lines.concat()
+}
+
+/// Measures one figure, or all, and writes its files.
+///
+/// # Errors
+/// [`LabError`].
+pub fn measure(
+    names: &Names,
+    programs: &Programs,
+    name: Option<&str>,
+    out: &Path,
+    repetitions: Option<u32>,
+    say: Say<'_>,
+) -> Result<(), LabError> {
+    fs::create_dir_all(out).map_err(LabError::file("create", out))?;
+    if name.is_none_or(|name| name == compute::NAME) {
+        compute::measure(out, say)?;
+    }
+    for mut figure in chosen(name)? {
+        figure.scenario.repetitions = repetitions.unwrap_or(figure.scenario.repetitions).max(1);
+        say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
+        let report = crate::run(names, programs, &figure.scenario, say)?;
+        write_json(&out.join(format!("{}.json", figure.figure.name)), &report)?;
+        write(&figure, &report, out)?;
+        say(&format!("{}", out.join(format!("{}.md", figure.figure.name)).display()));
+    }
+    Ok(())
+}
+
+/// Writes tables and drawings again from the reports that are there.
+///
+/// # Errors
+/// [`LabError`]; a report that is not there is an error only if it was named.
+pub fn redraw(name: Option<&str>, out: &Path) -> Result<(), LabError> {
+    for figure in chosen(name)? {
+        let path = out.join(format!("{}.json", figure.figure.name));
+        if name.is_none() && !path.exists() {
+            continue;
+        }
+        let text = fs::read(&path).map_err(LabError::file("read", &path))?;
+        let report: Report = serde_json::from_slice(&text)
+            .map_err(|error| LabError::file("read", &path)(std::io::Error::other(error)))?;
+        write(&figure, &report, out)?;
+    }
+    Ok(())
+}
+
+fn chosen(name: Option<&str>) -> Result<Vec<Figure>, LabError> {
+    let mut figures = all();
+    if let Some(name) = name {
+        figures.retain(|figure| figure.figure.name == name);
+        if figures.is_empty() && name != compute::NAME {
+            return Err(LabError::NoFigure { name: name.to_owned() });
+        }
+    }
+    Ok(figures)
+}
+
+fn write(figure: &Figure, report: &Report, out: &Path) -> Result<(), LabError> {
+    let table = out.join(format!("{}.md", figure.figure.name));
+    fs::write(&table, table::markdown(&figure.figure, report)).map_err(LabError::file("write", &table))?;
+    let about = &figure.figure;
+    let title = format!("{}: {}", about.paper, about.title);
+    let chart = plot::Chart {
+        title: &title,
+        x: about.x.label(),
+        y: about.y.label(),
+        ticks: table::ticks(about, report),
+        series: table::series(about, report),
+    };
+    chart.draw(&out.join(format!("{}.svg", about.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_well_formed_and_listed() {
+        let figures = all();
+        let listed = list();
+        for Figure { figure, scenario } in &figures {
+            assert_eq!(figure.name, scenario.name);
+            assert!(listed.contains(&format!("{} ", figure.name)), "{}", figure.name);
+            let schemes: Vec<_> = scenario.schemes.iter().map(ToString::to_string).collect();
+            for claim in &figure.claim {
+                for scheme in std::iter::once(&claim.of).chain(&claim.than) {
+                    assert!(schemes.contains(scheme), "{}: {scheme} is not measured", figure.name);
+                }
+            }
+        }
+        assert!(matches!(chosen(Some("tos21-9z")), Err(LabError::NoFigure { .. })));
+    }
+}

@@ -1,0 +1,148 @@
+//! A figure's tables: the paper's numbers beside ours, and everything measured.
+
+use super::{About, Claim, Kind, block_of, throughput};
+use crate::report::{Report, Row, markdown_table};
+
+/// The whole page of a figure.
+pub(super) fn markdown(about: &About, report: &Report) -> String {
+    let About { name, paper, title, note, .. } = about;
+    let mut text = format!("# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\n");
+    if !report.is_trusted() {
+        text += "**The self-check failed: these figures are not to be trusted.**\n\n";
+    }
+    text += "## The paper beside Mend\n\n";
+    let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
+    text += &markdown_table(&["what", "paper", "here"], &claims);
+    let predicted = predictions(report);
+    if !predicted.is_empty() {
+        text += "\n## The formulas beside the measurement\n\nPredicted is the formula of `docs/schemes.md` times the direct send measured in the same run.\n\n";
+        let columns = [
+            "rate",
+            "code",
+            "block",
+            "slice",
+            "scheme",
+            "timeslots",
+            "predicted s",
+            "measured s",
+            "difference",
+        ];
+        text += &markdown_table(&columns, &predicted);
+    }
+    text += "\n## All that was measured\n\n";
+    text += &report.to_markdown();
+    text += "\nTimes are medians; spread is longest less shortest as a part of the median; ratio is to the direct send of one block in the same run; CPU is of all the lab's processes together. Every repaired block was compared byte for byte.\n";
+    text
+}
+
+fn claim_cells(about: &About, claim: &Claim, report: &Report) -> Vec<String> {
+    vec![claim.text.clone(), claim.paper.clone(), ours(about, claim, report)]
+}
+
+/// Our number, or the range of them.
+fn ours(about: &About, claim: &Claim, report: &Report) -> String {
+    let is = |wanted: &Option<String>, found: String| wanted.as_ref().is_none_or(|wanted| *wanted == found);
+    let rows = report.rows.iter().filter(|row| {
+        row.scheme == claim.of
+            && is(&claim.at, about.x.of(row))
+            && is(&claim.rate, row.rate.clone())
+            && is(&claim.block, block_of(row))
+    });
+    let values: Vec<f64> = rows.filter_map(|row| value(claim, row, report)).collect();
+    let lowest = values.iter().copied().fold(f64::NAN, f64::min);
+    let highest = values.iter().copied().fold(f64::NAN, f64::max);
+    match (shown(claim.kind, lowest), shown(claim.kind, highest)) {
+        _ if values.is_empty() => "not measured".to_owned(),
+        (low, high) if low == high => low,
+        (low, high) => format!("{low} to {high}"),
+    }
+}
+
+fn value(claim: &Claim, row: &Row, report: &Report) -> Option<f64> {
+    let other = || {
+        let than = claim.than.as_ref()?;
+        report.rows.iter().find(|other| other.scheme == *than && same_place(other, row))
+    };
+    Some(match claim.kind {
+        Kind::Less => 1.0 - row.median_s / other()?.median_s,
+        Kind::Times => other()?.median_s / row.median_s,
+        Kind::OverDirect => row.ratio - 1.0,
+        Kind::Seconds => row.median_s,
+        Kind::Throughput => throughput(row),
+    })
+}
+
+/// Whether two rows differ in nothing but the scheme.
+fn same_place(a: &Row, b: &Row) -> bool {
+    let place = |row: &Row| {
+        (row.network.clone(), row.code.clone(), row.block_bytes, row.slice.clone(), row.lost.clone())
+    };
+    place(a) == place(b)
+}
+
+fn shown(kind: Kind, value: f64) -> String {
+    match kind {
+        Kind::Less | Kind::OverDirect => format!("{:.1}%", value * 100.0),
+        Kind::Times => format!("{value:.2}×"),
+        Kind::Seconds => format!("{value:.3} s"),
+        Kind::Throughput => format!("{value:.1} MB/s"),
+    }
+}
+
+fn predictions(report: &Report) -> Vec<Vec<String>> {
+    let cells = |row: &Row| {
+        let timeslots = row.formula?;
+        let predicted = timeslots * row.direct_s;
+        Some(vec![
+            row.rate.clone(),
+            row.code.clone(),
+            block_of(row),
+            row.slice.clone(),
+            row.scheme.clone(),
+            format!("{timeslots:.3}"),
+            format!("{predicted:.4}"),
+            format!("{:.4}", row.median_s),
+            format!("{:+.1}%", (row.median_s / predicted - 1.0) * 100.0),
+        ])
+    };
+    report.rows.iter().filter_map(cells).collect()
+}
+
+/// The places on the x axis, in the order measured.
+pub(super) fn ticks(about: &About, report: &Report) -> Vec<String> {
+    let mut ticks: Vec<String> = Vec::new();
+    for tick in report.rows.iter().map(|row| about.x.of(row)) {
+        if !ticks.contains(&tick) {
+            ticks.push(tick);
+        }
+    }
+    ticks
+}
+
+/// A line for every scheme, and for everything else that varies beside x; the direct send as well.
+pub(super) fn series(about: &About, report: &Report) -> Vec<(String, Vec<(usize, f64)>)> {
+    let ticks = ticks(about, report);
+    let mut series: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
+    for row in &report.rows {
+        let at = ticks.iter().position(|tick| *tick == about.x.of(row)).expect("ticks are of all rows");
+        let name = name_of(about, row, report);
+        match series.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) => points.push((at, about.y.of(row))),
+            None => series.push((name, vec![(at, about.y.of(row))])),
+        }
+    }
+    series
+}
+
+fn name_of(about: &About, row: &Row, report: &Report) -> String {
+    use super::Axis;
+    let mut name = row.scheme.clone();
+    let mut add = |axis: Axis| {
+        let varies = report.rows.iter().any(|other| axis.of(other) != axis.of(row));
+        if about.x != axis && varies {
+            name += &format!(", {}", axis.of(row));
+        }
+    };
+    [Axis::Rate, Axis::Code, Axis::Block, Axis::Slice, Axis::Edge].into_iter().for_each(&mut add);
+    name
+}

@@ -1,0 +1,334 @@
+//! [`Fleet`]: a Mend cluster whose members run in the namespaces of a lab, and the agents that use it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, HelperConfig, InitOptions, Name};
+
+use crate::direct;
+use crate::error::LabError;
+use crate::network::{Network, Place};
+use crate::order::{Answer, Order};
+
+const API_PORT: u16 = 7400;
+const CONTROL_PORT: u16 = 7401;
+const HELPER_PORT: u16 = 7410;
+/// How long a process may take to start on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long an order may take: a conventional repair of a large block over a slow link takes minutes.
+const ORDER_LIMIT: Duration = Duration::from_secs(900);
+
+/// What is started inside the namespaces.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// `mend`, for the coordinator and the helpers.
+    pub mend: PathBuf,
+    /// This program, which has the lab's hidden verbs below the word `lab`.
+    pub lab: PathBuf,
+}
+
+/// Processes of a cluster; they end when it is dropped.
+pub struct Fleet {
+    programs: Programs,
+    work: PathBuf,
+    cluster: PathBuf,
+    members: BTreeMap<String, Child>,
+    servers: Vec<(Place, Child)>,
+    reader: Option<Agent>,
+    loader: Option<Agent>,
+}
+
+/// A process that carries out orders.
+struct Agent {
+    name: &'static str,
+    child: Child,
+    input: ChildStdin,
+    answers: Receiver<String>,
+    log: PathBuf,
+}
+
+impl Programs {
+    /// This program for everything, unless `MEND_BINARY` names another `mend`.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if this program does not know where it is.
+    pub fn find() -> Result<Self, LabError> {
+        let lab = std::env::current_exe().map_err(LabError::file("find", "this program"))?;
+        let mend = std::env::var_os("MEND_BINARY").map_or_else(|| lab.clone(), PathBuf::from);
+        Ok(Self { mend, lab })
+    }
+}
+
+impl Fleet {
+    /// Makes a cluster folder below the temporary folder and starts its members. The folder is removed with the
+    /// network.
+    ///
+    /// # Errors
+    /// [`LabError`]: whatever did not start, with its last words.
+    pub fn start(network: &mut Network, programs: &Programs) -> Result<Self, LabError> {
+        let prefix = format!("{}-", network.names().of(Place::Coordinator).trim_end_matches("-coord"));
+        let work = tempfile::Builder::new().prefix(&prefix).tempdir();
+        let work = work.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
+        network.owns_folder(&work)?;
+        let cluster = work.join("cluster");
+        make_cluster(&cluster, network)?;
+        let mut fleet = Self {
+            programs: programs.clone(),
+            work,
+            cluster,
+            members: BTreeMap::new(),
+            servers: Vec::new(),
+            reader: None,
+            loader: None,
+        };
+        fleet.start_members(network)?;
+        Ok(fleet)
+    }
+
+    fn start_members(&mut self, network: &Network) -> Result<(), LabError> {
+        self.spawn_member(network, "coordinator", Place::Coordinator, &["coordinator"])?;
+        self.await_ready("coordinator")?;
+        let helpers: Vec<_> = (0..network.topology().nodes).map(Place::Helper).collect();
+        for &helper in &helpers {
+            self.spawn_member(network, &helper.to_string(), helper, &["helper", &helper.to_string()])?;
+        }
+        for helper in &helpers {
+            self.await_ready(&helper.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Where files of the lab may be put.
+    pub fn work(&self) -> &Path {
+        &self.work
+    }
+
+    /// The cluster's folder.
+    pub fn cluster(&self) -> &Path {
+        &self.cluster
+    }
+
+    /// The block folder of a helper.
+    pub fn blocks(&self, helper: &str) -> PathBuf {
+        self.cluster.join("helpers").join(helper).join("blocks")
+    }
+
+    /// Leaves the members running when this is dropped.
+    pub fn keep(mut self) {
+        self.members.clear();
+    }
+
+    /// Kills a helper as a power cut would.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if it cannot be killed.
+    pub fn kill(&mut self, helper: &str) -> Result<(), LabError> {
+        if let Some(mut child) = self.members.remove(helper) {
+            child.kill().and_then(|()| child.wait()).map_err(LabError::file("kill", helper))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a helper that was killed.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn revive(&mut self, network: &Network, helper: &str) -> Result<(), LabError> {
+        let index = helper.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
+        self.spawn_member(network, helper, Place::Helper(index), &["helper", helper])?;
+        self.await_ready(helper)
+    }
+
+    /// Peak resident bytes of a member since it started.
+    pub fn peak_memory(&self, member: &str) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.members.get(member)?.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    }
+
+    /// Has the client in its own namespace carry out an order.
+    pub(crate) fn ask(&mut self, network: &Network, order: &Order) -> Result<Answer, LabError> {
+        if self.reader.is_none() {
+            self.reader = Some(self.spawn_agent(network, "client", Place::Client)?);
+        }
+        self.reader.as_mut().expect("started above").ask(order)
+    }
+
+    /// Has a client beside the coordinator, whose link is not shaped, carry out an order.
+    pub(crate) fn ask_loader(&mut self, network: &Network, order: &Order) -> Result<Answer, LabError> {
+        if self.loader.is_none() {
+            self.loader = Some(self.spawn_agent(network, "loader", Place::Coordinator)?);
+        }
+        self.loader.as_mut().expect("started above").ask(order)
+    }
+
+    /// The address of a plain sender at a helper, started if there is none.
+    pub(crate) fn sender(&mut self, network: &Network, at: Place) -> Result<SocketAddr, LabError> {
+        let address = SocketAddr::from((at.address(), direct::PORT));
+        if !self.servers.iter().any(|(place, _)| *place == at) {
+            self.serve(network, at, &["direct-serve", "--listen", &address.to_string()])?;
+        }
+        Ok(address)
+    }
+
+    /// A bare chain of relays through so many helpers; the address of its end.
+    pub(crate) fn chain(
+        &mut self,
+        network: &Network,
+        hops: u16,
+        slice_bytes: u32,
+    ) -> Result<SocketAddr, LabError> {
+        let port = direct::PORT + 1;
+        let mut upstream: Option<SocketAddr> = None;
+        for place in (0..hops).map(Place::Helper) {
+            let address = SocketAddr::from((place.address(), port));
+            let (listen, slice) = (address.to_string(), slice_bytes.to_string());
+            let mut words = vec!["direct-relay", "--listen", &listen, "--slice-bytes", &slice];
+            let from = upstream.map(|upstream| upstream.to_string());
+            if let Some(from) = &from {
+                words.extend(["--from", from]);
+            }
+            self.serve(network, place, &words)?;
+            upstream = Some(address);
+        }
+        Ok(upstream.expect("a chain has a hop"))
+    }
+
+    fn serve(&mut self, network: &Network, at: Place, words: &[&str]) -> Result<(), LabError> {
+        let mut command = network.command(at, &self.programs.lab);
+        command.arg("lab").args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
+        self.servers.push((at, child));
+        Ok(())
+    }
+
+    fn spawn_member(
+        &mut self,
+        network: &Network,
+        name: &str,
+        at: Place,
+        words: &[&str],
+    ) -> Result<(), LabError> {
+        let create = |extension: &str| {
+            let path = self.work.join(name).with_extension(extension);
+            File::create(&path).map_err(LabError::file("create", &path))
+        };
+        let (output, log) = (create("out")?, create("log")?);
+        let mut command = network.command(at, &self.programs.mend);
+        command
+            .args(words)
+            .env("MEND_CLUSTER", &self.cluster)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(log);
+        let child = command.spawn().map_err(LabError::file("start", &self.programs.mend))?;
+        self.members.insert(name.to_owned(), child);
+        Ok(())
+    }
+
+    /// Waits until a member has said that it is ready.
+    fn await_ready(&mut self, name: &str) -> Result<(), LabError> {
+        let give_up = Instant::now() + START_LIMIT;
+        let output = self.work.join(name).with_extension("out");
+        let child = self.members.get_mut(name).expect("spawned before");
+        loop {
+            let said = fs::read_to_string(&output).unwrap_or_default();
+            if said.lines().any(|line| line.starts_with("ready")) {
+                return Ok(());
+            }
+            let ended = child.try_wait().is_ok_and(|status| status.is_some());
+            if ended || Instant::now() > give_up {
+                let program = self.programs.mend.display().to_string();
+                return Err(LabError::NotReady {
+                    name: name.to_owned(),
+                    program,
+                    said: last_words(&output.with_extension("log")),
+                });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn spawn_agent(&self, network: &Network, name: &'static str, at: Place) -> Result<Agent, LabError> {
+        let log = self.work.join(name).with_extension("log");
+        let log_file = File::create(&log).map_err(LabError::file("create", &log))?;
+        let mut command = network.command(at, &self.programs.lab);
+        command.args(["lab", "agent", "--cluster"]).arg(&self.cluster);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log_file);
+        let mut child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
+        let input = child.stdin.take().expect("piped above");
+        let output = BufReader::new(child.stdout.take().expect("piped above"));
+        let (sender, answers) = channel();
+        // A thread, so that waiting for an answer can have an end.
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Ok(Agent { name, child, input, answers, log })
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let agents = self.reader.take().into_iter().chain(self.loader.take()).map(|agent| agent.child);
+        let servers = self.servers.drain(..).map(|(_, child)| child);
+        let members = std::mem::take(&mut self.members).into_values();
+        for mut child in agents.chain(servers).chain(members) {
+            let _ = child.kill(); // It may have ended by itself.
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Agent {
+    fn ask(&mut self, order: &Order) -> Result<Answer, LabError> {
+        let failed = |reason: String| LabError::Agent { who: self.name.to_owned(), reason };
+        let line = serde_json::to_string(order).expect("plain data") + "\n";
+        let sent = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());
+        sent.map_err(|_| failed(format!("ended: {}", last_words(&self.log))))?;
+        match self.answers.recv_timeout(ORDER_LIMIT) {
+            Ok(line) => match serde_json::from_str(&line).map_err(|error| failed(error.to_string()))? {
+                Answer::Failed { reason } => Err(failed(reason)),
+                answer => Ok(answer),
+            },
+            Err(RecvTimeoutError::Timeout) => Err(failed(format!("no answer after {ORDER_LIMIT:?}"))),
+            Err(RecvTimeoutError::Disconnected) => Err(failed(format!("ended: {}", last_words(&self.log)))),
+        }
+    }
+}
+
+fn make_cluster(folder: &Path, network: &Network) -> Result<(), LabError> {
+    let failed = |error: &dyn std::fmt::Display| LabError::Cluster(error.to_string());
+    let options = InitOptions {
+        helpers: 0,
+        listen_host: Place::Coordinator.address().into(),
+        api_port: API_PORT,
+        control_port: CONTROL_PORT,
+        ..InitOptions::default()
+    };
+    let mut cluster = Cluster::init(folder, &options).map_err(|error| failed(&error))?;
+    coordinator::create_catalog(&cluster).map_err(|error| failed(&error))?;
+    for index in 0..network.topology().nodes {
+        let place = Place::Helper(index);
+        let name = Name::try_from(place.to_string()).expect("h and a number is a name");
+        let mut helper = HelperConfig::new(name, SocketAddr::from((place.address(), HELPER_PORT)));
+        helper.rack = network.topology().rack_of(index).map(|rack| format!("rack{}", rack + 1));
+        cluster.add_helper(helper).map_err(|error| failed(&error))?;
+    }
+    Ok(())
+}
+
+/// The end of a log, for an error.
+fn last_words(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().rev().take(5).collect();
+    if lines.is_empty() {
+        "it said nothing".to_owned()
+    } else {
+        lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+    }
+}

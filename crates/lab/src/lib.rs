@@ -1,0 +1,44 @@
+//! The lab: the instrument that measures Mend truthfully, on one machine with shaped links.
+//!
+//! A [`Network`] is a namespace per node and links whose both ends are shaped; a [`Fleet`] is a real cluster in it,
+//! one process per node; a [`Scenario`] says what is to be measured, and [`run`] measures it: every repair beside a
+//! direct send of one block in the same run, every repaired block held against what was lost, every run that other
+//! programs disturbed repeated or marked. [`figure`] does so for the papers' figures and [`bench`] for our targets.
+//!
+//! Always true: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes all of
+//! it, also after a crash. Deliberately absent: any code path of Mend of its own. The lab starts the binary that
+//! users start and reads through the library that users call.
+#![forbid(unsafe_code)]
+
+mod agent;
+pub mod bench;
+mod check;
+mod command;
+mod direct;
+mod error;
+pub mod figure;
+mod fleet;
+mod machine;
+mod meter;
+mod model;
+mod network;
+mod order;
+mod report;
+mod run;
+mod scenario;
+mod shell;
+mod topology;
+
+pub use check::{CHECK_BYTES, Check, TOLERANCE};
+pub use command::{Command, execute};
+pub use error::LabError;
+pub use fleet::{Fleet, Programs};
+pub use machine::{CpuTimes, Machine};
+pub use meter::{CPU_BOUND, Meter, Metered, Traffic};
+pub use model::{published_timeslots, timeslots};
+pub use network::{Names, Network, NetworkError, Place, Status};
+pub use report::{Report, Row, markdown_table, median};
+pub use run::{Say, run};
+pub use scenario::{Destination, Loss, Many, Networks, Scenario, ScenarioError, SchemeName, Slice};
+pub use shell::{Script, ScriptError};
+pub use topology::{MOST_NODES, Matrix, Racks, Rate, Topology, TopologyError};

@@ -1,0 +1,124 @@
+//! Where and with what something was measured, and how busy the machine was meanwhile.
+
+use std::fs;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine and a version of Mend: figures mean nothing without.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its processor.
+    pub processor: String,
+    /// Processors that are online.
+    pub processors: usize,
+    /// Its kernel.
+    pub kernel: String,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// The version of Mend.
+    pub version: String,
+    /// The commit of the checkout that the lab ran in, `+` if files differed from it; `unknown` outside of one.
+    pub commit: String,
+}
+
+/// Processor time of the whole machine since boot, in seconds over all processors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CpuTimes {
+    /// In programs.
+    pub user: f64,
+    /// In the kernel, interrupts included.
+    pub system: f64,
+    /// Doing nothing.
+    pub idle: f64,
+    /// Taken by other virtual machines.
+    pub stolen: f64,
+}
+
+/// Ticks of /proc/stat in a second; a constant of the kernel's interface.
+const TICKS: f64 = 100.0;
+
+impl Machine {
+    /// This machine, this version.
+    pub fn this() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let memory_kib = field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
+        Self {
+            processor: field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_owned()),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+            memory_bytes: memory_kib.unwrap_or(0u64) * 1024,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit().unwrap_or_else(|| "unknown".to_owned()),
+        }
+    }
+}
+
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let differs = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Some(if differs { format!("{commit}+") } else { commit })
+}
+
+impl CpuTimes {
+    /// Since boot; all zero where there is no /proc/stat.
+    pub fn now() -> Self {
+        Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    fn parse(stat: &str) -> Self {
+        let line = stat.lines().find(|line| line.starts_with("cpu ")).unwrap_or_default();
+        let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|text| text.parse().ok()).collect();
+        let at = |index: usize| ticks.get(index).copied().unwrap_or_default() / TICKS;
+        // user nice system idle iowait irq softirq steal
+        Self { user: at(0) + at(1), system: at(2) + at(5) + at(6), idle: at(3) + at(4), stolen: at(7) }
+    }
+
+    /// What was spent since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user: self.user - earlier.user,
+            system: self.system - earlier.system,
+            idle: self.idle - earlier.idle,
+            stolen: self.stolen - earlier.stolen,
+        }
+    }
+
+    /// The part of all processors' time that was not idle, 0 to 1.
+    pub fn busy(self) -> f64 {
+        let spent = self.user + self.system + self.stolen;
+        if spent + self.idle > 0.0 { spent / (spent + self.idle) } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_times_are_read_in_seconds() {
+        let earlier = CpuTimes::parse("cpu  100 100 100 500 100 0 100 0 0 0\ncpu0 1 1 1 1\n");
+        let later = CpuTimes::parse("cpu  200 100 200 600 100 100 100 100 0 0\n");
+        let spent = later.since(earlier);
+        assert_eq!(spent, CpuTimes { user: 1.0, system: 2.0, idle: 1.0, stolen: 1.0 });
+        assert!((spent.busy() - 0.8).abs() < 1e-9);
+        assert_eq!(CpuTimes::parse(""), CpuTimes { user: 0.0, system: 0.0, idle: 0.0, stolen: 0.0 });
+    }
+
+    #[test]
+    fn this_machine_is_described() {
+        let machine = Machine::this();
+        assert!(machine.processors > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
+    }
+}

@@ -1,0 +1,193 @@
+//! [`Meter`]: what the kernel counted while something ran: the lab's processor time, other load, bytes per node.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::CpuTimes;
+use crate::network::Network;
+use crate::shell::{Script, ScriptError};
+
+/// Above this part of all processors' time the machine and not the network may be what limits: /proc/stat
+/// under-counts the timers of shaped links by a tenth or so.
+pub const CPU_BOUND: f64 = 0.85;
+/// Other programs' part of all processors' time that a run may contain.
+const DISTURBED: f64 = 0.02;
+/// Ticks of /proc/stat are 10 ms, so that this much may be an error of counting.
+const COUNTING_ERROR: f64 = 0.03;
+
+/// Bytes that crossed a node's link, headers included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Traffic {
+    /// From the node.
+    pub sent_bytes: u64,
+    /// To the node.
+    pub received_bytes: u64,
+}
+
+/// What was counted while something ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Metered {
+    /// Processor seconds of all the lab's processes together.
+    pub cpu_s: f64,
+    /// The part of all processors' time that was not idle.
+    pub busy: f64,
+    /// Processor seconds of programs that are not the lab's, and of other virtual machines.
+    pub foreign_s: f64,
+    /// Whether that is enough to doubt the time.
+    pub disturbed: bool,
+    /// Whether the processors and not the links may have set the time.
+    pub cpu_bound: bool,
+    /// By name of the node.
+    pub traffic: BTreeMap<String, Traffic>,
+}
+
+/// The kernel's counters at one moment.
+pub struct Meter {
+    machine: CpuTimes,
+    own: OwnCpu,
+    traffic: BTreeMap<String, Traffic>,
+    started: Instant,
+    group: Option<PathBuf>,
+    net: String,
+}
+
+/// The lab's processor time in seconds.
+#[derive(Clone, Copy, Default)]
+struct OwnCpu {
+    total: f64,
+    user: f64,
+}
+
+impl Meter {
+    /// Reads the counters.
+    ///
+    /// # Errors
+    /// [`ScriptError`] if the network's cannot be read.
+    pub fn start(network: &Network) -> Result<Self, ScriptError> {
+        let (group, net) = (network.control_group(), network.names().net());
+        let traffic = traffic(&net)?;
+        let own = OwnCpu::of(group.as_deref());
+        Ok(Self { machine: CpuTimes::now(), own, traffic, started: Instant::now(), group, net })
+    }
+
+    /// Reads them again; the difference is what happened meanwhile.
+    ///
+    /// # Errors
+    /// [`ScriptError`] if the network's cannot be read.
+    pub fn stop(self) -> Result<Metered, ScriptError> {
+        let elapsed = self.started.elapsed();
+        let machine = CpuTimes::now().since(self.machine);
+        let own = OwnCpu::of(self.group.as_deref());
+        let own = OwnCpu { total: own.total - self.own.total, user: own.user - self.own.user };
+        let mut traffic = traffic(&self.net)?;
+        for (node, now) in &mut traffic {
+            let before = self.traffic.get(node).copied().unwrap_or_default();
+            now.sent_bytes -= before.sent_bytes;
+            now.received_bytes -= before.received_bytes;
+        }
+        let foreign_s = foreign(machine, own);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let disturbed = is_disturbed(foreign_s, elapsed, processors);
+        let own_busy = own.total / (elapsed.as_secs_f64() * processors);
+        Ok(Metered {
+            cpu_s: own.total,
+            busy: machine.busy(),
+            foreign_s,
+            disturbed,
+            // A machine that other programs keep busy says nothing about ours.
+            cpu_bound: own_busy > CPU_BOUND || (!disturbed && machine.busy() > CPU_BOUND),
+            traffic,
+        })
+    }
+}
+
+/// Time in programs that is not the lab's, and stolen time. Kernel time is left out: the kernel counts what it does
+/// for the links to whoever happens to run.
+fn foreign(machine: CpuTimes, own: OwnCpu) -> f64 {
+    (machine.user - own.user).max(0.0) + machine.stolen
+}
+
+fn is_disturbed(foreign_s: f64, elapsed: Duration, processors: f64) -> bool {
+    foreign_s > COUNTING_ERROR + DISTURBED * elapsed.as_secs_f64() * processors
+}
+
+impl OwnCpu {
+    fn of(group: Option<&Path>) -> Self {
+        let stat =
+            group.and_then(|group| fs::read_to_string(group.join("cpu.stat")).ok()).unwrap_or_default();
+        let seconds = |name: &str| {
+            let value = stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+            value.unwrap_or_default() / 1e6
+        };
+        Self { total: seconds("usage_usec"), user: seconds("user_usec") }
+    }
+}
+
+#[derive(Deserialize)]
+struct Link {
+    ifname: String,
+    #[serde(default)]
+    stats64: Option<Stats>,
+}
+
+#[derive(Deserialize)]
+struct Stats {
+    rx: Count,
+    tx: Count,
+}
+
+#[derive(Deserialize)]
+struct Count {
+    bytes: u64,
+}
+
+/// The bridge's ports: what one receives its node has sent.
+fn traffic(net: &str) -> Result<BTreeMap<String, Traffic>, ScriptError> {
+    let text = Script::new(format!("ip -n {net} -json -stats link show")).run()?;
+    Ok(parse_traffic(&text))
+}
+
+fn parse_traffic(text: &str) -> BTreeMap<String, Traffic> {
+    let links: Vec<Link> = serde_json::from_str(text).unwrap_or_default();
+    let is_node = |name: &str| {
+        matches!(name, "client" | "coord")
+            || name.strip_prefix('h').is_some_and(|rest| rest.parse::<u16>().is_ok())
+    };
+    links
+        .into_iter()
+        .filter(|link| is_node(&link.ifname))
+        .filter_map(|link| {
+            let stats = link.stats64?;
+            let traffic = Traffic { sent_bytes: stats.rx.bytes, received_bytes: stats.tx.bytes };
+            Some((link.ifname, traffic))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_nodes_are_counted() {
+        let text = r#"[{"ifname":"lo"},{"ifname":"core","stats64":{"rx":{"bytes":9},"tx":{"bytes":9}}},
+            {"ifname":"h1","link_index":2,"stats64":{"rx":{"bytes":5,"packets":1},"tx":{"bytes":7}}}]"#;
+        let expected = Traffic { sent_bytes: 5, received_bytes: 7 };
+        assert_eq!(parse_traffic(text), BTreeMap::from([("h1".to_owned(), expected)]));
+    }
+
+    #[test]
+    fn other_programs_disturb_and_counting_errors_do_not() {
+        let second = Duration::from_secs(1);
+        assert!(!is_disturbed(0.06, second, 2.0));
+        assert!(is_disturbed(0.08, second, 2.0));
+        assert!(!is_disturbed(0.02, Duration::from_millis(10), 2.0));
+        let machine = CpuTimes { user: 1.0, system: 5.0, idle: 0.0, stolen: 0.25 };
+        assert_eq!(foreign(machine, OwnCpu { total: 3.0, user: 0.5 }), 0.75);
+        assert_eq!(foreign(machine, OwnCpu { total: 3.0, user: 1.5 }), 0.25);
+    }
+}

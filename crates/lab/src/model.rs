@@ -1,0 +1,82 @@
+//! The papers' formulas in timeslots: what a repair of one block costs if all links are equal, are full-duplex, and
+//! nothing else counts.
+
+use repair::Scheme;
+
+/// The timeslots of a repair from k helpers with the block in `slices` slices; `docs/schemes.md` has the reasons.
+/// `None` if the scheme has no formula.
+pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
+    let k = helpers as f64;
+    let depth = log2_ceil(helpers);
+    let (load, hops) = match scheme {
+        Scheme::Conventional => (k, 1),
+        Scheme::Ppr => ppr(helpers),
+        Scheme::CrrR => (depth as f64, depth + 1),
+        Scheme::CrrS => (2.0 - 1.0 / f64::from(1u32 << depth), 2 * depth + 1),
+        Scheme::CrrSDirect => (1.0, depth + 1),
+        Scheme::Pipelined | Scheme::Cyclic | Scheme::PipeS => (1.0, helpers),
+        Scheme::PipeB => (k, 1),
+        Scheme::Migration => (1.0, 1),
+        Scheme::Auto => return None,
+    };
+    Some(load + (hops as f64 - 1.0) / slices.max(1) as f64)
+}
+
+/// The timeslots of the paper that published a scheme, where whole blocks travel from round to round.
+pub fn published_timeslots(scheme: Scheme, helpers: usize) -> Option<f64> {
+    let (k, depth) = (helpers as f64, log2_ceil(helpers) as f64);
+    match scheme {
+        Scheme::Ppr => Some(log2_ceil(helpers + 1) as f64),
+        Scheme::CrrR => Some(depth + 1.0),
+        Scheme::CrrS => Some(2.0 * (k - 1.0) / k + 1.0),
+        Scheme::Conventional | Scheme::PipeB => Some(k),
+        Scheme::Pipelined | Scheme::Cyclic => Some(1.0),
+        _ => None,
+    }
+}
+
+fn log2_ceil(count: usize) -> usize {
+    count.max(1).next_power_of_two().trailing_zeros() as usize
+}
+
+/// The most blocks into any node of PPR's tree, and its depth.
+fn ppr(helpers: usize) -> (f64, usize) {
+    let mut left: Vec<usize> = (0..=helpers).collect();
+    let mut received = vec![0; helpers + 1];
+    let mut depth = vec![0; helpers + 1];
+    while left.len() > 1 {
+        let mut staying = Vec::new();
+        for pair in left.chunks(2) {
+            let &to = pair.last().expect("chunks are not empty");
+            if let [from, to] = *pair {
+                received[to] += 1;
+                depth[to] = depth[to].max(depth[from] + 1);
+            }
+            staying.push(to);
+        }
+        left = staying;
+    }
+    let load = received.iter().copied().max().unwrap_or_default();
+    (f64::from(load.max(1)), depth[helpers])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formulas_are_those_of_the_schemes_page() {
+        let load = |scheme, k| timeslots(scheme, k, usize::MAX).unwrap().round();
+        let expected = [(3, 2), (4, 2), (6, 2), (8, 3), (10, 3), (12, 3), (16, 4)];
+        for (k, slots) in expected {
+            assert_eq!(load(Scheme::Ppr, k), f64::from(slots), "k = {k}");
+        }
+        assert_eq!(timeslots(Scheme::Conventional, 10, 1), Some(10.0));
+        assert_eq!(timeslots(Scheme::Pipelined, 10, 2048), Some(1.0 + 9.0 / 2048.0));
+        assert_eq!(timeslots(Scheme::CrrS, 10, 1 << 30).map(|slots| (slots * 1e4).round()), Some(19375.0));
+        assert_eq!(timeslots(Scheme::CrrR, 10, 1 << 30).map(f64::round), Some(4.0));
+        assert_eq!(timeslots(Scheme::Auto, 10, 1), None);
+        assert_eq!(published_timeslots(Scheme::Ppr, 10), Some(4.0));
+        assert_eq!(published_timeslots(Scheme::CrrS, 4), Some(2.5));
+    }
+}

@@ -1,0 +1,158 @@
+//! What is written down about a lab that is up, and what can be found without it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Names, NetworkError};
+use crate::topology::Topology;
+
+/// What there is of a lab.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Status {
+    /// Nothing.
+    Down,
+    /// A lab that was left up.
+    Up {
+        /// How it was made.
+        topology: Box<Topology>,
+        /// Its cluster folder, if it has a cluster.
+        folder: Option<PathBuf>,
+    },
+    /// A process is measuring.
+    Busy {
+        /// Which.
+        pid: u32,
+    },
+    /// A lab whose process ended without removing it.
+    Leftovers {
+        /// What is left.
+        namespaces: Vec<String>,
+    },
+}
+
+/// The state file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    /// The process that made it.
+    pid: u32,
+    /// When that process started, in clock ticks since boot: pids are used again.
+    started_ticks: u64,
+    /// Whether it shall outlive that process.
+    pub(super) kept: bool,
+    topology: Topology,
+    pub(super) folder: Option<PathBuf>,
+}
+
+impl State {
+    pub(super) fn begin(names: &Names, topology: &Topology) -> Result<Self, NetworkError> {
+        let pid = std::process::id();
+        let state = Self {
+            pid,
+            started_ticks: start_of(pid).unwrap_or_default(),
+            kept: false,
+            topology: topology.clone(),
+            folder: None,
+        };
+        state.write(names)?;
+        Ok(state)
+    }
+
+    pub(super) fn write(&self, names: &Names) -> Result<(), NetworkError> {
+        let path = names.state_file();
+        let text = serde_json::to_vec_pretty(self).expect("plain data");
+        fs::write(&path, text).map_err(failed("write", &path))
+    }
+
+    fn read(names: &Names) -> Result<Option<Self>, NetworkError> {
+        let path = names.state_file();
+        match fs::read(&path) {
+            // One that cannot be understood is of a lab that was killed while it wrote.
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read", &path)(error)),
+        }
+    }
+
+    fn owner_lives(&self) -> bool {
+        start_of(self.pid) == Some(self.started_ticks)
+    }
+}
+
+pub(super) fn status(names: &Names) -> Result<Status, NetworkError> {
+    let namespaces = namespaces(names)?;
+    Ok(match State::read(names)? {
+        None if namespaces.is_empty() => Status::Down,
+        None => Status::Leftovers { namespaces },
+        Some(state) if state.kept && !namespaces.is_empty() => {
+            Status::Up { topology: Box::new(state.topology), folder: state.folder }
+        }
+        Some(state) if !state.kept && state.owner_lives() => Status::Busy { pid: state.pid },
+        // A state file alone is what a restart of the machine leaves.
+        Some(_) if namespaces.is_empty() => Status::Down,
+        Some(_) => Status::Leftovers { namespaces },
+    })
+}
+
+/// The lab's namespaces, as the folder that `ip netns` keeps shows them.
+pub(super) fn namespaces(names: &Names) -> Result<Vec<String>, NetworkError> {
+    let folder = Path::new("/run/netns");
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed("list", folder)(error)),
+    };
+    let mut found: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| names.owns(name))
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Removes the lab's folder and the state file.
+pub(super) fn remove(names: &Names) -> Result<(), NetworkError> {
+    // Only a folder that carries the prefix: a state file that somebody edited removes nothing else.
+    let is_ours = |folder: &PathBuf| {
+        folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.owns(name))
+    };
+    if let Some(folder) = State::read(names)?.and_then(|state| state.folder).filter(is_ours) {
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &folder)(error));
+            }
+            _ => {}
+        }
+    }
+    let path = names.state_file();
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> NetworkError + 'a {
+    move |source| NetworkError::File { action, path: path.to_owned(), source }
+}
+
+/// When a process started, in clock ticks since boot.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and parentheses; what follows the last one is plain.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_when_it_started() {
+        let own = start_of(std::process::id()).unwrap();
+        assert!(own > 0);
+        assert_eq!(start_of(u32::MAX), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! [`Report`]: what was measured, as JSON for machines and as a table for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use repair::Scheme;
+use serde::{Deserialize, Serialize};
+
+use crate::check::Check;
+use crate::machine::Machine;
+use crate::meter::{Metered, Traffic};
+use crate::scenario::Scenario;
+
+/// What a scenario measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was asked for.
+    pub scenario: Scenario,
+    /// Where and with what.
+    pub machine: Machine,
+    /// When it began, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// The lab's check of itself, one for every network.
+    pub checks: Vec<Check>,
+    /// A row for every combination.
+    pub rows: Vec<Row>,
+}
+
+/// One combination's figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The network.
+    pub network: String,
+    /// Of every node's link.
+    pub rate: String,
+    /// From each helper to the client, if the scenario says.
+    pub edge: Option<String>,
+    /// The code.
+    pub code: String,
+    /// Data blocks of a stripe.
+    pub data_blocks: usize,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Bytes of a slice, or `auto`.
+    pub slice: String,
+    /// The scheme asked for.
+    pub scheme: String,
+    /// The scheme that the planner took.
+    pub used: Option<Scheme>,
+    /// The blocks that were lost.
+    pub lost: Vec<u16>,
+    /// Seconds of every repetition, in the order measured.
+    pub times_s: Vec<f64>,
+    /// Their median.
+    pub median_s: f64,
+    /// Longest less shortest, as a part of the median.
+    pub spread: f64,
+    /// Seconds to the first byte, median; absent if a node is the destination.
+    pub first_byte_s: Option<f64>,
+    /// Seconds of a direct send of one block, measured in between, median.
+    pub direct_s: f64,
+    /// Median over that of the direct send.
+    pub ratio: f64,
+    /// The formula's timeslots, where there is one and the network is uniform.
+    pub formula: Option<f64>,
+    /// Processor seconds of all the lab's processes, median.
+    pub cpu_s: f64,
+    /// The part of the machine's processor time that was not idle, median.
+    pub busy: f64,
+    /// Repetitions that other programs disturbed, however often they were repeated.
+    pub disturbed: u32,
+    /// Whether the processors and not the links may have set the time.
+    pub cpu_bound: bool,
+    /// Plans that were dropped on the way, over all repetitions.
+    pub replanned: Vec<String>,
+    /// Bytes per node in the repetition of the median, headers included.
+    pub traffic: BTreeMap<String, Traffic>,
+}
+
+/// One measurement.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) time_s: f64,
+    pub(crate) first_byte_s: Option<f64>,
+    pub(crate) used: Option<Scheme>,
+    pub(crate) replanned: Vec<String>,
+    pub(crate) metered: Metered,
+}
+
+/// The middle of some figures; the mean of the two middle ones of an even number; NaN of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => (sorted[even / 2 - 1] + sorted[even / 2]) / 2.0,
+    }
+}
+
+impl Row {
+    /// Fills the figures in from the samples; what identifies the row stays.
+    pub(crate) fn fill(&mut self, samples: &[Sample], direct_s: &[f64]) {
+        let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
+        self.times_s = of(&|sample| sample.time_s);
+        self.median_s = median(&self.times_s);
+        let longest = self.times_s.iter().copied().fold(f64::NAN, f64::max);
+        let shortest = self.times_s.iter().copied().fold(f64::NAN, f64::min);
+        self.spread = (longest - shortest) / self.median_s;
+        let first: Vec<_> = samples.iter().filter_map(|sample| sample.first_byte_s).collect();
+        self.first_byte_s = (!first.is_empty()).then(|| median(&first));
+        self.direct_s = median(direct_s);
+        self.ratio = self.median_s / self.direct_s;
+        self.cpu_s = median(&of(&|sample| sample.metered.cpu_s));
+        self.busy = median(&of(&|sample| sample.metered.busy));
+        self.disturbed = samples.iter().filter(|sample| sample.metered.disturbed).count() as u32;
+        self.cpu_bound = samples.iter().filter(|sample| sample.metered.cpu_bound).count() * 2 > samples.len();
+        self.replanned = samples.iter().flat_map(|sample| sample.replanned.clone()).collect();
+        let distance = |sample: &&Sample| (sample.time_s - self.median_s).abs();
+        let middle = samples.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        self.used = middle.and_then(|sample| sample.used);
+        self.traffic = middle.map(|sample| sample.metered.traffic.clone()).unwrap_or_default();
+    }
+
+    /// What a reader has to know before the figures are believed.
+    pub fn marks(&self) -> String {
+        let mut marks = Vec::new();
+        if self.cpu_bound {
+            marks.push("CPU-bound".to_owned());
+        }
+        if self.disturbed > 0 {
+            marks.push(format!("disturbed {}/{}", self.disturbed, self.times_s.len()));
+        }
+        if !self.replanned.is_empty() {
+            marks.push(format!("replanned {}×", self.replanned.len()));
+        }
+        marks.join(", ")
+    }
+
+    /// The most bytes that any helper sent.
+    pub fn busiest_sender(&self) -> u64 {
+        self.traffic.values().map(|traffic| traffic.sent_bytes).max().unwrap_or_default()
+    }
+}
+
+impl Report {
+    /// Whether every check of the lab holds.
+    pub fn is_trusted(&self) -> bool {
+        self.checks.iter().all(Check::holds)
+    }
+
+    /// All of it as a Markdown table, with what is to be known above it.
+    pub fn to_markdown(&self) -> String {
+        let mut text = self.heading();
+        let columns = [
+            "rate",
+            "code",
+            "block",
+            "slice",
+            "scheme",
+            "lost",
+            "median s",
+            "spread",
+            "direct s",
+            "ratio",
+            "formula",
+            "first byte s",
+            "CPU s",
+            "busy",
+            "marks",
+        ];
+        let rows: Vec<Vec<String>> = self.rows.iter().map(Row::cells).collect();
+        text += &markdown_table(&columns, &rows);
+        text
+    }
+
+    /// Machine, commit and checks.
+    pub fn heading(&self) -> String {
+        let Machine { processor, processors, kernel, commit, .. } = &self.machine;
+        let mut text = format!("Machine: {processors} × {processor}, Linux {kernel}; commit {commit}.\n");
+        for check in &self.checks {
+            let _ = writeln!(text, "Self-check: {}.", check.summary());
+        }
+        text.push('\n');
+        text
+    }
+}
+
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let lost: Vec<_> = self.lost.iter().map(u16::to_string).collect();
+        let rate = match &self.edge {
+            Some(edge) => format!("{}, edge {edge}", self.rate),
+            None => self.rate.clone(),
+        };
+        vec![
+            rate,
+            self.code.clone(),
+            cluster::ByteSize::from_bytes(self.block_bytes).to_string(),
+            self.slice.clone(),
+            match self.used {
+                Some(used) if used.name() != self.scheme => format!("{} ({})", self.scheme, used.name()),
+                _ => self.scheme.clone(),
+            },
+            lost.join("+"),
+            format!("{:.4}", self.median_s),
+            format!("{:.1}%", self.spread * 100.0),
+            format!("{:.4}", self.direct_s),
+            format!("{:.3}", self.ratio),
+            self.formula.map_or(String::new(), |formula| format!("{formula:.3}")),
+            self.first_byte_s.map_or(String::new(), |first| format!("{first:.4}")),
+            format!("{:.2}", self.cpu_s),
+            format!("{:.0}%", self.busy * 100.0),
+            self.marks(),
+        ]
+    }
+}
+
+/// A Markdown table that also lines up as plain text.
+pub fn markdown_table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let length = |text: &str| text.chars().count();
+    let width = |index: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| length(cell));
+        cells.chain([length(columns[index]), 3]).max().unwrap_or_default()
+    };
+    let widths: Vec<_> = (0..columns.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<_> = cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("| {} |\n", padded.join(" | "))
+    };
+    let mut text = line(&mut columns.iter().copied());
+    let rule: Vec<_> = widths.iter().map(|&width| "-".repeat(width)).collect();
+    text += &format!("| {} |\n", rule.join(" | "));
+    rows.iter().for_each(|row| text += &line(&mut row.iter().map(String::as_str)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn tables_line_up() {
+        let table = markdown_table(&["a", "rate"], &[vec!["longer".to_owned(), "1".to_owned()]]);
+        assert_eq!(table, "| a      | rate |\n| ------ | ---- |\n| longer | 1    |\n");
+    }
+}

@@ -1,0 +1,431 @@
+//! Carrying out a scenario: all combinations, each repetition in turn with a direct send of one block between, so
+//! that whatever drifts on the machine drifts for all of them.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use codes::CodeSpec;
+
+use crate::check::check;
+use crate::error::LabError;
+use crate::fleet::{Fleet, Programs};
+use crate::machine::Machine;
+use crate::meter::Meter;
+use crate::model::timeslots;
+use crate::network::{Names, Network, Place};
+use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
+use crate::report::{Report, Row, Sample};
+use crate::scenario::{Destination, Loss, Scenario, SchemeName, Slice};
+
+/// Told what is being done, line by line.
+pub type Say<'a> = &'a mut dyn FnMut(&str);
+
+/// How long a coordinator may take to notice that a helper was killed.
+const NOTICE_LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Makes a lab, carries the scenario out, and removes the lab.
+///
+/// # Errors
+/// [`LabError`]; [`LabError::WrongBytes`] if any repaired block differs from what was lost.
+pub fn run(
+    names: &Names,
+    programs: &Programs,
+    scenario: &Scenario,
+    say: Say<'_>,
+) -> Result<Report, LabError> {
+    let topologies = scenario.topologies();
+    let mut network = Network::up(names, &topologies[0])?;
+    say(&format!("network: {}", network.topology()));
+    let fleet = Fleet::start(&mut network, programs)?;
+    let mut run = Run { network, fleet, scenario, say };
+    let report = run.all();
+    // The members first, so that nothing writes into the folder that is removed with the network.
+    drop(run.fleet);
+    drop(run.network);
+    report
+}
+
+struct Run<'a> {
+    network: Network,
+    fleet: Fleet,
+    scenario: &'a Scenario,
+    say: Say<'a>,
+}
+
+/// A stripe that was stored to be lost.
+struct Stored {
+    name: String,
+    code: CodeSpec,
+    data_blocks: usize,
+    stripe: String,
+    block_bytes: u64,
+    sub_blocks: u16,
+    blocks: Vec<BlockAt>,
+    source: PathBuf,
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Result<Report, LabError> {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut report = Report {
+            scenario: self.scenario.clone(),
+            machine: Machine::this(),
+            started_unix_ms: started.as_millis() as u64,
+            checks: Vec::new(),
+            rows: Vec::new(),
+        };
+        for topology in self.scenario.topologies() {
+            self.network.reshape(&topology)?;
+            let check = check(&self.network, &mut self.fleet)?;
+            (self.say)(&check.summary());
+            report.checks.push(check);
+            for code in self.scenario.code.iter() {
+                for block_bytes in self.scenario.block_bytes.iter() {
+                    let stored = self.store(code, block_bytes.bytes())?;
+                    for &slice in self.scenario.slice_bytes.iter() {
+                        report.rows.extend(self.compare(&stored, slice)?);
+                    }
+                    self.forget(&stored)?;
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// Stores a stripe of noise, from beside the coordinator.
+    fn store(&mut self, code: &CodeSpec, block_bytes: u64) -> Result<Stored, LabError> {
+        let built = code.build().map_err(|error| LabError::Cluster(error.to_string()))?;
+        let data_blocks = built.data_blocks();
+        let name = format!("{code}-{block_bytes}");
+        let source = self.fleet.work().join(format!("{name}.source"));
+        write_noise(&source, data_blocks as u64 * block_bytes, block_bytes)
+            .map_err(LabError::file("write", &source))?;
+        let put =
+            Order::Put { path: source.clone(), name: name.clone(), code: code.to_string(), block_bytes };
+        self.fleet.ask_loader(&self.network, &put)?;
+        let layout = Order::Layout { name: name.clone() };
+        match self.fleet.ask_loader(&self.network, &layout)? {
+            Answer::Layout { stripe, block_bytes, sub_blocks, blocks, .. } => Ok(Stored {
+                name,
+                code: code.clone(),
+                data_blocks,
+                stripe,
+                block_bytes,
+                sub_blocks,
+                blocks,
+                source,
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn forget(&mut self, stored: &Stored) -> Result<(), LabError> {
+        self.fleet.ask_loader(&self.network, &Order::Remove { name: stored.name.clone() })?;
+        fs::remove_file(&stored.source).map_err(LabError::file("remove", &stored.source))
+    }
+
+    /// All schemes and losses for one stripe and slice size.
+    fn compare(&mut self, stored: &Stored, slice: Slice) -> Result<Vec<Row>, LabError> {
+        let mut rows = Vec::new();
+        for lost in &self.scenario.losses.clone() {
+            let expected =
+                lost.iter().map(|&block| self.expected(stored, block)).collect::<Result<Vec<_>, _>>()?;
+            let killed = self.kill_holders(stored, lost)?;
+            rows.extend(self.interleaved(stored, slice, lost, &expected)?);
+            for helper in killed {
+                self.fleet.revive(&self.network, &helper)?;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Where the true bytes of a block are. Data blocks are part of the source; others are read while they are
+    /// healthy, and checked against the catalog's digest by that.
+    fn expected(&mut self, stored: &Stored, block: u16) -> Result<Expected, LabError> {
+        if usize::from(block) < stored.data_blocks && stored.sub_blocks == 1 {
+            let offset = u64::from(block) * stored.block_bytes;
+            return Ok(Expected { block, path: stored.source.clone(), offset });
+        }
+        let path = self.fleet.work().join(format!("{}.{block}", stored.name));
+        if !path.exists() {
+            let save = Order::Save {
+                stripe: stored.stripe.clone(),
+                block,
+                window: 0..stored.block_bytes / u64::from(stored.sub_blocks),
+                block_bytes: stored.block_bytes,
+                path: path.clone(),
+            };
+            self.fleet.ask_loader(&self.network, &save)?;
+        }
+        Ok(Expected { block, path, offset: 0 })
+    }
+
+    fn kill_holders(&mut self, stored: &Stored, lost: &[u16]) -> Result<Vec<String>, LabError> {
+        if self.scenario.how == Loss::Pretend {
+            return Ok(Vec::new());
+        }
+        let holders: Vec<_> =
+            lost.iter().map(|&block| stored.blocks[usize::from(block)].node.clone()).collect();
+        for holder in &holders {
+            self.fleet.kill(holder)?;
+        }
+        let give_up = std::time::Instant::now() + NOTICE_LIMIT;
+        loop {
+            match self.fleet.ask_loader(&self.network, &Order::Nodes)? {
+                Answer::Nodes { up } if !holders.iter().any(|holder| up.contains(holder)) => {
+                    return Ok(holders);
+                }
+                _ if std::time::Instant::now() > give_up => {
+                    let reason = format!("{} still counts as up", holders.join(", "));
+                    return Err(LabError::Agent { who: "coordinator".to_owned(), reason });
+                }
+                _ => std::thread::sleep(std::time::Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// Repetitions of all schemes in turn.
+    fn interleaved(
+        &mut self,
+        stored: &Stored,
+        slice: Slice,
+        lost: &[u16],
+        expected: &[Expected],
+    ) -> Result<Vec<Row>, LabError> {
+        let schemes: Vec<SchemeName> = self.scenario.schemes.iter().copied().collect();
+        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); schemes.len()];
+        let mut direct_s = Vec::new();
+        for _ in 0..self.scenario.repetitions {
+            direct_s.push(self.direct(stored, lost[0])?);
+            for (&scheme, samples) in schemes.iter().zip(&mut samples) {
+                samples.push(self.measure(stored, scheme, slice, lost, expected)?);
+            }
+        }
+        let mut rows = Vec::new();
+        for (scheme, samples) in schemes.iter().zip(samples) {
+            let mut row = self.row(stored, *scheme, slice, lost);
+            row.fill(&samples, &direct_s);
+            (self.say)(&format!(
+                "{} {} {} slice {} {}: {:.4} s, {:.3} of a direct send, CPU {:.2} s {}",
+                row.rate,
+                row.code,
+                cluster::ByteSize::from_bytes(row.block_bytes),
+                row.slice,
+                row.scheme,
+                row.median_s,
+                row.ratio,
+                row.cpu_s,
+                row.marks(),
+            ));
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    /// A direct send of one block to the client, from a helper that has one of this stripe.
+    fn direct(&mut self, stored: &Stored, lost: u16) -> Result<f64, LabError> {
+        let other = stored.blocks.iter().enumerate().find(|(index, _)| *index != usize::from(lost));
+        let node = other.map_or("h1", |(_, at)| at.node.as_str());
+        let index = node.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
+        let address = self.fleet.sender(&self.network, Place::Helper(index))?;
+        let order = Order::Direct { address, bytes: stored.block_bytes };
+        Ok(self.undisturbed(|run| run.took(&order))?.time_s)
+    }
+
+    /// One repair, repeated while other programs disturb it; every one is compared with what was lost.
+    fn measure(
+        &mut self,
+        stored: &Stored,
+        scheme: SchemeName,
+        slice: Slice,
+        lost: &[u16],
+        expected: &[Expected],
+    ) -> Result<Sample, LabError> {
+        self.undisturbed(|run| match run.scenario.to {
+            Destination::Client => run.read(stored, scheme, slice, lost, expected),
+            Destination::Node => run.repair(stored, scheme, slice, lost[0], expected),
+        })
+    }
+
+    /// The first undisturbed of a few measurements, or the one that was least disturbed.
+    fn undisturbed(
+        &mut self,
+        mut measure: impl FnMut(&mut Self) -> Result<Sample, LabError>,
+    ) -> Result<Sample, LabError> {
+        let mut best = measure(self)?;
+        for _ in 0..self.scenario.retries {
+            if !best.metered.disturbed {
+                break;
+            }
+            let next = measure(self)?;
+            if next.metered.foreign_s < best.metered.foreign_s {
+                best = next;
+            }
+        }
+        Ok(best)
+    }
+
+    /// An order of the client's, metered.
+    fn took(&mut self, order: &Order) -> Result<Sample, LabError> {
+        let meter = Meter::start(&self.network)?;
+        let answer = self.fleet.ask(&self.network, order)?;
+        let metered = meter.stop()?;
+        match answer {
+            Answer::Took(Took { ns, first_byte_ns, scheme, replanned }) => Ok(Sample {
+                time_s: ns as f64 / 1e9,
+                first_byte_s: first_byte_ns.map(|ns| ns as f64 / 1e9),
+                used: scheme,
+                replanned,
+                metered,
+            }),
+            Answer::Repaired { ns, .. } => Ok(Sample {
+                time_s: ns as f64 / 1e9,
+                first_byte_s: None,
+                used: None,
+                replanned: Vec::new(),
+                metered,
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn read_order(&self, stored: &Stored, scheme: SchemeName, slice: Slice, lost: &[u16]) -> ReadOrder {
+        ReadOrder {
+            stripe: stored.stripe.clone(),
+            blocks: lost.to_vec(),
+            window: 0..stored.block_bytes / u64::from(stored.sub_blocks),
+            block_bytes: stored.block_bytes,
+            scheme: scheme.0,
+            slice_bytes: slice.bytes(),
+            pretend_lost: self.scenario.how == Loss::Pretend,
+        }
+    }
+
+    fn read(
+        &mut self,
+        stored: &Stored,
+        scheme: SchemeName,
+        slice: Slice,
+        lost: &[u16],
+        expected: &[Expected],
+    ) -> Result<Sample, LabError> {
+        let sample = self.took(&Order::Read(self.read_order(stored, scheme, slice, lost)))?;
+        self.hold(stored, scheme, expected)?;
+        Ok(sample)
+    }
+
+    /// Holds what the client read against the true bytes.
+    fn hold(&mut self, stored: &Stored, scheme: SchemeName, expected: &[Expected]) -> Result<(), LabError> {
+        let compare = Order::Compare { expected: expected.to_vec() };
+        let compared = self.fleet.ask(&self.network, &compare).map(drop);
+        compared.map_err(|error| LabError::WrongBytes {
+            what: format!("{} of {} by {scheme}", stored.name, stored.stripe),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Takes a block away, has the coordinator notice, and repairs it onto a node.
+    fn repair(
+        &mut self,
+        stored: &Stored,
+        scheme: SchemeName,
+        slice: Slice,
+        lost: u16,
+        expected: &[Expected],
+    ) -> Result<Sample, LabError> {
+        let at = self.holder(stored, lost)?;
+        let removed = remove_named(&self.fleet.blocks(&at.node), &at.block);
+        removed.map_err(LabError::file("remove a block in", self.fleet.blocks(&at.node)))?;
+        let healthy = |order: ReadOrder| ReadOrder { pretend_lost: false, ..order };
+        let plain = healthy(self.read_order(stored, scheme, slice, &[lost]));
+        // A read finds that it is gone; what it reads is not needed.
+        let touch = ReadOrder { window: 0..4096, ..plain.clone() };
+        self.fleet.ask(&self.network, &Order::Read(touch))?;
+        let order = Order::Repair { block: at.block.clone(), scheme: scheme.0, slice_bytes: slice.bytes() };
+        let sample = self.took(&order)?;
+        self.fleet.ask(&self.network, &Order::Read(plain))?;
+        self.hold(stored, scheme, expected)?;
+        Ok(sample)
+    }
+
+    /// Where a block is now.
+    fn holder(&mut self, stored: &Stored, block: u16) -> Result<BlockAt, LabError> {
+        let layout = Order::Layout { name: stored.name.clone() };
+        match self.fleet.ask_loader(&self.network, &layout)? {
+            Answer::Layout { blocks, .. } => Ok(blocks[usize::from(block)].clone()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A row that says what it is about, and no figures.
+    fn row(&self, stored: &Stored, scheme: SchemeName, slice: Slice, lost: &[u16]) -> Row {
+        let topology = self.network.topology();
+        let slices =
+            slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
+        let formula = (topology.is_uniform() && lost.len() == 1)
+            .then(|| timeslots(scheme.0, stored.data_blocks, slices));
+        Row {
+            network: topology.to_string(),
+            rate: topology.rate.to_string(),
+            edge: topology.edge.map(|edge| edge.to_string()),
+            code: stored.code.to_string(),
+            data_blocks: stored.data_blocks,
+            block_bytes: stored.block_bytes,
+            slice: slice.to_string(),
+            scheme: scheme.to_string(),
+            used: None,
+            lost: lost.to_vec(),
+            times_s: Vec::new(),
+            median_s: f64::NAN,
+            spread: f64::NAN,
+            first_byte_s: None,
+            direct_s: f64::NAN,
+            ratio: f64::NAN,
+            formula: formula.flatten(),
+            cpu_s: f64::NAN,
+            busy: f64::NAN,
+            disturbed: 0,
+            cpu_bound: false,
+            replanned: Vec::new(),
+            traffic: Default::default(),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> LabError {
+    LabError::Agent { who: "client".to_owned(), reason: format!("an answer to something else: {answer:?}") }
+}
+
+/// Bytes that do not repeat, from a seed: a block in the wrong place shows.
+pub(crate) fn write_noise(path: &Path, bytes: u64, seed: u64) -> std::io::Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut state = seed | 1;
+    let mut left = bytes;
+    while left > 0 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let word = state.to_le_bytes();
+        let part = left.min(word.len() as u64);
+        file.write_all(&word[..part as usize])?;
+        left -= part;
+    }
+    file.flush()
+}
+
+/// Removes a block's files, wherever below the folder they are: `NAME` and `NAME.crc`.
+fn remove_named(folder: &Path, name: &str) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_named(&path, name)?;
+        } else if let Some(file) = path.file_name().and_then(|file| file.to_str())
+            && matches!(file.strip_prefix(name), Some("" | ".crc"))
+        {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,475 @@
+//! What is to be measured: a TOML file, read strictly.
+//!
+//! ```
+//! let text = r#"
+//!     name = "slices"
+//!     schemes = ["conventional", "pipelined"]
+//!     code = "rs-14-10"
+//!     block_bytes = "64MiB"
+//!     slice_bytes = ["auto", "32KiB"]
+//!     repetitions = 5
+//!     [topology]
+//!     nodes = 15
+//!     rate = ["1gbit", "500mbit"]
+//! "#;
+//! let scenario = lab::Scenario::parse(text, "slices.toml".as_ref()).unwrap();
+//! assert_eq!(scenario.losses, [[0]]);
+//! ```
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use cluster::{Bandwidth, ByteSize};
+use codes::CodeSpec;
+use repair::Scheme;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::topology::{Matrix, Racks, Rate, Topology};
+
+/// What is to be measured. Every combination of the lists is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name; the report's file is called after it.
+    pub name: String,
+    /// What it is about.
+    #[serde(default)]
+    pub description: String,
+    /// The network.
+    pub topology: Networks,
+    /// The codes.
+    pub code: Many<CodeSpec>,
+    /// Bytes of a block.
+    pub block_bytes: Many<ByteSize>,
+    /// Bytes of a slice; `auto` leaves it to the planner.
+    #[serde(default = "automatic")]
+    pub slice_bytes: Many<Slice>,
+    /// The schemes.
+    pub schemes: Many<SchemeName>,
+    /// Sets of blocks, by index in the stripe, each lost together.
+    #[serde(default = "first_block")]
+    pub losses: Vec<Vec<u16>>,
+    /// How blocks get lost.
+    #[serde(default)]
+    pub how: Loss,
+    /// Where they are rebuilt.
+    #[serde(default)]
+    pub to: Destination,
+    /// How often each is measured.
+    #[serde(default = "five")]
+    pub repetitions: u32,
+    /// How often a measurement that other programs disturbed is repeated.
+    #[serde(default = "three")]
+    pub retries: u32,
+}
+
+/// The networks of a scenario: the same nodes, with other rates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Networks {
+    /// Helpers.
+    pub nodes: u16,
+    /// Of every node's link.
+    pub rate: Many<Rate>,
+    /// See [`Topology::racks`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub racks: Option<Racks>,
+    /// See [`Topology::matrix`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<Matrix>,
+    /// See [`Topology::edge`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge: Option<Many<Bandwidth>>,
+}
+
+/// One value or a list of them; never empty.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Many<T>(Vec<T>);
+
+/// The size of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slice {
+    /// As the planner likes.
+    Auto,
+    /// So many bytes.
+    Bytes(u32),
+}
+
+/// A [`Scheme`] by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchemeName(pub Scheme);
+
+/// How blocks get lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loss {
+    /// The client says that they are.
+    #[default]
+    Pretend,
+    /// Their helpers are killed, and started again afterwards.
+    Kill,
+}
+
+/// Where lost blocks are rebuilt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Destination {
+    /// In the memory of a client that reads them.
+    #[default]
+    Client,
+    /// On a node that stores them: sealed, checked, committed, published and read back.
+    Node,
+}
+
+/// Why a text is no scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Not what a scenario is made of.
+    #[error("{}:{line}: {message}", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// Values that contradict each other.
+    #[error("{}: {message}", path.display())]
+    Contradiction {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// [`ScenarioError`].
+    pub fn read(path: &Path) -> Result<Self, ScenarioError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::File { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Parses and checks a scenario. `path` is for errors only.
+    ///
+    /// # Errors
+    /// [`ScenarioError`], with the line where one can be named.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
+        let scenario: Self = parse_toml(text, path)?;
+        scenario.check(path)?;
+        Ok(scenario)
+    }
+
+    /// Refuses values that contradict each other.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Contradiction`].
+    pub fn check(&self, path: &Path) -> Result<(), ScenarioError> {
+        match self.contradiction() {
+            None => Ok(()),
+            Some(message) => Err(ScenarioError::Contradiction { path: path.to_owned(), message }),
+        }
+    }
+
+    fn contradiction(&self) -> Option<String> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.name.is_empty() || !self.name.chars().all(is_plain) {
+            return Some(format!(
+                "name `{}`: letters, digits, `-`, `_` and `.` only, a file is called so",
+                self.name
+            ));
+        }
+        if self.repetitions == 0 {
+            return Some("repetitions is 0; nothing would be measured".to_owned());
+        }
+        if let Some(error) = self.topologies().iter().find_map(|topology| topology.check().err()) {
+            return Some(error.to_string());
+        }
+        self.code.iter().find_map(|code| self.misfit(code))
+    }
+
+    /// What of the scenario does not go with a code.
+    fn misfit(&self, spec: &CodeSpec) -> Option<String> {
+        let code = match spec.build() {
+            Ok(code) => code,
+            Err(error) => return Some(format!("code {spec}: {error}")),
+        };
+        let blocks = code.blocks();
+        // A repair needs a node that holds no block of the stripe.
+        let nodes = blocks + usize::from(self.to == Destination::Node);
+        if usize::from(self.topology.nodes) < nodes {
+            return Some(format!("{spec} needs {nodes} nodes, and there are {}", self.topology.nodes));
+        }
+        for loss in &self.losses {
+            if loss.is_empty() || loss.len() > blocks - code.data_blocks() {
+                return Some(format!("{spec} cannot give back {} blocks at once", loss.len()));
+            }
+            if let Some(index) = loss.iter().find(|&&index| usize::from(index) >= blocks) {
+                return Some(format!("{spec} has blocks 0 to {}, and no block {index}", blocks - 1));
+            }
+            if self.to == Destination::Node && loss.len() != 1 {
+                return Some("to = \"node\" is measured for one lost block at a time".to_owned());
+            }
+        }
+        let unit = 4096 * code.sub_blocks() as u64;
+        let odd =
+            self.block_bytes.iter().find(|bytes| bytes.bytes() == 0 || !bytes.bytes().is_multiple_of(unit));
+        odd.map(|bytes| {
+            format!("block_bytes {bytes}: blocks of {spec} are multiples of {unit} bytes in the lab")
+        })
+    }
+
+    /// The networks, in the order in which they are measured.
+    pub fn topologies(&self) -> Vec<Topology> {
+        let Networks { nodes, rate, racks, matrix, edge } = &self.topology;
+        let edges: Vec<_> = edge.iter().flat_map(|edge| edge.iter().copied().map(Some)).collect();
+        let edges = if edges.is_empty() { vec![None] } else { edges };
+        rate.iter()
+            .flat_map(|&rate| {
+                edges.iter().map(move |&edge| Topology {
+                    nodes: *nodes,
+                    rate,
+                    racks: *racks,
+                    matrix: matrix.clone(),
+                    edge,
+                })
+            })
+            .collect()
+    }
+}
+
+/// Parses TOML strictly; the error has the line.
+pub(crate) fn parse_toml<T: for<'de> Deserialize<'de>>(text: &str, path: &Path) -> Result<T, ScenarioError> {
+    toml_edit::de::from_str(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start).min(text.len());
+        let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        ScenarioError::Text { path: path.to_owned(), line, message: error.message().trim().to_owned() }
+    })
+}
+
+fn automatic() -> Many<Slice> {
+    Many(vec![Slice::Auto])
+}
+
+fn first_block() -> Vec<Vec<u16>> {
+    vec![vec![0]]
+}
+
+fn five() -> u32 {
+    5
+}
+
+fn three() -> u32 {
+    3
+}
+
+impl<T> Many<T> {
+    /// One value.
+    pub fn one(value: T) -> Self {
+        Self(vec![value])
+    }
+
+    /// The values.
+    pub fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+}
+
+impl<T: fmt::Display> Serialize for Many<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(T::to_string))
+    }
+}
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Many<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ManyVisitor(PhantomData))
+    }
+}
+
+struct ManyVisitor<T>(PhantomData<T>);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for ManyVisitor<T> {
+    type Value = Many<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a list of texts")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Many<T>, E> {
+        text.parse().map(Many::one).map_err(E::custom)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Many<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Many<T>, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Text(text)) = list.next_element()? {
+            values.push(text.parse().map_err(A::Error::custom)?);
+        }
+        if values.is_empty() { Err(A::Error::custom("the list is empty")) } else { Ok(Many(values)) }
+    }
+}
+
+/// A text, or a number written without quotes.
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a text or a number")]
+        enum Either {
+            Text(String),
+            Number(i64),
+        }
+        Ok(match Either::deserialize(deserializer)? {
+            Either::Text(text) => Self(text),
+            Either::Number(number) => Self(number.to_string()),
+        })
+    }
+}
+
+impl FromStr for Slice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let bytes: ByteSize = text.parse().map_err(|error| format!("{error}, or `auto`"))?;
+        u32::try_from(bytes.bytes()).map(Self::Bytes).map_err(|_| format!("a slice of {bytes} is too large"))
+    }
+}
+
+impl Slice {
+    /// The bytes, if they are given.
+    pub fn bytes(self) -> Option<u32> {
+        match self {
+            Self::Auto => None,
+            Self::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl fmt::Display for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Bytes(bytes) => ByteSize::from_bytes(u64::from(*bytes)).fmt(f),
+        }
+    }
+}
+
+impl FromStr for SchemeName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == text);
+        found.map(Self).ok_or_else(|| {
+            let names: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name()).collect();
+            format!("`{text}` is not a scheme; there are {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for SchemeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"name = "all"
+schemes = ["conventional", "pipelined"]
+code = ["rs-14-10", "rs-9-6"]
+block_bytes = "64MiB"
+slice_bytes = ["auto", "32KiB", 65536]
+losses = [[0], [1, 2]]
+to = "client"
+repetitions = 3
+[topology]
+nodes = 15
+rate = ["1gbit", "unshaped"]
+edge = ["100mbit", "200mbit"]
+"#;
+
+    fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+        Scenario::parse(text, "s.toml".as_ref())
+    }
+
+    #[track_caller]
+    fn check_refused(from: &str, to: &str, expected: &str) {
+        assert!(GOOD.contains(from));
+        let error = parse(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.starts_with("s.toml:"), "{error}");
+    }
+
+    #[test]
+    fn everything_said_is_understood() {
+        let scenario = parse(GOOD).unwrap();
+        assert_eq!(scenario.topologies().len(), 4);
+        assert_eq!(
+            scenario.slice_bytes,
+            Many(vec![Slice::Auto, Slice::Bytes(32 << 10), Slice::Bytes(65536)])
+        );
+        assert_eq!(scenario.schemes.iter().count(), 2);
+        assert_eq!((scenario.retries, scenario.how), (3, Loss::Pretend));
+        let again = toml_edit::ser::to_string(&scenario).unwrap();
+        assert_eq!(parse(&again).unwrap(), scenario);
+    }
+
+    #[test]
+    fn unknown_keys_are_named_with_their_line() {
+        check_refused("repetitions", "repetition", "s.toml:8: unknown field `repetition`");
+        check_refused("edge", "egde", "s.toml:12: unknown field `egde`");
+        check_refused("schemes = [\"conventional\", \"pipelined\"]\n", "", "missing field `schemes`");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_named() {
+        check_refused(
+            "\"pipelined\"",
+            "\"pipe\"",
+            "s.toml:2: `pipe` is not a scheme; there are auto, conventional",
+        );
+        check_refused("\"rs-9-6\"", "\"rs-6-9\"", "s.toml:3");
+        check_refused("\"64MiB\"", "\"64 potatoes\"", "s.toml:4: `64 potatoes` is not a size");
+        check_refused("\"64MiB\"", "[]", "the list is empty");
+        check_refused("\"1gbit\"", "\"1mbps\"", "s.toml:11: `1mbps` is not a rate");
+        check_refused("\"client\"", "\"moon\"", "s.toml:7: unknown variant `moon`");
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_named() {
+        check_refused("nodes = 15", "nodes = 13", "rs-14-10 needs 14 nodes, and there are 13");
+        check_refused("[1, 2]", "[1, 14]", "has blocks 0 to 13, and no block 14");
+        check_refused("[1, 2]", "[1, 2, 3, 4, 5]", "cannot give back 5 blocks");
+        check_refused("[1, 2]", "[]", "cannot give back 0 blocks");
+        check_refused("\"client\"", "\"node\"", "one lost block at a time");
+        check_refused("repetitions = 3", "repetitions = 0", "nothing would be measured");
+        check_refused("\"64MiB\"", "\"1001B\"", "multiples of 4096 bytes");
+        check_refused("\"all\"", "\"../all\"", "a file is called so");
+    }
+}

@@ -1,0 +1,357 @@
+//! What the lab's network looks like: how many nodes, how fast their links are, and what lies between them.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use cluster::Bandwidth;
+use serde::{Deserialize, Serialize};
+
+/// The most nodes of one lab: more would not get a fair share of any machine.
+pub const MOST_NODES: u16 = 200;
+
+/// A network to be made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Helpers; `h1`, `h2`, …
+    pub nodes: u16,
+    /// Of every node's link, in both directions.
+    pub rate: Rate,
+    /// Helpers stand in racks, evenly: the first ones in rack 1, and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub racks: Option<Racks>,
+    /// A rate for every pair of nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<Matrix>,
+    /// The rate from each helper to the client, for a client at the network's edge. The client's own link
+    /// keeps the common rate, so that it is faster to read from many helpers than from one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge: Option<Bandwidth>,
+}
+
+/// The rate of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Rate {
+    /// Shaped to so much.
+    Shaped(Bandwidth),
+    /// Not shaped: as fast as the machine's processors copy.
+    Unshaped,
+}
+
+/// Racks: a bridge each, joined at a core bridge by a link that is shaped in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Racks {
+    /// How many.
+    pub count: u16,
+    /// Of the link between a rack and the core.
+    pub rate: Bandwidth,
+}
+
+/// Rates between places, row to column, in Mb/s. Helpers are dealt to the places in order, evenly; the client is at
+/// the first place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Matrix {
+    name: String,
+    places: Vec<String>,
+    mbit: Vec<Vec<f64>>,
+}
+
+/// Why a text describes no network.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TopologyError {
+    /// Too few or too many nodes.
+    #[error("{nodes} nodes: a lab has 2 to {MOST_NODES}")]
+    Nodes {
+        /// As asked for.
+        nodes: u16,
+    },
+    /// Not a rate.
+    #[error("`{0}` is not a rate: write such as 1gbit, 500mbit, or unshaped")]
+    Rate(String),
+    /// Not `COUNT:RATE`.
+    #[error("`{0}` are no racks: write COUNT:RATE, such as 3:400mbit")]
+    Racks(String),
+    /// More racks than nodes, or one.
+    #[error("{racks} racks for {nodes} nodes: there are at least 2 racks, and a node in each")]
+    RackCount {
+        /// As asked for.
+        racks: u16,
+        /// As asked for.
+        nodes: u16,
+    },
+    /// Neither a known matrix nor a readable file.
+    #[error("`{name}` is neither a known matrix (north-america, asia) nor a file that can be read: {reason}")]
+    NoMatrix {
+        /// As asked for.
+        name: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The file is no matrix.
+    #[error("matrix `{name}`, line {line}: {reason}")]
+    BadMatrix {
+        /// Which.
+        name: String,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Things that exclude each other.
+    #[error("{0} and {1} cannot be had together")]
+    Both(&'static str, &'static str),
+}
+
+/// Table 1 of the repair pipelining paper, measured on EC2 with iperf.
+const NORTH_AMERICA: &str = "California Canada Ohio Oregon\n501.3 57.2 44.1 299.9\n55.3 732.0 63.3 48.0\n46.3 65.7 332.5 95.6\n297.8 50.2 93.6 250.1\n";
+const ASIA: &str = "Mumbai Seoul Singapore Tokyo\n624.8 62.3 39.5 37.7\n63.8 265.7 86.1 183.2\n41.5 88.1 493.0 49.1\n39.7 181.0 46.9 489.1\n";
+
+impl Topology {
+    /// So many nodes on one switch.
+    pub fn flat(nodes: u16, rate: Rate) -> Self {
+        Self { nodes, rate, racks: None, matrix: None, edge: None }
+    }
+
+    /// Refuses what cannot be built.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), TopologyError> {
+        if !(2..=MOST_NODES).contains(&self.nodes) {
+            return Err(TopologyError::Nodes { nodes: self.nodes });
+        }
+        if let Some(Racks { count, .. }) = self.racks
+            && !(2..=self.nodes).contains(&count)
+        {
+            return Err(TopologyError::RackCount { racks: count, nodes: self.nodes });
+        }
+        match (&self.racks, &self.matrix, self.edge) {
+            (Some(_), Some(_), _) => Err(TopologyError::Both("racks", "a matrix")),
+            (_, Some(_), Some(_)) => Err(TopologyError::Both("a matrix", "an edge rate")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The rack of a helper, counted from 0; `index` is counted from 0.
+    pub fn rack_of(&self, index: u16) -> Option<u16> {
+        self.racks.map(|racks| deal(index, self.nodes, racks.count))
+    }
+
+    /// Whether every pair of nodes has the same rate.
+    pub fn is_uniform(&self) -> bool {
+        self.racks.is_none() && self.matrix.is_none() && self.edge.is_none()
+    }
+
+    /// Bits per second between two helpers, or to the client (`None`), as shaped; `None` if unshaped.
+    pub fn pair_rate(&self, from: u16, to: Option<u16>) -> Option<Bandwidth> {
+        let link = self.rate.bandwidth();
+        let pair = match (&self.matrix, to) {
+            (Some(matrix), _) => Some(matrix.between(
+                deal(from, self.nodes, matrix.places()),
+                to.map_or(0, |to| deal(to, self.nodes, matrix.places())),
+            )),
+            (None, None) => self.edge,
+            (None, Some(to)) => match self.racks {
+                Some(racks) if self.rack_of(from) != self.rack_of(to) => Some(racks.rate),
+                _ => None,
+            },
+        };
+        [link, pair].into_iter().flatten().min()
+    }
+}
+
+/// Deals `count` things in order and evenly to `groups`.
+fn deal(index: u16, count: u16, groups: u16) -> u16 {
+    (u32::from(index) * u32::from(groups) / u32::from(count)) as u16
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} nodes, {}", self.nodes, self.rate)?;
+        if let Some(racks) = self.racks {
+            write!(f, ", {} racks at {}", racks.count, racks.rate)?;
+        }
+        if let Some(matrix) = &self.matrix {
+            write!(f, ", rates between pairs of {}", matrix.name)?;
+        }
+        self.edge.map_or(Ok(()), |edge| write!(f, ", {edge} from each helper to the client"))
+    }
+}
+
+impl Rate {
+    /// What it is shaped to.
+    pub fn bandwidth(self) -> Option<Bandwidth> {
+        match self {
+            Self::Shaped(bandwidth) => Some(bandwidth),
+            Self::Unshaped => None,
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = TopologyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "unshaped" {
+            return Ok(Self::Unshaped);
+        }
+        text.parse().map(Self::Shaped).map_err(|_| TopologyError::Rate(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shaped(bandwidth) => bandwidth.fmt(f),
+            Self::Unshaped => f.pad("unshaped"),
+        }
+    }
+}
+
+impl TryFrom<String> for Rate {
+    type Error = TopologyError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Rate> for String {
+    fn from(rate: Rate) -> Self {
+        rate.to_string()
+    }
+}
+
+impl FromStr for Racks {
+    type Err = TopologyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (count, rate) = text.split_once(':')?;
+            Some(Self { count: count.parse().ok()?, rate: rate.parse().ok()? })
+        };
+        parse().ok_or_else(|| TopologyError::Racks(text.to_owned()))
+    }
+}
+
+impl Matrix {
+    /// Parses a first line of places and then a line of rates in Mb/s for each of them.
+    ///
+    /// # Errors
+    /// [`TopologyError::BadMatrix`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, TopologyError> {
+        let bad =
+            |line: usize, reason: String| TopologyError::BadMatrix { name: name.to_owned(), line, reason };
+        let mut lines =
+            text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
+        let (first, _) = lines.next().ok_or_else(|| bad(1, "no places".to_owned()))?;
+        let places: Vec<String> = first.split_whitespace().map(str::to_owned).collect();
+        let mut mbit = Vec::new();
+        let mut last = 1;
+        for (line, number) in lines {
+            last = number;
+            let row: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
+            let row = row.map_err(|_| bad(number, format!("`{line}` is not a row of numbers")))?;
+            if row.len() != places.len() || row.iter().any(|&rate| !(0.1..1e6).contains(&rate)) {
+                let wanted = places.len();
+                return Err(bad(number, format!("`{line}` is not {wanted} rates of 0.1 to 1000000 Mb/s")));
+            }
+            mbit.push(row);
+        }
+        if mbit.len() != places.len() {
+            return Err(bad(last, format!("{} rows for {} places", mbit.len(), places.len())));
+        }
+        Ok(Self { name: name.to_owned(), places, mbit })
+    }
+
+    /// How many places.
+    pub fn places(&self) -> u16 {
+        self.places.len() as u16
+    }
+
+    /// The rate from one place to another.
+    pub fn between(&self, from: u16, to: u16) -> Bandwidth {
+        let mbit = self.mbit[usize::from(from)][usize::from(to)];
+        Bandwidth::from_bits_per_second((mbit * 1e6).round() as u64).expect("rates are at least 0.1 Mb/s")
+    }
+}
+
+impl FromStr for Matrix {
+    type Err = TopologyError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "north-america" => Self::parse(name, NORTH_AMERICA),
+            "asia" => Self::parse(name, ASIA),
+            path => {
+                let text = std::fs::read_to_string(Path::new(path)).map_err(|error| {
+                    TopologyError::NoMatrix { name: name.to_owned(), reason: error.to_string() }
+                })?;
+                Self::parse(name, &text)
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Matrix {
+    type Error = TopologyError;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        name.parse()
+    }
+}
+
+impl From<Matrix> for String {
+    fn from(matrix: Matrix) -> Self {
+        matrix.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gbit() -> Rate {
+        "1gbit".parse().unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_refused() {
+        assert_eq!(Topology::flat(1, gbit()).check(), Err(TopologyError::Nodes { nodes: 1 }));
+        let racks = |text: &str| Topology { racks: Some(text.parse().unwrap()), ..Topology::flat(4, gbit()) };
+        assert_eq!(racks("5:1gbit").check(), Err(TopologyError::RackCount { racks: 5, nodes: 4 }));
+        assert_eq!(racks("2:1gbit").check(), Ok(()));
+        let both = Topology { matrix: Some("asia".parse().unwrap()), ..racks("2:1gbit") };
+        assert!(both.check().is_err());
+        for text in ["3", "x:1gbit", "3:", "3:1mbps"] {
+            assert_eq!(text.parse::<Racks>(), Err(TopologyError::Racks(text.to_owned())));
+        }
+        assert_eq!("1mbps".parse::<Rate>(), Err(TopologyError::Rate("1mbps".to_owned())));
+    }
+
+    #[test]
+    fn nodes_are_dealt_evenly_to_racks_and_places() {
+        let topology = Topology { racks: Some("3:400mbit".parse().unwrap()), ..Topology::flat(9, gbit()) };
+        let racks: Vec<_> = (0..9).map(|index| topology.rack_of(index).unwrap()).collect();
+        assert_eq!(racks, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
+        assert_eq!(topology.pair_rate(0, Some(8)).unwrap().to_string(), "400mbit");
+        assert_eq!(topology.pair_rate(0, Some(1)).unwrap().to_string(), "1gbit");
+        let asia = Topology { matrix: Some("asia".parse().unwrap()), ..Topology::flat(16, gbit()) };
+        assert_eq!(asia.pair_rate(0, Some(4)).unwrap().to_string(), "62300kbit");
+        assert_eq!(asia.pair_rate(15, None).unwrap().to_string(), "39700kbit");
+    }
+
+    #[test]
+    fn a_bad_matrix_names_the_line() {
+        let error = Matrix::parse("m", "a b\n1 2\n3 x\n").unwrap_err();
+        assert_eq!(error.to_string(), "matrix `m`, line 3: `3 x` is not a row of numbers");
+        assert!(Matrix::parse("m", "a b\n1 2\n").unwrap_err().to_string().contains("1 rows for 2 places"));
+        assert!(Matrix::parse("m", "a b\n1 2 3\n1 2\n").is_err());
+        assert!(Matrix::parse("m", "a\n0\n").is_err());
+        assert!("no/such/file".parse::<Matrix>().unwrap_err().to_string().contains("north-america, asia"));
+    }
+}

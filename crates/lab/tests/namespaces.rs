@@ -1,0 +1,157 @@
+//! A whole lab, as root: made, checked, used, killed, removed. Skips with a reason where that cannot be.
+//!
+//! This is its own binary: the lab starts it again inside namespaces, as `mend` and as itself.
+
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use clap::Parser;
+use cluster::{Cluster, Role};
+use lab::{Fleet, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
+
+/// What of `mend` the lab needs.
+#[derive(Parser)]
+enum Mend {
+    #[command(subcommand)]
+    Lab(lab::Command),
+    Coordinator,
+    Helper {
+        name: cluster::Name,
+    },
+}
+
+type Test = (&'static str, fn(&Names));
+
+fn main() -> ExitCode {
+    let is_started_by_lab =
+        std::env::args().nth(1).is_some_and(|verb| ["lab", "coordinator", "helper"].contains(&verb.as_str()));
+    if is_started_by_lab {
+        return serve(Mend::parse());
+    }
+    let names = Names::with_prefix(&format!("labtest{}", std::process::id() % 1000));
+    match Network::up(&names, &Topology::flat(3, "200mbit".parse().unwrap())) {
+        Ok(network) => drop(network),
+        Err(reason @ (NetworkError::NotRoot | NetworkError::NoProgram { .. } | NetworkError::Kernel(_))) => {
+            println!("skipped: {reason}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let tests: [Test; 3] = [
+        ("what is up is known, and nothing is left", up_and_down),
+        ("leftovers of a killed lab are found and removed", leftovers),
+        ("a scenario is carried out and its bytes are right", scenario),
+    ];
+    let filter = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
+    for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
+        println!("test {name} ...");
+        test(&names);
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+fn serve(verb: Mend) -> ExitCode {
+    if let Mend::Lab(command) = verb {
+        return lab::execute(command).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let folder = std::env::var_os("MEND_CLUSTER").expect("the lab says which");
+    let cluster = Cluster::open(folder.as_ref()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        match verb {
+            Mend::Lab(_) => unreachable!("above"),
+            Mend::Coordinator => {
+                let config = coordinator::CoordinatorConfig::from_cluster(cluster);
+                let _handle = coordinator::start(config).await.unwrap_or_else(|error| panic!("{error}"));
+                println!("ready");
+                std::future::pending::<()>().await;
+            }
+            Mend::Helper { name } => {
+                let config = cluster.config().helper(&name).unwrap();
+                let options = helper::DaemonOptions {
+                    cluster_id: cluster.config().cluster_id,
+                    identity: cluster.identity(&Role::Helper(name.clone())).unwrap(),
+                    coordinator: cluster.config().coordinator.dial_control(),
+                    listen: config.listen,
+                    advertise: None,
+                    rack: config.rack.clone(),
+                    bandwidth: None,
+                    blocks: Arc::new(stores::dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),
+                };
+                let daemon = helper::Daemon::bind(options).await.unwrap_or_else(|error| panic!("{error}"));
+                daemon.run(|| println!("ready")).await.unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    });
+    ExitCode::SUCCESS
+}
+
+fn nothing_is_left(names: &Names) {
+    assert_eq!(Network::status(names).unwrap(), Status::Down);
+    assert!(!names.state_file().exists());
+    assert!(names.control_group().is_none_or(|group| !group.exists()));
+    let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(!listed.lines().any(|line| names.owns(line)), "{listed}");
+}
+
+fn up_and_down(names: &Names) {
+    nothing_is_left(names);
+    let topology = Topology::flat(3, "200mbit".parse().unwrap());
+    let network = Network::up(names, &topology).unwrap();
+    assert_eq!(Network::status(names).unwrap(), Status::Busy { pid: std::process::id() });
+    assert!(matches!(Network::up(names, &topology), Err(NetworkError::Busy { .. })));
+    network.keep().unwrap();
+    assert!(matches!(Network::status(names).unwrap(), Status::Up { .. }));
+    let second = Network::up(names, &topology).unwrap_err();
+    assert!(second.to_string().contains("mend lab down"), "{second}");
+    Network::down(names).unwrap();
+    nothing_is_left(names);
+    Network::down(names).unwrap();
+}
+
+fn leftovers(names: &Names) {
+    let mut network = Network::up(names, &Topology::flat(3, "200mbit".parse().unwrap())).unwrap();
+    let fleet = Fleet::start(&mut network, &Programs::find().unwrap()).unwrap();
+    let folder = fleet.work().to_owned();
+    // As if this process had been killed: nothing is dropped, and the state file names a process that is gone.
+    fleet.keep();
+    std::mem::forget(network);
+    let state = std::fs::read_to_string(names.state_file()).unwrap();
+    let own = format!("\"pid\": {}", std::process::id());
+    std::fs::write(names.state_file(), state.replace(&own, "\"pid\": 4194303")).unwrap();
+    assert!(matches!(Network::status(names).unwrap(), Status::Leftovers { .. }));
+    let again = Network::up(names, &Topology::flat(3, "200mbit".parse().unwrap())).unwrap_err();
+    assert!(again.to_string().contains("mend lab down"), "{again}");
+    Network::down(names).unwrap();
+    nothing_is_left(names);
+    assert!(!folder.exists());
+}
+
+fn scenario(names: &Names) {
+    let text = r#"
+        name = "test"
+        schemes = ["conventional", "pipelined"]
+        code = "rs-3-2"
+        block_bytes = "1MiB"
+        losses = [[0], [2]]
+        repetitions = 1
+        retries = 0
+        [topology]
+        nodes = 4
+        rate = "200mbit"
+    "#;
+    for (from, to) in [("", ""), ("losses", "to = \"node\"\nlosses"), ("losses", "how = \"kill\"\nlosses")] {
+        let scenario = Scenario::parse(&text.replacen(from, to, 1), "test".as_ref()).unwrap();
+        let mut say = |line: &str| println!("  {line}");
+        let report = lab::run(names, &Programs::find().unwrap(), &scenario, &mut say).unwrap();
+        assert_eq!(report.rows.len(), 4);
+        for row in &report.rows {
+            assert!(row.median_s > 0.0 && row.direct_s > 0.0, "{row:?}");
+            assert!(row.traffic.values().any(|traffic| traffic.sent_bytes >= 1 << 20), "{row:?}");
+        }
+        println!("{}", report.to_markdown());
+        nothing_is_left(names);
+    }
+}
