@@ -291,8 +291,9 @@ pub struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The block; best a healthy one
-    pub block: String,
+    /// The block, or a file or stripe of which one is taken: a lost one if there is any
+    #[arg(value_name = "BLOCK|STRIPE|FILE")]
+    pub target: String,
     /// Only these schemes, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_name = "SCHEMES")]
     pub scheme: Vec<Scheme>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, Memory, MemorySink, PlanRequestView, ReadRequest, StripeView};
+use client::{Client, FileLayout, Memory, MemorySink, PlanRequestView, ReadRequest, StripeView};
 use codes::{BlockIndex, CodeSpec};
 use repair::{Scheme, StripeId};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::args::CompareArgs;
-use crate::blocks::found;
+use crate::blocks::{Target, find, found};
 use crate::failure::{Exit, Failure};
 use crate::format::{size, table, time};
 use crate::plans::PlanCost;
@@ -35,7 +35,10 @@ struct Row {
 struct Subject {
     client: Client,
     stripe: StripeView,
+    /// The block that is taken as lost.
     index: BlockIndex,
+    /// A block of the stripe that is there, for plain reads: the same one if it can be.
+    plain: BlockIndex,
     sub_blocks: u16,
     repeat: u16,
     slice_bytes: Option<u32>,
@@ -54,26 +57,27 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
     let schemes = if args.scheme.is_empty() { measured() } else { args.scheme.clone() };
     let reads = (1 + schemes.len() as u64) * u64::from(args.repeat);
     let bar = Bar::new("compare", reads * subject.stripe.block_bytes);
-    let plain = subject.read(Scheme::Auto, false, &bar).await?;
+    let plain = subject.read_plain(&bar).await?;
+    let mut reference = subject.is_there().then(|| plain.bytes.clone());
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for scheme in schemes {
-        match subject.measure(scheme, &plain, &bar).await {
+        match subject.measure(scheme, plain.median, &mut reference, &bar).await {
             Ok(row) => rows.push(row),
             Err(failure) => refused.push((scheme, failure)),
         }
     }
     drop(bar);
-    let bytes = subject.stripe.block_bytes;
-    let mut text = head(&subject, args.repeat) + &measured_table(&plain, bytes, &rows);
+    if rows.is_empty()
+        && let Some((_, failure)) = refused.pop()
+    {
+        return Err(failure); // It is the same for all.
+    }
+    let mut text = subject.head() + &measured_table(plain.median, subject.stripe.block_bytes, &rows);
     for (scheme, failure) in refused {
         text += &format!("{scheme}: {}\n", failure.message());
     }
     let exit = if rows.iter().all(|row| row.bytes_agree) { Exit::Done } else { Exit::Data };
-    let facts = serde_json::json!({
-        "block": args.block, "block_bytes": bytes, "code": subject.stripe.code, "repeat": args.repeat,
-        "plain_ms": plain.median.as_secs_f64() * 1e3, "schemes": rows,
-    });
-    Ok(Answer::new(text, &facts).with_exit(exit))
+    Ok(Answer::new(text, &subject.facts(plain.median, &rows)).with_exit(exit))
 }
 
 /// All that rebuild; `auto` is one of them, and migration reads what must be there.
@@ -82,23 +86,91 @@ fn measured() -> Vec<Scheme> {
 }
 
 async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure> {
-    let place = found(client.block(&args.block).await)?.ok_or_else(|| {
-        Failure::new(format!("there is no block `{}`", args.block))
-            .help("see a file's stripes and blocks with `mend stat FILE`")
+    let (stripe, index) = chosen(client, &args.target).await?;
+    let code: CodeSpec = stripe.code.parse().map_err(Failure::new)?;
+    let is_there =
+        |index: u16| stripe.blocks.iter().any(|block| block.index == index && block.state == "healthy");
+    let plain =
+        if is_there(index) { Some(index) } else { (0..code.blocks() as u16).find(|&other| is_there(other)) };
+    let plain = plain.ok_or_else(|| {
+        Failure::new(format!("no block of stripe {} is there", stripe.stripe)).exit(Exit::Data)
     })?;
-    let code: CodeSpec = place.stripe.code.parse().map_err(Failure::new)?;
     Ok(Subject {
         client: client.clone(),
-        stripe: place.stripe,
-        index: BlockIndex(place.index),
+        stripe,
+        index: BlockIndex(index),
+        plain: BlockIndex(plain),
         sub_blocks: code.sub_blocks() as u16,
         repeat: args.repeat,
         slice_bytes: args.slice_size,
     })
 }
 
+/// The block that is meant. Of a stripe that has lost all that it may, only a lost block can be taken as
+/// lost; so one that is lost is preferred where the choice is ours.
+async fn chosen(client: &Client, target: &str) -> Result<(StripeView, u16), Failure> {
+    let stripe = match found(client.file(target).await)? {
+        Some(file) => stripe_of(target, file)?,
+        None => match find(client, target).await? {
+            Target::Block(index, stripe) => {
+                check_spare(&stripe, index)?;
+                return Ok((stripe, index));
+            }
+            Target::Stripe(stripe) => stripe,
+        },
+    };
+    let index = lost_block(&stripe).unwrap_or(0);
+    Ok((stripe, index))
+}
+
+/// A stripe of the file, best one with a lost block.
+fn stripe_of(name: &str, file: FileLayout) -> Result<StripeView, Failure> {
+    let mut stripes: Vec<StripeView> = file.layout.into_iter().map(|stripe| stripe.stripe).collect();
+    stripes.retain(|stripe| stripe.readable);
+    let at = stripes.iter().position(|stripe| lost_block(stripe).is_some()).unwrap_or(0);
+    if stripes.is_empty() {
+        return Err(Failure::new(format!(
+            "`{name}` has no stripe that can be read, so there is nothing to compare"
+        )));
+    }
+    Ok(stripes.swap_remove(at))
+}
+
+fn lost_block(stripe: &StripeView) -> Option<u16> {
+    stripe.blocks.iter().find(|block| block.state != "healthy").map(|block| block.index)
+}
+
+fn check_spare(stripe: &StripeView, index: u16) -> Result<(), Failure> {
+    match lost_block(stripe) {
+        Some(lost)
+            if stripe.survives == 0
+                && stripe.blocks.iter().any(|b| b.index == index && b.state == "healthy") =>
+        {
+            let lost = stripe.blocks.iter().find(|block| block.index == lost);
+            let name = lost.map(|block| block.block.as_str()).unwrap_or_default();
+            let text = format!(
+                "stripe {} cannot lose another block, so b{index} cannot be taken as lost",
+                stripe.stripe
+            );
+            Err(Failure::new(text).help(format!("compare reads of one that is lost: mend compare {name}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Subject {
-    async fn measure(&self, scheme: Scheme, plain: &Reading, bar: &Bar) -> Result<Row, Failure> {
+    fn is_there(&self) -> bool {
+        self.plain == self.index
+    }
+
+    /// `reference` is what the block holds, as soon as it is known.
+    async fn measure(
+        &self,
+        scheme: Scheme,
+        plain: Duration,
+        reference: &mut Option<Vec<u8>>,
+        bar: &Bar,
+    ) -> Result<Row, Failure> {
         let request = PlanRequestView {
             stripe: self.stripe.stripe.clone(),
             blocks: vec![self.index.0],
@@ -108,21 +180,25 @@ impl Subject {
             requestor: Some("client".to_owned()),
         };
         let cost = PlanCost::of(&self.client.plan(&request).await?)?;
-        let read = self.read(scheme, true, bar).await?;
+        let read = self.read(self.request(scheme, self.index, true), bar).await?;
         Ok(Row {
             scheme: scheme.to_string(),
             time: read.median,
-            ratio: read.median.as_secs_f64() / plain.median.as_secs_f64(),
-            into_requestor_bytes: cost.into_requestors(),
+            ratio: read.median.as_secs_f64() / plain.as_secs_f64(),
+            into_requestor_bytes: cost.requestors_receive(),
             busiest_node_bytes: cost.through_busiest(),
             timeslots: cost.timeslots,
-            bytes_agree: read.bytes == plain.bytes,
+            bytes_agree: *reference.get_or_insert_with(|| read.bytes.clone()) == read.bytes,
             replanned: read.replanned,
         })
     }
 
+    async fn read_plain(&self, bar: &Bar) -> Result<Reading, Failure> {
+        self.read(self.request(Scheme::Auto, self.plain, false), bar).await
+    }
+
     /// Reads the block as often as asked for.
-    async fn read(&self, scheme: Scheme, as_if_lost: bool, bar: &Bar) -> Result<Reading, Failure> {
+    async fn read(&self, request: ReadRequest, bar: &Bar) -> Result<Reading, Failure> {
         let progress = bar.progress();
         let (mut times, mut bytes, mut replanned) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.repeat {
@@ -131,7 +207,7 @@ impl Subject {
             let memory = Memory::new(0, self.stripe.block_bytes as usize);
             let start = Instant::now();
             let sink = Arc::new(MemorySink(memory.clone()));
-            let ended = self.client.read(self.request(scheme, as_if_lost), sink).await?;
+            let ended = self.client.read(request.clone(), sink).await?;
             times.push(start.elapsed());
             bytes = memory.take();
             replanned.extend(ended.replanned);
@@ -141,55 +217,75 @@ impl Subject {
         Ok(Reading { median: times[times.len() / 2], bytes, replanned })
     }
 
-    fn request(&self, scheme: Scheme, as_if_lost: bool) -> ReadRequest {
+    fn request(&self, scheme: Scheme, block: BlockIndex, as_if_lost: bool) -> ReadRequest {
         ReadRequest {
             stripe: StripeId(self.stripe.stripe.clone()),
-            blocks: vec![self.index],
+            blocks: vec![block],
             sub_blocks: None,
             window: 0..self.stripe.block_bytes / u64::from(self.sub_blocks),
             scheme,
             slice_bytes: self.slice_bytes,
-            pretend_lost: if as_if_lost { vec![self.index] } else { Vec::new() },
+            pretend_lost: if as_if_lost { vec![block] } else { Vec::new() },
         }
+    }
+
+    fn name_of(&self, index: BlockIndex) -> &str {
+        let block = self.stripe.blocks.iter().find(|block| block.index == index.0);
+        block.map(|block| block.block.as_str()).unwrap_or_default()
+    }
+
+    fn head(&self) -> String {
+        let (name, size) = (self.name_of(self.index), size(self.stripe.block_bytes));
+        let median = if self.repeat == 1 { String::new() } else { format!(", median of {}", self.repeat) };
+        let how = match self.is_there() {
+            true => "read as if it was lost".to_owned(),
+            false => format!("which is lost (the plain read is that of {})", self.name_of(self.plain)),
+        };
+        format!("block {name} of {}, {size}, {how}{median}\n", self.stripe.code)
+    }
+
+    fn facts(&self, plain: Duration, rows: &[Row]) -> serde_json::Value {
+        serde_json::json!({
+            "block": self.name_of(self.index),
+            "plain_block": self.name_of(self.plain),
+            "block_bytes": self.stripe.block_bytes,
+            "code": self.stripe.code,
+            "repeat": self.repeat,
+            "plain_ms": plain.as_secs_f64() * 1e3,
+            "schemes": rows,
+        })
     }
 }
 
-fn head(subject: &Subject, repeat: u16) -> String {
-    let index = usize::from(subject.index.0);
-    let block = subject.stripe.blocks.get(index);
-    let name = block.map(|block| block.block.as_str()).unwrap_or_default();
-    let state = block.map(|block| block.state.as_str()).unwrap_or_default();
-    let note = if state == "healthy" { "" } else { "; it is not there, so the plain read is degraded too" };
-    let of = if repeat == 1 { String::new() } else { format!(", median of {repeat}") };
-    format!("block {name} of {}, {}{of}{note}\n", subject.stripe.code, size(subject.stripe.block_bytes))
-}
-
-fn measured_table(plain: &Reading, block_bytes: u64, rows: &[Row]) -> String {
+fn measured_table(plain: Duration, block_bytes: u64, rows: &[Row]) -> String {
     let plain_row = [
         "plain read".to_owned(),
-        time(plain.median),
+        time(plain),
         "1.00".to_owned(),
         size(block_bytes),
         size(block_bytes),
         "1.000".to_owned(),
         String::new(),
     ];
-    let rows = rows.iter().map(|row| {
-        let agree = if row.bytes_agree { "same" } else { "DIFFER" };
-        let note = if row.replanned.is_empty() { String::new() } else { ", planned anew".to_owned() };
-        [
-            row.scheme.clone(),
-            time(row.time),
-            format!("{:.2}", row.ratio),
-            size(row.into_requestor_bytes),
-            size(row.busiest_node_bytes),
-            format!("{:.3}", row.timeslots),
-            format!("{agree}{note}"),
-        ]
-    });
     let headings =
         ["scheme", ">time", ">to plain", ">into requestor", ">busiest node", ">timeslots", "bytes"];
-    table(headings, std::iter::once(plain_row).chain(rows))
+    table(headings, std::iter::once(plain_row).chain(rows.iter().map(Row::cells)))
+}
+
+impl Row {
+    fn cells(&self) -> [String; 7] {
+        let agree = if self.bytes_agree { "same" } else { "DIFFER" };
+        let note = if self.replanned.is_empty() { "" } else { ", planned anew" };
+        [
+            self.scheme.clone(),
+            time(self.time),
+            format!("{:.2}", self.ratio),
+            size(self.into_requestor_bytes),
+            size(self.busiest_node_bytes),
+            format!("{:.3}", self.timeslots),
+            format!("{agree}{note}"),
+        ]
+    }
 }
 
 fn as_ms<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

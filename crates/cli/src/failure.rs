@@ -88,10 +88,7 @@ impl From<ClientError> for Failure {
             ClientError::Protocol { .. } => failure.help("run the same version of mend everywhere"),
             ClientError::Refused { next_step: Some(next_step), .. } => failure.help(next_step),
             ClientError::Unreadable { .. } => failure
-                .help(
-                    "the rest can be read with --range; start helpers that are down (`mend status` names them), then \
-                     try again",
-                )
+                .help("start helpers that are down (`mend status` names them); other bytes can be read with --range")
                 .exit(Exit::Data),
             _ => failure,
         }

@@ -38,7 +38,7 @@ impl PlanCost {
     }
 
     /// Bytes that the requestors receive.
-    pub fn into_requestors(&self) -> u64 {
+    pub fn requestors_receive(&self) -> u64 {
         self.nodes.iter().filter(|node| node.delivered_bytes > 0).map(|node| node.received_bytes).sum()
     }
 
@@ -130,7 +130,7 @@ fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 8], Failure> {
         scheme.to_string(),
         format!("{:.3}", cost.timeslots),
         format!("{} ms", plan.predicted_ms),
-        size(cost.into_requestors()),
+        size(cost.requestors_receive()),
         size(cost.through_busiest()),
         size(cost.network_bytes),
         size(cost.read_bytes),

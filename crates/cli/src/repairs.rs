@@ -12,6 +12,8 @@ use crate::format::{count, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
+/// Stripes that are listed one by one.
+const ITEMS_LISTED: usize = 20;
 
 /// `mend repair`
 pub async fn repair(client: &Client, args: &RepairArgs) -> Result<Answer, Failure> {
@@ -76,7 +78,13 @@ fn ended_text(view: &RepairView) -> String {
         view.stripes_done,
         count(view.stripes, "stripe")
     );
-    view.items.iter().for_each(|item| text += &item_text(item));
+    // What went wrong comes first, and a long list helps nobody.
+    let (done, rest): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == "done");
+    rest.iter().chain(&done).take(ITEMS_LISTED).for_each(|item| text += &item_text(item));
+    if view.items.len() > ITEMS_LISTED {
+        let more = (view.items.len() - ITEMS_LISTED) as u64;
+        text += &format!("and {} more; --output json lists them\n", count(more, "stripe"));
+    }
     text
 }
 

@@ -96,7 +96,8 @@ fn scrub_line(scrub: &ScrubView) -> String {
 
 /// `mend helpers`
 pub async fn helpers(client: &Client) -> Result<Answer, Failure> {
-    let nodes = client.nodes().await?;
+    let mut nodes = client.nodes().await?;
+    nodes.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name))); // h2 before h10
     let text =
         table(["name", "state", "address", "rack", ">blocks", ">free", ">tasks"], nodes.iter().map(row));
     Ok(Answer::new(text, &nodes))

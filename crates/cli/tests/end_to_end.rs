@@ -176,10 +176,10 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
     let copy = cluster.scratch.path().join("copy");
     succeeded(&cluster.mend(&["get", "film", "-o", path(&copy), "--range", "1000-"]));
     assert!(std::fs::read(&copy).unwrap() == content[1000..]);
-    let plan = json(&cluster.mend(&["plan", "1.0", "--scheme", "conventional", "--output", "json"]));
+    let plan = json(&cluster.mend(&["plan", "1", "--scheme", "conventional", "--output", "json"]));
     assert_eq!(plan["summary"]["scheme"], "conventional");
-    assert!(succeeded(&cluster.mend(&["plan", "1.0", "--compare"])).contains("pipelined"));
-    let compared = json(&cluster.mend(&["compare", "1.0", "--repeat", "1", "--output", "json"]));
+    assert!(succeeded(&cluster.mend(&["plan", "1", "--compare"])).contains("pipelined"));
+    let compared = json(&cluster.mend(&["compare", "film", "--repeat", "1", "--output", "json"]));
     let schemes = compared["schemes"].as_array().unwrap();
     assert!(schemes.len() >= 8 && schemes.iter().all(|row| row["bytes_agree"] == true), "{compared}");
 

@@ -69,17 +69,14 @@ pub enum ClientError {
         reason: String,
     },
     /// More of a file is lost than its code can give back.
-    #[error(
-        "{} of `{file}` cannot be read: stripe {} (bytes {} of the file): {reason}",
-        if stripes.len() == 1 { "a part".to_owned() } else { format!("{} parts", stripes.len()) },
-        stripes.join(", "), ranges(lost)
-    )]
+    #[error("bytes {} of `{file}` cannot be read, as {} of its stripes lost too much ({}): {reason}",
+        ranges(lost), stripes.len(), first(stripes))]
     Unreadable {
         /// The file.
         file: String,
         /// Its stripes that cannot be read now.
         stripes: Vec<String>,
-        /// The bytes of the file in them.
+        /// The bytes of the file in them, in order; ranges that touch are one.
         lost: Vec<Range<u64>>,
         /// What the coordinator says of the first that was tried.
         reason: String,
@@ -175,8 +172,36 @@ impl From<ConnectError> for ClientError {
     }
 }
 
+/// No more things are listed in a message.
+const LISTED: usize = 8;
+
 fn ranges(ranges: &[Range<u64>]) -> String {
-    let texts: Vec<_> =
-        ranges.iter().map(|range| format!("{}-{}", range.start, range.end.saturating_sub(1))).collect();
-    texts.join(", ")
+    let text = |range: &Range<u64>| format!("{}-{}", range.start, range.end.saturating_sub(1));
+    first(&ranges.iter().map(text).collect::<Vec<_>>())
+}
+
+fn first(names: &[String]) -> String {
+    match names.get(..LISTED) {
+        Some(first) if names.len() > LISTED => format!("{}, …", first.join(", ")),
+        _ => names.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unreadable_is_told_without_end() {
+        let error = |count: u64| ClientError::Unreadable {
+            file: "film".to_owned(),
+            stripes: (0..count).map(|stripe| stripe.to_string()).collect(),
+            lost: vec![0..10, 20..30],
+            reason: "gone".to_owned(),
+        };
+        let text =
+            "bytes 0-9, 20-29 of `film` cannot be read, as 2 of its stripes lost too much (0, 1): gone";
+        assert_eq!(error(2).to_string(), text);
+        assert!(error(1000).to_string().contains("(0, 1, 2, 3, 4, 5, 6, 7, …)"));
+    }
 }

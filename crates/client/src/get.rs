@@ -188,18 +188,18 @@ impl Client {
     async fn explain(&self, name: &str, wanted: Range<u64>, stripe: String, reason: String) -> ClientError {
         let failed = ClientError::Failed { stripe, reason: reason.clone() };
         let Ok(layout) = self.file(name).await else { return failed };
-        let touched = layout.layout.iter().filter(|stripe| {
-            stripe.file_offset < wanted.end && wanted.start < stripe.file_offset + stripe.data_bytes
-        });
-        let lost: Vec<Range<u64>> = touched
-            .clone()
-            .filter(|stripe| !stripe.stripe.readable)
-            .map(|stripe| stripe.file_offset..stripe.file_offset + stripe.data_bytes)
-            .collect();
-        let stripes: Vec<String> = touched
-            .filter(|stripe| !stripe.stripe.readable)
-            .map(|stripe| stripe.stripe.stripe.clone())
-            .collect();
+        let (mut stripes, mut lost) = (Vec::new(), Vec::<Range<u64>>::new());
+        for FileStripe { file_offset, data_bytes, stripe, .. } in layout.layout {
+            let bytes = file_offset..file_offset + data_bytes;
+            if stripe.readable || bytes.end <= wanted.start || wanted.end <= bytes.start {
+                continue;
+            }
+            stripes.push(stripe.stripe);
+            match lost.last_mut().filter(|last| last.end == bytes.start) {
+                Some(last) => last.end = bytes.end,
+                None => lost.push(bytes),
+            }
+        }
         if stripes.is_empty() {
             return failed;
         }
