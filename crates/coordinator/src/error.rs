@@ -138,7 +138,7 @@ impl RequestError {
             Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),
             Self::Plan(_) => "change what is asked for".into(),
             Self::Put(PutError::Exists { .. }) => {
-                "remove it first, choose another name, or ask to replace it".into()
+                "choose another name (--as), or replace it (--replace; in the API `replace`: true)".into()
             }
             Self::Put(_) => "begin a new put".into(),
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {

@@ -25,6 +25,8 @@ use crate::traffic::Traffic;
 
 /// How often progress is reported and stalls are looked for.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// If so much time passed since the last look, this process was stopped or starved itself.
+const ASLEEP: Duration = Duration::from_secs(1);
 /// A task that failed keeps its edges open this long, so that its neighbours wait instead of failing too
 /// and the true culprit stands out; normally the coordinator stops it much earlier.
 const PARK_LIMIT: Duration = Duration::from_secs(60);
@@ -63,6 +65,8 @@ struct Watch {
     stall: Duration,
     reported: u32,
     complained: Instant,
+    /// When the last tick came.
+    seen: Instant,
 }
 
 impl Driver {
@@ -235,6 +239,12 @@ impl Driver {
             watch.reported = delivered;
             self.reports.send(Report::Progress { slices: delivered });
         }
+        if now >= watch.seen + ASLEEP {
+            // This process itself did not run for a while: nobody else is to blame for that.
+            self.inlets.iter_mut().for_each(|inlet| inlet.moved = now);
+            self.outlets.iter_mut().for_each(|outlet| outlet.moved = now);
+        }
+        watch.seen = now;
         let on = self.waiting_on(now, watch.stall);
         if !on.is_empty() && now >= watch.complained + watch.stall {
             watch.complained = now;
@@ -271,7 +281,8 @@ impl Watch {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
         let stall = Duration::from_millis(stall_ms.into());
-        Self { ticks, stall, reported: 0, complained: Instant::now() }
+        let now = Instant::now();
+        Self { ticks, stall, reported: 0, complained: now, seen: now }
     }
 }
 

@@ -128,11 +128,6 @@ impl Cluster {
         }
     }
 
-    /// What a daemon wrote to its log.
-    pub fn log(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap()
-    }
-
     /// SIGKILL, and wait until the process is gone.
     pub fn kill(&mut self, name: &str) {
         let mut child = self.processes.remove(name).unwrap();

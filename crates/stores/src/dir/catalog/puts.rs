@@ -43,7 +43,7 @@ pub enum PutError {
         stripes: u64,
     },
     /// There is a file of this name, and the put was not to replace it.
-    #[error("there is a file `{name}` already: remove it first, choose another name, or ask to replace it")]
+    #[error("there is a file `{name}` already")]
     Exists {
         /// The name.
         name: String,
