@@ -29,8 +29,8 @@ pub use cost::{Cost, NodeCost};
 pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report, SinkProblem,
-    Verify,
+    BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
+    SinkProblem, Verify,
 };
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};

@@ -1,0 +1,277 @@
+//! A plan that runs: who delivers, who is to blame when something breaks, and who takes whose place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::BlockIndex;
+
+use super::blame::{self, Evidence, Standing, Worth};
+use super::{BlockProblem, Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase, Report};
+use crate::{BlockId, NodeId, Plan, SliceSet, Topology};
+
+/// How long the reports of other nodes are awaited once something looks wrong.
+const GATHER: Duration = Duration::from_millis(250);
+/// How long requestors have to say what they have.
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
+/// A node that was given up so often as a requestor does not become one again, so that replacing ends.
+pub(super) const GIVEN_UP: u32 = 2;
+
+/// A plan that is being carried out.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) plan: Plan,
+    pub(super) waiting: BTreeSet<NodeId>,
+    pub(super) progress: BTreeMap<NodeId, (u32, Duration)>,
+    pub(super) patience: Duration,
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) judge_at: Option<Duration>,
+}
+
+impl Job {
+    pub(super) fn after_report(&mut self, topology: &Topology, now: Duration) {
+        let Phase::Running(running) = &self.phase else { return };
+        if running.waiting.is_empty() {
+            return self.all_delivered(topology, now);
+        }
+        if running.judge_at.is_some_and(|at| at <= now) {
+            self.judge(topology, now);
+        }
+    }
+
+    /// Finds out who is to blame and drops the plan.
+    pub(super) fn judge(&mut self, topology: &Topology, now: Duration) {
+        let Phase::Running(running) = &mut self.phase else { return };
+        let evidence = std::mem::take(&mut running.evidence);
+        running.judge_at = None;
+        let verdict = blame::judge(&evidence, |node| self.worth(node, topology));
+        let Some(verdict) = verdict else { return };
+        for (block, problem) in &verdict.bad_blocks {
+            self.lose_block(block, problem);
+        }
+        for culprit in &verdict.culprits {
+            self.policy.avoid.insert(culprit.node);
+            *self.blamed.entry(culprit.node).or_insert(0) += 1;
+        }
+        let named = |text: &str, node: NodeId| text.replace("{}", &topology.name(node));
+        let mut reasons: Vec<String> =
+            verdict.culprits.iter().map(|culprit| named(&culprit.why, culprit.node)).collect();
+        reasons
+            .extend(verdict.bad_blocks.iter().map(|(block, problem)| format!("block {block} is {problem}")));
+        for culprit in &verdict.culprits {
+            // A requestor that others complain of is kept if nobody can take its place. If it is really
+            // gone, it will not say either what it has.
+            if !culprit.hearsay || self.can_be_replaced(culprit.node, topology) {
+                let weight = if culprit.hearsay { 1 } else { GIVEN_UP };
+                self.replace_if_requestor(culprit.node, weight, &named(&culprit.why, culprit.node), topology);
+            }
+        }
+        self.drop_plan(reasons.join(", "), topology, now);
+    }
+
+    pub(super) fn worth(&self, node: NodeId, topology: &Topology) -> Worth {
+        let standing = if topology.get(node).is_some_and(|view| view.address.is_none()) {
+            Standing::Client
+        } else if self.goals.iter().any(|goal| goal.requestor == node) {
+            Standing::Requestor
+        } else {
+            Standing::Helper
+        };
+        Worth { standing, blamed: self.blamed.get(&node).copied().unwrap_or(0) }
+    }
+
+    /// Stops the plan everywhere; requestors will say what they have.
+    pub(super) fn drop_plan(&mut self, reason: String, topology: &Topology, now: Duration) {
+        if self.is_finished() {
+            return;
+        }
+        if !reason.is_empty() && self.replanned.last() != Some(&reason) {
+            self.replanned.push(reason);
+        }
+        self.fruitless += 1;
+        if self.fruitless > MAX_FRUITLESS {
+            let (attempts, replanned) = (self.fruitless, self.replanned.clone());
+            return self.finish(Err(JobError::NoProgress { attempts, replanned }));
+        }
+        for &node in &self.touched {
+            if topology.is_alive(node) {
+                self.actions.push(JobAction::Stop { node, epoch: self.epoch });
+            }
+        }
+        let sources = match &mut self.phase {
+            Phase::Running(running) => sources(&running.plan),
+            Phase::Stopping { sources, .. } => std::mem::take(sources),
+            _ => BTreeSet::new(),
+        };
+        let waiting = self
+            .goals
+            .iter()
+            .map(|goal| goal.requestor)
+            .filter(|node| self.touched.contains(node) && topology.is_alive(*node))
+            .collect();
+        self.phase = Phase::Stopping { waiting, until: now + STOP_LIMIT, sources };
+        self.plan_when_stopped(topology, now);
+    }
+
+    pub(super) fn plan_when_stopped(&mut self, topology: &Topology, now: Duration) {
+        if let Phase::Stopping { waiting, .. } = &self.phase
+            && waiting.is_empty()
+        {
+            if self.goals.iter().all(Goal::is_met) {
+                self.all_delivered(topology, now);
+            } else {
+                self.plan(topology, now);
+            }
+        }
+    }
+
+    /// Notes what a requestor says it has, over all plans.
+    pub(super) fn credit(&mut self, node: NodeId, delivered: &SliceSet) {
+        let Some(geometry) = &self.geometry else { return };
+        let missing = SliceSet::all(geometry.slices()).minus(delivered);
+        for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.is_met()) {
+            if missing.len() < goal.missing.as_ref().map_or(geometry.slices(), SliceSet::len) {
+                self.fruitless = 0;
+                if let Phase::Stopping { sources, .. } = &self.phase {
+                    self.used.insert(sources.clone());
+                }
+            }
+            goal.missing = Some(missing.clone());
+        }
+    }
+
+    pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) {
+        let Some(index) = self.stripe.indices().find(|&index| self.stripe.block(index).id == *block) else {
+            return;
+        };
+        if self.stripe.blocks[usize::from(index.0)].holder.take().is_some() {
+            self.fruitless = 0; // It can happen only once per block.
+            self.actions.push(JobAction::BlockLost { block: index, problem: problem.clone() });
+        }
+    }
+
+    pub(super) fn can_be_replaced(&self, node: NodeId, topology: &Topology) -> bool {
+        let deliveries = self.goals.iter().filter(|goal| goal.requestor == node).count();
+        let mut taken = self.taken();
+        (0..deliveries).all(|_| self.stand_in(&taken, topology).is_some_and(|other| taken.insert(other)))
+    }
+
+    /// Nodes that hold a block of the stripe or are to get one.
+    pub(super) fn taken(&self) -> BTreeSet<NodeId> {
+        let holders = self.stripe.held().map(|(_, holder)| holder);
+        holders.chain(self.goals.iter().map(|goal| goal.requestor)).collect()
+    }
+
+    /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
+    pub(super) fn replace_if_requestor(
+        &mut self,
+        node: NodeId,
+        weight: u32,
+        reason: &str,
+        topology: &Topology,
+    ) {
+        self.policy.avoid.insert(node);
+        if self.is_finished() {
+            return;
+        }
+        if self.goals.iter().any(|goal| goal.requestor == node) {
+            *self.given_up.entry(node).or_insert(0) += weight;
+            // What it says it has must not count for another block, should it ever be given one.
+            self.actions.push(JobAction::Forget { node });
+        }
+        let mut taken = self.taken();
+        for at in 0..self.goals.len() {
+            if self.is_finished() || self.goals[at].requestor != node {
+                continue;
+            }
+            if topology.get(node).is_some_and(|view| view.address.is_none()) {
+                return self.finish(Err(JobError::Client { reason: reason.to_owned() }));
+            }
+            let Some(other) = self.stand_in(&taken, topology) else {
+                let block = self.stripe.block(self.goals[at].block).id.clone();
+                let (reason, replanned) = (reason.to_owned(), self.replanned.clone());
+                return self.finish(Err(JobError::NoRequestor { block, reason, replanned }));
+            };
+            taken.insert(other);
+            if self.goals[at].committed {
+                let former = self.goals[at].former.take();
+                self.stripe.blocks[usize::from(self.goals[at].block.0)].holder = former;
+            }
+            self.goals[at].requestor = other;
+            self.goals[at].restart();
+        }
+    }
+
+    /// A live helper that holds no block of the stripe and has room for one; rather one that has not failed.
+    pub(super) fn stand_in(&self, taken: &BTreeSet<NodeId>, topology: &Topology) -> Option<NodeId> {
+        topology
+            .iter()
+            .filter(|(node, view)| view.alive && view.address.is_some() && !taken.contains(node))
+            .filter(|(node, view)| {
+                let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
+                !given_up && view.free_bytes >= self.stripe.block_bytes
+            })
+            .min_by_key(|(node, view)| {
+                let failed = self.policy.avoid.contains(node);
+                (failed, self.blamed.get(node), view.load, std::cmp::Reverse(view.free_bytes))
+            })
+            .map(|(node, _)| node)
+    }
+
+    pub(super) fn requestor_failed(
+        &mut self,
+        node: NodeId,
+        reason: &str,
+        topology: &Topology,
+        now: Duration,
+    ) {
+        let reason = format!("{}: {reason}", topology.name(node));
+        self.replace_if_requestor(node, GIVEN_UP, &reason, topology);
+        self.drop_plan(reason, topology, now);
+    }
+}
+
+impl Running {
+    pub(super) fn take(&mut self, node: NodeId, report: Report, now: Duration) {
+        match report {
+            Report::Progress { slices } => {
+                if let Some(progress) = self.progress.get_mut(&node)
+                    && slices > progress.0
+                {
+                    *progress = (slices, now);
+                }
+            }
+            Report::Delivered => {
+                self.waiting.remove(&node);
+            }
+            report => {
+                if let Some((evidence, gather)) = Evidence::from_report(node, report) {
+                    self.evidence.push(evidence);
+                    let judge_at = now + if gather { GATHER } else { Duration::ZERO };
+                    self.judge_at = Some(self.judge_at.map_or(judge_at, |at| at.min(judge_at)));
+                }
+            }
+        }
+    }
+
+    /// Requestors on helpers must make progress even if nobody complains about them.
+    pub(super) fn watch(&mut self, goals: &[Goal], topology: &Topology, now: Duration) {
+        if self.judge_at.is_some() {
+            return;
+        }
+        let limit = self.patience * 3 + Duration::from_secs(2);
+        let silent = |node: &NodeId| {
+            let helper = topology.get(*node).is_some_and(|view| view.address.is_some());
+            helper && self.progress.get(node).is_some_and(|&(_, since)| since + limit <= now)
+        };
+        let stuck: Vec<NodeId> = self.waiting.iter().copied().filter(silent).collect();
+        if !stuck.is_empty() && goals.iter().any(|goal| stuck.contains(&goal.requestor)) {
+            self.evidence.extend(stuck.into_iter().map(|node| Evidence::Silent { node }));
+            self.judge_at = Some(now);
+        }
+    }
+}
+
+/// The blocks that a plan reads.
+pub(super) fn sources(plan: &Plan) -> BTreeSet<BlockIndex> {
+    plan.tasks().flat_map(|task| &task.reads).map(|read| read.block).collect()
+}
