@@ -22,6 +22,9 @@ use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
 /// How often a repair is asked for its state; a repair's time is known no better than this.
 const ASK_EVERY: Duration = Duration::from_millis(1);
 
+/// Small reads at once by one client; the coordinator takes 256.
+const READS_PER_CLIENT: u32 = 200;
+
 /// Carries out orders from standard input until it ends.
 ///
 /// # Errors
@@ -32,7 +35,7 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     let client = Client::connect(&opened, &Role::default_client()).map_err(io::Error::other)?;
     // The session stands before anything is timed, as it does in any client after its first read.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
-    let mut agent = Agent { client, rooms: Vec::new() };
+    let mut agent = Agent { cluster: opened, client, rooms: Vec::new() };
     let mut output = io::stdout().lock();
     for line in io::stdin().lock().lines() {
         let answer = match serde_json::from_str(&line?) {
@@ -48,6 +51,7 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
 }
 
 struct Agent {
+    cluster: Cluster,
     client: Client,
     /// What the last read brought.
     rooms: Vec<Arc<Room>>,
@@ -190,9 +194,17 @@ impl Agent {
         bytes: u64,
         expected: &Expected,
     ) -> Result<Answer, AgentError> {
+        // As many clients as it takes: a coordinator carries out only so many requests of one at a time.
+        let mut clients = Vec::new();
+        for _ in 0..reads.div_ceil(READS_PER_CLIENT) {
+            let client = Client::connect(&self.cluster, &Role::default_client())?;
+            client.node().await?;
+            clients.push(client);
+        }
         let mut running = JoinSet::new();
         for number in 0..u64::from(reads) {
-            let (client, mut order) = (self.client.clone(), order.clone());
+            let client = clients[number as usize / READS_PER_CLIENT as usize].clone();
+            let mut order = order.clone();
             let start = number * bytes % (order.block_bytes - bytes + 1);
             order.window = start..start + bytes;
             running.spawn(async move {
