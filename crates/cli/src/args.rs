@@ -81,6 +81,9 @@ pub enum Verb {
     Compare(CompareArgs),
     /// Read every block and hold it against its checksums
     Scrub,
+    /// Measure on shaped links: network namespaces on this machine (needs root)
+    #[command(subcommand)]
+    Lab(lab::Command),
     /// Print the OpenAPI document of the coordinator's API
     Openapi,
     /// Print the version

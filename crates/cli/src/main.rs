@@ -24,11 +24,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::Cli;
+use args::{Cli, Verb};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(&cli);
+    // The lab has threads of its own, and starts this binary again inside its namespaces.
+    if let Verb::Lab(command) = cli.verb {
+        return lab::execute(command).unwrap_or_else(|error| failure::Failure::new(error).print());
+    }
     let format = cli.output;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = match runtime {

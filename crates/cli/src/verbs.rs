@@ -55,10 +55,9 @@ async fn ask(cluster: &Cluster, verb: Verb) -> Result<Answer, Failure> {
             | Verb::Coordinator
             | Verb::Helper(_)
             | Verb::Issue(_)
+            | Verb::Lab(_)
             | Verb::Openapi
-            | Verb::Version => {
-                unreachable!("these do not ask the coordinator")
-            }
+            | Verb::Version => unreachable!("these do not ask the coordinator"),
         }
     };
     let result = tokio::select! {
