@@ -11,6 +11,7 @@ use repair::{BlockId, LocalBlock, Sink};
 use stores::{BlockError, BlockReader, BlockWriter, Blocks};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 
 use crate::drive::block_problem;
 use crate::engine::{Engine, Local, Reports, blocking};
@@ -19,6 +20,9 @@ use crate::session::{ConnectError, Session};
 
 /// Pause between attempts to reach the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
+/// A coordinator that has not yet noticed that our last connection is gone refuses a second one; it notices
+/// within this time.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(15);
 /// Whole blocks that are read through at once for scrubbing.
 const VERIFIES_AT_ONCE: usize = 2;
 
@@ -99,11 +103,18 @@ impl Daemon {
         let listener = self.listener.take().expect("bound once, run once");
         let _listening = AbortOnDrop(tokio::spawn(self.rendezvous.clone().listen(listener)));
         let mut complained = false;
+        let mut lost: Option<Instant> = None;
         loop {
             match self.serve(&mut ready).await {
                 Ok(()) => {
                     complained = false;
+                    lost = Some(Instant::now());
                     tracing::warn!("lost the coordinator; its jobs are dropped");
+                }
+                Err(DaemonError::Session(ConnectError::Refused(reason)))
+                    if lost.is_some_and(|lost| lost.elapsed() < REFUSAL_LIMIT) =>
+                {
+                    tracing::warn!(%reason, "the coordinator refuses; trying again");
                 }
                 Err(DaemonError::Session(error @ ConnectError::Unreachable { .. })) => {
                     if !complained {
