@@ -96,7 +96,7 @@ fn item_text(item: &RepairItem) -> String {
         text += &format!(", {}", rebuilt.join(", "));
     }
     let scheme = item.scheme.as_ref().map(|scheme| format!(", {scheme}"));
-    let parity = item.parity.as_ref().map(|parity| format!(", parity {parity}"));
+    let parity = item.parity.as_deref().map(parity_in_words);
     text += &format!("{}{}\n", scheme.unwrap_or_default(), parity.unwrap_or_default());
     let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {note}\n"));
     let replanned = item.replanned.iter().map(|reason| format!("  planned anew: {reason}\n"));
@@ -109,4 +109,13 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
     client.cancel_repair(repair).await?;
     let text = format!("gave up repair {repair}; what it has rebuilt stays");
     Ok(Answer::new(text, &serde_json::json!({ "cancelled": repair })))
+}
+
+/// What came of the parity check, as the API names it, for people.
+fn parity_in_words(parity: &str) -> String {
+    match parity {
+        "holds" => ", parity holds".to_owned(),
+        "no-spare-block" => ", parity not checked (no block survives that the repair did not use)".to_owned(),
+        other => format!(", parity {other}"),
+    }
 }
