@@ -10,13 +10,13 @@ use repair::{Scheme, StripeId};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::api::{FileLayout, FileStripe};
 use crate::endpoints::{Memory, MemorySink};
 use crate::error::LocalFileError;
 use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
 use crate::session::ReadRequest;
 use crate::target::{Fault, FileTarget, StripeTarget};
 use crate::{Client, ClientError, Progress};
+use views::{FileLayout, FileStripe};
 
 /// Reads in flight at most, when they go to a file.
 const READS_AT_ONCE: usize = 4;

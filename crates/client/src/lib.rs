@@ -24,7 +24,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod api;
 mod client;
 mod endpoints;
 mod error;
@@ -36,7 +35,6 @@ mod put;
 mod session;
 mod target;
 
-pub use api::*;
 pub use client::Client;
 pub use endpoints::{Endpoints, Memory, MemorySink};
 pub use error::{ClientError, FileChange, LocalFileError};
@@ -44,6 +42,7 @@ pub use get::{GetOptions, GetTarget, Got};
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};
 pub use put::PutOptions;
 pub use session::ReadRequest;
+pub use views::*;
 
 use std::sync::Arc;
 

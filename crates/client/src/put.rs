@@ -10,11 +10,11 @@ use repair::LocalBlock;
 use stores::{BlockError, BlockReader};
 use tokio::task::JoinSet;
 
-use crate::api::{FileView, PutRequest, PutStripe, PutView};
 use crate::endpoints::Endpoints;
 use crate::error::{FileChange, LocalFileError};
 use crate::target::Fault;
 use crate::{Client, ClientError, Progress};
+use views::{FileView, PutRequest, PutStripe, PutView};
 
 /// Stripes in flight: while one ends, the other fills the links.
 const STRIPES_AT_ONCE: usize = 2;

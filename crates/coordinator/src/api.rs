@@ -32,7 +32,7 @@ use utoipa_axum::routes;
 use crate::control::{HANDSHAKE_LIMIT, pause_after};
 use crate::core::{Command, Event, Reply};
 use crate::error::{ErrorKind, RequestError};
-use crate::views::{
+use views::{
     BlockPlace, ErrorBody, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
     RepairRequest, RepairView, ScrubView, Status, StripeView,
 };

@@ -18,7 +18,6 @@ mod error;
 mod layout;
 mod placement;
 mod server;
-mod views;
 
 pub use api::openapi;
 pub use config::{CoordinatorConfig, create_catalog};

@@ -89,7 +89,12 @@ impl<J: DiskJob> Lane<J> {
         let Some(batch) = &mut self.batch else { return Poll::Pending };
         let done = ready!(Pin::new(batch).poll(cx));
         self.batch = None;
-        Poll::Ready(done.expect("disk jobs do not panic"))
+        match done {
+            Ok(done) => Poll::Ready(done),
+            // The runtime is going away, and this task with it.
+            Err(error) if error.is_cancelled() => Poll::Pending,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
     }
 
     fn begin(&mut self) {

@@ -403,5 +403,10 @@ fn fingerprint(
 
 /// Runs `work` on a thread that may wait.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("disk work does not panic")
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        // The runtime is going away, and this task with it.
+        Err(error) if error.is_cancelled() => std::future::pending().await,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::Core;
 use crate::error::RequestError;
-use crate::views::{
+use views::{
     BlockPlace, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
     RepairRequest, RepairView, ScrubView, Status, StripeView,
 };

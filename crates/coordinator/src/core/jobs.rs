@@ -13,7 +13,7 @@ use stores::dir::PutId;
 
 use super::nodes::state_for;
 use super::{Core, log_error};
-use crate::views::JobView;
+use views::JobView;
 
 /// A job that runs.
 pub(super) struct Running {

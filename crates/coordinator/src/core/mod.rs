@@ -40,7 +40,7 @@ use scrubs::Scrub;
 use status::Risks;
 use stripes::Codes;
 
-use crate::views::{Census, LostBlock};
+use views::{Census, LostBlock};
 
 /// Messages that may wait for one connection before it counts as broken.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;

@@ -501,7 +501,7 @@ impl Core {
         if self.lost_lately.len() == super::LOST_REMEMBERED {
             self.lost_lately.pop_front();
         }
-        self.lost_lately.push_back(crate::views::LostBlock {
+        self.lost_lately.push_back(views::LostBlock {
             block: block.to_string(),
             node,
             problem,

@@ -10,7 +10,7 @@ use super::Core;
 use super::requests::policy;
 use crate::error::RequestError;
 use crate::placement::spread;
-use crate::views::{PlanRequestView, PlanView};
+use views::{PlanRequestView, PlanView};
 
 /// The number of a client that is not there; real ones are counted from 2^31 up.
 const SOME_CLIENT: NodeId = NodeId(u32::MAX);

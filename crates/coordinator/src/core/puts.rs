@@ -14,7 +14,7 @@ use super::{Core, log_error};
 use crate::error::RequestError;
 use crate::layout;
 use crate::placement::{Candidate, spread};
-use crate::views::{FileView, PutRequest, PutStripe, PutView};
+use views::{FileView, PutRequest, PutStripe, PutView};
 
 /// A put whose connection ended has this long to be committed or taken up by another one.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);

@@ -19,7 +19,7 @@ use super::stripes::indexed;
 use super::{Core, log_error, unix_ms};
 use crate::error::{RequestError, list};
 use crate::placement::spread;
-use crate::views::{RebuiltBlock, RepairItem, RepairRequest, RepairView};
+use views::{RebuiltBlock, RepairItem, RepairRequest, RepairView};
 
 /// Stripes under repair at once.
 const STRIPES_AT_ONCE: usize = 4;

@@ -11,7 +11,7 @@ use stores::{BlockRecord, Catalog, CatalogError};
 use super::nodes::{PeerKind, Subject};
 use super::{Core, log_error, unix_ms};
 use crate::error::RequestError;
-use crate::views::{Finding, OrphanView, ScrubView, SkippedNode};
+use views::{Finding, OrphanView, ScrubView, SkippedNode};
 
 /// Questions that one helper has to answer at a time.
 const OUTSTANDING: usize = 2;

@@ -11,7 +11,7 @@ use super::nodes::PeerKind;
 use super::puts::file_view;
 use crate::error::RequestError;
 use crate::layout;
-use crate::views::{Census, FileLayout, FileStripe, NodeView, Redundancy, Status};
+use views::{Census, FileLayout, FileStripe, NodeView, Redundancy, Status};
 
 /// Unreadable stripes that are named.
 const UNREADABLE_NAMED: usize = 100;

@@ -9,7 +9,7 @@ use stores::{BlockRecord, BlockState, Catalog, StripeRecord};
 
 use super::Core;
 use crate::error::RequestError;
-use crate::views::{BlockPlace, BlockView, StripeView};
+use views::{BlockPlace, BlockView, StripeView};
 
 /// Codes, built once and shared.
 #[derive(Default)]

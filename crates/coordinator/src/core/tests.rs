@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Command, ConnectionId, Core, Event, OUTBOX_MESSAGES, Reply, Settings};
 use crate::error::RequestError;
-use crate::views::{
+use views::{
     FileLayout, PlanRequestView, PutRequest, PutView, RepairItem, RepairRequest, RepairView, Status,
 };
 
@@ -709,7 +709,7 @@ fn the_stripes_most_at_risk_come_first() {
     scene.kill("h2");
     let all: Vec<String> = scene.nodes.keys().cloned().collect();
     scene.frozen.extend(all);
-    let lost = |stripe: &crate::views::StripeView| {
+    let lost = |stripe: &views::StripeView| {
         stripe.blocks.iter().filter(|block| ["h1", "h2"].contains(&block.node.as_str())).count()
     };
     let by_loss = |count| file.layout.iter().filter(|part| lost(&part.stripe) == count).count();

@@ -1,11 +1,16 @@
-//! What the API takes and gives: plain facts, with units in their names.
+//! What the coordinator's API takes and gives: plain facts, with units in their names.
+//!
+//! A room of its own because the coordinator and the client both need it and must not import each other. The
+//! same definitions make `docs/openapi.json`.
+
+#![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The state of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Status {
+pub struct Status {
     /// Whether everything can be read and nothing is lost.
     pub healthy: bool,
     /// The answer to "am I safe?" in one line.
@@ -36,7 +41,7 @@ pub(crate) struct Status {
 
 /// Stripes by what they can still lose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Census {
+pub struct Census {
     /// All stripes.
     pub stripes: u64,
     /// Stripes of which every block is healthy on a live helper.
@@ -55,7 +60,7 @@ pub(crate) struct Census {
 
 /// Stripes that can lose the same number of further blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Redundancy {
+pub struct Redundancy {
     /// Further blocks that they can surely lose.
     pub survives: u32,
     /// How many stripes.
@@ -66,7 +71,7 @@ pub(crate) struct Redundancy {
 
 /// A block found bad.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct LostBlock {
+pub struct LostBlock {
     /// The block.
     pub block: String,
     /// The node it was on.
@@ -79,7 +84,7 @@ pub(crate) struct LostBlock {
 
 /// A block on a helper that no stripe knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct OrphanView {
+pub struct OrphanView {
     /// The helper.
     pub node: String,
     /// The block's name.
@@ -88,7 +93,7 @@ pub(crate) struct OrphanView {
 
 /// A job that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct JobView {
+pub struct JobView {
     /// Its number.
     pub job: u64,
     /// read, put or repair.
@@ -111,7 +116,7 @@ pub(crate) struct JobView {
 
 /// A helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct NodeView {
+pub struct NodeView {
     /// Its number.
     pub node: u32,
     /// Its name.
@@ -138,7 +143,7 @@ pub(crate) struct NodeView {
 
 /// A file in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct FileView {
+pub struct FileView {
     /// Its name.
     pub name: String,
     /// Its length.
@@ -155,7 +160,7 @@ pub(crate) struct FileView {
 
 /// A file with its layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct FileLayout {
+pub struct FileLayout {
     /// The file.
     #[serde(flatten)]
     pub file: FileView,
@@ -169,7 +174,7 @@ pub(crate) struct FileLayout {
 
 /// One stripe's part of a file. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct FileStripe {
+pub struct FileStripe {
     /// Its position in the file.
     pub position: u64,
     /// Where its first byte is in the file.
@@ -183,7 +188,7 @@ pub(crate) struct FileStripe {
 
 /// A stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct StripeView {
+pub struct StripeView {
     /// Its name.
     pub stripe: String,
     /// Its code.
@@ -200,7 +205,7 @@ pub(crate) struct StripeView {
 
 /// A block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct BlockView {
+pub struct BlockView {
     /// Its name.
     pub block: String,
     /// Its index in the stripe; the first k are data.
@@ -217,7 +222,7 @@ pub(crate) struct BlockView {
 
 /// Where a block belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct BlockPlace {
+pub struct BlockPlace {
     /// The block's index in the stripe.
     pub index: u16,
     /// The stripe.
@@ -227,7 +232,7 @@ pub(crate) struct BlockPlace {
 /// A file to be put.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PutRequest {
+pub struct PutRequest {
     /// Its name.
     pub name: String,
     /// Its length.
@@ -244,7 +249,7 @@ pub(crate) struct PutRequest {
 /// A put that was begun. Each stripe is stored by a `PutStripe` request on a control connection; then the put
 /// is committed. It is aborted when that connection ends first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PutView {
+pub struct PutView {
     /// Its number.
     pub put: u64,
     /// The code of the stripes.
@@ -261,7 +266,7 @@ pub(crate) struct PutView {
 
 /// One stripe of a put. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PutStripe {
+pub struct PutStripe {
     /// Its position in the file.
     pub position: u64,
     /// Where its first byte is in the file.
@@ -275,7 +280,7 @@ pub(crate) struct PutStripe {
 /// What to repair: exactly one of `block`, `stripe` and `all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RepairRequest {
+pub struct RepairRequest {
     /// This block.
     pub block: Option<String>,
     /// Every lost block of this stripe.
@@ -293,7 +298,7 @@ pub(crate) struct RepairRequest {
 
 /// A repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct RepairView {
+pub struct RepairView {
     /// Its number.
     pub repair: u64,
     /// block NAME, stripe NAME or all.
@@ -325,7 +330,7 @@ pub(crate) struct RepairView {
 
 /// One stripe of a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct RepairItem {
+pub struct RepairItem {
     /// The stripe.
     pub stripe: String,
     /// waiting, running, done, failed, unrepairable or cancelled.
@@ -350,7 +355,7 @@ pub(crate) struct RepairItem {
 
 /// A block that was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct RebuiltBlock {
+pub struct RebuiltBlock {
     /// The block.
     pub block: String,
     /// The helper that holds it now.
@@ -360,7 +365,7 @@ pub(crate) struct RebuiltBlock {
 /// What to explain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PlanRequestView {
+pub struct PlanRequestView {
     /// The stripe.
     pub stripe: String,
     /// Indices of the wanted blocks; the lost ones if empty.
@@ -380,7 +385,7 @@ pub(crate) struct PlanRequestView {
 
 /// A plan, explained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PlanView {
+pub struct PlanView {
     /// For people.
     pub text: String,
     /// For machines: outputs, lanes, tasks and cost.
@@ -393,7 +398,7 @@ pub(crate) struct PlanView {
 
 /// A scrub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ScrubView {
+pub struct ScrubView {
     /// Its number.
     pub scrub: u64,
     /// running or done.
@@ -420,7 +425,7 @@ pub(crate) struct ScrubView {
 
 /// A helper that a scrub could not ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct SkippedNode {
+pub struct SkippedNode {
     /// The helper.
     pub node: String,
     /// Blocks on it that were not checked.
@@ -429,7 +434,7 @@ pub(crate) struct SkippedNode {
 
 /// A bad block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Finding {
+pub struct Finding {
     /// The block.
     pub block: String,
     /// Its stripe.
@@ -442,7 +447,7 @@ pub(crate) struct Finding {
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ErrorBody {
+pub struct ErrorBody {
     /// What is wrong, with names and numbers.
     pub error: String,
     /// What to do about it.
