@@ -19,10 +19,11 @@ mod scrubs;
 mod status;
 mod verbs;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
 
 use args::{Cli, Verb};
 
@@ -34,8 +35,7 @@ fn main() -> ExitCode {
         return lab::execute(command).unwrap_or_else(|error| failure::Failure::new(error).print());
     }
     let format = cli.output;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = match runtime {
+    let runtime = match runtime(&cli.verb) {
         Ok(runtime) => runtime,
         Err(error) => return failure::Failure::new(format!("cannot start threads: {error}")).print(),
     };
@@ -45,6 +45,15 @@ fn main() -> ExitCode {
     match result {
         Ok(answer) => answer.print(format),
         Err(failure) => failure.print(),
+    }
+}
+
+/// Slices want one thread from end to end, and a helper starts more of those itself; the coordinator serves
+/// many connections that have nothing to do with each other.
+fn runtime(verb: &Verb) -> io::Result<Runtime> {
+    match verb {
+        Verb::Coordinator => Builder::new_multi_thread().enable_all().build(),
+        _ => Builder::new_current_thread().enable_all().build(),
     }
 }
 

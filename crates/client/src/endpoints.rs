@@ -40,12 +40,18 @@ impl<F: FnMut(u64, &[u8]) -> Result<(), BlockError> + Send + 'static> Take for F
 /// A writer that only takes: a client's deliveries are not blocks of a store, so they are never committed.
 pub(crate) struct Taker<T> {
     pub(crate) block: BlockId,
+    /// Whether taking may wait for a medium.
+    pub(crate) may_wait: bool,
     pub(crate) take: T,
 }
 
 impl<T: Take> BlockWriter for Taker<T> {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         self.take.take(offset, bytes)
+    }
+
+    fn may_wait(&self) -> bool {
+        self.may_wait
     }
 
     fn seal(&mut self) -> Result<u32, BlockError> {
@@ -97,7 +103,7 @@ impl Endpoints for MemorySink {
     fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
         let (memory, block) = (self.0.clone(), sink.id.clone());
         let take = move |offset: u64, bytes: &[u8]| memory.write(&block, offset, bytes);
-        Ok(Box::new(Taker { block: sink.id.clone(), take }))
+        Ok(Box::new(Taker { block: sink.id.clone(), may_wait: false, take }))
     }
 }
 

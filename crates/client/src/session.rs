@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::{Address, Identity};
 use codes::BlockIndex;
-use helper::{Engine, Incoming, Rendezvous, Reports, Session};
+use helper::{Engine, Incoming, Rendezvous, Reports, Session, Workers};
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, ToNode};
 use repair::{NodeId, Scheme, StripeId};
 use tokio::sync::mpsc;
@@ -64,7 +64,7 @@ impl DataSession {
         let Session { node, incoming } = Session::open(&address, identity, hello, outgoing).await?;
         let requests = Arc::new(Requests::default());
         // Nobody dials a client, so nobody listens on this rendezvous.
-        let engine = Engine::new(requests.clone(), Rendezvous::default(), reports.clone());
+        let engine = Engine::new(requests.clone(), Rendezvous::default(), reports.clone(), Workers::here());
         let pump = tokio::spawn(pump(incoming, engine, requests.clone(), reports.clone()));
         Ok(Self { node, address, requests, reports, pump })
     }

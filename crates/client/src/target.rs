@@ -82,7 +82,7 @@ impl Endpoints for StripeTarget {
     fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
         let (target, index, block) = (self.clone(), sink.index, sink.id.clone());
         let take = move |offset: u64, bytes: &[u8]| target.write(index, &block, offset, bytes);
-        Ok(Box::new(Taker { block: sink.id.clone(), take }))
+        Ok(Box::new(Taker { block: sink.id.clone(), may_wait: true, take }))
     }
 }
 

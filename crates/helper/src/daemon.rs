@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use cluster::{Address, ClusterId, Identity};
@@ -17,12 +19,15 @@ use crate::drive::block_problem;
 use crate::engine::{Engine, Local, Reports, blocking};
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session};
+use crate::workers::Workers;
 
 /// Pause between attempts to reach the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 /// A coordinator that has not yet noticed that our last connection is gone refuses a second one; it notices
 /// within this time.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(15);
+/// Threads that move slices, at most: one moves more than two gigabytes a second.
+const MAX_WORKERS: usize = 8;
 /// Whole blocks that are read through at once for scrubbing.
 const VERIFIES_AT_ONCE: usize = 2;
 
@@ -62,6 +67,9 @@ pub enum DaemonError {
     /// The coordinator does not take it.
     #[error(transparent)]
     Session(#[from] ConnectError),
+    /// It cannot have the threads that it wants.
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
     /// Its blocks cannot be listed.
     #[error("cannot list the blocks: {0}")]
     Blocks(#[from] BlockError),
@@ -102,10 +110,12 @@ impl Daemon {
     pub async fn run(mut self, mut ready: impl FnMut()) -> Result<(), DaemonError> {
         let listener = self.listener.take().expect("bound once, run once");
         let _listening = AbortOnDrop(tokio::spawn(self.rendezvous.clone().listen(listener)));
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = Workers::here_and(cores.min(MAX_WORKERS) - 1).map_err(DaemonError::Threads)?;
         let mut complained = false;
         let mut lost: Option<Instant> = None;
         loop {
-            match self.serve(&mut ready).await {
+            match self.serve(&workers, &mut ready).await {
                 Ok(()) => {
                     complained = false;
                     lost = Some(Instant::now());
@@ -128,7 +138,7 @@ impl Daemon {
         }
     }
 
-    async fn serve(&self, ready: &mut impl FnMut()) -> Result<(), DaemonError> {
+    async fn serve(&self, workers: &Workers, ready: &mut impl FnMut()) -> Result<(), DaemonError> {
         let (reports, outgoing) = mpsc::unbounded_channel();
         let hello = self.hello().await?;
         let mut session =
@@ -136,7 +146,7 @@ impl Daemon {
         tracing::info!(node = %session.node, address = %self.address, "registered");
         ready();
         let local = Arc::new(Store(self.options.blocks.clone()));
-        let engine = Engine::new(local, self.rendezvous.clone(), reports.clone());
+        let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone());
         let chores = Chores {
             blocks: self.options.blocks.clone(),
             reports,

@@ -1,4 +1,5 @@
-//! A relay's disk work, on threads that may wait: batches of reads and batches of writes, one of each at a
+//! A relay's disk work. What need not wait for a medium is done at once: reads of what is cached, writes to
+//! memory. The rest goes to threads that may wait: batches of reads and batches of writes, one of each at a
 //! time, so that a slow disk holds back its own relay only.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -57,9 +58,12 @@ pub(crate) struct Lane<J> {
     batch: Option<Batch<J>>,
 }
 
-/// What can be done on a thread that may wait.
+/// Work on a disk.
 pub(crate) trait DiskJob: Send + 'static {
+    /// Does it, on a thread that may wait.
     fn run(&mut self) -> Result<(), DiskError>;
+    /// Does it if that takes no waiting; whether it did.
+    fn run_without_waiting(&mut self) -> Result<bool, DiskError>;
     fn bytes(&self) -> usize;
 }
 
@@ -68,8 +72,13 @@ impl<J: DiskJob> Lane<J> {
         Self { queue: VecDeque::new(), batch: None }
     }
 
-    pub(crate) fn push(&mut self, job: J) {
+    /// Gives the job back if it is done already; otherwise it is done in its turn.
+    pub(crate) fn push(&mut self, mut job: J) -> Result<Option<J>, DiskError> {
+        if self.is_idle() && job.run_without_waiting()? {
+            return Ok(Some(job));
+        }
         self.queue.push_back(job);
+        Ok(None)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -115,18 +124,37 @@ impl<J: DiskJob> Lane<J> {
     }
 }
 
-impl DiskJob for ReadJob {
-    /// What lies beyond the block's end counts as zeros.
-    fn run(&mut self) -> Result<(), DiskError> {
-        let here =
-            self.source.reader.bytes().saturating_sub(self.offset).min(self.buffer.len() as u64) as usize;
-        let (bytes, padding) = self.buffer.split_at_mut(here);
+impl ReadJob {
+    /// The part of the buffer that is in the block; what lies beyond the block's end counts as zeros.
+    fn padded(&mut self) -> &mut [u8] {
+        let here = self.source.reader.bytes().saturating_sub(self.offset).min(self.buffer.len() as u64);
+        let (bytes, padding) = self.buffer.split_at_mut(here as usize);
         padding.fill(0);
+        bytes
+    }
+
+    fn failed(&self, error: BlockError) -> DiskError {
+        DiskError { block: self.source.id.clone(), error }
+    }
+}
+
+impl DiskJob for ReadJob {
+    fn run(&mut self) -> Result<(), DiskError> {
+        let (reader, offset) = (self.source.reader.clone(), self.offset);
+        let bytes = self.padded();
         if bytes.is_empty() {
             return Ok(());
         }
-        let read = self.source.reader.read_at(self.offset, bytes);
-        read.map_err(|error| DiskError { block: self.source.id.clone(), error })
+        reader.read_at(offset, bytes).map_err(|error| self.failed(error))
+    }
+
+    fn run_without_waiting(&mut self) -> Result<bool, DiskError> {
+        let (reader, offset) = (self.source.reader.clone(), self.offset);
+        let bytes = self.padded();
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        reader.read_if_cached(offset, bytes).map_err(|error| self.failed(error))
     }
 
     fn bytes(&self) -> usize {
@@ -134,14 +162,27 @@ impl DiskJob for ReadJob {
     }
 }
 
-impl DiskJob for WriteJob {
-    fn run(&mut self) -> Result<(), DiskError> {
+impl WriteJob {
+    fn write(&self, writer: &mut dyn BlockWriter) -> Result<(), DiskError> {
         if self.bytes == 0 {
             return Ok(());
         }
-        let mut writer = self.writer.lock().expect("no holder panics");
         let written = writer.write_at(self.offset, &self.buffer[..self.bytes]);
         written.map_err(|error| DiskError { block: self.block.clone(), error })
+    }
+}
+
+impl DiskJob for WriteJob {
+    fn run(&mut self) -> Result<(), DiskError> {
+        self.write(&mut **self.writer.lock().expect("no holder panics"))
+    }
+
+    fn run_without_waiting(&mut self) -> Result<bool, DiskError> {
+        let Ok(mut writer) = self.writer.try_lock() else { return Ok(false) };
+        if writer.may_wait() {
+            return Ok(false);
+        }
+        self.write(&mut **writer).map(|()| true)
     }
 
     fn bytes(&self) -> usize {

@@ -111,7 +111,7 @@ impl Driver {
             let now = Instant::now();
             let mut moved = self.poll_reads(cx)?;
             moved |= self.poll_inlets(cx, now)?;
-            match self.act(now) {
+            match self.act(now)? {
                 Acted::Finished => return Ok(true),
                 // What was asked for is begun in the next turn: nothing else would wake this task for it.
                 Acted::Something => moved = true,
@@ -128,15 +128,21 @@ impl Driver {
     fn poll_reads(&mut self, cx: &mut Context<'_>) -> Result<bool, Report> {
         let mut moved = false;
         while let Poll::Ready(done) = self.reads.poll_done(cx) {
-            for job in done.map_err(bad_block)? {
-                self.traffic.read(job.buffer.len());
-                self.relay
-                    .handle_read(job.slice, job.local, job.buffer)
-                    .map_err(|error| Report::Refused { detail: error.to_string() })?;
-            }
+            done.map_err(bad_block)?.into_iter().try_for_each(|job| self.has_read(job))?;
             moved = true;
         }
         Ok(moved)
+    }
+
+    fn has_read(&mut self, job: ReadJob) -> Result<(), Report> {
+        self.traffic.read(job.buffer.len());
+        let handled = self.relay.handle_read(job.slice, job.local, job.buffer);
+        handled.map_err(|error| Report::Refused { detail: error.to_string() })
+    }
+
+    fn has_written(&mut self, job: WriteJob) {
+        self.traffic.delivered(job.buffer.len());
+        self.relay.handle_delivered(job.slice, job.buffer);
     }
 
     fn poll_inlets(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Report> {
@@ -161,7 +167,7 @@ impl Driver {
     }
 
     /// Does what the relay asks for.
-    fn act(&mut self, now: Instant) -> Acted {
+    fn act(&mut self, now: Instant) -> Result<Acted, Report> {
         let mut acted = Acted::Nothing;
         while let Some(action) = self.relay.poll() {
             match action {
@@ -169,7 +175,10 @@ impl Driver {
                     let offset = self.offset(sub_block.sub) + span.start;
                     let buffer = self.relay.buffer((span.end - span.start) as usize);
                     let source = self.sources[&sub_block.block].clone();
-                    self.reads.push(ReadJob { slice, local, source, offset, buffer });
+                    let job = ReadJob { slice, local, source, offset, buffer };
+                    if let Some(job) = self.reads.push(job).map_err(bad_block)? {
+                        self.has_read(job)?;
+                    }
                 }
                 Action::Send { outlet, lane, stream, slice, buffer } => {
                     self.outlets[outlet].push(now, lane, stream, slice, buffer);
@@ -180,13 +189,16 @@ impl Driver {
                     let (sink, writer) = &self.sinks[&sub_block.block];
                     let bytes = sink.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
                     let (block, writer) = (sink.id.clone(), writer.clone());
-                    self.writes.push(WriteJob { slice, block, writer, offset, bytes, buffer });
+                    let job = WriteJob { slice, block, writer, offset, bytes, buffer };
+                    if let Some(job) = self.writes.push(job).map_err(sink_failed)? {
+                        self.has_written(job);
+                    }
                 }
-                Action::Finished => return Acted::Finished,
+                Action::Finished => return Ok(Acted::Finished),
             }
             acted = Acted::Something;
         }
-        acted
+        Ok(acted)
     }
 
     fn offset(&self, sub: u16) -> u64 {
@@ -211,10 +223,7 @@ impl Driver {
     fn poll_writes(&mut self, cx: &mut Context<'_>) -> Result<bool, Report> {
         let mut moved = false;
         while let Poll::Ready(done) = self.writes.poll_done(cx) {
-            for job in done.map_err(sink_failed)? {
-                self.traffic.delivered(job.buffer.len());
-                self.relay.handle_delivered(job.slice, job.buffer);
-            }
+            done.map_err(sink_failed)?.into_iter().for_each(|job| self.has_written(job));
             moved = true;
         }
         Ok(moved)

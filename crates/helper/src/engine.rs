@@ -16,6 +16,7 @@ use repair::{
     SliceSet,
 };
 use stores::{BlockError, BlockReader, BlockWriter};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -25,9 +26,10 @@ use crate::drive::{Driver, block_problem, sink_report};
 use crate::rendezvous::{Rendezvous, dial};
 use crate::socket::{Connecting, InletSocket, OutletSocket};
 use crate::traffic::Traffic;
+use crate::workers::Workers;
 
 /// Bytes of slices that one relay may hold.
-const RELAY_BUDGET_BYTES: usize = 4 << 20;
+const RELAY_BUDGET_BYTES: usize = 512 << 10;
 /// Bytes read at once when a whole block is read through.
 const READ_THROUGH_BYTES: usize = 1 << 20;
 
@@ -80,6 +82,7 @@ struct Inner {
     local: Arc<dyn Local>,
     rendezvous: Rendezvous,
     reports: Reports,
+    workers: Workers,
     traffic: Traffic,
     jobs: Mutex<BTreeMap<JobId, mpsc::UnboundedSender<Order>>>,
 }
@@ -96,10 +99,11 @@ enum Order {
 }
 
 impl Engine {
-    /// An engine whose edges meet at `rendezvous` and whose reports go to `reports`.
-    pub fn new(local: Arc<dyn Local>, rendezvous: Rendezvous, reports: Reports) -> Self {
+    /// An engine whose edges meet at `rendezvous`, whose reports go to `reports`, and whose jobs run on
+    /// `workers`.
+    pub fn new(local: Arc<dyn Local>, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, jobs) = (Traffic::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { local, rendezvous, reports, traffic, jobs }) }
+        Self { inner: Arc::new(Inner { local, rendezvous, reports, workers, traffic, jobs }) }
     }
 
     /// Takes a message that concerns a job; gives back one that does not.
@@ -160,7 +164,7 @@ impl Engine {
             delivered: SliceSet::new(),
             running: None,
         };
-        tokio::spawn(task.run(orders));
+        self.inner.workers.spawn(task.run(orders));
         sender
     }
 }
@@ -274,7 +278,12 @@ impl JobTask {
                     Direction::Send => Direction::Receive,
                 };
                 let coming = self.rendezvous.expect(key, theirs);
-                Box::pin(async move { coming.await.map_err(|_| io::ErrorKind::ConnectionAborted.into()) })
+                Box::pin(async move {
+                    let stream =
+                        coming.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
+                    // It was taken on the listener's thread; from now on this job's thread polls it.
+                    TcpStream::from_std(stream.into_std()?)
+                })
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The helper: disk and TCP around [`repair::Relay`]; also the requestor that a client embeds.
 //!
 //! [`Engine`] carries out assignments: for each it dials or awaits the edges, and drives one relay in one
-//! task that polls its sockets and its disk. [`Session`] is the standing connection to the coordinator.
+//! task that polls its sockets and its disk, on one of its [`Workers`]. [`Session`] is the standing connection to the coordinator.
 //! [`Daemon`] is both around a store's [`Blocks`](stores::Blocks). A client embeds an engine and a session
 //! with its own [`Local`] half: where its blocks come from and go.
 
@@ -15,9 +15,11 @@ mod rendezvous;
 mod session;
 mod socket;
 mod traffic;
+mod workers;
 
 pub use daemon::{Daemon, DaemonError, DaemonOptions};
 pub use engine::{Engine, Local, Reports};
 pub use rendezvous::Rendezvous;
 pub use session::{ConnectError, Incoming, Outgoing, Session};
 pub use traffic::{Moved, Traffic};
+pub use workers::Workers;

@@ -9,8 +9,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use nix::sys::socket::SetSockOpt;
+use nix::{setsockopt_impl, sockopt_impl};
 use repair::Buffer;
 use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
+use rustix::io::readv;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -19,6 +23,11 @@ pub(crate) type Connecting = Pin<Box<dyn Future<Output = io::Result<TcpStream>> 
 
 /// At most so many frames go out in one system call.
 const MAX_FRAMES_AT_ONCE: usize = 8;
+
+sockopt_impl!(
+    /// `SO_RCVLOWAT`: fewer bytes do not make a socket ready to be read. The end of the stream and errors do.
+    RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
+);
 
 /// Why an edge ends before it is complete.
 #[derive(Debug)]
@@ -50,6 +59,10 @@ impl Link {
 /// The receiving end of an edge.
 pub(crate) struct InletSocket {
     link: Link,
+    /// The last read took all that was there.
+    drained: bool,
+    /// Bytes that must have come before the kernel wakes us.
+    wake_at: usize,
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     frame: Option<Partial>,
@@ -66,7 +79,8 @@ struct Partial {
 impl InletSocket {
     pub(crate) fn new(connecting: Connecting, now: Instant) -> Self {
         let link = Link::Connecting(connecting);
-        Self { link, header: [0; HEADER_BYTES], header_filled: 0, frame: None, moved: now }
+        let header = [0; HEADER_BYTES];
+        Self { link, drained: false, wake_at: 1, header, header_filled: 0, frame: None, moved: now }
     }
 
     /// Receives until a whole frame is here and its checksum holds. `take` provides a buffer of the length
@@ -86,7 +100,7 @@ impl InletSocket {
                 frame.header.verify(&frame.buffer).map_err(SocketError::Bad)?;
                 return Poll::Ready(Ok((frame.header, frame.buffer)));
             }
-            ready!(self.poll_fill(cx)).map_err(SocketError::Closed)?;
+            ready!(self.poll_fill(cx, due_bytes)).map_err(SocketError::Closed)?;
             self.moved = now;
         }
     }
@@ -103,8 +117,14 @@ impl InletSocket {
     }
 
     /// Reads what is there: the rest of the payload, and as much of the next header as follows it.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, due_bytes: usize) -> Poll<io::Result<()>> {
+        let wake_at = self.missing(due_bytes);
         let stream = ready!(self.link.poll(cx))?;
+        if self.drained && wake_at != self.wake_at {
+            // Links bring a slice in many pieces; to be woken for each of them costs more than the slice.
+            RecvLowWater.set(stream, &(wake_at as i32))?;
+            self.wake_at = wake_at;
+        }
         loop {
             ready!(stream.poll_read_ready(cx))?;
             let header = &mut self.header[self.header_filled..];
@@ -112,19 +132,41 @@ impl InletSocket {
                 Some(frame) => &mut frame.buffer[frame.filled..],
                 None => &mut [],
             };
-            let payload_bytes = payload.len();
-            match stream.try_read_vectored(&mut [IoSliceMut::new(payload), IoSliceMut::new(header)]) {
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                Ok(bytes) => {
+            let (payload_bytes, wanted) = (payload.len(), payload.len() + header.len());
+            let mut bytes = None;
+            let done = stream.try_io(Interest::READABLE, || {
+                let read = readv(stream, &mut [IoSliceMut::new(payload), IoSliceMut::new(header)])?;
+                bytes = Some(read);
+                match read {
+                    // All that was there: the next byte makes the socket ready anew, and asking again now
+                    // would only be told to wait.
+                    1.. if read < wanted => Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Ok(()),
+                }
+            });
+            match (bytes, done) {
+                (Some(0), _) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                (Some(bytes), _) => {
+                    self.drained = bytes < wanted;
                     if let Some(frame) = &mut self.frame {
                         frame.filled += bytes.min(payload_bytes);
                     }
                     self.header_filled += bytes.saturating_sub(payload_bytes);
                     return Poll::Ready(Ok(()));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Poll::Ready(Err(error));
+                }
+                (None, _) => self.drained = true,
             }
+        }
+    }
+
+    /// Bytes without which the frame that is due is not complete.
+    fn missing(&self, due_bytes: usize) -> usize {
+        match &self.frame {
+            Some(frame) => frame.buffer.len() - frame.filled,
+            None => HEADER_BYTES - self.header_filled + due_bytes,
         }
     }
 }

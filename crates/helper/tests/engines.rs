@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec};
-use helper::{Engine, Local, Moved, Rendezvous};
+use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{
@@ -100,6 +100,7 @@ impl Nodes {
         let (sender, said) = mpsc::unbounded_channel();
         let mut engines = BTreeMap::new();
         let mut topology = Topology::new();
+        let workers = Workers::here_and(1).unwrap();
         for node in (0..=helpers).map(NodeId) {
             let rendezvous = Rendezvous::default();
             let mut view = NodeView::unknown(node.to_string());
@@ -117,7 +118,8 @@ impl Nodes {
                 }
             });
             let memory = Memory::default();
-            engines.insert(node, (Engine::new(Arc::new(memory.clone()), rendezvous, reports), memory));
+            let engine = Engine::new(Arc::new(memory.clone()), rendezvous, reports, workers.clone());
+            engines.insert(node, (engine, memory));
         }
         Self { engines, topology, said, started: Instant::now() }
     }

@@ -30,7 +30,7 @@ const READS_PER_CLIENT: u32 = 200;
 /// # Errors
 /// The pipes broke, or the cluster folder cannot be used.
 pub(crate) fn run(cluster: &Path) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let opened = Cluster::open(cluster).map_err(io::Error::other)?;
     let client = Client::connect(&opened, &Role::default_client()).map_err(io::Error::other)?;
     // The session stands before anything is timed, as it does in any client after its first read.
@@ -352,6 +352,10 @@ impl BlockWriter for RoomWriter {
         let place = at.and_then(|at| room.get_mut(at..at.checked_add(bytes.len())?));
         place.ok_or_else(|| not_asked(&self.sink))?.copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
     }
 
     fn seal(&mut self) -> Result<u32, BlockError> {

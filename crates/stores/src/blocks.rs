@@ -93,6 +93,16 @@ pub trait BlockReader: Send + Sync {
     /// [`BlockError::Corrupt`] if a checksum differs; nothing of `buffer` may be used then.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
 
+    /// Like [`read_at`](Self::read_at), but never waits for a medium: `false` if the bytes are not at hand,
+    /// and then `buffer` holds nothing of use. A store that cannot tell leaves it at that.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    fn read_if_cached(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, BlockError> {
+        let _ = (offset, buffer);
+        Ok(false)
+    }
+
     /// The block's digest: CRC32C of its checksum list, read from the medium together with all its bytes.
     ///
     /// # Errors
@@ -108,6 +118,11 @@ pub trait BlockWriter: Send {
     /// # Errors
     /// [`BlockError::NoSpace`], [`BlockError::Io`].
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
+
+    /// Whether [`write_at`](Self::write_at) may wait for a medium. Only what goes to memory does not.
+    fn may_wait(&self) -> bool {
+        true
+    }
 
     /// Makes all that was written durable and returns the block's digest. May be called again after more
     /// writes.

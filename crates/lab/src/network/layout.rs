@@ -76,6 +76,8 @@ fn settings(namespace: &str) -> Script {
         "cd /proc/sys/net",
         "for all in ipv6/conf/*/disable_ipv6; do [ ! -e $all ] || echo 1 > $all; done",
         "echo 1 > ipv4/tcp_no_metrics_save",
+        "echo reno > ipv4/tcp_congestion_control",
+        "for filter in bridge/bridge-nf-call-*; do [ ! -e $filter ] || echo 0 > $filter; done",
     ])
 }
 

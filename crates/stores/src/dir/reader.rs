@@ -1,12 +1,13 @@
 //! Reading a block: every chunk that is touched is held against its checksum.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use repair::BlockId;
 use rustix::fs::{Advice, fadvise};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
 use super::place::{block_fault, fault};
@@ -14,6 +15,13 @@ use crate::{BlockError, BlockReader};
 
 /// Bytes read at once when a whole block is verified.
 const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
+
+/// Whether a read may wait for the medium.
+#[derive(Clone, Copy)]
+enum Wait {
+    Never,
+    AsLongAsItTakes,
+}
 
 /// An open block. It keeps its files, so it goes on reading the same bytes when the block is replaced or
 /// removed meanwhile.
@@ -67,28 +75,48 @@ impl DirReader {
         end.ok_or_else(|| beyond(&self.path, offset, bytes, self.bytes()))
     }
 
+    /// Reads a range that begins and ends anywhere; whether it did.
+    fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        let end = self.check_range(offset, buffer.len())?;
+        let whole_from = offset.next_multiple_of(CHUNK_BYTES as u64).min(end);
+        let whole_to = if end == self.bytes() { end } else { end - end % CHUNK_BYTES as u64 };
+        let (head, rest) = buffer.split_at_mut((whole_from - offset) as usize);
+        let (whole, tail) = rest.split_at_mut(whole_to.saturating_sub(whole_from) as usize);
+        Ok(self.read_piece(offset, head, wait)?
+            && self.read_chunks(whole_from, whole, wait)?
+            && self.read_piece(end - tail.len() as u64, tail, wait)?)
+    }
+
     /// Reads whole chunks (the block's last one may be short) straight into the caller's buffer.
-    fn read_chunks(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+    fn read_chunks(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         if buffer.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        self.file.read_exact_at(buffer, offset).map_err(block_fault(&self.block, &self.path))?;
+        match wait {
+            Wait::Never if !read_exact_cached(&self.file, buffer, offset) => return Ok(false),
+            Wait::Never => {}
+            Wait::AsLongAsItTakes => {
+                self.file.read_exact_at(buffer, offset).map_err(block_fault(&self.block, &self.path))?;
+            }
+        }
         let first = chunk_of(offset);
-        buffer.chunks(CHUNK_BYTES).enumerate().try_for_each(|(at, chunk)| self.check_chunk(first + at, chunk))
+        let mut chunks = buffer.chunks(CHUNK_BYTES).enumerate();
+        chunks.try_for_each(|(at, chunk)| self.check_chunk(first + at, chunk))?;
+        Ok(true)
     }
 
     /// Reads a part of one chunk by way of the whole chunk.
-    fn read_piece(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+    fn read_piece(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         if buffer.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let range = self.checksums.chunk(chunk_of(offset));
         let mut storage = [0; CHUNK_BYTES];
         let chunk = &mut storage[..(range.end - range.start) as usize];
-        self.read_chunks(range.start, chunk)?;
+        let read = self.read_chunks(range.start, chunk, wait)?;
         let skip = (offset - range.start) as usize;
         buffer.copy_from_slice(&chunk[skip..skip + buffer.len()]);
-        Ok(())
+        Ok(read)
     }
 
     fn check_chunk(&self, index: usize, chunk: &[u8]) -> Result<(), BlockError> {
@@ -118,7 +146,7 @@ impl DirReader {
         let mut buffer = vec![0; VERIFY_BYTES];
         for offset in (0..self.bytes()).step_by(VERIFY_BYTES) {
             let length = (self.bytes() - offset).min(VERIFY_BYTES as u64) as usize;
-            self.read_chunks(offset, &mut buffer[..length])?;
+            self.read_chunks(offset, &mut buffer[..length], Wait::AsLongAsItTakes)?;
         }
         Ok(())
     }
@@ -130,14 +158,11 @@ impl BlockReader for DirReader {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
-        let end = self.check_range(offset, buffer.len())?;
-        let whole_from = offset.next_multiple_of(CHUNK_BYTES as u64).min(end);
-        let whole_to = if end == self.bytes() { end } else { end - end % CHUNK_BYTES as u64 };
-        let (head, rest) = buffer.split_at_mut((whole_from - offset) as usize);
-        let (whole, tail) = rest.split_at_mut(whole_to.saturating_sub(whole_from) as usize);
-        self.read_piece(offset, head)?;
-        self.read_chunks(whole_from, whole)?;
-        self.read_piece(end - tail.len() as u64, tail)
+        self.read(offset, buffer, Wait::AsLongAsItTakes).map(drop)
+    }
+
+    fn read_if_cached(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, BlockError> {
+        self.read(offset, buffer, Wait::Never)
     }
 
     fn verify(&self) -> Result<u32, BlockError> {
@@ -147,6 +172,14 @@ impl BlockReader for DirReader {
         self.verify_bytes()?;
         Ok(self.checksums.digest())
     }
+}
+
+/// Fills `buffer` from the page cache; `false` if not all of it is there, or the file system cannot tell.
+fn read_exact_cached(file: &File, buffer: &mut [u8], offset: u64) -> bool {
+    let wanted = buffer.len();
+    let read = preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+    // Whatever is wrong, the read that waits will find and report.
+    read == Ok(wanted)
 }
 
 fn chunk_of(offset: u64) -> usize {

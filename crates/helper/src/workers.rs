@@ -1,0 +1,123 @@
+//! The threads that jobs run on.
+//!
+//! A job stays on one thread, which polls its own sockets: nothing is handed from thread to thread on the way
+//! of a slice, and a buffer stays in one core's cache. A lone job runs on the thread that messages come in on,
+//! so that it begins at once; others go to where the fewest are.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// A set of threads; cheap to clone. The last clone ends those that it started, and what runs on them.
+#[derive(Clone, Debug)]
+pub struct Workers {
+    workers: Arc<Vec<Worker>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    runtime: Handle,
+    jobs: AtomicUsize,
+    /// Its thread ends when this is dropped.
+    _alive: Option<oneshot::Sender<()>>,
+}
+
+impl Workers {
+    /// Only the runtime of the caller.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn here() -> Self {
+        let here = Worker { runtime: Handle::current(), jobs: AtomicUsize::new(0), _alive: None };
+        Self { workers: Arc::new(vec![here]) }
+    }
+
+    /// The runtime of the caller, and `more` threads.
+    ///
+    /// # Errors
+    /// The system starts no more threads.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn here_and(more: usize) -> io::Result<Self> {
+        let here = Worker { runtime: Handle::current(), jobs: AtomicUsize::new(0), _alive: None };
+        let started = (1..=more).map(Worker::start);
+        let workers = std::iter::once(Ok(here)).chain(started).collect::<io::Result<Vec<_>>>()?;
+        Ok(Self { workers: Arc::new(workers) })
+    }
+
+    /// Runs a job where the fewest are.
+    pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) {
+        let counts = self.workers.iter().map(|worker| worker.jobs.load(Ordering::Relaxed));
+        let (chosen, _) = counts.enumerate().min_by_key(|&(_, jobs)| jobs).expect("at least one");
+        self.workers[chosen].jobs.fetch_add(1, Ordering::Relaxed);
+        let place = Place { workers: self.clone(), chosen };
+        self.workers[chosen].runtime.spawn(async move {
+            let _place = place;
+            job.await;
+        });
+    }
+}
+
+/// A job's place on a worker, free again when it is dropped.
+struct Place {
+    workers: Workers,
+    chosen: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.workers.workers[self.chosen].jobs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Worker {
+    fn start(number: usize) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (alive, ended) = oneshot::channel::<()>();
+        thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+            let _ = runtime.block_on(ended); // It is never sent to, only dropped.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { runtime: handle, jobs: AtomicUsize::new(0), _alive: Some(alive) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn jobs_spread_over_all_threads_and_leave_their_places() {
+        let workers = Workers::here_and(2).unwrap();
+        for _ in 0..3 {
+            let (sender, mut threads) = mpsc::unbounded_channel();
+            let (go, _) = tokio::sync::broadcast::channel::<()>(1);
+            for _ in 0..3 {
+                let (sender, mut go) = (sender.clone(), go.subscribe());
+                workers.spawn(async move {
+                    sender.send(thread::current().id()).unwrap();
+                    let _ = go.recv().await;
+                });
+            }
+            drop(sender);
+            let seen = [threads.recv().await, threads.recv().await, threads.recv().await];
+            assert_eq!(seen.iter().map(|id| format!("{id:?}")).collect::<BTreeSet<_>>().len(), 3);
+            drop(go);
+            assert!(threads.recv().await.is_none());
+            while workers.workers.iter().any(|worker| worker.jobs.load(Ordering::Relaxed) > 0) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
