@@ -239,6 +239,10 @@ impl Local for Store {
         self.0.open(&block.id)
     }
 
+    fn open_if_cached(&self, _tag: Option<u64>, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
+        self.0.open_if_cached(&block.id)
+    }
+
     fn create(&self, _tag: Option<u64>, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
         self.0.create(&sink.id, sink.bytes)
     }

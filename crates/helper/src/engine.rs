@@ -41,6 +41,12 @@ pub trait Local: Send + Sync + 'static {
     /// [`BlockError`].
     fn open(&self, tag: Option<u64>, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError>;
 
+    /// Like [`open`](Self::open), but never waits: `None` if that would take waiting, or something is wrong.
+    fn open_if_cached(&self, tag: Option<u64>, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
+        let _ = (tag, block);
+        None
+    }
+
     /// Starts a block that an assignment delivers.
     ///
     /// # Errors
@@ -289,10 +295,21 @@ impl JobTask {
     }
 
     async fn open_sources(&self, assignment: &Assignment) -> Result<BTreeMap<BlockIndex, Source>, Report> {
-        let (local, tag, blocks) = (self.local.clone(), assignment.tag, assignment.locals.clone());
+        let (mut sources, mut cold) = (BTreeMap::new(), Vec::new());
+        for block in &assignment.locals {
+            match self.local.open_if_cached(assignment.tag, block) {
+                Some(reader) => {
+                    sources.insert(block.index, Source { id: block.id.clone(), reader });
+                }
+                None => cold.push(block.clone()),
+            }
+        }
+        if cold.is_empty() {
+            return Ok(sources);
+        }
+        let (local, tag) = (self.local.clone(), assignment.tag);
         blocking(move || {
-            let mut sources = BTreeMap::new();
-            for block in blocks {
+            for block in cold {
                 let reader = local.open(tag, &block).map_err(|error| Report::BadBlock {
                     block: block.id.clone(),
                     problem: block_problem(&error),

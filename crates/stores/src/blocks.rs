@@ -56,6 +56,13 @@ pub trait Blocks: Send + Sync {
     /// [`BlockError`]; a length that contradicts the checksums is found here.
     fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError>;
 
+    /// Like [`open`](Self::open), but never waits for a medium or a lock: `None` if that would take waiting, or
+    /// something is wrong, which [`open`](Self::open) then says. A store that cannot tell leaves it at that.
+    fn open_if_cached(&self, block: &BlockId) -> Option<Arc<dyn BlockReader>> {
+        let _ = block;
+        None
+    }
+
     /// Starts a block of `bytes` bytes. Nothing is visible under its name before
     /// [`commit`](BlockWriter::commit); dropping the writer removes what was written.
     ///

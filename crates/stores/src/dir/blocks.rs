@@ -76,6 +76,12 @@ impl Blocks for DirBlocks {
         Ok(Arc::new(DirReader::open(block, &place.block, &place.checksums)?))
     }
 
+    fn open_if_cached(&self, block: &BlockId) -> Option<Arc<dyn BlockReader>> {
+        let place = self.folder.place(block).ok()?;
+        let _shard = self.folder.try_lock_shard(place.shard)?;
+        Some(Arc::new(DirReader::open_if_cached(block, &place.block, &place.checksums)?))
+    }
+
     fn create(&self, block: &BlockId, bytes: u64) -> Result<Box<dyn BlockWriter>, BlockError> {
         let place = self.folder.place(block)?;
         self.check_space(&place, bytes)?;

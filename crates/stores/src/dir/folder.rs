@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{self, Mutex, MutexGuard, PoisonError};
 
 use repair::BlockId;
 use repair::wire::control::HeldBlock;
@@ -61,6 +61,15 @@ impl Folder {
     pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, ()> {
         // The lock guards names on disk, which are consistent even if a holder panicked.
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same if nobody keeps it just now.
+    pub(super) fn try_lock_shard(&self, shard: u8) -> Option<MutexGuard<'_, ()>> {
+        match self.shards[usize::from(shard)].try_lock() {
+            Ok(guard) => Some(guard),
+            Err(sync::TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(sync::TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Makes the subfolder of a block if it is missing.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use repair::BlockId;
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, fadvise, openat2};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
@@ -51,6 +51,27 @@ impl DirReader {
             _ => fault(list_path)(error),
         })?;
         let checksums = load(block, &list, list_path)?;
+        Self::checked(block, (path, file), (list_path, list), checksums)
+    }
+
+    /// Opens the block if names, inodes and checksums are all in memory, and nothing is wrong with it.
+    pub(super) fn open_if_cached(block: &BlockId, path: &Path, list_path: &Path) -> Option<Self> {
+        let (file, list) = (open_cached(path)?, open_cached(list_path)?);
+        let bytes = list.metadata().ok()?.len();
+        let mut encoded = vec![0; usize::try_from(bytes.min(MAX_ENCODED_BYTES)).ok()?];
+        if !read_exact_cached(&list, &mut encoded, 0) {
+            return None;
+        }
+        let checksums = Checksums::decode(&encoded).ok()?;
+        Self::checked(block, (path, file), (list_path, list), checksums).ok()
+    }
+
+    fn checked(
+        block: &BlockId,
+        (path, file): (&Path, File),
+        (list_path, list): (&Path, File),
+        checksums: Checksums,
+    ) -> Result<Self, BlockError> {
         let (path, list_path) = (path.to_owned(), list_path.to_owned());
         let reader = Self { block: block.clone(), path, file, list_path, list, checksums };
         reader.check_length()?;
@@ -172,6 +193,12 @@ impl BlockReader for DirReader {
         self.verify_bytes()?;
         Ok(self.checksums.digest())
     }
+}
+
+/// Opens a file whose name can be looked up without waiting.
+fn open_cached(path: &Path) -> Option<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok().map(File::from)
 }
 
 /// Fills `buffer` from the page cache; `false` if not all of it is there, or the file system cannot tell.
