@@ -212,6 +212,17 @@ impl Plan {
     }
 }
 
+/// What lanes need while they run; it decides the size of slices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Footprint {
+    /// Number of lanes.
+    pub lanes: usize,
+    /// The longest chain of streams from a reader to a requestor.
+    pub hops: u32,
+    /// The most streams of one lane that begin or end at one node.
+    pub streams: usize,
+}
+
 /// Puts a plan together stream by stream and checks each as it is added.
 #[derive(Debug)]
 pub struct PlanBuilder<'a> {
@@ -318,6 +329,42 @@ impl<'a> PlanBuilder<'a> {
         lane.use_in(requestor, &combination).delivers.push(Delivery { output: output as u32, combination });
     }
 
+    /// Number of lanes so far.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Leaves out all lanes but these.
+    pub(crate) fn keep(&mut self, lanes: &[usize]) {
+        let mut number = 0..;
+        self.lanes.retain(|_| number.next().is_some_and(|number| lanes.contains(&number)));
+    }
+
+    /// What the lanes so far need while they run.
+    pub(crate) fn footprint(&self) -> Footprint {
+        let streams = self.lanes.iter().flat_map(|lane| lane.ports().into_values());
+        Footprint {
+            lanes: self.lanes.len(),
+            hops: self.hops(),
+            streams: streams.map(|(sent, received)| sent + received).max().unwrap_or(0),
+        }
+    }
+
+    /// How heavy the lanes so far are together: the most streams up, or down, at one node; all streams; hops.
+    pub(crate) fn weight(&self) -> (usize, usize, u32) {
+        let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+        for (node, (sent, received)) in self.lanes.iter().flat_map(LaneDraft::ports) {
+            let sum = nodes.entry(node).or_default();
+            *sum = (sum.0 + sent, sum.1 + received);
+        }
+        let busiest = nodes.values().map(|&(sent, received)| sent.max(received)).max().unwrap_or(0);
+        (busiest, nodes.values().map(|&(sent, _)| sent).sum(), self.hops())
+    }
+
+    fn hops(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
+    }
+
     /// The finished plan.
     ///
     /// # Panics
@@ -377,6 +424,16 @@ impl<'a> PlanBuilder<'a> {
 }
 
 impl LaneDraft {
+    /// How many streams every node sends and receives.
+    fn ports(&self) -> BTreeMap<NodeId, (usize, usize)> {
+        let mut ports: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+        for (&(from, to), streams) in &self.streams {
+            ports.entry(from).or_default().0 += streams.len();
+            ports.entry(to).or_default().1 += streams.len();
+        }
+        ports
+    }
+
     /// The task of `node`, which from now on reads the local inputs of `combination`.
     fn use_in(&mut self, node: NodeId, combination: &[Term]) -> &mut TaskDraft {
         let task = self.tasks.entry(node).or_default();

@@ -21,9 +21,9 @@ pub(super) fn fastest(
         let scheme = if placement.only_copies() { Scheme::Migration } else { Scheme::Conventional };
         return draw(scheme, placement, request, topology);
     }
-    let mut best = Candidate::new(draw(Scheme::Pipelined, placement, request, topology)?, topology);
+    let mut best = Candidate::new(draw(Scheme::Conventional, placement, request, topology)?, topology);
     let trees = request.window.end - request.window.start <= SHORT_WINDOW_BYTES;
-    for scheme in [Scheme::Conventional].into_iter().chain(trees.then_some(Scheme::Ppr)) {
+    for scheme in [Scheme::Pipelined].into_iter().chain(trees.then_some(Scheme::Ppr)) {
         let plan = draw(scheme, placement, request, topology)?;
         best = best.or(Candidate::new(plan, topology));
     }

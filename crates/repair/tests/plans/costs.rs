@@ -117,7 +117,9 @@ fn several_lost_blocks_cost_what_the_papers_say() {
     let scene = "rs-14-10; block 1048576; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103";
     let chain = Scene::new(&format!("{scene}; by rp")).plan().cost();
     assert_eq!(blocks(&chain, chain.of(chain.busiest).expect("a node").load_bytes()), 4.0);
-    assert_eq!(chain.timeslots, 4.0 + 9.0 / 256.0);
+    // Four helpers send their blocks as they are to the fifth, and six links carry four sums.
+    assert_eq!(blocks(&chain, chain.network_bytes), 4.0 + 6.0 * 4.0);
+    assert_eq!(chain.timeslots, 4.0 + 6.0 / 256.0);
     // Helpers read their blocks once.
     assert_eq!(blocks(&chain, chain.read_bytes), 10.0);
     let star = Scene::new(&format!("{scene}; by conventional; pacing whole-block")).plan().cost();

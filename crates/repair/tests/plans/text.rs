@@ -157,15 +157,15 @@ fn ppr() {
         "rs-6-4; want b1>n20 b2>n3; by ppr",
         "
         ppr rs-6-4 stripe 17: b1 to n20, b2 to n3
-        window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n3: delivers b2 = n20#0
-          n4 reads b3: to n6 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [40·b4] [54·b4]
-          n6 reads b5: to n20 [n5#0 + n4#0 + 36·b5] [n5#1 + n4#1 + 56·b5]
-          n20: to n3 [n6#1]; delivers b1 = n6#0
-        cost: 9.00 blocks over the network, busiest node n6 (2.00 up, 4.00 down), 4.188 timeslots
+        window 0..65536 of each sub-block, 8 slices of 8192, 1 lane
+        lane 0 (every slice, 2 hops)
+          n1 reads b0: to n6 [b0]
+          n3: delivers b2 = n6#0
+          n4 reads b3: to n6 [b3]
+          n5 reads b4: to n6 [b4]
+          n6 reads b5: to n3 [54·n5#0 + 245·n4#0 + 41·n1#0 + 56·b5]; to n20 [40·n5#0 + 105·n4#0 + 245·n1#0 + 36·b5]
+          n20: delivers b1 = n6#0
+        cost: 5.00 blocks over the network, busiest node n6 (2.00 up, 3.00 down), 3.125 timeslots
         ",
     );
 }
@@ -220,15 +220,15 @@ fn crr_r() {
         "rs-6-4; want b1>n20 b2>n21; by crr-r",
         "
         crr-r rs-6-4 stripe 17: b1 to n20, b2 to n21
-        window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 3 hops)
-          n1 reads b0: to n20 [n4#0 + n5#0 + 245·b0]; to n21 [n4#1 + n5#1 + 41·b0]
-          n4 reads b3: to n1 [105·b3] [245·b3]
-          n5 reads b4: to n1 [n6#0 + 40·b4] [n6#1 + 54·b4]
-          n6 reads b5: to n5 [36·b5] [56·b5]
+        window 0..65536 of each sub-block, 8 slices of 8192, 1 lane
+        lane 0 (every slice, 2 hops)
+          n1 reads b0: to n20 [105·n4#0 + 40·n5#0 + 36·n6#0 + 245·b0]; to n21 [245·n4#0 + 54·n5#0 + 56·n6#0 + 41·b0]
+          n4 reads b3: to n1 [b3]
+          n5 reads b4: to n1 [b4]
+          n6 reads b5: to n1 [b5]
           n20: delivers b1 = n1#0
           n21: delivers b2 = n1#0
-        cost: 8.00 blocks over the network, busiest node n1 (2.00 up, 4.00 down), 4.125 timeslots
+        cost: 5.00 blocks over the network, busiest node n1 (2.00 up, 3.00 down), 3.125 timeslots
         ",
     );
     check(
@@ -409,14 +409,14 @@ fn pipelined() {
         "
         pipelined rs-6-4 stripe 17: b1 to n20, b2 to n21
         window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n4 reads b3: to n5 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [n4#0 + 40·b4] [n4#1 + 54·b4]
+        lane 0 (every slice, 3 hops)
+          n1 reads b0: to n5 [b0]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n6 [105·n4#0 + 245·n1#0 + 40·b4] [245·n4#0 + 41·n1#0 + 54·b4]
           n6 reads b5: to n20 [n5#0 + 36·b5]; to n21 [n5#1 + 56·b5]
           n20: delivers b1 = n6#0
           n21: delivers b2 = n6#0
-        cost: 8.00 blocks over the network, busiest node n4 (2.00 up, 2.00 down), 2.188 timeslots
+        cost: 6.00 blocks over the network, busiest node n5 (2.00 up, 2.00 down), 2.125 timeslots
         ",
     );
     check(
@@ -424,13 +424,13 @@ fn pipelined() {
         "
         pipelined rs-6-4 stripe 17: b1 to n20, b2 to n20
         window 5000..50000 of each sub-block, 3 slices of 16384, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n4 reads b3: to n5 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [n4#0 + 40·b4] [n4#1 + 54·b4]
+        lane 0 (every slice, 3 hops)
+          n1 reads b0: to n5 [b0]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n6 [105·n4#0 + 245·n1#0 + 40·b4] [245·n4#0 + 41·n1#0 + 54·b4]
           n6 reads b5: to n20 [n5#0 + 36·b5] [n5#1 + 56·b5]
           n20: delivers b1 = n6#0; delivers b2 = n6#1
-        cost: 5.49 blocks over the network, busiest node n4 (1.37 up, 1.37 down), 2.123 timeslots
+        cost: 4.12 blocks over the network, busiest node n5 (1.37 up, 1.37 down), 1.873 timeslots
         ",
     );
 }
@@ -455,13 +455,13 @@ fn a_chain_ends_at_a_requestor_that_holds_a_block() {
         "
         pipelined rs-6-4 stripe 17: b1 to n6, b2 to n20
         window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n4 reads b3: to n5 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [n4#0 + 40·b4] [n4#1 + 54·b4]
+        lane 0 (every slice, 3 hops)
+          n1 reads b0: to n5 [b0]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n6 [105·n4#0 + 245·n1#0 + 40·b4] [245·n4#0 + 41·n1#0 + 54·b4]
           n6 reads b5: to n20 [n5#1 + 56·b5]; delivers b1 = n5#0 + 36·b5
           n20: delivers b2 = n6#0
-        cost: 7.00 blocks over the network, busiest node n4 (2.00 up, 2.00 down), 2.188 timeslots
+        cost: 5.00 blocks over the network, busiest node n5 (2.00 up, 2.00 down), 2.125 timeslots
         ",
     );
 }
@@ -725,14 +725,14 @@ fn sub_packetized_codes() {
         "
         pipelined hitchhiker-xor-7-4 stripe 17: b0 to n20
         window 0..32768 of each sub-block, 8 slices of 4096, 1 lane
-        lane 0 (every slice, 5 hops)
-          n2 reads b1.0 b1.1: to n3 [n6#0 + b1.0 + 146·b1.1] [166·b1.1]
-          n3 reads b2.1: to n4 [n2#0 + 139·b2.1] [n2#1 + 245·b2.1]
-          n4 reads b3.1: to n5 [n3#0 + 64·b3.1] [n3#1 + 210·b3.1]
-          n5 reads b4.1: to n20 [n4#0 + 166·b4.1] [n4#1 + 4·b4.1]
-          n6 reads b5.1: to n2 [b5.1]
-          n20: delivers b0.0 = n5#0; delivers b0.1 = n5#1
-        cost: 4.50 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.250 timeslots
+        lane 0 (every slice, 4 hops)
+          n2 reads b1.0 b1.1: to n6 [n5#0 + b1.0 + 146·b1.1]; to n20 [n5#1 + 166·b1.1]
+          n3 reads b2.1: to n5 [b2.1]
+          n4 reads b3.1: to n5 [b3.1]
+          n5 reads b4.1: to n2 [64·n4#0 + 139·n3#0 + 166·b4.1] [210·n4#0 + 245·n3#0 + 4·b4.1]
+          n6 reads b5.1: to n20 [n2#0 + b5.1]
+          n20: delivers b0.0 = n6#0; delivers b0.1 = n2#0
+        cost: 3.50 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.188 timeslots
         ",
     );
     check(
