@@ -23,7 +23,10 @@ pub(super) fn fastest(
     }
     let mut best = Candidate::new(draw(Scheme::Conventional, placement, request, topology)?, topology);
     let trees = request.window.end - request.window.start <= SHORT_WINDOW_BYTES;
-    for scheme in [Scheme::Pipelined].into_iter().chain(trees.then_some(Scheme::Ppr)) {
+    // For one sum a chain moves as little, over fewer connections.
+    let scatter = placement.decoded.len() > 1;
+    let others = scatter.then_some(Scheme::Scatter).into_iter().chain(trees.then_some(Scheme::Ppr));
+    for scheme in [Scheme::Pipelined].into_iter().chain(others) {
         let plan = draw(scheme, placement, request, topology)?;
         best = best.or(Candidate::new(plan, topology));
     }

@@ -16,6 +16,7 @@ mod holding;
 mod order;
 mod placement;
 mod ppr;
+mod scatter;
 mod scheme;
 mod shape;
 mod slicing;
@@ -212,6 +213,7 @@ fn sums(scheme: Scheme, placement: &Placement, order: &Order) -> SumShape {
         Scheme::CrrR => crr::halving(placement, order),
         Scheme::CrrS => crr::splitting(placement, order),
         Scheme::CrrSDirect => crr::splitting_direct(placement, order),
+        Scheme::Scatter => scatter::scatter(placement, order),
         Scheme::Cyclic => chain::cyclic(placement, order),
         Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement, order),
         Scheme::Auto | Scheme::Migration | Scheme::Conventional => {

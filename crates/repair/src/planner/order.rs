@@ -26,7 +26,7 @@ pub(super) fn orders(placement: &Placement) -> Vec<Order> {
     let mut orders = Vec::new();
     if weights.windows(2).any(|pair| pair[0] != pair[1]) {
         let (mut gain, mut outputs) = (recipe.clone(), recipe.clone());
-        gain.sort_by(|&a, &b| weights[a].reads_for_outputs(&weights[b]));
+        gain.sort_by(|&a, &b| weights[a].streams_for_outputs(&weights[b]));
         outputs.sort_by_key(|&helper| weights[helper].outputs);
         orders.extend([gain, outputs].map(|helpers| Order { helpers, sorted: true }));
     }
@@ -36,19 +36,17 @@ pub(super) fn orders(placement: &Placement) -> Vec<Order> {
 
 #[derive(PartialEq, Eq)]
 struct Weight {
-    reads: usize,
+    streams: usize,
     outputs: usize,
 }
 
 impl Weight {
     fn of(helper: &Helper) -> Self {
-        let outputs = helper.rows();
-        // It never has to send more of its own than the sums it adds to.
-        Self { reads: helper.reads().len().min(outputs), outputs }
+        Self { streams: helper.streams(), outputs: helper.rows() }
     }
 
-    /// Compares sub-blocks read for each output fed.
-    fn reads_for_outputs(&self, other: &Self) -> std::cmp::Ordering {
-        (self.reads * other.outputs).cmp(&(other.reads * self.outputs))
+    /// Compares streams of its own for each output fed.
+    fn streams_for_outputs(&self, other: &Self) -> std::cmp::Ordering {
+        (self.streams * other.outputs).cmp(&(other.streams * self.outputs))
     }
 }

@@ -44,6 +44,11 @@ impl Helper {
         reads
     }
 
+    /// The most streams that it ever has to send of its own: its sub-blocks, or the sums it adds to.
+    pub fn streams(&self) -> usize {
+        self.reads().len().min(self.rows())
+    }
+
     /// Number of decoded outputs to which it adds something.
     pub fn rows(&self) -> usize {
         self.terms.iter().filter(|terms| !terms.is_empty()).count()

@@ -104,6 +104,60 @@ fn no_single_block_scheme_sends_more_than_it_must_through_a_pipeline() {
     }
 }
 
+/// Helpers take turns: for one block as much as a chain moves, in two hops; for several the star's bytes
+/// at little more than one block through any node.
+#[test]
+fn scatter_loads_nobody_more_than_the_requestor() {
+    for k in 2..=20 {
+        let cost = repair(k, "scatter").cost();
+        assert_eq!((cost.in_blocks(cost.network_bytes), cost.hops), (k as f64, 2), "k = {k}");
+        // Slices that do not divide by k fall to the first helpers.
+        assert!(max_load(&repair(k, "scatter")) <= 1.04, "k = {k}");
+    }
+    let scene = "rs-14-10; block 10485760; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103; by";
+    let cost = Scene::new(&format!("{scene} scatter")).plan().cost();
+    assert_eq!(cost.in_blocks(cost.network_bytes), 9.0 + 4.0);
+    assert_eq!(blocks(&cost, cost.of(cost.busiest).expect("a node").load_bytes()), 0.9 + 0.4);
+}
+
+/// Blocks over the network and through the busiest node, of one lost data block.
+#[test]
+fn codes_that_read_less_under_every_scheme() {
+    let figures = |code: &str, bytes: u64| {
+        ["conventional", "ppr", "crr-r", "pipelined", "crr-s-direct", "scatter"].map(|by| {
+            let scene = format!("{code}; block {bytes}; slice 4096; want b0>n100; by {by}");
+            let cost = Scene::new(&scene).plan().cost();
+            let busiest = cost.of(cost.busiest).expect("a node").load_bytes();
+            let digits = |bytes| (cost.in_blocks(bytes) * 100.0).round() / 100.0;
+            (digits(cost.network_bytes), digits(busiest))
+        })
+    };
+    let (star, tree) = ((6.5, 6.5), (7.0, 2.5));
+    let hitchhiker = figures("hitchhiker-xorplus-14-10", 7 << 20);
+    assert_eq!(hitchhiker, [star, tree, (7.0, 3.5), (9.5, 1.0), (8.25, 1.0), (6.86, 1.0)]);
+    let clay = figures("clay-14-10-13", 16 << 20);
+    assert_eq!(clay, [(3.25, 3.25), (4.0, 2.25), (4.75, 2.75), (7.75, 1.0), (4.75, 1.0), (4.0, 1.0)]);
+}
+
+#[test]
+fn disks_are_told_in_reads_and_in_runs() {
+    let cost = |scene: &str| Scene::new(scene).plan().cost();
+    let disk = |scene: &str| {
+        let cost = cost(scene);
+        (cost.reads, cost.mean_read_bytes(), cost.runs, cost.mean_run_bytes())
+    };
+    // Ten blocks, each read from end to end in pieces of a slice.
+    assert_eq!(disk("rs-14-10; block 65536; slice 4096; want b0>n100; by rp"), (160, 4096, 10, 65536));
+    // Eleven helpers read a half, and two of them the other half too, which lies beside it.
+    let hitchhiker = "hitchhiker-xorplus-14-10; block 65536; slice 4096; want b0>n100";
+    assert_eq!(disk(&format!("{hitchhiker}; by rp")), (13 * 8, 4096, 11, 13 * 32768 / 11));
+    // A quarter of each block: in one piece for a block of the first grid row, in 64 for a parity block.
+    let clay = |lost: &str| disk(&format!("clay-14-10-13; block 1048576; slice 4096; want {lost}>n100"));
+    assert_eq!(clay("b0"), (832, 4096, 13, 262_144));
+    assert_eq!(clay("b4"), (832, 4096, 13 * 4, 65_536));
+    assert_eq!(clay("b13"), (832, 4096, 13 * 64, 4096));
+}
+
 #[test]
 fn the_cyclic_requestor_reads_from_all_helpers_but_one() {
     let plan = repair(5, "cyclic");
