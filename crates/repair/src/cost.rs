@@ -101,7 +101,9 @@ impl Cost {
 impl Plan {
     /// What it costs.
     pub fn cost(&self) -> Cost {
-        let nodes = self.node_costs();
+        let mut nodes = self.node_costs();
+        let runs = self.runs();
+        nodes.iter_mut().for_each(|cost| cost.runs = runs.get(&cost.node).copied().unwrap_or(0));
         let busiest = nodes.iter().max_by_key(|cost| {
             (cost.load_bytes(), cost.sent_bytes + cost.received_bytes, std::cmp::Reverse(cost.node))
         });
@@ -164,15 +166,13 @@ impl Plan {
         shares
     }
 
+    /// The bytes of every node; runs are not counted.
     fn node_costs(&self) -> Vec<NodeCost> {
         let mut costs: BTreeMap<NodeId, NodeCost> = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
             for task in &lane.tasks {
                 costs.entry(task.node).or_insert_with(|| NodeCost::zero(task.node)).add(task, share);
             }
-        }
-        for (node, runs) in self.runs() {
-            costs.get_mut(&node).expect("who reads has a task").runs = runs;
         }
         costs.into_values().collect()
     }

@@ -410,16 +410,16 @@ impl<'a> PlanBuilder<'a> {
                 Input::Local(sub_block) => {
                     let source = self.source_index[&sub_block];
                     assert_eq!(self.holder(source), node, "only the holder of {sub_block} reads it");
-                    add_scaled(&mut row, &[(source, 1)], term.coefficient);
+                    row.push((source, term.coefficient));
                 }
                 Input::Received(StreamRef { from, stream }) => {
                     let stream = &lane.streams[&(from, node)][usize::from(stream)];
-                    add_scaled(&mut row, &stream.row, term.coefficient);
+                    row.extend(stream.row.iter().map(|&(source, c)| (source, gf::mul(term.coefficient, c))));
                     hops = hops.max(stream.hops);
                 }
             }
         }
-        (row, hops)
+        (summed(row), hops)
     }
 }
 
@@ -468,20 +468,14 @@ impl LaneDraft {
     }
 }
 
-/// `row += coefficient · other`; both ascend by source, and the result keeps no zero.
-fn add_scaled(row: &mut Row, other: &[(u32, u8)], coefficient: u8) {
-    let mut sum = Row::with_capacity(row.len() + other.len());
-    let mut left = row.iter().copied().peekable();
-    for &(source, value) in other {
-        while let Some(term) = left.next_if(|&(s, _)| s < source) {
-            sum.push(term);
-        }
-        let own = left.next_if(|&(s, _)| s == source).map_or(0, |(_, c)| c);
-        let total = own ^ gf::mul(coefficient, value);
-        if total != 0 {
-            sum.push((source, total));
-        }
-    }
-    sum.extend(left);
-    *row = sum;
+/// The same row with one term for each source, ascending, and none that is zero.
+fn summed(mut row: Row) -> Row {
+    row.sort_unstable_by_key(|&(source, _)| source);
+    row.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        kept.1 ^= if same { next.1 } else { 0 };
+        same
+    });
+    row.retain(|&(_, coefficient)| coefficient != 0);
+    row
 }

@@ -27,7 +27,7 @@ type Sum = Vec<(usize, u8)>;
 /// Parcels, and each output's sum of them so far.
 ///
 /// Always true: the parcels are independent of each other, and each is used by some sum.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Holding {
     parcels: Vec<Parcel>,
     sums: Vec<Sum>,

@@ -98,6 +98,11 @@ impl<'a> Placement<'a> {
         Rank { node: self.helpers[helper].node, helper: Some(helper) }
     }
 
+    /// Terms of all decoded outputs.
+    pub fn terms(&self) -> usize {
+        self.decoded.iter().map(|&output| self.recipe.row(output).len()).sum()
+    }
+
     /// Whether every output is itself a source: there is nothing to compute.
     pub fn only_copies(&self) -> bool {
         let outputs = self.recipe.outputs().iter().enumerate();

@@ -28,12 +28,16 @@ pub(super) fn scatter(placement: &Placement, order: &Order) -> SumShape {
     SumShape { routes: routes.collect(), ranks }
 }
 
-/// How many helpers take turns: so many that none receives more than a requestor does. More would make
-/// the plan larger and nothing faster.
+/// What all lanes together may sum. A lane repeats the whole recipe, which for several lost blocks of a
+/// code with many sub-blocks has 100,000 terms; as messages, a term is some 60 bytes.
+const MOST_TERMS: usize = 1 << 18;
+
+/// How many helpers take turns: so many that none receives more than a requestor does, if the plan does
+/// not become too large. More would make it larger and nothing faster.
 fn turns(placement: &Placement, helpers: &[usize]) -> usize {
     let raw: usize = helpers.iter().map(|&helper| placement.helpers[helper].streams()).sum();
     let requestors = placement.decoded.iter().map(|&output| placement.requestors[output]);
     let wanted_by = |node| requestors.clone().filter(|&requestor| requestor == node).count();
     let wanted = requestors.clone().map(wanted_by).max().unwrap_or(1);
-    raw.div_ceil(wanted).clamp(1, helpers.len())
+    raw.div_ceil(wanted).min(MOST_TERMS / placement.terms()).clamp(1, helpers.len())
 }

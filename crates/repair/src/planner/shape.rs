@@ -112,18 +112,19 @@ fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &m
         rank.helper.map_or_else(|| Holding::empty(outputs), |helper| Holding::of(&placement.helpers[helper]))
     };
     let mut holdings: Vec<Holding> = shape.ranks.iter().map(own).collect();
+    // A rank that has passed on what it has takes no further part.
     for &(from, to) in &route.moves {
-        let leaving = std::mem::replace(&mut holdings[from], Holding::empty(outputs));
-        let (from, node) = (shape.ranks[from].node, shape.ranks[to].node);
-        holdings[to].absorb(if from == node { leaving } else { leaving.condensed(from, builder) });
+        let leaving = std::mem::take(&mut holdings[from]);
+        let (here, there) = (shape.ranks[from].node, shape.ranks[to].node);
+        holdings[to].absorb(if here == there { leaving } else { leaving.condensed(here, builder) });
     }
     let Some(root) = shape.ranks.get(route.root) else { return };
     let stations: Vec<usize> = route.gather.iter().copied().chain([route.root]).collect();
-    let mut all = std::mem::replace(&mut holdings[stations[0]], Holding::empty(outputs));
+    let mut all = std::mem::take(&mut holdings[stations[0]]);
     for pair in stations.windows(2) {
-        let (from, to) = (shape.ranks[pair[0]].node, shape.ranks[pair[1]].node);
-        if from != to {
-            all = all.condensed(from, builder).brought(to, builder);
+        let (here, there) = (shape.ranks[pair[0]].node, shape.ranks[pair[1]].node);
+        if here != there {
+            all = all.condensed(here, builder).brought(there, builder);
         }
     }
     end(all, root.node, placement, builder);

@@ -139,6 +139,28 @@ fn codes_that_read_less_under_every_scheme() {
     assert_eq!(clay, [(3.25, 3.25), (4.0, 2.25), (4.75, 2.75), (7.75, 1.0), (4.75, 1.0), (4.0, 1.0)]);
 }
 
+/// Their small repair is of one block; several are decoded from k whole blocks.
+#[test]
+fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
+    for (code, k) in [("hitchhiker-xorplus-14-10", 10.0), ("clay-9-6-8", 6.0), ("rotated-16-12-4", 12.0)] {
+        for by in ["conventional", "pipelined", "scatter", "auto"] {
+            let scene = format!("{code}; block 221184; slice 4096; want b0>n100 b4>n101; by {by}");
+            let cost = Scene::new(&scene).plan().cost();
+            assert_eq!(cost.in_blocks(cost.read_bytes), k, "{code} {by}");
+        }
+    }
+}
+
+/// Lanes repeat the recipe, and a recipe can be large.
+#[test]
+fn scatter_takes_fewer_turns_if_the_plan_would_be_too_large() {
+    let lanes = |scene: &str| Scene::new(&format!("{scene}; by scatter; slice 4096")).plan().lanes().len();
+    assert_eq!(lanes("rs-14-10; block 1048576; want b0>n100"), 10);
+    assert_eq!(lanes("hitchhiker-xorplus-14-10; block 1048576; want b0>n100"), 7);
+    assert_eq!(lanes("clay-14-10-13; block 4194304; want b0>n100"), 4);
+    assert_eq!(lanes("clay-14-10-13; block 4194304; want b0>n100 b4>n101 b10>n102 b13>n103"), 2);
+}
+
 #[test]
 fn disks_are_told_in_reads_and_in_runs() {
     let cost = |scene: &str| Scene::new(scene).plan().cost();
