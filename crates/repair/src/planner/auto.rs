@@ -9,7 +9,7 @@ use crate::{Plan, Topology};
 /// Above this a chain has so many slices that a tree cannot beat it.
 const SHORT_WINDOW_BYTES: u64 = 1 << 20;
 /// A recipe that can be repeated in several lanes without making plans slow.
-const SMALL_RECIPE_TERMS: usize = 1 << 15;
+const REPEATABLE_TERMS: usize = 1 << 15;
 /// Predictions closer than this are equal.
 const TIE: f64 = 1.01;
 
@@ -26,7 +26,7 @@ pub(super) fn fastest(
     let mut best = Candidate::new(draw(Scheme::Conventional, placement, request, topology)?, topology);
     let trees = request.window.end - request.window.start <= SHORT_WINDOW_BYTES;
     // For one sum a chain moves as little, over fewer connections.
-    let scatter = placement.decoded.len() > 1 && placement.terms() <= SMALL_RECIPE_TERMS;
+    let scatter = placement.decoded.len() > 1 && placement.terms() <= REPEATABLE_TERMS;
     let others = scatter.then_some(Scheme::Scatter).into_iter().chain(trees.then_some(Scheme::Ppr));
     for scheme in [Scheme::Pipelined].into_iter().chain(others) {
         let plan = draw(scheme, placement, request, topology)?;

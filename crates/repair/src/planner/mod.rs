@@ -190,6 +190,9 @@ fn lightest<'a>(mut shapes: Vec<Shape>, placement: &Placement<'a>) -> PlanBuilde
     }
 }
 
+/// Up to here the lanes of a recipe are quickly drawn.
+const SMALL_RECIPE_TERMS: usize = 1 << 11;
+
 /// The shapes of a scheme: one for each order of the helpers that is worth trying.
 fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
     match (placement.decoded.first(), scheme) {
@@ -199,8 +202,8 @@ fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
             let orders = order::orders(placement);
             let mut shapes = orders.iter().map(|order| Shape::Sums(sums(scheme, placement, order)));
             match shapes.next_back() {
-                // With many lanes every helper has every place in some of them.
-                Some(shape) if shape.lanes() > 1 => vec![shape],
+                // Over lanes places even out, and drawing them takes time.
+                Some(shape) if shape.lanes() > 1 && placement.terms() > SMALL_RECIPE_TERMS => vec![shape],
                 last => shapes.chain(last).collect(),
             }
         }

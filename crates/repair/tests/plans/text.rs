@@ -1014,15 +1014,15 @@ fn scatter() {
         scatter clay-4-2-3 stripe 17: b0 to n20
         window 0..16384 of each sub-block, 4 slices of 4096, 2 lanes
         lane 0 (slices 0 mod 2, 2 hops)
-          n2 reads b1.0 b1.1: to n20 [10·n3#0 + 24·n3#1 + 12·n4#0] [10·n3#1 + 20·n4#0 + 12·n4#1] [6·n3#0 + 10·n3#1 + 5·n4#0 + 142·b1.0] [6·n3#1 + 12·n4#0 + 5·n4#1 + 142·b1.1]
-          n3 reads b2.0 b2.1: to n2 [b2.0] [b2.1]
-          n4 reads b3.0 b3.1: to n2 [b3.0] [b3.1]
-          n20: delivers b0.0 = n2#0; delivers b0.1 = n2#1; delivers b0.2 = n2#2; delivers b0.3 = n2#3
-        lane 1 (slices 1 mod 2, 2 hops)
           n2 reads b1.0 b1.1: to n3 [b1.0] [b1.1]
-          n3 reads b2.0 b2.1: to n20 [12·n4#0 + 10·b2.0 + 24·b2.1] [20·n4#0 + 12·n4#1 + 10·b2.1] [142·n2#0 + 5·n4#0 + 6·b2.0 + 10·b2.1] [142·n2#1 + 12·n4#0 + 5·n4#1 + 6·b2.1]
+          n3 reads b2.0 b2.1: to n20 [12·n4#0 + 10·b2.0 + 24·b2.1] [20·n4#0 + 12·n4#1 + 10·b2.1] [5·n4#0 + 142·n2#0 + 6·b2.0 + 10·b2.1] [12·n4#0 + 5·n4#1 + 142·n2#1 + 6·b2.1]
           n4 reads b3.0 b3.1: to n3 [b3.0] [b3.1]
           n20: delivers b0.0 = n3#0; delivers b0.1 = n3#1; delivers b0.2 = n3#2; delivers b0.3 = n3#3
+        lane 1 (slices 1 mod 2, 2 hops)
+          n2 reads b1.0 b1.1: to n4 [b1.0] [b1.1]
+          n3 reads b2.0 b2.1: to n4 [b2.0] [b2.1]
+          n4 reads b3.0 b3.1: to n20 [10·n3#0 + 24·n3#1 + 12·b3.0] [10·n3#1 + 20·b3.0 + 12·b3.1] [6·n3#0 + 10·n3#1 + 142·n2#0 + 5·b3.0] [6·n3#1 + 142·n2#1 + 12·b3.0 + 5·b3.1]
+          n20: delivers b0.0 = n4#0; delivers b0.1 = n4#1; delivers b0.2 = n4#2; delivers b0.3 = n4#3
         cost: 2.00 blocks over the network, busiest node n20 (0.00 up, 1.00 down), 1.062 timeslots
         disks: 1.50 blocks, 24 reads of 4096 bytes in 3 runs of 32768 bytes
         ",
