@@ -17,6 +17,8 @@ pub struct PlanCost {
     busiest: u32,
     pub network_bytes: u64,
     pub read_bytes: u64,
+    reads: u64,
+    runs: u64,
     pub hops: u32,
     pub timeslots: f64,
 }
@@ -111,9 +113,11 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
         ">timeslots",
         ">predicted",
         ">into requestor",
-        ">busiest node",
+        ">busiest link",
         ">network",
-        ">read",
+        ">disks",
+        ">disk reads",
+        ">disk runs",
         ">hops",
     ];
     let mut text = table(headings, rows);
@@ -124,7 +128,7 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
     Ok(Answer::new(text, &facts))
 }
 
-fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 8], Failure> {
+fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 10], Failure> {
     let cost = PlanCost::of(plan)?;
     Ok([
         scheme.to_string(),
@@ -134,6 +138,13 @@ fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 8], Failure> {
         size(cost.through_busiest()),
         size(cost.network_bytes),
         size(cost.read_bytes),
+        pieces(cost.reads, cost.read_bytes),
+        pieces(cost.runs, cost.read_bytes),
         cost.hops.to_string(),
     ])
+}
+
+/// `40 x 256 KiB`: how many, and their mean size.
+fn pieces(count: u64, bytes: u64) -> String {
+    format!("{count} x {}", size(bytes.checked_div(count).unwrap_or(0)))
 }

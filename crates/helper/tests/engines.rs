@@ -3,6 +3,9 @@
 //! plan said.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,10 +21,18 @@ use stores::{BlockError, BlockReader, BlockWriter};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// Blocks in memory.
+/// Blocks in memory, and some in files.
 #[derive(Clone, Default)]
 struct Memory {
     blocks: Arc<Mutex<BTreeMap<BlockId, Vec<u8>>>>,
+    files: Arc<Mutex<BTreeMap<BlockId, Arc<OnDisk>>>>,
+}
+
+/// A block in a file that has no name any more, so that nothing is left behind; it counts what is read.
+struct OnDisk {
+    file: File,
+    bytes: u64,
+    read: AtomicU64,
 }
 
 struct Bytes(Vec<u8>);
@@ -44,6 +55,32 @@ impl BlockReader for Bytes {
 
     fn verify(&self) -> Result<u32, BlockError> {
         Ok(repair::wire::edge::crc32c(&[&self.0]))
+    }
+}
+
+impl OnDisk {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("mend-engines-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        Self { file, bytes: bytes.len() as u64, read: AtomicU64::new(0) }
+    }
+}
+
+impl BlockReader for OnDisk {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        self.file.read_exact_at(buffer, offset).unwrap();
+        self.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<u32, BlockError> {
+        unimplemented!("these blocks are only read")
     }
 }
 
@@ -72,6 +109,9 @@ impl BlockWriter for Growing {
 
 impl Local for Memory {
     fn open(&self, _tag: Option<u64>, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        if let Some(file) = self.files.lock().unwrap().get(&block.id) {
+            return Ok(file.clone());
+        }
         self.held(&block.id)
     }
 
@@ -355,4 +395,88 @@ proptest! {
         });
         prop_assert!(played.is_ok(), "it hangs: {:?}", scene);
     }
+}
+
+/// Sub-blocks that a conventional repair of one block reads and sends, as counted at files and sockets.
+async fn single_loss(code: &str, lost: usize) -> f64 {
+    const SUB_BLOCK_BYTES: u64 = 192;
+    let code = code.parse::<CodeSpec>().unwrap().build().unwrap();
+    let n = code.blocks();
+    let block_bytes = SUB_BLOCK_BYTES * code.sub_blocks() as u64;
+    let blocks = encode(&*code, block_bytes as usize, 14 + lost as u64, false);
+    let mut nodes = Nodes::new(n as u32).await;
+    let client = NodeId(n as u32);
+    let id = |index: usize| BlockId(format!("s.{index}"));
+    let mut files = Vec::new();
+    for index in (0..n).filter(|&index| index != lost) {
+        let file = Arc::new(OnDisk::new(&format!("{}-{lost}-{index}", code.spec()), &blocks[index]));
+        let memory = &nodes.engines[&NodeId(index as u32)].1;
+        memory.files.lock().unwrap().insert(id(index), file.clone());
+        files.push(file);
+    }
+    let holder = |index: usize| (index != lost).then_some(NodeId(index as u32));
+    let stripe = Stripe {
+        id: StripeId("s".into()),
+        code: code.clone(),
+        block_bytes,
+        blocks: (0..n)
+            .map(|index| StripeBlock { id: id(index), bytes: block_bytes, holder: holder(index) })
+            .collect(),
+    };
+    let job = JobRequest {
+        job: JobId(1),
+        stripe,
+        wanted: vec![Wanted { block: BlockIndex(lost as u16), requestor: client }],
+        window: 0..SUB_BLOCK_BYTES,
+        sub_blocks: None,
+        policy: Policy { scheme: Scheme::Conventional, ..Policy::default() },
+        verify: Verify::default(),
+        publish: false,
+        tag: None,
+    };
+    nodes.carry_out(job).await.unwrap();
+    assert!(nodes.engines[&client].1.blocks.lock().unwrap()[&id(lost)] == blocks[lost], "block {lost}");
+    let from_files: u64 = files.iter().map(|file| file.read.load(Ordering::Relaxed)).sum();
+    let moved =
+        |of: fn(Moved) -> u64| nodes.engines.values().map(|(engine, _)| of(engine.traffic().now())).sum();
+    // A sender counts a frame when its last byte has left; the receiver may have it by then.
+    let patience = Instant::now() + Duration::from_secs(5);
+    while moved(|moved| moved.sent) != from_files && Instant::now() < patience {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let (sent, received, read): (u64, u64, u64) =
+        (moved(|moved| moved.sent), moved(|moved| moved.received), moved(|moved| moved.read));
+    assert_eq!((sent, received, read), (from_files, from_files, from_files), "{} b{lost}", code.spec());
+    from_files as f64 / SUB_BLOCK_BYTES as f64
+}
+
+/// Blocks read and sent for each of these losses.
+fn measured(code: &str, lost: impl IntoIterator<Item = usize>) -> Vec<f64> {
+    let sub_blocks = code.parse::<CodeSpec>().unwrap().build().unwrap().sub_blocks() as f64;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let counts = lost.into_iter().map(|lost| runtime.block_on(single_loss(code, lost)) / sub_blocks);
+    counts.collect()
+}
+
+#[test]
+fn hitchhiker_reads_and_sends_two_thirds_of_what_reed_solomon_does() {
+    assert_eq!(measured("hitchhiker-xorplus-14-10", 0..10), [6.5; 10]);
+    assert_eq!(measured("hitchhiker-nonxor-14-10", 0..10), [6.5; 10]);
+    let xor = measured("hitchhiker-xor-14-10", 0..10);
+    assert_eq!(xor, [6.5, 6.5, 6.5, 6.5, 6.5, 6.5, 7.0, 7.0, 7.0, 7.0]);
+    assert!((xor.iter().sum::<f64>() / 10.0 - 6.7).abs() < 1e-9);
+    assert_eq!(measured("hitchhiker-xorplus-14-10", 10..14), [10.0; 4], "parity has no small repair");
+    assert_eq!(measured("rs-14-10", [0, 9, 13]), [10.0; 3]);
+}
+
+#[test]
+fn clay_reads_and_sends_the_least_that_a_regenerating_code_can() {
+    assert_eq!(measured("clay-14-10-13", [0, 7, 9, 13]), [3.25; 4]);
+    assert_eq!(measured("clay-9-6-8", 0..9), [8.0 / 3.0; 9]);
+}
+
+#[test]
+fn local_groups_and_rotated_rows_read_and_send_less() {
+    assert_eq!(measured("lrc-12-2-2", 0..16), [[6.0; 14].as_slice(), &[12.0; 2]].concat());
+    assert_eq!(measured("rotated-16-12-4", 0..12), [7.5; 12]);
 }

@@ -5,8 +5,10 @@
 //! beyond the end of a block that is shorter than the stripe's.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
+use codes::SubBlock;
 use serde::Serialize;
 
 use crate::{Input, NodeId, NodeView, Pacing, Plan, StreamRef, Task, Topology};
@@ -26,8 +28,11 @@ pub struct NodeCost {
     pub received_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// Reads from blocks: one per slice and sub-block.
+    /// Reads from blocks that the node issues: one per slice and sub-block.
     pub reads: u64,
+    /// Ranges of neighbouring bytes that these reads cover, whatever their order: what a disk that reads
+    /// ahead, or a store that merges reads, sees of them.
+    pub runs: u64,
     /// Bytes of outputs produced here.
     pub delivered_bytes: u64,
 }
@@ -48,8 +53,10 @@ pub struct Cost {
     pub network_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// Reads from blocks.
+    /// Reads from blocks that nodes issue: one per slice and sub-block.
     pub reads: u64,
+    /// Ranges of neighbouring bytes that these reads cover.
+    pub runs: u64,
     /// Bytes of all outputs.
     pub delivered_bytes: u64,
     /// The node with the largest load; of several, the one that moves most in sum, then the lowest.
@@ -69,9 +76,14 @@ impl Cost {
         Some(&self.nodes[at])
     }
 
-    /// Mean bytes of a read: small where a code reads pieces of blocks.
+    /// Mean bytes of a read as it is issued; 0 if nothing is read.
     pub fn mean_read_bytes(&self) -> u64 {
         self.read_bytes.checked_div(self.reads).unwrap_or(0)
+    }
+
+    /// Mean bytes of a range of neighbouring bytes: small where a code reads pieces of blocks.
+    pub fn mean_run_bytes(&self) -> u64 {
+        self.read_bytes.checked_div(self.runs).unwrap_or(0)
     }
 
     /// Bytes that each node with outputs receives.
@@ -89,7 +101,9 @@ impl Cost {
 impl Plan {
     /// What it costs.
     pub fn cost(&self) -> Cost {
-        let nodes = self.node_costs();
+        let mut nodes = self.node_costs();
+        let runs = self.runs();
+        nodes.iter_mut().for_each(|cost| cost.runs = runs.get(&cost.node).copied().unwrap_or(0));
         let busiest = nodes.iter().max_by_key(|cost| {
             (cost.load_bytes(), cost.sent_bytes + cost.received_bytes, std::cmp::Reverse(cost.node))
         });
@@ -97,6 +111,7 @@ impl Plan {
             network_bytes: nodes.iter().map(|cost| cost.sent_bytes).sum(),
             read_bytes: nodes.iter().map(|cost| cost.read_bytes).sum(),
             reads: nodes.iter().map(|cost| cost.reads).sum(),
+            runs: nodes.iter().map(|cost| cost.runs).sum(),
             delivered_bytes: nodes.iter().map(|cost| cost.delivered_bytes).sum(),
             busiest: busiest.expect("a plan has tasks").node,
             hops: self.hops(),
@@ -151,6 +166,7 @@ impl Plan {
         shares
     }
 
+    /// The bytes of every node; runs are not counted.
     fn node_costs(&self) -> Vec<NodeCost> {
         let mut costs: BTreeMap<NodeId, NodeCost> = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
@@ -159,6 +175,59 @@ impl Plan {
             }
         }
         costs.into_values().collect()
+    }
+
+    /// How many ranges of neighbouring bytes each node reads.
+    fn runs(&self) -> BTreeMap<NodeId, u64> {
+        let mut lanes_of: BTreeMap<(NodeId, SubBlock), Vec<bool>> = BTreeMap::new();
+        for (number, lane) in self.lanes.iter().enumerate() {
+            for (task, &read) in lane.tasks.iter().flat_map(|task| task.reads.iter().map(move |r| (task, r)))
+            {
+                lanes_of.entry((task.node, read)).or_insert_with(|| vec![false; self.lanes.len()])[number] =
+                    true;
+            }
+        }
+        let mut runs = BTreeMap::new();
+        for (&(node, read), lanes) in &lanes_of {
+            let next = SubBlock { sub: read.sub + 1, ..read };
+            let joined = lanes_of.get(&(node, next)).is_some_and(|next| self.is_joined(lanes, next));
+            *runs.entry(node).or_insert(0) += self.runs_in_sub_block(lanes) - u64::from(joined);
+        }
+        runs
+    }
+
+    /// Runs of slices that travel one of these lanes.
+    fn runs_in_sub_block(&self, lanes: &[bool]) -> u64 {
+        if lanes.iter().all(|&reads| reads) {
+            return self.slices.ranges().len() as u64;
+        }
+        let places = self.pattern.len() as u32;
+        let reads = |place: u32| lanes[usize::from(self.pattern[(place % places) as usize])];
+        let starts_in = |range: &Range<u32>| {
+            let runs = (0..places).filter(|&place| reads(place)).map(|place| {
+                let first = range.start + (place + places - range.start % places) % places;
+                let slices = u64::from(range.end.saturating_sub(first).div_ceil(places));
+                match reads(place + places - 1) {
+                    // The slice before is read, too, unless there is none in the range.
+                    true => u64::from(first == range.start),
+                    false => slices,
+                }
+            });
+            runs.sum::<u64>()
+        };
+        self.slices.ranges().iter().map(starts_in).sum()
+    }
+
+    /// Whether the last slice of a sub-block that is read in some lanes, and the first of the next one,
+    /// are read and meet.
+    fn is_joined(&self, lanes: &[bool], next: &[bool]) -> bool {
+        let (window, last) = (&self.geometry.window, self.geometry.slices() - 1);
+        let lane = |slice: u32| usize::from(self.pattern[slice as usize % self.pattern.len()]);
+        *window == (0..self.sub_block_bytes)
+            && self.slices.contains(last)
+            && self.slices.contains(0)
+            && lanes[lane(last)]
+            && next[lane(0)]
     }
 
     fn timeslots(&self, nodes: &[NodeCost]) -> f64 {
@@ -215,7 +284,8 @@ struct LaneShare {
 
 impl NodeCost {
     fn zero(node: NodeId) -> Self {
-        Self { node, sent_bytes: 0, received_bytes: 0, read_bytes: 0, reads: 0, delivered_bytes: 0 }
+        let (sent_bytes, received_bytes, delivered_bytes) = (0, 0, 0);
+        Self { node, sent_bytes, received_bytes, read_bytes: 0, reads: 0, runs: 0, delivered_bytes }
     }
 
     fn add(&mut self, task: &Task, share: LaneShare) {

@@ -212,6 +212,17 @@ impl Plan {
     }
 }
 
+/// What lanes need while they run; it decides the size of slices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Footprint {
+    /// Number of lanes.
+    pub lanes: usize,
+    /// The longest chain of streams from a reader to a requestor.
+    pub hops: u32,
+    /// The most streams of one lane that begin or end at one node.
+    pub streams: usize,
+}
+
 /// Puts a plan together stream by stream and checks each as it is added.
 #[derive(Debug)]
 pub struct PlanBuilder<'a> {
@@ -318,6 +329,42 @@ impl<'a> PlanBuilder<'a> {
         lane.use_in(requestor, &combination).delivers.push(Delivery { output: output as u32, combination });
     }
 
+    /// Number of lanes so far.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Leaves out all lanes but these.
+    pub(crate) fn keep(&mut self, lanes: &[usize]) {
+        let mut number = 0..;
+        self.lanes.retain(|_| number.next().is_some_and(|number| lanes.contains(&number)));
+    }
+
+    /// What the lanes so far need while they run.
+    pub(crate) fn footprint(&self) -> Footprint {
+        let streams = self.lanes.iter().flat_map(|lane| lane.ports().into_values());
+        Footprint {
+            lanes: self.lanes.len(),
+            hops: self.hops(),
+            streams: streams.map(|(sent, received)| sent + received).max().unwrap_or(0),
+        }
+    }
+
+    /// How heavy the lanes so far are together: the most streams up, or down, at one node; all streams; hops.
+    pub(crate) fn weight(&self) -> (usize, usize, u32) {
+        let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+        for (node, (sent, received)) in self.lanes.iter().flat_map(LaneDraft::ports) {
+            let sum = nodes.entry(node).or_default();
+            *sum = (sum.0 + sent, sum.1 + received);
+        }
+        let busiest = nodes.values().map(|&(sent, received)| sent.max(received)).max().unwrap_or(0);
+        (busiest, nodes.values().map(|&(sent, _)| sent).sum(), self.hops())
+    }
+
+    fn hops(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
+    }
+
     /// The finished plan.
     ///
     /// # Panics
@@ -363,20 +410,30 @@ impl<'a> PlanBuilder<'a> {
                 Input::Local(sub_block) => {
                     let source = self.source_index[&sub_block];
                     assert_eq!(self.holder(source), node, "only the holder of {sub_block} reads it");
-                    add_scaled(&mut row, &[(source, 1)], term.coefficient);
+                    row.push((source, term.coefficient));
                 }
                 Input::Received(StreamRef { from, stream }) => {
                     let stream = &lane.streams[&(from, node)][usize::from(stream)];
-                    add_scaled(&mut row, &stream.row, term.coefficient);
+                    row.extend(stream.row.iter().map(|&(source, c)| (source, gf::mul(term.coefficient, c))));
                     hops = hops.max(stream.hops);
                 }
             }
         }
-        (row, hops)
+        (summed(row), hops)
     }
 }
 
 impl LaneDraft {
+    /// How many streams every node sends and receives.
+    fn ports(&self) -> BTreeMap<NodeId, (usize, usize)> {
+        let mut ports: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+        for (&(from, to), streams) in &self.streams {
+            ports.entry(from).or_default().0 += streams.len();
+            ports.entry(to).or_default().1 += streams.len();
+        }
+        ports
+    }
+
     /// The task of `node`, which from now on reads the local inputs of `combination`.
     fn use_in(&mut self, node: NodeId, combination: &[Term]) -> &mut TaskDraft {
         let task = self.tasks.entry(node).or_default();
@@ -411,20 +468,14 @@ impl LaneDraft {
     }
 }
 
-/// `row += coefficient · other`; both ascend by source, and the result keeps no zero.
-fn add_scaled(row: &mut Row, other: &[(u32, u8)], coefficient: u8) {
-    let mut sum = Row::with_capacity(row.len() + other.len());
-    let mut left = row.iter().copied().peekable();
-    for &(source, value) in other {
-        while let Some(term) = left.next_if(|&(s, _)| s < source) {
-            sum.push(term);
-        }
-        let own = left.next_if(|&(s, _)| s == source).map_or(0, |(_, c)| c);
-        let total = own ^ gf::mul(coefficient, value);
-        if total != 0 {
-            sum.push((source, total));
-        }
-    }
-    sum.extend(left);
-    *row = sum;
+/// The same row with one term for each source, ascending, and none that is zero.
+fn summed(mut row: Row) -> Row {
+    row.sort_unstable_by_key(|&(source, _)| source);
+    row.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        kept.1 ^= if same { next.1 } else { 0 };
+        same
+    });
+    row.retain(|&(_, coefficient)| coefficient != 0);
+    row
 }

@@ -7,12 +7,13 @@ use codes::{BlockIndex, CodeSpec};
 use repair::{Geometry, NodeId, Outcome, ParityOutcome, Scheme};
 use sim::{CLIENT, Ended, Fault, Kind, Scenario, Tracing, When, World};
 
-const DECODING: [Scheme; 9] = [
+const DECODING: [Scheme; 10] = [
     Scheme::Conventional,
     Scheme::Ppr,
     Scheme::CrrR,
     Scheme::CrrS,
     Scheme::CrrSDirect,
+    Scheme::Scatter,
     Scheme::Pipelined,
     Scheme::Cyclic,
     Scheme::PipeB,

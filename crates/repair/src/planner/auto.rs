@@ -8,6 +8,8 @@ use crate::{Plan, Topology};
 
 /// Above this a chain has so many slices that a tree cannot beat it.
 const SHORT_WINDOW_BYTES: u64 = 1 << 20;
+/// A recipe that can be repeated in several lanes without making plans slow.
+const REPEATABLE_TERMS: usize = 1 << 15;
 /// Predictions closer than this are equal.
 const TIE: f64 = 1.01;
 
@@ -21,9 +23,12 @@ pub(super) fn fastest(
         let scheme = if placement.only_copies() { Scheme::Migration } else { Scheme::Conventional };
         return draw(scheme, placement, request, topology);
     }
-    let mut best = Candidate::new(draw(Scheme::Pipelined, placement, request, topology)?, topology);
+    let mut best = Candidate::new(draw(Scheme::Conventional, placement, request, topology)?, topology);
     let trees = request.window.end - request.window.start <= SHORT_WINDOW_BYTES;
-    for scheme in [Scheme::Conventional].into_iter().chain(trees.then_some(Scheme::Ppr)) {
+    // For one sum a chain moves as little, over fewer connections.
+    let scatter = placement.decoded.len() > 1 && placement.terms() <= REPEATABLE_TERMS;
+    let others = scatter.then_some(Scheme::Scatter).into_iter().chain(trees.then_some(Scheme::Ppr));
+    for scheme in [Scheme::Pipelined].into_iter().chain(others) {
         let plan = draw(scheme, placement, request, topology)?;
         best = best.or(Candidate::new(plan, topology));
     }

@@ -1,21 +1,22 @@
 //! Chains of partial sums: repair pipelining, basic and cyclic, and its baselines.
 
+use super::order::Order;
 use super::placement::Placement;
 use super::shape::{Rank, Route, SumShape};
 
 /// One chain through all helpers.
-pub(super) fn chain(placement: &Placement) -> SumShape {
-    let (ranks, helpers) = ranks(placement);
-    let order: Vec<usize> = (0..helpers).collect();
-    let route = route(&order, &ranks);
+pub(super) fn chain(placement: &Placement, order: &Order) -> SumShape {
+    let (ranks, helpers) = ranks(placement, order);
+    let stations: Vec<usize> = (0..helpers).collect();
+    let route = route(&stations, &ranks);
     SumShape { ranks, routes: vec![route] }
 }
 
 /// As many chains as there are helpers but one, each starting one helper further on.
-pub(super) fn cyclic(placement: &Placement) -> SumShape {
-    let (ranks, helpers) = ranks(placement);
+pub(super) fn cyclic(placement: &Placement, order: &Order) -> SumShape {
+    let (ranks, helpers) = ranks(placement, order);
     if helpers <= 2 {
-        return chain(placement);
+        return chain(placement, order);
     }
     let routes = (0..helpers - 1)
         .map(|start| {
@@ -29,14 +30,12 @@ pub(super) fn cyclic(placement: &Placement) -> SumShape {
 /// The helpers in chain order and, if there is only one requestor, that requestor behind them; also how
 /// many helpers there are before it.
 ///
-/// A helper that adds to fewer outputs comes earlier: the first links of the chain then carry less. Of
-/// equals, one that is a requestor comes last, as the output that ends there then saves a stream.
-fn ranks(placement: &Placement) -> (Vec<Rank>, usize) {
+/// A helper that is itself a requestor comes last, as the output that ends there then saves a stream.
+fn ranks(placement: &Placement, order: &Order) -> (Vec<Rank>, usize) {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
-        (0..placement.helpers.len()).filter(|&h| Some(placement.helpers[h].node) != end).collect();
-    helpers
-        .sort_by_key(|&h| (placement.helpers[h].rows(), placement.is_requestor(placement.helpers[h].node)));
+        order.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
+    helpers.sort_by_key(|&h| placement.is_requestor(placement.helpers[h].node));
     let mut ranks: Vec<Rank> = helpers.iter().map(|&helper| placement.rank_of(helper)).collect();
     ranks.extend(end.map(|node| Rank { node, helper: placement.helper_at(node) }));
     (ranks, helpers.len())
@@ -47,5 +46,5 @@ fn route(order: &[usize], ranks: &[Rank]) -> Route {
     let end = (order.len() < ranks.len()).then_some(order.len());
     let stations: Vec<usize> = order.iter().copied().chain(end).collect();
     let moves = stations.windows(2).map(|pair| (pair[0], pair[1])).collect();
-    Route { moves, root: stations[stations.len() - 1] }
+    Route::new(moves, stations[stations.len() - 1])
 }

@@ -3,45 +3,57 @@
 //! Both printed algorithms hang or overrun unless the number of helpers is a power of two; the forms here
 //! are corrected for any number. `docs/schemes.md` lists the corrections.
 
+use super::order::Order;
 use super::placement::Placement;
 use super::shape::{Rank, Route, SumShape};
 
-/// CRR-R: in round i every rank whose lowest set bit is i sends all it has to the rank without that bit.
-pub(super) fn halving(placement: &Placement) -> SumShape {
-    let ranks = ranks(placement);
+/// CRR-R: in round i every rank whose lowest set bit is i sends all it has to the rank without that bit;
+/// what rank 0 then has goes to the requestor.
+pub(super) fn halving(placement: &Placement, order: &Order) -> SumShape {
+    let mut ranks = ranks(placement, order);
     let mut moves = Vec::with_capacity(ranks.len());
     for round in 0..dimensions(ranks.len()) {
         let bit = 1 << round;
         moves.extend((0..ranks.len()).filter(|id| id % (2 * bit) == bit).map(|id| (id, id ^ bit)));
     }
-    SumShape { ranks, routes: vec![Route { moves, root: 0 }] }
+    let end = placement.sole_requestor().filter(|&node| node != ranks[0].node);
+    moves.extend(end.map(|_| (0, ranks.len())));
+    ranks.extend(end.map(|node| Rank { node, helper: None }));
+    let route = Route::new(moves, end.map_or(0, |_| ranks.len() - 1));
+    if order.sorted {
+        route.seat_by_leaving(&mut ranks);
+    }
+    SumShape { ranks, routes: vec![route] }
 }
 
 /// CRR-S: as many fragments as the hypercube has corners, each reduced to the corner of its number and then
 /// passed down a binomial tree to rank 0.
-pub(super) fn splitting(placement: &Placement) -> SumShape {
-    let mut ranks = ranks(placement);
+pub(super) fn splitting(placement: &Placement, order: &Order) -> SumShape {
+    let mut ranks = ranks(placement, order);
     let dimensions = fill_cube(&mut ranks);
-    let routes = (0..ranks.len()).map(|fragment| {
-        let mut moves = reduction(fragment, dimensions);
-        moves.extend(gathering(fragment));
-        Route { moves, root: 0 }
+    let corners = ranks.len();
+    let end = placement.sole_requestor().filter(|&node| node != ranks[0].node);
+    ranks.extend(end.map(|node| Rank { node, helper: None }));
+    let root = end.map_or(0, |_| corners);
+    let routes = (0..corners).map(|fragment| {
+        let moves = reduction(fragment, dimensions);
+        Route { moves, gather: gathering(fragment).collect(), root }
     });
     SumShape { routes: routes.collect(), ranks }
 }
 
 /// CRR-S without the tree: each fragment goes to the requestors from the corner of its number.
-pub(super) fn splitting_direct(placement: &Placement) -> SumShape {
+pub(super) fn splitting_direct(placement: &Placement, order: &Order) -> SumShape {
     let end = placement.sole_requestor();
-    let helpers = (0..placement.helpers.len()).filter(|&h| Some(placement.helpers[h].node) != end);
-    let mut ranks: Vec<Rank> = helpers.map(|h| placement.rank_of(h)).collect();
+    let helpers = order.helpers.iter().filter(|&&h| Some(placement.helpers[h].node) != end);
+    let mut ranks: Vec<Rank> = helpers.map(|&h| placement.rank_of(h)).collect();
     let dimensions = fill_cube(&mut ranks);
     let corners = ranks.len();
     ranks.extend(end.map(|node| Rank { node, helper: placement.helper_at(node) }));
     let routes = (0..corners).map(|fragment| {
         let mut moves = reduction(fragment, dimensions);
         moves.extend(end.map(|_| (fragment, corners)));
-        Route { moves, root: end.map_or(fragment, |_| corners) }
+        Route::new(moves, end.map_or(fragment, |_| corners))
     });
     SumShape { routes: routes.collect(), ranks }
 }
@@ -72,16 +84,16 @@ fn reduction(fragment: usize, dimensions: u32) -> Vec<(usize, usize)> {
     moves
 }
 
-/// From the rank of the fragment's number to rank 0, clearing the lowest bit in every round.
-fn gathering(fragment: usize) -> impl Iterator<Item = (usize, usize)> {
+/// The ranks from that of the fragment's number to rank 0, clearing the lowest bit in every round.
+fn gathering(fragment: usize) -> impl Iterator<Item = usize> {
     let clear = |&at: &usize| (at != 0).then(|| at & (at - 1));
-    std::iter::successors(Some(fragment), clear).filter_map(move |at| Some((at, clear(&at)?)))
+    std::iter::successors(Some(fragment), clear)
 }
 
 /// The helpers; the requestor first, where sums end, if it is one of them and the only requestor.
-fn ranks(placement: &Placement) -> Vec<Rank> {
+fn ranks(placement: &Placement, order: &Order) -> Vec<Rank> {
     let end = placement.sole_requestor().and_then(|node| placement.helper_at(node));
-    let others = (0..placement.helpers.len()).filter(|&helper| Some(helper) != end);
+    let others = order.helpers.iter().copied().filter(|&helper| Some(helper) != end);
     end.into_iter().chain(others).map(|helper| placement.rank_of(helper)).collect()
 }
 

@@ -10,9 +10,13 @@
 mod auto;
 mod chain;
 mod crr;
+mod echelon;
 mod error;
+mod holding;
+mod order;
 mod placement;
 mod ppr;
+mod scatter;
 mod scheme;
 mod shape;
 mod slicing;
@@ -27,6 +31,7 @@ pub use scheme::{Scheme, UnknownScheme};
 
 use crate::plan::PlanBuilder;
 use crate::{Geometry, NodeId, Pacing, Plan, SliceSet, Stripe, Topology};
+use order::Order;
 use placement::Placement;
 use shape::{Shape, SumShape};
 
@@ -161,35 +166,63 @@ fn draw(
     request: &PlanRequest,
     topology: &Topology,
 ) -> Result<Plan, PlanError> {
-    let shape = shape(scheme, placement);
-    let (geometry, slices) = slicing::cut(&shape.footprint(placement), placement, request, topology)?;
-    let (lanes, pattern) = slicing::deal(shape.lanes(), &slices);
-    let mut builder = PlanBuilder::new(placement.stripe, placement.recipe, &placement.requestors);
-    for lane in lanes {
-        shape.draw(lane, placement, &mut builder);
-    }
+    let mut builder = lightest(shapes(scheme, placement), placement);
+    let (geometry, slices) = slicing::cut(&builder.footprint(), placement, request, topology)?;
+    let (lanes, pattern) = slicing::deal(builder.lanes(), &slices);
+    builder.keep(&lanes);
     let pacing = request.policy.pacing.unwrap_or(scheme.pacing());
     let plan = builder.finish(scheme, pacing, geometry, slices, pattern);
     check_pacing(&plan).map_err(|reason| PlanError::Pacing { scheme, pacing, reason })?;
     Ok(plan)
 }
 
-fn shape(scheme: Scheme, placement: &Placement) -> Shape {
-    let Some(&first) = placement.decoded.first() else {
-        return Shape::Sums(SumShape::empty());
+/// The shape whose busiest node has least to do, drawn; of several, that with the fewest streams, then the
+/// fewest hops.
+fn lightest<'a>(mut shapes: Vec<Shape>, placement: &Placement<'a>) -> PlanBuilder<'a> {
+    let draw = |shape: Shape| {
+        let mut builder = PlanBuilder::new(placement.stripe, placement.recipe, &placement.requestors);
+        (0..shape.lanes()).for_each(|lane| shape.draw(lane, placement, &mut builder));
+        builder
     };
-    Shape::Sums(match scheme {
-        Scheme::Conventional => return Shape::Star(placement.requestors[first]),
-        Scheme::Ppr => ppr::tree(placement),
-        Scheme::CrrR => crr::halving(placement),
-        Scheme::CrrS => crr::splitting(placement),
-        Scheme::CrrSDirect => crr::splitting_direct(placement),
-        Scheme::Cyclic => chain::cyclic(placement),
-        Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement),
-        Scheme::Auto | Scheme::Migration => {
-            unreachable!("auto picks a scheme, and migration decodes nothing")
+    match shapes.len() {
+        1 => draw(shapes.remove(0)),
+        _ => shapes.into_iter().map(draw).min_by_key(PlanBuilder::weight).expect("a scheme has a shape"),
+    }
+}
+
+/// Up to here the lanes of a recipe are quickly drawn.
+const SMALL_RECIPE_TERMS: usize = 1 << 11;
+
+/// The shapes of a scheme: one for each order of the helpers that is worth trying.
+fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
+    match (placement.decoded.first(), scheme) {
+        (None, _) => vec![Shape::Sums(SumShape::empty())],
+        (Some(&first), Scheme::Conventional) => vec![Shape::Star(placement.requestors[first])],
+        _ => {
+            let orders = order::orders(placement);
+            let mut shapes = orders.iter().map(|order| Shape::Sums(sums(scheme, placement, order)));
+            match shapes.next_back() {
+                // Over lanes places even out, and drawing them takes time.
+                Some(shape) if shape.lanes() > 1 && placement.terms() > SMALL_RECIPE_TERMS => vec![shape],
+                last => shapes.chain(last).collect(),
+            }
         }
-    })
+    }
+}
+
+fn sums(scheme: Scheme, placement: &Placement, order: &Order) -> SumShape {
+    match scheme {
+        Scheme::Ppr => ppr::tree(placement, order),
+        Scheme::CrrR => crr::halving(placement, order),
+        Scheme::CrrS => crr::splitting(placement, order),
+        Scheme::CrrSDirect => crr::splitting_direct(placement, order),
+        Scheme::Scatter => scatter::scatter(placement, order),
+        Scheme::Cyclic => chain::cyclic(placement, order),
+        Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement, order),
+        Scheme::Auto | Scheme::Migration | Scheme::Conventional => {
+            unreachable!("auto picks a scheme, migration decodes nothing, and the star sums at its end")
+        }
+    }
 }
 
 /// A pacing other than slice by slice needs nodes that first receive everything and then send.

@@ -44,6 +44,11 @@ impl Helper {
         reads
     }
 
+    /// The most streams that it ever has to send of its own: its sub-blocks, or the sums it adds to.
+    pub fn streams(&self) -> usize {
+        self.reads().len().min(self.rows())
+    }
+
     /// Number of decoded outputs to which it adds something.
     pub fn rows(&self) -> usize {
         self.terms.iter().filter(|terms| !terms.is_empty()).count()
@@ -91,6 +96,11 @@ impl<'a> Placement<'a> {
     /// The rank that a helper plays with its own terms.
     pub fn rank_of(&self, helper: usize) -> Rank {
         Rank { node: self.helpers[helper].node, helper: Some(helper) }
+    }
+
+    /// Terms of all decoded outputs.
+    pub fn terms(&self) -> usize {
+        self.decoded.iter().map(|&output| self.recipe.row(output).len()).sum()
     }
 
     /// Whether every output is itself a source: there is nothing to compute.

@@ -24,6 +24,8 @@ pub enum Scheme {
     CrrS,
     /// Fragments reduced in parallel, each sent straight to the requestor.
     CrrSDirect,
+    /// Each slice summed at one helper, helpers taking turns.
+    Scatter,
     /// One chain of partial sums, slice by slice: repair pipelining.
     Pipelined,
     /// Rotated chains, so that the requestor reads from many helpers.
@@ -38,13 +40,14 @@ pub enum Scheme {
 
 impl Scheme {
     /// Every scheme, in the order in which help texts list them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Auto,
         Self::Conventional,
         Self::Ppr,
         Self::CrrR,
         Self::CrrS,
         Self::CrrSDirect,
+        Self::Scatter,
         Self::Pipelined,
         Self::Cyclic,
         Self::PipeB,
@@ -61,6 +64,7 @@ impl Scheme {
             Self::CrrR => "crr-r",
             Self::CrrS => "crr-s",
             Self::CrrSDirect => "crr-s-direct",
+            Self::Scatter => "scatter",
             Self::Pipelined => "pipelined",
             Self::Cyclic => "cyclic",
             Self::PipeB => "pipe-b",
@@ -82,6 +86,7 @@ impl Scheme {
             }
             Self::CrrS => "fragments summed in parallel, gathered at a root helper, then on (CRR-S)",
             Self::CrrSDirect => "CRR-S whose fragments go straight to the requestor (ours)",
+            Self::Scatter => "each slice summed at one helper, helpers taking turns, then on (ours)",
             Self::Pipelined => {
                 "one chain of partial sums, slice by slice (repair pipelining, Li et al., TOS 2021)"
             }

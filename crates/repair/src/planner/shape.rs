@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::holding::Holding;
 use super::placement::{Helper, Placement};
 use crate::plan::{Input, PlanBuilder, Term};
 use crate::{Combination, NodeId};
@@ -28,52 +29,34 @@ pub(super) struct Rank {
     pub helper: Option<usize>,
 }
 
-/// One lane: who passes everything it has so far to whom, in order.
+/// One lane.
 pub(super) struct Route {
+    /// Who passes everything it has so far to whom, in order. What a rank does not change never comes there.
     pub moves: Vec<(usize, usize)>,
+    /// The ranks through which the sums then go, changed or not, from that where the moves end; none if
+    /// that is the root.
+    pub gather: Vec<usize>,
     /// The rank where everything ends; it sends each output to its requestor.
     pub root: usize,
 }
 
-/// What decides the size of slices.
-pub(super) struct Footprint {
-    pub lanes: usize,
-    pub hops: u32,
-    /// The most streams of one lane that begin or end at one node.
-    pub streams: usize,
+impl Route {
+    /// A route on which everything ends where the moves do.
+    pub fn new(moves: Vec<(usize, usize)>, root: usize) -> Self {
+        Self { moves, gather: Vec::new(), root }
+    }
+
+    /// Exchanges the ranks other than the root, so that those that leave first are those listed first.
+    pub fn seat_by_leaving(&self, ranks: &mut [Rank]) {
+        let listed: Vec<Rank> = (0..ranks.len()).filter(|&at| at != self.root).map(|at| ranks[at]).collect();
+        self.moves.iter().zip(listed).for_each(|(&(from, _), rank)| ranks[from] = rank);
+    }
 }
 
 impl SumShape {
     /// A shape for outputs that need no sums.
     pub fn empty() -> Self {
-        Self { ranks: Vec::new(), routes: vec![Route { moves: Vec::new(), root: 0 }] }
-    }
-
-    fn footprint(&self, placement: &Placement) -> (u32, usize) {
-        let outputs = placement.decoded.len();
-        let (mut hops, mut streams) = (0, 0);
-        let mut ends = vec![(0u32, 0usize); self.ranks.len()];
-        for route in &self.routes {
-            ends.fill((0, 0));
-            for &(from, to) in &route.moves {
-                if self.ranks[from].node != self.ranks[to].node {
-                    ends[from].1 += outputs;
-                    ends[to].1 += outputs;
-                    ends[to].0 = ends[to].0.max(ends[from].0 + 1);
-                } else {
-                    ends[to].0 = ends[to].0.max(ends[from].0);
-                }
-            }
-            if let Some(root) = ends.get_mut(route.root) {
-                let node = self.ranks[route.root].node;
-                let away = placement.decoded.iter().filter(|&&o| placement.requestors[o] != node).count();
-                root.0 += u32::from(away > 0);
-                root.1 += away;
-            }
-            hops = ends.iter().map(|&(depth, _)| depth).fold(hops, u32::max);
-            streams = ends.iter().map(|&(_, streams)| streams).fold(streams, usize::max);
-        }
-        (hops, streams)
+        Self { ranks: Vec::new(), routes: vec![Route::new(Vec::new(), 0)] }
     }
 }
 
@@ -84,18 +67,6 @@ impl Shape {
             Self::Star(_) => 1,
             Self::Sums(sums) => sums.routes.len(),
         }
-    }
-
-    /// The measures by which a slice size is chosen.
-    pub fn footprint(&self, placement: &Placement) -> Footprint {
-        let (hops, streams) = match self {
-            Self::Star(decoder) => star_footprint(placement, *decoder),
-            Self::Sums(sums) => sums.footprint(placement),
-        };
-        let mut direct: Vec<NodeId> = placement.direct.iter().map(|&(_, node)| node).collect();
-        direct.sort_unstable();
-        let busiest = direct.chunk_by(|a, b| a == b).map(<[NodeId]>::len).max().unwrap_or(0);
-        Footprint { lanes: self.lanes(), hops: hops.max(u32::from(busiest > 0)), streams: streams + busiest }
     }
 
     /// Adds lane number `lane` of the shape to a plan.
@@ -109,13 +80,6 @@ impl Shape {
             Self::Sums(sums) => draw_sums(sums, &sums.routes[lane], placement, builder),
         }
     }
-}
-
-fn star_footprint(placement: &Placement, decoder: NodeId) -> (u32, usize) {
-    let others = placement.helpers.iter().filter(|helper| helper.node != decoder);
-    let raw: usize = others.map(|helper| helper.reads().len()).sum();
-    let forwards = placement.decoded.iter().filter(|&&o| placement.requestors[o] != decoder).count();
-    (1 + u32::from(forwards > 0), raw + forwards)
 }
 
 /// Every helper sends its sub-blocks as they are; the decoder sums and forwards what is not its own.
@@ -144,37 +108,48 @@ fn send_raw(helper: &Helper, to: NodeId, builder: &mut PlanBuilder) -> BTreeMap<
 
 fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &mut PlanBuilder) {
     let outputs = placement.decoded.len();
-    let mut sums: Vec<Vec<Combination>> = shape
-        .ranks
-        .iter()
-        .map(|rank| {
-            rank.helper.map_or_else(|| vec![Vec::new(); outputs], |h| placement.helpers[h].terms.clone())
-        })
-        .collect();
+    let own = |rank: &Rank| {
+        rank.helper.map_or_else(|| Holding::empty(outputs), |helper| Holding::of(&placement.helpers[helper]))
+    };
+    let mut holdings: Vec<Holding> = shape.ranks.iter().map(own).collect();
+    // A rank that has passed on what it has takes no further part.
     for &(from, to) in &route.moves {
-        let leaving = std::mem::replace(&mut sums[from], vec![Vec::new(); outputs]);
-        for (position, sum) in leaving.into_iter().enumerate().filter(|(_, sum)| !sum.is_empty()) {
-            let passed = pass(builder, shape.ranks[from].node, shape.ranks[to].node, sum);
-            sums[to][position].extend(passed);
+        let leaving = std::mem::take(&mut holdings[from]);
+        let (here, there) = (shape.ranks[from].node, shape.ranks[to].node);
+        holdings[to].absorb(if here == there { leaving } else { leaving.condensed(here, builder) });
+    }
+    let Some(root) = shape.ranks.get(route.root) else { return };
+    let stations: Vec<usize> = route.gather.iter().copied().chain([route.root]).collect();
+    let mut all = std::mem::take(&mut holdings[stations[0]]);
+    for pair in stations.windows(2) {
+        let (here, there) = (shape.ranks[pair[0]].node, shape.ranks[pair[1]].node);
+        if here != there {
+            all = all.condensed(here, builder).brought(there, builder);
         }
     }
-    for (position, &output) in placement.decoded.iter().enumerate() {
-        let sum = std::mem::take(&mut sums[route.root][position]);
-        hand_over(builder, shape.ranks[route.root].node, output, sum);
-    }
+    end(all, root.node, placement, builder);
 }
 
-/// Passes a sum from node to node; what the receiver has to add for it.
-fn pass(builder: &mut PlanBuilder, from: NodeId, to: NodeId, sum: Combination) -> Combination {
-    if from == to {
-        return sum;
+/// Delivers what has come together at the root.
+fn end(all: Holding, root: NodeId, placement: &Placement, builder: &mut PlanBuilder) {
+    if placement.sole_requestor() == Some(root) {
+        let sums = all.gathered(root, builder);
+        sums.into_iter().zip(&placement.decoded).for_each(|(sum, &output)| builder.deliver(output, sum));
+        return;
     }
-    vec![Term { input: builder.send(from, to, sum), coefficient: 1 }]
+    let sums = all.summed(root, builder).finished();
+    for ((node, mut sum, factor), &output) in sums.into_iter().zip(&placement.decoded) {
+        sum.iter_mut().for_each(|term| term.coefficient = gf::mul(term.coefficient, factor));
+        hand_over(builder, node, output, sum);
+    }
 }
 
 /// Brings a finished output from `node` to its requestor.
 fn hand_over(builder: &mut PlanBuilder, node: NodeId, output: usize, sum: Combination) {
     let requestor = builder.outputs()[output].requestor;
-    let delivered = pass(builder, node, requestor, sum);
+    let delivered = match requestor == node {
+        true => sum,
+        false => vec![Term { input: builder.send(node, requestor, sum), coefficient: 1 }],
+    };
     builder.deliver(output, delivered);
 }

@@ -2,9 +2,9 @@
 
 use super::error::SLICE_MULTIPLE;
 use super::placement::Placement;
-use super::shape::Footprint;
 use super::{PlanError, PlanRequest};
 use crate::cost::SLICE_OVERHEAD;
+use crate::plan::Footprint;
 use crate::{Geometry, SliceSet, Stripe, Topology};
 
 /// No slice is larger unless the policy says so: a pipeline should fill soon.

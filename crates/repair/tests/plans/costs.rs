@@ -104,6 +104,82 @@ fn no_single_block_scheme_sends_more_than_it_must_through_a_pipeline() {
     }
 }
 
+/// Helpers take turns: for one block as much as a chain moves, in two hops; for several the star's bytes
+/// at little more than one block through any node.
+#[test]
+fn scatter_loads_nobody_more_than_the_requestor() {
+    for k in 2..=20 {
+        let cost = repair(k, "scatter").cost();
+        assert_eq!((cost.in_blocks(cost.network_bytes), cost.hops), (k as f64, 2), "k = {k}");
+        // Slices that do not divide by k fall to the first helpers.
+        assert!(max_load(&repair(k, "scatter")) <= 1.04, "k = {k}");
+    }
+    let scene = "rs-14-10; block 10485760; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103; by";
+    let cost = Scene::new(&format!("{scene} scatter")).plan().cost();
+    assert_eq!(cost.in_blocks(cost.network_bytes), 9.0 + 4.0);
+    assert_eq!(blocks(&cost, cost.of(cost.busiest).expect("a node").load_bytes()), 0.9 + 0.4);
+}
+
+/// Blocks over the network and through the busiest node, of one lost data block.
+#[test]
+fn codes_that_read_less_under_every_scheme() {
+    let figures = |code: &str, bytes: u64| {
+        ["conventional", "ppr", "crr-r", "pipelined", "crr-s-direct", "scatter"].map(|by| {
+            let scene = format!("{code}; block {bytes}; slice 4096; want b0>n100; by {by}");
+            let cost = Scene::new(&scene).plan().cost();
+            let busiest = cost.of(cost.busiest).expect("a node").load_bytes();
+            let digits = |bytes| (cost.in_blocks(bytes) * 100.0).round() / 100.0;
+            (digits(cost.network_bytes), digits(busiest))
+        })
+    };
+    let (star, tree) = ((6.5, 6.5), (7.0, 2.5));
+    let hitchhiker = figures("hitchhiker-xorplus-14-10", 7 << 20);
+    assert_eq!(hitchhiker, [star, tree, (7.0, 3.5), (9.5, 1.0), (8.25, 1.0), (6.86, 1.0)]);
+    let clay = figures("clay-14-10-13", 16 << 20);
+    assert_eq!(clay, [(3.25, 3.25), (4.0, 2.25), (4.75, 2.75), (7.75, 1.0), (4.75, 1.0), (4.0, 1.0)]);
+}
+
+/// Their small repair is of one block; several are decoded from k whole blocks.
+#[test]
+fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
+    for (code, k) in [("hitchhiker-xorplus-14-10", 10.0), ("clay-9-6-8", 6.0), ("rotated-16-12-4", 12.0)] {
+        for by in ["conventional", "pipelined", "scatter", "auto"] {
+            let scene = format!("{code}; block 221184; slice 4096; want b0>n100 b4>n101; by {by}");
+            let cost = Scene::new(&scene).plan().cost();
+            assert_eq!(cost.in_blocks(cost.read_bytes), k, "{code} {by}");
+        }
+    }
+}
+
+/// Lanes repeat the recipe, and a recipe can be large.
+#[test]
+fn scatter_takes_fewer_turns_if_the_plan_would_be_too_large() {
+    let lanes = |scene: &str| Scene::new(&format!("{scene}; by scatter; slice 4096")).plan().lanes().len();
+    assert_eq!(lanes("rs-14-10; block 1048576; want b0>n100"), 10);
+    assert_eq!(lanes("hitchhiker-xorplus-14-10; block 1048576; want b0>n100"), 7);
+    assert_eq!(lanes("clay-14-10-13; block 4194304; want b0>n100"), 4);
+    assert_eq!(lanes("clay-14-10-13; block 4194304; want b0>n100 b4>n101 b10>n102 b13>n103"), 2);
+}
+
+#[test]
+fn disks_are_told_in_reads_and_in_runs() {
+    let cost = |scene: &str| Scene::new(scene).plan().cost();
+    let disk = |scene: &str| {
+        let cost = cost(scene);
+        (cost.reads, cost.mean_read_bytes(), cost.runs, cost.mean_run_bytes())
+    };
+    // Ten blocks, each read from end to end in pieces of a slice.
+    assert_eq!(disk("rs-14-10; block 65536; slice 4096; want b0>n100; by rp"), (160, 4096, 10, 65536));
+    // Eleven helpers read a half, and two of them the other half too, which lies beside it.
+    let hitchhiker = "hitchhiker-xorplus-14-10; block 65536; slice 4096; want b0>n100";
+    assert_eq!(disk(&format!("{hitchhiker}; by rp")), (13 * 8, 4096, 11, 13 * 32768 / 11));
+    // A quarter of each block: in one piece for a block of the first grid row, in 64 for a parity block.
+    let clay = |lost: &str| disk(&format!("clay-14-10-13; block 1048576; slice 4096; want {lost}>n100"));
+    assert_eq!(clay("b0"), (832, 4096, 13, 262_144));
+    assert_eq!(clay("b4"), (832, 4096, 13 * 4, 65_536));
+    assert_eq!(clay("b13"), (832, 4096, 13 * 64, 4096));
+}
+
 #[test]
 fn the_cyclic_requestor_reads_from_all_helpers_but_one() {
     let plan = repair(5, "cyclic");
@@ -117,7 +193,9 @@ fn several_lost_blocks_cost_what_the_papers_say() {
     let scene = "rs-14-10; block 1048576; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103";
     let chain = Scene::new(&format!("{scene}; by rp")).plan().cost();
     assert_eq!(blocks(&chain, chain.of(chain.busiest).expect("a node").load_bytes()), 4.0);
-    assert_eq!(chain.timeslots, 4.0 + 9.0 / 256.0);
+    // Four helpers send their blocks as they are to the fifth, and six links carry four sums.
+    assert_eq!(blocks(&chain, chain.network_bytes), 4.0 + 6.0 * 4.0);
+    assert_eq!(chain.timeslots, 4.0 + 6.0 / 256.0);
     // Helpers read their blocks once.
     assert_eq!(blocks(&chain, chain.read_bytes), 10.0);
     let star = Scene::new(&format!("{scene}; by conventional; pacing whole-block")).plan().cost();

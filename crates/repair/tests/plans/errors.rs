@@ -76,6 +76,10 @@ fn pacings_that_a_shape_cannot_have() {
         );
     }
     check(
+        "rs-6-4; want b0>n20; by scatter; slice 4096; pacing whole-block",
+        "scatter cannot be paced by whole blocks: its 4 lanes interleave slice by slice",
+    );
+    check(
         "rs-6-4; want b0>n20; by pipe-b; pacing serial",
         "pipe-b cannot be paced one slice at a time: the scheme is defined by its own pacing",
     );

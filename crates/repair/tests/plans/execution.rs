@@ -1,6 +1,6 @@
 //! Every plan computes what direct decoding does, and moves the bytes that its cost says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec, RsFamily, SubBlock};
@@ -12,6 +12,7 @@ use repair::{
 };
 
 use crate::scene::Scene;
+use crate::sums;
 
 /// All bytes of a stripe, by sub-block.
 struct Content {
@@ -50,6 +51,8 @@ struct Executor<'a> {
     plan: &'a Plan,
     content: &'a Content,
     costs: BTreeMap<NodeId, NodeCost>,
+    /// The places in blocks that were read: first offset, and the one behind the last.
+    places: BTreeMap<NodeId, BTreeSet<(BlockIndex, u64, u64)>>,
 }
 
 impl Executor<'_> {
@@ -58,6 +61,11 @@ impl Executor<'_> {
         for slice in self.plan.slices().iter() {
             let lane = self.plan.pattern()[slice as usize % self.plan.pattern().len()];
             self.run(&self.plan.lanes()[usize::from(lane)], slice);
+        }
+        for (&node, places) in &self.places {
+            let places: Vec<_> = places.iter().collect();
+            let runs = places.chunk_by(|a, b| (a.0, a.2) == (b.0, b.1)).count();
+            self.costs.get_mut(&node).expect("who reads has a task").runs = runs as u64;
         }
         let cost = self.plan.cost();
         assert_eq!(cost.nodes, self.costs.values().copied().collect::<Vec<_>>());
@@ -81,6 +89,11 @@ impl Executor<'_> {
             let cost = self.cost(task.node);
             cost.read_bytes += task.reads.len() as u64 * bytes;
             cost.reads += task.reads.len() as u64;
+            for read in &task.reads {
+                let start = u64::from(read.sub) * self.plan.sub_block_bytes()
+                    + self.plan.geometry().span(slice).start;
+                self.places.entry(task.node).or_default().insert((read.block, start, start + bytes));
+            }
             for send in &task.sends {
                 let sent = send.streams.len() as u64 * bytes;
                 self.cost(task.node).sent_bytes += sent;
@@ -142,6 +155,7 @@ impl Executor<'_> {
             received_bytes: 0,
             read_bytes: 0,
             reads: 0,
+            runs: 0,
             delivered_bytes: 0,
         })
     }
@@ -253,7 +267,23 @@ fn check(code: Arc<dyn Code>, choices: &Choices) {
     assert!(longest <= 1 << 20);
     plan.predict(&scene.topology);
     let content = Content::of(&*code, choices.sub_block_bytes as usize, choices.seed);
-    Executor { plan: &plan, content: &content, costs: BTreeMap::new() }.check();
+    check_against_sums(&scene, &plan);
+    Executor { plan: &plan, content: &content, costs: BTreeMap::new(), places: BTreeMap::new() }.check();
+}
+
+/// Helpers that forward what they know in as few streams as they can never send more than helpers that
+/// pass on a sum for every output they know of, which is how the papers describe it.
+fn check_against_sums(scene: &Scene, plan: &Plan) {
+    let bytes = plan.slices().iter().map(|slice| plan.geometry().bytes_of(slice) as u64).sum::<u64>();
+    if let Some(sums) = sums::streams(scene, plan.scheme()) {
+        let cost = plan.cost();
+        assert!(
+            cost.network_bytes <= sums * bytes,
+            "{} over {} streams in\n{plan}",
+            cost.network_bytes,
+            sums
+        );
+    }
 }
 
 fn config(cases: u32) -> ProptestConfig {

@@ -6,4 +6,5 @@ mod costs;
 mod errors;
 mod execution;
 mod scene;
+mod sums;
 mod text;

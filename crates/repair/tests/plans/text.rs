@@ -22,6 +22,7 @@ fn one_helper_is_a_copy_whatever_the_scheme() {
           n2 reads b1: to n20 [b1]
           n20: delivers b0 = n2#0
         cost: 1.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
+        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
         ",
     );
     check(
@@ -33,6 +34,7 @@ fn one_helper_is_a_copy_whatever_the_scheme() {
           n2 reads b1: to n20 [b1]
           n20: delivers b0 = n2#0
         cost: 1.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
+        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
         ",
     );
 }
@@ -49,6 +51,7 @@ fn conventional() {
           n3 reads b2: to n20 [b2]
           n20: delivers b0 = 245·n2#0 + 2·n3#0
         cost: 2.00 blocks over the network, busiest node n20 (0.00 up, 2.00 down), 2.000 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
         ",
     );
     check(
@@ -64,6 +67,7 @@ fn conventional() {
           n20: to n21 [41·n1#0 + 245·n4#0 + 54·n5#0 + 56·n6#0]; delivers b1 = 245·n1#0 + 105·n4#0 + 40·n5#0 + 36·n6#0
           n21: delivers b2 = n20#0
         cost: 5.00 blocks over the network, busiest node n20 (1.00 up, 4.00 down), 4.125 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -77,6 +81,7 @@ fn conventional() {
           n4 reads b3: delivers b1 = 70·n1#0 + 143·n3#0 + 5·n5#0 + 104·b3
           n5 reads b4: to n4 [b4]
         cost: 3.00 blocks over the network, busiest node n4 (0.00 up, 3.00 down), 3.000 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -93,6 +98,7 @@ fn ppr() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
         ",
     );
     check(
@@ -106,6 +112,7 @@ fn ppr() {
           n4 reads b3: to n20 [3·b3]
           n20: delivers b0 = n4#0 + n3#0
         cost: 3.00 blocks over the network, busiest node n20 (0.00 up, 2.00 down), 2.125 timeslots
+        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
         ",
     );
     check(
@@ -121,6 +128,7 @@ fn ppr() {
           n6 reads b5: to n20 [4·b5]
           n20: delivers b1 = n6#0 + n5#0
         cost: 5.00 blocks over the network, busiest node n5 (1.00 up, 2.00 down), 2.125 timeslots
+        disks: 5.00 blocks, 80 reads of 4096 bytes in 5 runs of 65536 bytes
         ",
     );
     check(
@@ -138,6 +146,7 @@ fn ppr() {
           n8 reads b7: to n20 [6·b7]
           n20: delivers b1 = n8#0 + n7#0 + n5#0
         cost: 7.00 blocks over the network, busiest node n20 (0.00 up, 3.00 down), 3.125 timeslots
+        disks: 7.00 blocks, 112 reads of 4096 bytes in 7 runs of 65536 bytes
         ",
     );
     check(
@@ -151,21 +160,23 @@ fn ppr() {
           n4 reads b3: delivers b1 = n5#0 + n3#0 + 104·b3
           n5 reads b4: to n4 [5·b4]
         cost: 3.00 blocks over the network, busiest node n4 (0.00 up, 2.00 down), 2.125 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
         "rs-6-4; want b1>n20 b2>n3; by ppr",
         "
         ppr rs-6-4 stripe 17: b1 to n20, b2 to n3
-        window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n3: delivers b2 = n20#0
-          n4 reads b3: to n6 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [40·b4] [54·b4]
-          n6 reads b5: to n20 [n5#0 + n4#0 + 36·b5] [n5#1 + n4#1 + 56·b5]
-          n20: to n3 [n6#1]; delivers b1 = n6#0
-        cost: 9.00 blocks over the network, busiest node n6 (2.00 up, 4.00 down), 4.188 timeslots
+        window 0..65536 of each sub-block, 8 slices of 8192, 1 lane
+        lane 0 (every slice, 2 hops)
+          n1 reads b0: to n6 [b0]
+          n3: delivers b2 = n6#0
+          n4 reads b3: to n6 [b3]
+          n5 reads b4: to n6 [b4]
+          n6 reads b5: to n3 [54·n5#0 + 245·n4#0 + 41·n1#0 + 56·b5]; to n20 [40·n5#0 + 105·n4#0 + 245·n1#0 + 36·b5]
+          n20: delivers b1 = n6#0
+        cost: 5.00 blocks over the network, busiest node n6 (2.00 up, 3.00 down), 3.125 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -183,6 +194,7 @@ fn crr_r() {
           n4 reads b3: to n2 [3·b3]
           n20: delivers b0 = n2#0
         cost: 3.00 blocks over the network, busiest node n2 (1.00 up, 2.00 down), 2.125 timeslots
+        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
         ",
     );
     check(
@@ -197,6 +209,7 @@ fn crr_r() {
           n5 reads b4: to n4 [5·b4]
           n20: delivers b1 = n1#0
         cost: 4.00 blocks over the network, busiest node n1 (1.00 up, 2.00 down), 2.125 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -214,21 +227,23 @@ fn crr_r() {
           n8 reads b7: to n6 [6·b7]
           n20: delivers b1 = n1#0
         cost: 7.00 blocks over the network, busiest node n1 (1.00 up, 3.00 down), 3.125 timeslots
+        disks: 7.00 blocks, 112 reads of 4096 bytes in 7 runs of 65536 bytes
         ",
     );
     check(
         "rs-6-4; want b1>n20 b2>n21; by crr-r",
         "
         crr-r rs-6-4 stripe 17: b1 to n20, b2 to n21
-        window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 3 hops)
-          n1 reads b0: to n20 [n4#0 + n5#0 + 245·b0]; to n21 [n4#1 + n5#1 + 41·b0]
-          n4 reads b3: to n1 [105·b3] [245·b3]
-          n5 reads b4: to n1 [n6#0 + 40·b4] [n6#1 + 54·b4]
-          n6 reads b5: to n5 [36·b5] [56·b5]
+        window 0..65536 of each sub-block, 8 slices of 8192, 1 lane
+        lane 0 (every slice, 2 hops)
+          n1 reads b0: to n20 [105·n4#0 + 40·n5#0 + 36·n6#0 + 245·b0]; to n21 [245·n4#0 + 54·n5#0 + 56·n6#0 + 41·b0]
+          n4 reads b3: to n1 [b3]
+          n5 reads b4: to n1 [b4]
+          n6 reads b5: to n1 [b5]
           n20: delivers b1 = n1#0
           n21: delivers b2 = n1#0
-        cost: 8.00 blocks over the network, busiest node n1 (2.00 up, 4.00 down), 4.125 timeslots
+        cost: 5.00 blocks over the network, busiest node n1 (2.00 up, 3.00 down), 3.125 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -242,6 +257,7 @@ fn crr_r() {
           n4 reads b3: delivers b1 = n1#0 + n3#0 + 104·b3
           n5 reads b4: to n3 [5·b4]
         cost: 3.00 blocks over the network, busiest node n4 (0.00 up, 2.00 down), 2.125 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -262,6 +278,7 @@ fn crr_s() {
           n3 reads b2: to n2 [n2#0 + 2·b2]
           n20: delivers b0 = n2#0
         cost: 2.50 blocks over the network, busiest node n2 (1.50 up, 1.00 down), 1.750 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
         ",
     );
     check(
@@ -290,6 +307,7 @@ fn crr_s() {
           n4 reads b3: to n2 [n3#0]; to n3 [n2#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 4.00 blocks over the network, busiest node n2 (1.75 up, 1.50 down), 2.250 timeslots
+        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
         ",
     );
 }
@@ -310,6 +328,7 @@ fn crr_s_direct() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n2 (1.00 up, 0.50 down), 1.125 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
         ",
     );
     check(
@@ -338,6 +357,7 @@ fn crr_s_direct() {
           n4 reads b3: to n3 [n2#0 + 3·b3]
           n20: delivers b0 = n3#0
         cost: 3.00 blocks over the network, busiest node n2 (1.00 up, 0.75 down), 1.250 timeslots
+        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
         ",
     );
     check(
@@ -366,6 +386,7 @@ fn crr_s_direct() {
           n4 reads b3: delivers b1 = n3#0 + 104·b3
           n5 reads b4: to n3 [n1#0 + 5·b4]
         cost: 3.00 blocks over the network, busiest node n1 (1.00 up, 0.75 down), 1.125 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -382,6 +403,7 @@ fn pipelined() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
         ",
     );
     check(
@@ -402,6 +424,7 @@ fn pipelined() {
           n11 reads b10: to n20 [n10#0 + 9·b10]
           n20: delivers b3 = n11#0
         cost: 10.00 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.004 timeslots
+        disks: 10.00 blocks, 20480 reads of 32768 bytes in 10 runs of 67108864 bytes
         ",
     );
     check(
@@ -409,14 +432,15 @@ fn pipelined() {
         "
         pipelined rs-6-4 stripe 17: b1 to n20, b2 to n21
         window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n4 reads b3: to n5 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [n4#0 + 40·b4] [n4#1 + 54·b4]
+        lane 0 (every slice, 3 hops)
+          n1 reads b0: to n5 [b0]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n6 [105·n4#0 + 245·n1#0 + 40·b4] [245·n4#0 + 41·n1#0 + 54·b4]
           n6 reads b5: to n20 [n5#0 + 36·b5]; to n21 [n5#1 + 56·b5]
           n20: delivers b1 = n6#0
           n21: delivers b2 = n6#0
-        cost: 8.00 blocks over the network, busiest node n4 (2.00 up, 2.00 down), 2.188 timeslots
+        cost: 6.00 blocks over the network, busiest node n5 (2.00 up, 2.00 down), 2.125 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -424,13 +448,14 @@ fn pipelined() {
         "
         pipelined rs-6-4 stripe 17: b1 to n20, b2 to n20
         window 5000..50000 of each sub-block, 3 slices of 16384, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n4 reads b3: to n5 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [n4#0 + 40·b4] [n4#1 + 54·b4]
+        lane 0 (every slice, 3 hops)
+          n1 reads b0: to n5 [b0]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n6 [105·n4#0 + 245·n1#0 + 40·b4] [245·n4#0 + 41·n1#0 + 54·b4]
           n6 reads b5: to n20 [n5#0 + 36·b5] [n5#1 + 56·b5]
           n20: delivers b1 = n6#0; delivers b2 = n6#1
-        cost: 5.49 blocks over the network, busiest node n4 (1.37 up, 1.37 down), 2.123 timeslots
+        cost: 4.12 blocks over the network, busiest node n5 (1.37 up, 1.37 down), 1.873 timeslots
+        disks: 2.75 blocks, 12 reads of 15000 bytes in 4 runs of 45000 bytes
         ",
     );
 }
@@ -448,6 +473,7 @@ fn a_chain_ends_at_a_requestor_that_holds_a_block() {
           n4 reads b3: delivers b1 = n5#0 + 104·b3
           n5 reads b4: to n4 [n3#0 + 5·b4]
         cost: 3.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -455,13 +481,14 @@ fn a_chain_ends_at_a_requestor_that_holds_a_block() {
         "
         pipelined rs-6-4 stripe 17: b1 to n6, b2 to n20
         window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
-        lane 0 (every slice, 4 hops)
-          n1 reads b0: to n4 [245·b0] [41·b0]
-          n4 reads b3: to n5 [n1#0 + 105·b3] [n1#1 + 245·b3]
-          n5 reads b4: to n6 [n4#0 + 40·b4] [n4#1 + 54·b4]
+        lane 0 (every slice, 3 hops)
+          n1 reads b0: to n5 [b0]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n6 [105·n4#0 + 245·n1#0 + 40·b4] [245·n4#0 + 41·n1#0 + 54·b4]
           n6 reads b5: to n20 [n5#1 + 56·b5]; delivers b1 = n5#0 + 36·b5
           n20: delivers b2 = n6#0
-        cost: 7.00 blocks over the network, busiest node n4 (2.00 up, 2.00 down), 2.188 timeslots
+        cost: 5.00 blocks over the network, busiest node n5 (2.00 up, 2.00 down), 2.125 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -478,6 +505,7 @@ fn cyclic() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
         ",
     );
     check(
@@ -496,6 +524,7 @@ fn cyclic() {
           n4 reads b3: to n2 [n3#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 3.00 blocks over the network, busiest node n4 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 3.00 blocks, 48 reads of 4096 bytes in 3 runs of 65536 bytes
         ",
     );
     check(
@@ -514,6 +543,7 @@ fn cyclic() {
           n4 reads b3: delivers b1 = n1#0 + 104·b3
           n5 reads b4: to n1 [n3#0 + 5·b4]
         cost: 3.00 blocks over the network, busiest node n5 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -532,6 +562,7 @@ fn baselines_of_repair_pipelining() {
           n5 reads b4: to n20 [n4#0 + 5·b4]
           n20: delivers b1 = n5#0
         cost: 4.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 4.000 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -546,6 +577,7 @@ fn baselines_of_repair_pipelining() {
           n5 reads b4: to n20 [n4#0 + 5·b4]
           n20: delivers b1 = n5#0
         cost: 4.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.188 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -561,6 +593,7 @@ fn what_is_still_there_is_moved() {
           n2 reads b1: to n20 [b1]
           n20: delivers b1 = n2#0
         cost: 1.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
+        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
         ",
     );
     check(
@@ -574,6 +607,7 @@ fn what_is_still_there_is_moved() {
           n20: delivers b3 = n4#0
           n21: delivers b1 = n2#0
         cost: 2.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
         ",
     );
     check(
@@ -584,6 +618,7 @@ fn what_is_still_there_is_moved() {
         lane 0 (every slice, 0 hops)
           n2 reads b1: delivers b1 = b1
         cost: 0.00 blocks over the network, 0.000 timeslots
+        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
         ",
     );
     check(
@@ -598,6 +633,7 @@ fn what_is_still_there_is_moved() {
           n5 reads b4: to n20 [n4#0 + 6·b4]
           n20: delivers b1 = n2#0; delivers b2 = n5#0
         cost: 5.00 blocks over the network, busiest node n2 (2.00 up, 0.00 down), 2.188 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -618,6 +654,7 @@ fn a_put_encodes_at_the_client() {
           n6: delivers b5 = n30#0
           n30 reads b0 b1 b2 b3: to n1 [b0]; to n2 [b1]; to n3 [b2]; to n4 [b3]; to n5 [71·b0 + 167·b1 + 122·b2 + 186·b3]; to n6 [167·b0 + 71·b1 + 186·b2 + 122·b3]
         cost: 6.00 blocks over the network, busiest node n30 (6.00 up, 0.00 down), 6.000 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -634,6 +671,7 @@ fn a_node_with_several_blocks_sums_them_first() {
           n5 reads b4: to n20 [n3#0 + 5·b4]
           n20: delivers b1 = n5#0
         cost: 2.00 blocks over the network, busiest node n5 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -646,6 +684,7 @@ fn a_node_with_several_blocks_sums_them_first() {
           n5 reads b4: to n20 [b4]
           n20: delivers b1 = 70·n3#0 + 143·n3#1 + 104·n3#2 + 5·n5#0
         cost: 4.00 blocks over the network, busiest node n20 (0.00 up, 4.00 down), 4.000 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -664,6 +703,7 @@ fn idle_nodes_are_preferred() {
           n6 reads b5: to n20 [n5#0 + 68·b5]
           n20: delivers b1 = n6#0
         cost: 4.00 blocks over the network, busiest node n4 (1.00 up, 1.00 down), 1.188 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
     check(
@@ -677,6 +717,7 @@ fn idle_nodes_are_preferred() {
           n4 reads b3: to n6 [n3#0 + 245·b3]
           n6 reads b5: delivers b1 = n4#0 + 4·b5
         cost: 3.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
         ",
     );
 }
@@ -700,6 +741,7 @@ fn a_repair_goes_on_with_the_slices_it_lacks() {
           n4 reads b3: to n2 [n3#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 0.94 blocks over the network, busiest node n4 (0.31 up, 0.31 down), 0.438 timeslots
+        disks: 0.94 blocks, 15 reads of 4096 bytes in 9 runs of 6826 bytes
         ",
     );
     check(
@@ -713,6 +755,7 @@ fn a_repair_goes_on_with_the_slices_it_lacks() {
           n4 reads b3: to n2 [n3#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 0.38 blocks over the network, busiest node n2 (0.12 up, 0.12 down), 0.250 timeslots
+        disks: 0.38 blocks, 6 reads of 4096 bytes in 6 runs of 4096 bytes
         ",
     );
 }
@@ -725,14 +768,15 @@ fn sub_packetized_codes() {
         "
         pipelined hitchhiker-xor-7-4 stripe 17: b0 to n20
         window 0..32768 of each sub-block, 8 slices of 4096, 1 lane
-        lane 0 (every slice, 5 hops)
-          n2 reads b1.0 b1.1: to n3 [n6#0 + b1.0 + 146·b1.1] [166·b1.1]
-          n3 reads b2.1: to n4 [n2#0 + 139·b2.1] [n2#1 + 245·b2.1]
-          n4 reads b3.1: to n5 [n3#0 + 64·b3.1] [n3#1 + 210·b3.1]
-          n5 reads b4.1: to n20 [n4#0 + 166·b4.1] [n4#1 + 4·b4.1]
-          n6 reads b5.1: to n2 [b5.1]
-          n20: delivers b0.0 = n5#0; delivers b0.1 = n5#1
-        cost: 4.50 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.250 timeslots
+        lane 0 (every slice, 4 hops)
+          n2 reads b1.0 b1.1: to n6 [n5#0 + b1.0 + 146·b1.1]; to n20 [n5#1 + 166·b1.1]
+          n3 reads b2.1: to n5 [b2.1]
+          n4 reads b3.1: to n5 [b3.1]
+          n5 reads b4.1: to n2 [64·n4#0 + 139·n3#0 + 166·b4.1] [210·n4#0 + 245·n3#0 + 4·b4.1]
+          n6 reads b5.1: to n20 [n2#0 + b5.1]
+          n20: delivers b0.0 = n6#0; delivers b0.1 = n2#0
+        cost: 3.50 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.188 timeslots
+        disks: 3.00 blocks, 48 reads of 4096 bytes in 5 runs of 39321 bytes
         ",
     );
     check(
@@ -748,6 +792,7 @@ fn sub_packetized_codes() {
           n6 reads b5.1: to n20 [n5#0 + b5.1]
           n20: delivers b0.0 = n6#0
         cost: 2.50 blocks over the network, busiest node n3 (0.50 up, 0.50 down), 0.750 timeslots
+        disks: 3.00 blocks, 48 reads of 4096 bytes in 5 runs of 39321 bytes
         ",
     );
     check(
@@ -763,6 +808,7 @@ fn sub_packetized_codes() {
           n6 reads b5.1: to n20 [b5.1]
           n20: delivers b0.0 = n2#0 + 146·n2#1 + 139·n3#0 + 64·n4#0 + 166·n5#0 + n6#0; delivers b0.1 = 166·n2#1 + 245·n3#0 + 210·n4#0 + 4·n5#0
         cost: 3.00 blocks over the network, busiest node n20 (0.00 up, 3.00 down), 3.000 timeslots
+        disks: 3.00 blocks, 24 reads of 8192 bytes in 5 runs of 39321 bytes
         ",
     );
     check(
@@ -775,6 +821,210 @@ fn sub_packetized_codes() {
           n5 reads b4: to n20 [n2#0 + b4]
           n20: delivers b0 = n5#0
         cost: 2.00 blocks over the network, busiest node n5 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        ",
+    );
+}
+
+/// Two halves suffice to say what they know, so the first two helpers send theirs as they are; who feeds
+/// only the first half stands at the end, and the other half passes it by.
+#[test]
+fn a_chain_over_hitchhiker_starts_raw() {
+    check(
+        "hitchhiker-xorplus-14-10; want b0>n20; by rp",
+        "
+        pipelined hitchhiker-xorplus-14-10 stripe 17: b0 to n20
+        window 0..32768 of each sub-block, 8 slices of 4096, 1 lane
+        lane 0 (every slice, 10 hops)
+          n2 reads b1.0 b1.1: to n3 [n11#0 + b1.0 + 146·b1.1] [n11#1 + 147·b1.1]
+          n3 reads b2.0 b2.1: to n12 [n2#0 + b2.0 + 139·b2.1]; to n20 [n2#1 + 138·b2.1]
+          n4 reads b3.1: to n6 [b3.1]
+          n5 reads b4.1: to n6 [b4.1]
+          n6 reads b5.1: to n7 [92·n5#0 + 72·n4#0 + 160·b5.1] [93·n5#0 + 73·n4#0 + 161·b5.1]
+          n7 reads b6.1: to n8 [n6#0 + 102·b6.1] [n6#1 + 103·b6.1]
+          n8 reads b7.1: to n9 [n7#0 + 59·b7.1] [n7#1 + 58·b7.1]
+          n9 reads b8.1: to n10 [n8#0 + 98·b8.1] [n8#1 + 99·b8.1]
+          n10 reads b9.1: to n11 [n9#0 + 179·b9.1] [n9#1 + 178·b9.1]
+          n11 reads b10.1: to n2 [n10#0 + b10.1] [n10#1 + b10.1]
+          n12 reads b11.1: to n20 [n3#0 + b11.1]
+          n20: delivers b0.0 = n12#0; delivers b0.1 = n3#0
+        cost: 9.50 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.562 timeslots
+        disks: 6.50 blocks, 104 reads of 4096 bytes in 11 runs of 38725 bytes
+        ",
+    );
+}
+
+#[test]
+fn chains_and_trees_over_clay() {
+    check(
+        "clay-4-2-3; want b0>n20; by rp",
+        "
+        pipelined clay-4-2-3 stripe 17: b0 to n20
+        window 0..16384 of each sub-block, 4 slices of 4096, 1 lane
+        lane 0 (every slice, 2 hops)
+          n2 reads b1.0 b1.1: to n20 [12·n4#0 + 10·n3#0 + 24·n3#1] [20·n4#0 + 12·n4#1 + 10·n3#1] [5·n4#0 + 6·n3#0 + 10·n3#1 + 142·b1.0] [12·n4#0 + 5·n4#1 + 6·n3#1 + 142·b1.1]
+          n3 reads b2.0 b2.1: to n2 [b2.0] [b2.1]
+          n4 reads b3.0 b3.1: to n2 [b3.0] [b3.1]
+          n20: delivers b0.0 = n2#0; delivers b0.1 = n2#1; delivers b0.2 = n2#2; delivers b0.3 = n2#3
+        cost: 2.00 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.062 timeslots
+        disks: 1.50 blocks, 24 reads of 4096 bytes in 3 runs of 32768 bytes
+        ",
+    );
+    check(
+        "clay-4-2-3; want b0>n20; by ppr",
+        "
+        ppr clay-4-2-3 stripe 17: b0 to n20
+        window 0..16384 of each sub-block, 4 slices of 4096, 1 lane
+        lane 0 (every slice, 1 hop)
+          n2 reads b1.0 b1.1: to n20 [b1.0] [b1.1]
+          n3 reads b2.0 b2.1: to n20 [b2.0] [b2.1]
+          n4 reads b3.0 b3.1: to n20 [b3.0] [b3.1]
+          n20: delivers b0.0 = 12·n4#0 + 10·n3#0 + 24·n3#1; delivers b0.1 = 20·n4#0 + 12·n4#1 + 10·n3#1; delivers b0.2 = 5·n4#0 + 142·n2#0 + 6·n3#0 + 10·n3#1; delivers b0.3 = 12·n4#0 + 5·n4#1 + 142·n2#1 + 6·n3#1
+        cost: 1.50 blocks over the network, busiest node n20 (0.00 up, 1.50 down), 1.500 timeslots
+        disks: 1.50 blocks, 24 reads of 4096 bytes in 3 runs of 32768 bytes
+        ",
+    );
+    check(
+        "clay-6-4-5; want b0>n20; by rp; subs 0..2",
+        "
+        pipelined clay-6-4-5 stripe 17: sub-blocks 0,1 of b0 to n20
+        window 0..8192 of each sub-block, 2 slices of 4096, 1 lane
+        lane 0 (every slice, 4 hops)
+          n3 reads b2.0 b2.1 b2.2 b2.3: to n4 [208·b2.0 + 214·b2.2] [208·b2.1 + 214·b2.3]
+          n4 reads b3.0 b3.1: to n5 [n3#0 + 107·b3.0] [n3#1 + 107·b3.1]
+          n5 reads b4.0 b4.1: to n6 [n4#0 + 68·b4.0 + 160·b4.1] [n4#1 + 68·b4.1]
+          n6 reads b5.0 b5.1: to n20 [n5#0 + 80·b5.0] [n5#1 + 136·b5.0 + 80·b5.1]
+          n20: delivers b0.0 = n6#0; delivers b0.1 = n6#1
+        cost: 1.00 blocks over the network, busiest node n4 (0.25 up, 0.25 down), 0.438 timeslots
+        disks: 1.25 blocks, 20 reads of 4096 bytes in 4 runs of 20480 bytes
+        ",
+    );
+}
+
+/// A loss of one block in each of two groups is two chains, which share nothing but their ends.
+#[test]
+fn sums_pass_by_who_does_not_add_to_them() {
+    check(
+        "lrc-4-2-2; want b0>n20 b2>n20; by rp",
+        "
+        pipelined lrc-4-2-2 stripe 17: b0 to n20, b2 to n20
+        window 0..65536 of each sub-block, 8 slices of 8192, 1 lane
+        lane 0 (every slice, 2 hops)
+          n2 reads b1: to n5 [b1]
+          n4 reads b3: to n6 [b3]
+          n5 reads b4: to n20 [n2#0 + b4]
+          n6 reads b5: to n20 [n4#0 + b5]
+          n20: delivers b0 = n5#0; delivers b2 = n6#0
+        cost: 4.00 blocks over the network, busiest node n20 (0.00 up, 2.00 down), 2.125 timeslots
+        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        ",
+    );
+}
+
+#[test]
+fn scatter() {
+    check(
+        "rs-4-3; want b0>n20; by scatter; slice 4096",
+        "
+        scatter rs-4-3 stripe 17: b0 to n20
+        window 0..65536 of each sub-block, 16 slices of 4096, 3 lanes
+        lane 0 (slices 0 mod 3, 2 hops)
+          n2 reads b1: to n20 [n3#0 + n4#0 + 143·b1]
+          n3 reads b2: to n2 [3·b2]
+          n4 reads b3: to n2 [3·b3]
+          n20: delivers b0 = n2#0
+        lane 1 (slices 1 mod 3, 2 hops)
+          n2 reads b1: to n3 [143·b1]
+          n3 reads b2: to n20 [n2#0 + n4#0 + 3·b2]
+          n4 reads b3: to n3 [3·b3]
+          n20: delivers b0 = n3#0
+        lane 2 (slices 2 mod 3, 2 hops)
+          n2 reads b1: to n4 [143·b1]
+          n3 reads b2: to n4 [3·b2]
+          n4 reads b3: to n20 [n2#0 + n3#0 + 3·b3]
+          n20: delivers b0 = n4#0
+        cost: 3.00 blocks over the network, busiest node n2 (1.00 up, 0.75 down), 1.062 timeslots
+        disks: 3.00 blocks, 48 reads of 4096 bytes in 3 runs of 65536 bytes
+        ",
+    );
+    check(
+        "rs-6-4; want b1>n20 b2>n21; by scatter; slice 16384",
+        "
+        scatter rs-6-4 stripe 17: b1 to n20, b2 to n21
+        window 0..65536 of each sub-block, 4 slices of 16384, 4 lanes
+        lane 0 (slices 0 mod 4, 2 hops)
+          n1 reads b0: to n20 [105·n4#0 + 40·n5#0 + 36·n6#0 + 245·b0]; to n21 [245·n4#0 + 54·n5#0 + 56·n6#0 + 41·b0]
+          n4 reads b3: to n1 [b3]
+          n5 reads b4: to n1 [b4]
+          n6 reads b5: to n1 [b5]
+          n20: delivers b1 = n1#0
+          n21: delivers b2 = n1#0
+        lane 1 (slices 1 mod 4, 2 hops)
+          n1 reads b0: to n4 [b0]
+          n4 reads b3: to n20 [245·n1#0 + 40·n5#0 + 36·n6#0 + 105·b3]; to n21 [41·n1#0 + 54·n5#0 + 56·n6#0 + 245·b3]
+          n5 reads b4: to n4 [b4]
+          n6 reads b5: to n4 [b5]
+          n20: delivers b1 = n4#0
+          n21: delivers b2 = n4#0
+        lane 2 (slices 2 mod 4, 2 hops)
+          n1 reads b0: to n5 [b0]
+          n4 reads b3: to n5 [b3]
+          n5 reads b4: to n20 [245·n1#0 + 105·n4#0 + 36·n6#0 + 40·b4]; to n21 [41·n1#0 + 245·n4#0 + 56·n6#0 + 54·b4]
+          n6 reads b5: to n5 [b5]
+          n20: delivers b1 = n5#0
+          n21: delivers b2 = n5#0
+        lane 3 (slices 3 mod 4, 2 hops)
+          n1 reads b0: to n6 [b0]
+          n4 reads b3: to n6 [b3]
+          n5 reads b4: to n6 [b4]
+          n6 reads b5: to n20 [245·n1#0 + 105·n4#0 + 40·n5#0 + 36·b5]; to n21 [41·n1#0 + 245·n4#0 + 54·n5#0 + 56·b5]
+          n20: delivers b1 = n6#0
+          n21: delivers b2 = n6#0
+        cost: 5.00 blocks over the network, busiest node n1 (1.25 up, 0.75 down), 1.500 timeslots
+        disks: 4.00 blocks, 16 reads of 16384 bytes in 4 runs of 65536 bytes
+        ",
+    );
+    check(
+        "rs-6-4; want b1>n4; by scatter; slice 4096",
+        "
+        scatter rs-6-4 stripe 17: b1 to n4
+        window 0..65536 of each sub-block, 16 slices of 4096, 3 lanes
+        lane 0 (slices 0 mod 3, 2 hops)
+          n1 reads b0: to n4 [n3#0 + n5#0 + 70·b0]
+          n3 reads b2: to n1 [143·b2]
+          n4 reads b3: delivers b1 = n1#0 + 104·b3
+          n5 reads b4: to n1 [5·b4]
+        lane 1 (slices 1 mod 3, 2 hops)
+          n1 reads b0: to n3 [70·b0]
+          n3 reads b2: to n4 [n1#0 + n5#0 + 143·b2]
+          n4 reads b3: delivers b1 = n3#0 + 104·b3
+          n5 reads b4: to n3 [5·b4]
+        lane 2 (slices 2 mod 3, 2 hops)
+          n1 reads b0: to n5 [70·b0]
+          n3 reads b2: to n5 [143·b2]
+          n4 reads b3: delivers b1 = n5#0 + 104·b3
+          n5 reads b4: to n4 [n1#0 + n3#0 + 5·b4]
+        cost: 3.00 blocks over the network, busiest node n1 (1.00 up, 0.75 down), 1.062 timeslots
+        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        ",
+    );
+    check(
+        "clay-4-2-3; want b0>n20; by scatter; slice 4096",
+        "
+        scatter clay-4-2-3 stripe 17: b0 to n20
+        window 0..16384 of each sub-block, 4 slices of 4096, 2 lanes
+        lane 0 (slices 0 mod 2, 2 hops)
+          n2 reads b1.0 b1.1: to n3 [b1.0] [b1.1]
+          n3 reads b2.0 b2.1: to n20 [12·n4#0 + 10·b2.0 + 24·b2.1] [20·n4#0 + 12·n4#1 + 10·b2.1] [5·n4#0 + 142·n2#0 + 6·b2.0 + 10·b2.1] [12·n4#0 + 5·n4#1 + 142·n2#1 + 6·b2.1]
+          n4 reads b3.0 b3.1: to n3 [b3.0] [b3.1]
+          n20: delivers b0.0 = n3#0; delivers b0.1 = n3#1; delivers b0.2 = n3#2; delivers b0.3 = n3#3
+        lane 1 (slices 1 mod 2, 2 hops)
+          n2 reads b1.0 b1.1: to n4 [b1.0] [b1.1]
+          n3 reads b2.0 b2.1: to n4 [b2.0] [b2.1]
+          n4 reads b3.0 b3.1: to n20 [10·n3#0 + 24·n3#1 + 12·b3.0] [10·n3#1 + 20·b3.0 + 12·b3.1] [6·n3#0 + 10·n3#1 + 142·n2#0 + 5·b3.0] [6·n3#1 + 142·n2#1 + 12·b3.0 + 5·b3.1]
+          n20: delivers b0.0 = n4#0; delivers b0.1 = n4#1; delivers b0.2 = n4#2; delivers b0.3 = n4#3
+        cost: 2.00 blocks over the network, busiest node n20 (0.00 up, 1.00 down), 1.062 timeslots
+        disks: 1.50 blocks, 24 reads of 4096 bytes in 3 runs of 32768 bytes
         ",
     );
 }

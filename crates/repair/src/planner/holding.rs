@@ -1,0 +1,278 @@
+//! What has come together at a rank, and the fewest streams in which it can go on.
+//!
+//! What a set of nodes knows of the outputs is worth as many streams as the rank of their coefficients:
+//! never more than the sums it adds to, never more than the sub-blocks it read. Both bounds matter for
+//! sub-packetized codes and for several lost blocks, where few raw sub-blocks feed many sums.
+//!
+//! Nothing is passed through a node that does not change it: a [`Parcel`] stays where it was made until
+//! somebody has a use for it, and is then sent there straight.
+
+use std::collections::BTreeMap;
+
+use super::echelon::Echelon;
+use super::placement::Helper;
+use crate::plan::{Input, PlanBuilder, Term};
+use crate::{Combination, NodeId};
+
+/// A combination that `node` can make. It becomes a stream when another node uses it.
+#[derive(Clone)]
+struct Parcel {
+    node: NodeId,
+    combination: Combination,
+}
+
+/// A sum of parcels, by number; no coefficient is zero, and none is named twice.
+type Sum = Vec<(usize, u8)>;
+
+/// Parcels, and each output's sum of them so far.
+///
+/// Always true: the parcels are independent of each other, and each is used by some sum.
+#[derive(Clone, Default)]
+pub(super) struct Holding {
+    parcels: Vec<Parcel>,
+    sums: Vec<Sum>,
+}
+
+/// The streams in which a holding goes on.
+enum Passage {
+    /// The parcels, each as it is.
+    Parcels,
+    /// One for each output to which anything was added.
+    Sums,
+    /// A basis of the sums.
+    Basis(Echelon),
+}
+
+impl Holding {
+    /// Nothing, for this many outputs.
+    pub fn empty(outputs: usize) -> Self {
+        Self { parcels: Vec::new(), sums: vec![Sum::new(); outputs] }
+    }
+
+    /// What a helper has of its own: its sub-blocks, or their sum if it adds to one output only.
+    pub fn of(helper: &Helper) -> Self {
+        if helper.rows() == 1 {
+            let one = |terms: &Combination| terms.first().map(|_| (0, 1)).into_iter().collect();
+            let combination = helper.terms.concat();
+            let parcels = vec![Parcel { node: helper.node, combination }];
+            return Self { parcels, sums: helper.terms.iter().map(one).collect() };
+        }
+        let reads = helper.reads();
+        let at = |term: &Term| match term.input {
+            Input::Local(sub_block) => reads.binary_search(&sub_block).expect("it is among those read"),
+            Input::Received(_) => unreachable!("a helper's own terms are local"),
+        };
+        let sums = helper.terms.iter().map(|terms| terms.iter().map(|t| (at(t), t.coefficient)).collect());
+        let sums = sums.collect();
+        let raw = |&sub_block| vec![Term { input: Input::Local(sub_block), coefficient: 1 }];
+        let parcels = reads.iter().map(|read| Parcel { node: helper.node, combination: raw(read) }).collect();
+        Self { parcels, sums }
+    }
+
+    /// Puts what `other` holds to what is here.
+    pub fn absorb(&mut self, other: Self) {
+        let before = self.parcels.len();
+        self.parcels.extend(other.parcels);
+        for (sum, more) in self.sums.iter_mut().zip(other.sums) {
+            sum.extend(more.into_iter().map(|(parcel, coefficient)| (before + parcel, coefficient)));
+        }
+    }
+
+    /// What `node`, where all of this is at hand, passes on: as few parcels as will do.
+    pub fn condensed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
+        if self.sums.len() == 1 && self.parcels.len() > 1 {
+            let combination = self.gathered(node, builder).concat();
+            return Self { parcels: vec![Parcel { node, combination }], sums: vec![vec![(0, 1)]] };
+        }
+        match self.passage() {
+            Passage::Parcels => self,
+            Passage::Sums => self.summed(node, builder),
+            Passage::Basis(echelon) => self.based(echelon, node, builder),
+        }
+    }
+
+    /// One parcel for each sum that is not empty. A sum that is a parcel from elsewhere remains that.
+    pub fn summed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
+        let users = self.users();
+        let rests = |sum: &Sum| match sum[..] {
+            [(parcel, _)] => users[parcel] == 1 && self.parcels[parcel].node != node,
+            _ => false,
+        };
+        let resting: Vec<bool> = self.sums.iter().map(rests).collect();
+        let mut used = vec![false; self.parcels.len()];
+        for (sum, _) in self.sums.iter().zip(&resting).filter(|(_, rests)| !**rests) {
+            sum.iter().for_each(|&(parcel, _)| used[parcel] = true);
+        }
+        let inputs = self.inputs(&used, node, builder);
+        let mut next = Self::empty(0);
+        for (sum, rests) in self.sums.iter().zip(resting) {
+            let sum = match (&sum[..], rests) {
+                ([], _) => Sum::new(),
+                (&[(parcel, coefficient), ..], true) => {
+                    vec![(next.add(self.parcels[parcel].clone()), coefficient)]
+                }
+                _ => vec![(next.add(Parcel { node, combination: weighed(sum, &inputs) }), 1)],
+            };
+            next.sums.push(sum);
+        }
+        next
+    }
+
+    /// The same with every parcel at `node`.
+    pub fn brought(mut self, node: NodeId, builder: &mut PlanBuilder) -> Self {
+        let bring = |parcel: Parcel| Parcel { node, combination: parcel.brought(node, builder) };
+        self.parcels = self.parcels.into_iter().map(bring).collect();
+        self
+    }
+
+    /// Each output's sum, made at `node`; all parcels come there.
+    pub fn gathered(self, node: NodeId, builder: &mut PlanBuilder) -> Vec<Combination> {
+        let bring = |parcel: Parcel| parcel.brought(node, builder);
+        let inputs: Vec<Combination> = self.parcels.into_iter().map(bring).collect();
+        self.sums.iter().map(|sum| weighed(sum, &inputs)).collect()
+    }
+
+    /// Each output's sum as a node that can make it, what that node sums, and the factor still to apply.
+    ///
+    /// # Panics
+    /// If the holding has not been [`summed`](Self::summed), or an output's sum is empty.
+    pub fn finished(self) -> Vec<(NodeId, Combination, u8)> {
+        let finish = |sum: &Sum| match sum[..] {
+            [(parcel, coefficient)] => {
+                let Parcel { node, combination } = self.parcels[parcel].clone();
+                (node, combination, coefficient)
+            }
+            _ => panic!("a finished sum is one parcel"),
+        };
+        self.sums.iter().map(finish).collect()
+    }
+
+    /// How this can go on in fewest streams. Of equals, parcels, as they need not come here at all; then
+    /// sums, which stay sparse.
+    fn passage(&self) -> Passage {
+        if self.parcels.len() <= 1 || self.parcels_stand_apart() {
+            return Passage::Parcels;
+        }
+        let filled = self.sums.iter().filter(|sum| !sum.is_empty()).count();
+        if filled < self.parcels.len() && self.sums_stand_apart() {
+            return Passage::Sums;
+        }
+        let echelon = self.echelon();
+        match echelon.rank() {
+            rank if rank == self.parcels.len() => Passage::Parcels,
+            rank if rank == filled => Passage::Sums,
+            _ => Passage::Basis(echelon),
+        }
+    }
+
+    /// Whether every parcel is all that some sum consists of; then they are worth one stream each.
+    fn parcels_stand_apart(&self) -> bool {
+        let mut alone = vec![false; self.parcels.len()];
+        for sum in &self.sums {
+            if let [(parcel, _)] = sum[..] {
+                alone[parcel] = true;
+            }
+        }
+        alone.into_iter().all(|alone| alone)
+    }
+
+    /// Whether every sum has a parcel that no other sum has; then they are worth one stream each.
+    fn sums_stand_apart(&self) -> bool {
+        let users = self.users();
+        self.sums.iter().all(|sum| sum.is_empty() || sum.iter().any(|&(parcel, _)| users[parcel] == 1))
+    }
+
+    /// How many sums use each parcel.
+    fn users(&self) -> Vec<u32> {
+        let mut users = vec![0; self.parcels.len()];
+        self.sums.iter().flatten().for_each(|&(parcel, _)| users[parcel] += 1);
+        users
+    }
+
+    fn echelon(&self) -> Echelon {
+        let mut echelon = Echelon::new(self.parcels.len());
+        for sum in self.sums.iter().filter(|sum| !sum.is_empty()) {
+            let mut row = vec![0; self.parcels.len()];
+            sum.iter().for_each(|&(parcel, coefficient)| row[parcel] = coefficient);
+            echelon.insert(row);
+            if echelon.is_full() {
+                break;
+            }
+        }
+        echelon
+    }
+
+    /// One parcel for each reduced row. With M the matrix of the sums, R its reduced rows and P their
+    /// pivots, M is the columns P of M times R: so a sum keeps the coefficients it has at the pivots.
+    fn based(self, echelon: Echelon, node: NodeId, builder: &mut PlanBuilder) -> Self {
+        let rows: Vec<(usize, Sum)> =
+            echelon.reduced().into_iter().map(|(pivot, row)| (pivot, sparse(&row))).collect();
+        let mut used = vec![false; self.parcels.len()];
+        for (_, row) in rows.iter().filter(|(_, row)| row.len() > 1) {
+            row.iter().for_each(|&(parcel, _)| used[parcel] = true);
+        }
+        let inputs = self.inputs(&used, node, builder);
+        let mut next = Self::empty(0);
+        let mut place = vec![None; self.parcels.len()];
+        for (pivot, row) in rows {
+            place[pivot] = Some(next.add(match row.len() {
+                1 => self.parcels[pivot].clone(),
+                _ => Parcel { node, combination: weighed(&row, &inputs) },
+            }));
+        }
+        let at_pivots = |sum: &Sum| sum.iter().filter_map(|&(parcel, c)| Some((place[parcel]?, c))).collect();
+        next.sums = self.sums.iter().map(at_pivots).collect();
+        next
+    }
+
+    /// Adds a parcel; its number.
+    fn add(&mut self, parcel: Parcel) -> usize {
+        self.parcels.push(parcel);
+        self.parcels.len() - 1
+    }
+
+    /// Brings the parcels that are used to `node`; what each is there.
+    fn inputs(&self, used: &[bool], node: NodeId, builder: &mut PlanBuilder) -> Vec<Combination> {
+        let bring = |(parcel, &used): (&Parcel, &bool)| match used {
+            true => parcel.clone().brought(node, builder),
+            false => Combination::new(),
+        };
+        self.parcels.iter().zip(used).map(bring).collect()
+    }
+}
+
+impl Parcel {
+    /// What this is at `node`: its own terms if it was made there, and otherwise a stream.
+    fn brought(self, node: NodeId, builder: &mut PlanBuilder) -> Combination {
+        match self.node == node {
+            true => self.combination,
+            false => vec![Term { input: builder.send(self.node, node, self.combination), coefficient: 1 }],
+        }
+    }
+}
+
+/// The terms of a dense row.
+fn sparse(row: &[u8]) -> Sum {
+    row.iter().copied().enumerate().filter(|&(_, coefficient)| coefficient != 0).collect()
+}
+
+/// A sum of parcels as a sum of what they are at the node that makes it.
+fn weighed(sum: &Sum, inputs: &[Combination]) -> Combination {
+    let terms = sum.iter().flat_map(|&(parcel, factor)| {
+        let scaled = move |term: &Term| Term { coefficient: gf::mul(factor, term.coefficient), ..*term };
+        inputs[parcel].iter().map(scaled)
+    });
+    // Only parcels that were combined here can have an input in common.
+    match sum.iter().all(|&(parcel, _)| inputs[parcel].len() == 1) {
+        true => terms.collect(),
+        false => merged(terms),
+    }
+}
+
+/// Terms over the same input as one term.
+fn merged(terms: impl Iterator<Item = Term>) -> Combination {
+    let mut coefficients = BTreeMap::new();
+    terms.for_each(|term| *coefficients.entry(term.input).or_insert(0) ^= term.coefficient);
+    let terms = coefficients.into_iter().map(|(input, coefficient)| Term { input, coefficient });
+    terms.filter(|term| term.coefficient != 0).collect()
+}
