@@ -28,6 +28,7 @@ mod run;
 mod scenario;
 mod shell;
 mod topology;
+mod way;
 
 pub use check::{CHECK_BYTES, Check, TOLERANCE};
 pub use command::{Command, execute};
@@ -39,6 +40,7 @@ pub use model::{published_timeslots, timeslots};
 pub use network::{Names, Network, NetworkError, Place, Status};
 pub use report::{Report, Row, markdown_table, median};
 pub use run::{Say, run};
-pub use scenario::{Destination, Loss, Many, Networks, Scenario, ScenarioError, SchemeName, Slice};
+pub use scenario::{Destination, Loss, Many, Networks, PacingName, Scenario, ScenarioError, SchemeName, Slice};
 pub use shell::{Script, ScriptError};
 pub use topology::{MOST_NODES, Matrix, Racks, Rate, Topology, TopologyError};
+pub use way::Way;
