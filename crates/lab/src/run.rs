@@ -8,12 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use codes::CodeSpec;
 
+use crate::account::account;
 use crate::check::check;
 use crate::error::LabError;
 use crate::fleet::{Fleet, Programs};
 use crate::machine::Machine;
 use crate::meter::Meter;
-use crate::model::timeslots;
+use crate::model::{published_timeslots, timeslots};
 use crate::network::{Names, Network, Place};
 use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
 use crate::report::{Report, Row, Sample};
@@ -366,8 +367,16 @@ impl Run<'_> {
         let topology = self.network.topology();
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
-        let formula = (topology.is_uniform() && lost.len() == 1)
-            .then(|| timeslots(scheme.0, stored.data_blocks, slices));
+        let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
+        let formula = (topology.is_uniform() && lost.len() == 1).then(|| {
+            // There are formulas for whole blocks read by each helper; beyond that the plan's count is one.
+            let helpers = account?.disk_blocks as usize;
+            match way {
+                _ if stored.sub_blocks > 1 => Some(account?.timeslots),
+                Way { scheme, .. } if way.is_in_rounds() => published_timeslots(scheme, helpers),
+                Way { scheme, .. } => timeslots(scheme, helpers, slices),
+            }
+        });
         Row {
             network: topology.to_string(),
             rate: topology.rate.to_string(),
@@ -377,6 +386,7 @@ impl Run<'_> {
             block_bytes: stored.block_bytes,
             slice: slice.to_string(),
             scheme: way.to_string(),
+            pacing: way.pacing,
             used: None,
             lost: lost.to_vec(),
             times_s: Vec::new(),
@@ -392,6 +402,8 @@ impl Run<'_> {
             cpu_bound: false,
             replanned: Vec::new(),
             traffic: Default::default(),
+            disk: Default::default(),
+            account,
         }
     }
 }

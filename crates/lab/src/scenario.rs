@@ -428,7 +428,9 @@ impl FromStr for PacingName {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|&(name, _)| name == text);
         let [(one, _), (other, _)] = Self::ALL;
-        found.map(|(_, pacing)| Self(pacing)).ok_or(format!("`{text}` is not a pacing; there are {one}, {other}"))
+        found
+            .map(|(_, pacing)| Self(pacing))
+            .ok_or(format!("`{text}` is not a pacing; there are {one}, {other}"))
     }
 }
 
@@ -503,7 +505,11 @@ edge = ["100mbit", "200mbit"]
         check_refused("\"64MiB\"", "\"64 potatoes\"", "s.toml:4: `64 potatoes` is not a size");
         check_refused("\"64MiB\"", "[]", "the list is empty");
         check_refused("\"1gbit\"", "\"1mbps\"", "s.toml:12: `1mbps` is not a rate");
-        check_refused("\"whole-block\"", "\"rounds\"", "s.toml:9: `rounds` is not a pacing; there are pipelined");
+        check_refused(
+            "\"whole-block\"",
+            "\"rounds\"",
+            "s.toml:9: `rounds` is not a pacing; there are pipelined",
+        );
         check_refused("\"client\"", "\"moon\"", "s.toml:7: unknown variant `moon`");
     }
 

@@ -213,7 +213,9 @@ fn main() {
     let columns = [Reads::Copied, Reads::Skipped].map(|reads| medians(&puts, reads));
 
     println!("{}, one thread, kernel {}", cpu_name(), gf::Kernel::best().name());
-    println!("A client's relay at a put: GB/s of data, and the time over that of RS with as many blocks; medians");
+    println!(
+        "A client's relay at a put: GB/s of data, and the time over that of RS with as many blocks; medians"
+    );
     println!("put: blocks of 16 MiB copied out of memory and encoded    relay: encoded only");
     println!();
     println!("{:<26}{:>10}{:>10}{:>12}{:>10}", "", "put GB/s", "over RS", "relay GB/s", "over RS");
