@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
 use crate::check::Check;
+use crate::figure::Constants;
 use crate::machine::Machine;
 use crate::meter::{Metered, Traffic};
 use crate::scenario::Scenario;
@@ -23,6 +24,9 @@ pub struct Report {
     pub started_unix_ms: u64,
     /// The lab's check of itself, one for every network.
     pub checks: Vec<Check>,
+    /// The machine's own, where a model was held against the measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constants: Option<Constants>,
     /// A row for every combination.
     pub rows: Vec<Row>,
 }

@@ -76,6 +76,7 @@ impl Run<'_> {
             machine: Machine::this(),
             started_unix_ms: started.as_millis() as u64,
             checks: Vec::new(),
+            constants: None,
             rows: Vec::new(),
         };
         for topology in self.scenario.topologies() {

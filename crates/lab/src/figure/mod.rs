@@ -3,6 +3,7 @@
 //! Each figure is a file below `lab/figures/`, built into the program, so that a result can be had wherever the
 //! program is. Measuring writes NAME.json (the report), NAME.md (tables) and NAME.svg.
 
+mod collective;
 mod compute;
 mod plot;
 mod reed_solomon;
@@ -20,6 +21,8 @@ use crate::network::Names;
 use crate::report::{Report, Row};
 use crate::run::Say;
 use crate::scenario::{Scenario, parse_toml};
+
+pub use collective::Constants;
 
 /// The files, in the order in which they are listed.
 const FILES: &[&str] = &[
@@ -58,6 +61,9 @@ pub(crate) struct About {
     pub(crate) title: String,
     pub(crate) x: Axis,
     pub(crate) y: Quantity,
+    /// Whether the time model of CRR's section 3.3 stands beside the measurement.
+    #[serde(default)]
+    pub(crate) time_model: bool,
     /// What differs from the paper's set-up, and why the ratios still say something.
     pub(crate) note: String,
     #[serde(default)]
@@ -251,7 +257,8 @@ pub fn measure(
     for mut figure in chosen(name)? {
         figure.scenario.repetitions = repetitions.unwrap_or(figure.scenario.repetitions).max(1);
         say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
-        let report = crate::run(names, programs, &figure.scenario, say)?;
+        let mut report = crate::run(names, programs, &figure.scenario, say)?;
+        report.constants = figure.figure.time_model.then(Constants::measure);
         write_json(&out.join(format!("{}.json", figure.figure.name)), &report)?;
         write(&figure, &report, out)?;
         say(&format!("{}", out.join(format!("{}.md", figure.figure.name)).display()));

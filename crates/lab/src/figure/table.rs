@@ -1,6 +1,6 @@
 //! A figure's tables: the paper's numbers beside ours, and everything measured.
 
-use super::{About, Axis, Claim, Kind, Quantity, block_of, reed_solomon, throughput};
+use super::{About, Axis, Claim, Kind, Quantity, block_of, collective, reed_solomon, throughput};
 use crate::report::{Report, Row, markdown_table};
 
 /// The whole page of a figure.
@@ -32,6 +32,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
         ];
         text += &markdown_table(&columns, &predicted);
     }
+    text += &collective::section(report);
     text += "\n## All that was measured\n\n";
     text += &report.to_markdown();
     text += "\nTimes are medians; spread is longest less shortest as a part of the median; ratio is to the direct send of one block in the same run; CPU is of all the lab's processes together. Every repaired block was compared byte for byte.\n";
