@@ -306,6 +306,7 @@ fn write(figure: &Figure, report: &Report, out: &Path) -> Result<(), LabError> {
         y: about.y.label(),
         ticks: table::ticks(about, report),
         series: table::series(about, report),
+        bars: about.x == Axis::Code,
     };
     chart.draw(&out.join(format!("{}.svg", about.name)))
 }
