@@ -13,6 +13,7 @@
 //! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
 
+mod cover;
 mod program;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +22,8 @@ use std::ops::Range;
 use codes::SubBlock;
 use gf::Kernel;
 
-use self::program::{Destination, Group, Program};
+use self::cover::Group;
+use self::program::{Destination, Program};
 use crate::{Assignment, Buffer, BufferPool, Geometry, Pacing, SliceSet};
 
 /// Why an assignment or a frame is refused. All of these mean that the other end breaks the protocol.
@@ -608,19 +610,32 @@ impl Work {
         }
     }
 
-    /// Computes the sums of several local inputs and nothing else, in one pass over all of them, if the
-    /// last of them has come.
+    /// Adds several local inputs to several sums in one pass, if the last of the inputs has come.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
         let Some(sources) =
             group.locals.iter().map(|&local| self.held[local].as_deref()).collect::<Option<Vec<&[u8]>>>()
         else {
             return;
         };
-        let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(sources[0].len())).collect();
-        let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
-        tools.kernel.combine(&group.coefficients, &sources, &mut targets);
-        for (&output, sum) in group.outputs.iter().zip(sums) {
-            self.sums[output] = Some(sum);
+        let (begun, fresh): (Vec<usize>, Vec<usize>) =
+            (0..group.outputs.len()).partition(|&row| self.sums[group.outputs[row]].is_some());
+        for (rows, is_begun) in [(begun, true), (fresh, false)] {
+            let take = |&row: &usize| self.sums[group.outputs[row]].take();
+            let mut sums: Vec<Buffer> = match is_begun {
+                true => rows.iter().filter_map(take).collect(),
+                false => rows.iter().map(|_| tools.pool.take(sources[0].len())).collect(),
+            };
+            let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
+            let coefficients = group.rows(&rows);
+            match is_begun {
+                true => tools.kernel.combine_add(&coefficients, &sources, &mut targets),
+                false => tools.kernel.combine(&coefficients, &sources, &mut targets),
+            }
+            for (&row, sum) in rows.iter().zip(sums) {
+                self.sums[group.outputs[row]] = Some(sum);
+            }
+        }
+        for &output in &group.outputs {
             self.count(output, group.locals.len() as u16, complete);
             group.locals.iter().for_each(|&local| self.release(tools, local));
         }
