@@ -145,6 +145,8 @@ struct Work {
     held: Vec<Option<Buffer>>,
     /// For each local buffer: sums that still need it.
     uses_left: Vec<u32>,
+    /// For each pass: local buffers that have not come yet.
+    awaited: Vec<usize>,
     /// Received inputs that have not come yet.
     to_receive: u16,
     reads_asked: bool,
@@ -517,6 +519,7 @@ impl Work {
             missing: (0..program.outputs()).map(|output| program.inputs_of(output)).collect(),
             held: (0..program.locals().len()).map(|_| None).collect(),
             uses_left: (0..program.locals().len()).map(|local| program.local_uses(local)).collect(),
+            awaited: program.groups().iter().map(|group| group.locals.len()).collect(),
             to_receive: program.received(),
             reads_asked: false,
             unfinished: program.outputs(),
@@ -593,8 +596,11 @@ impl Work {
 
     /// Puts a local buffer, which is held, to all the uses that are ready for it.
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
-        for group in program.groups_of(local) {
-            self.compute_group(tools, group, complete);
+        for &group in program.groups_of(local) {
+            self.awaited[group] -= 1;
+            if self.awaited[group] == 0 {
+                self.compute_group(tools, &program.groups()[group], complete);
+            }
         }
         for &(output, coefficient) in program.mixed_uses(local) {
             if let Some(sum) = &mut self.sums[output] {
@@ -610,13 +616,10 @@ impl Work {
         }
     }
 
-    /// Adds several local inputs to several sums in one pass, if the last of the inputs has come.
+    /// Adds several local inputs to several sums in one pass; all of the inputs are here.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
-        let Some(sources) =
-            group.locals.iter().map(|&local| self.held[local].as_deref()).collect::<Option<Vec<&[u8]>>>()
-        else {
-            return;
-        };
+        let held = |&local: &usize| self.held[local].as_deref().expect("it is not awaited any more");
+        let sources: Vec<&[u8]> = group.locals.iter().map(held).collect();
         let (begun, fresh): (Vec<usize>, Vec<usize>) =
             (0..group.outputs.len()).partition(|&row| self.sums[group.outputs[row]].is_some());
         for (rows, is_begun) in [(begun, true), (fresh, false)] {

@@ -37,6 +37,10 @@ pub(super) struct Program {
     locals_of: Vec<Vec<(usize, u8)>>,
     /// The passes that compute the sums of two or more locals and nothing received.
     groups: Vec<Group>,
+    /// For each local: the passes that read it.
+    groups_of: Vec<Vec<usize>>,
+    /// For each local: how many sums need it.
+    local_uses: Vec<u32>,
 }
 
 /// The programs of all lanes.
@@ -107,7 +111,7 @@ fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayEr
         let destination = Destination::Deliver { output: delivery.output };
         local_sums.extend(program.add(destination, &delivery.combination, &numbering)?);
     }
-    program.groups = cover(local_sums);
+    program.use_groups(cover(local_sums));
     program.check_used()?;
     Ok(program)
 }
@@ -172,6 +176,8 @@ impl Program {
             mixed_uses: vec![Vec::new(); locals],
             locals_of: Vec::new(),
             groups: Vec::new(),
+            groups_of: vec![Vec::new(); locals],
+            local_uses: vec![0; locals],
         }
     }
 
@@ -212,6 +218,19 @@ impl Program {
             }
         }
         Ok(None)
+    }
+
+    fn use_groups(&mut self, groups: Vec<Group>) {
+        for local in 0..self.locals.len() {
+            self.local_uses[local] = (self.single_uses[local].len() + self.mixed_uses[local].len()) as u32;
+        }
+        for (group, number) in groups.iter().zip(0..) {
+            for &local in &group.locals {
+                self.groups_of[local].push(number);
+                self.local_uses[local] += group.outputs.len() as u32;
+            }
+        }
+        self.groups = groups;
     }
 
     fn check_used(&self) -> Result<(), RelayError> {
@@ -277,14 +296,18 @@ impl Program {
         &self.locals_of[output]
     }
 
-    pub(super) fn groups_of(&self, local: usize) -> impl Iterator<Item = &Group> {
-        self.groups.iter().filter(move |group| group.locals.contains(&local))
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Positions in [`Program::groups`] of the passes that read a local.
+    pub(super) fn groups_of(&self, local: usize) -> &[usize] {
+        &self.groups_of[local]
     }
 
     /// How many sums need local number `local`.
     pub(super) fn local_uses(&self, local: usize) -> u32 {
-        let grouped: usize = self.groups_of(local).map(|group| group.outputs.len()).sum();
-        (self.single_uses[local].len() + self.mixed_uses[local].len() + grouped) as u32
+        self.local_uses[local]
     }
 
     /// The most buffers that one slice can occupy.
