@@ -9,7 +9,7 @@ help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
-	@echo "make bench  kernels beside ISA-L, the memory of a helper during a repair, and the lab's targets (root)"
+	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
 
 setup:
 	@scripts/setup
@@ -37,6 +37,7 @@ long: setup
 
 bench: setup
 	$(CARGO) bench -p mend-gf --bench table
+	$(CARGO) bench -p mend-repair --bench encode
 	$(CARGO) build --release --locked -p mend-cli
 	scripts/memory target/release/mend
 	target/release/mend lab bench

@@ -225,6 +225,7 @@ impl Subject {
             window: 0..self.stripe.block_bytes / u64::from(self.sub_blocks),
             scheme,
             slice_bytes: self.slice_bytes,
+            pacing: None,
             pretend_lost: if as_if_lost { vec![block] } else { Vec::new() },
         }
     }

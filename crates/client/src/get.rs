@@ -256,6 +256,7 @@ impl Fetch {
             window: self.piece.window.clone(),
             scheme: options.scheme,
             slice_bytes: options.slice_bytes,
+            pacing: None,
             pretend_lost: Vec::new(),
         }
     }

@@ -7,7 +7,7 @@ use cluster::{Address, Identity};
 use codes::BlockIndex;
 use helper::{Engine, Incoming, Rendezvous, Reports, Session, Workers};
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, ToNode};
-use repair::{NodeId, Scheme, StripeId};
+use repair::{NodeId, Pacing, Scheme, StripeId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -30,6 +30,8 @@ pub struct ReadRequest {
     pub scheme: Scheme,
     /// Bytes of a slice, if the caller cares.
     pub slice_bytes: Option<u32>,
+    /// How nodes move slices on; the scheme's own way if absent.
+    pub pacing: Option<Pacing>,
     /// Read as if these blocks were lost.
     pub pretend_lost: Vec<BlockIndex>,
 }
@@ -43,6 +45,7 @@ impl From<ReadRequest> for ClientRequest {
             window: (request.window.start, request.window.end),
             scheme: request.scheme,
             slice_bytes: request.slice_bytes,
+            pacing: request.pacing,
             pretend_lost: request.pretend_lost,
         }
     }

@@ -169,6 +169,14 @@ impl Kernel {
         self.checked_combine(coefficients, sources, targets, false);
     }
 
+    /// Adds linear combinations of the sources to the targets, as [`Kernel::combine`] overwrites them with.
+    ///
+    /// # Panics
+    /// If the number of coefficients is not targets times sources, or any two lengths differ.
+    pub fn combine_add(self, coefficients: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
+        self.checked_combine(coefficients, sources, targets, true);
+    }
+
     fn checked_combine(
         self,
         coefficients: &[u8],

@@ -102,6 +102,7 @@ impl Agent {
                     block_bytes,
                     scheme: Scheme::Auto,
                     slice_bytes: None,
+                    pacing: None,
                     pretend_lost: false,
                 };
                 self.save(&order, &path).await
@@ -114,6 +115,7 @@ impl Agent {
                     block_bytes,
                     scheme,
                     slice_bytes: None,
+                    pacing: None,
                     pretend_lost: true,
                 };
                 self.many(&order, reads, bytes, &expected).await
@@ -262,6 +264,7 @@ async fn read(client: &Client, order: &ReadOrder, rooms: Vec<Arc<Room>>) -> Resu
         window: order.window.clone(),
         scheme: order.scheme,
         slice_bytes: order.slice_bytes,
+        pacing: order.pacing,
     };
     let first = Arc::new(OnceLock::new());
     let endpoints = Arc::new(Rooms { rooms, first: first.clone() });

@@ -10,6 +10,7 @@
 //! users start and reads through the library that users call.
 #![forbid(unsafe_code)]
 
+mod account;
 mod agent;
 pub mod bench;
 mod check;
@@ -28,7 +29,9 @@ mod run;
 mod scenario;
 mod shell;
 mod topology;
+mod way;
 
+pub use account::Account;
 pub use check::{CHECK_BYTES, Check, TOLERANCE};
 pub use command::{Command, execute};
 pub use error::LabError;
@@ -39,6 +42,9 @@ pub use model::{published_timeslots, timeslots};
 pub use network::{Names, Network, NetworkError, Place, Status};
 pub use report::{Report, Row, markdown_table, median};
 pub use run::{Say, run};
-pub use scenario::{Destination, Loss, Many, Networks, Scenario, ScenarioError, SchemeName, Slice};
+pub use scenario::{
+    Destination, Loss, Many, Networks, PacingName, Scenario, ScenarioError, SchemeName, Slice,
+};
 pub use shell::{Script, ScriptError};
 pub use topology::{MOST_NODES, Matrix, Racks, Rate, Topology, TopologyError};
+pub use way::Way;

@@ -43,6 +43,8 @@ pub struct Metered {
     pub cpu_bound: bool,
     /// By name of the node.
     pub traffic: BTreeMap<String, Traffic>,
+    /// Bytes that each helper read from its disk, the page cache included.
+    pub disk: BTreeMap<String, u64>,
 }
 
 /// The kernel's counters at one moment.
@@ -50,6 +52,7 @@ pub struct Meter {
     machine: CpuTimes,
     own: OwnCpu,
     traffic: BTreeMap<String, Traffic>,
+    read: BTreeMap<String, u64>,
     started: Instant,
     group: Option<PathBuf>,
     net: String,
@@ -71,7 +74,8 @@ impl Meter {
         let (group, net) = (network.control_group(), network.names().net());
         let traffic = traffic(&net)?;
         let own = OwnCpu::of(group.as_deref());
-        Ok(Self { machine: CpuTimes::now(), own, traffic, started: Instant::now(), group, net })
+        let read = read_by_helpers(group.as_deref());
+        Ok(Self { machine: CpuTimes::now(), own, traffic, read, started: Instant::now(), group, net })
     }
 
     /// Reads them again; the difference is what happened meanwhile.
@@ -89,6 +93,12 @@ impl Meter {
             now.sent_bytes -= before.sent_bytes;
             now.received_bytes -= before.received_bytes;
         }
+        let mut disk = read_by_helpers(self.group.as_deref());
+        for (helper, now) in &mut disk {
+            let before = self.read.get(helper).copied().unwrap_or_default();
+            let received = traffic.get(helper).copied().unwrap_or_default().received_bytes;
+            *now = now.saturating_sub(before + received);
+        }
         let foreign_s = foreign(machine, own);
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let disturbed = is_disturbed(foreign_s, elapsed, processors);
@@ -101,6 +111,7 @@ impl Meter {
             // A machine that other programs keep busy says nothing about ours.
             cpu_bound: own_busy > CPU_BOUND || (!disturbed && machine.busy() > CPU_BOUND),
             traffic,
+            disk,
         })
     }
 }
@@ -125,6 +136,25 @@ impl OwnCpu {
         };
         Self { total: seconds("usage_usec"), user: seconds("user_usec") }
     }
+}
+
+/// Bytes that each helper's process has got from `read` and its kin. That counts its disk, also where the page cache
+/// answers, and its data connections; what came over its link is to be taken off.
+fn read_by_helpers(group: Option<&Path>) -> BTreeMap<String, u64> {
+    let processes = group.and_then(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
+    let read = |process: &str| {
+        let helper = helper_named(&fs::read_to_string(format!("/proc/{process}/cmdline")).ok()?)?;
+        let io = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+        let bytes = io.lines().find_map(|line| line.strip_prefix("rchar:"))?.trim().parse().ok()?;
+        Some((helper, bytes))
+    };
+    processes.unwrap_or_default().lines().filter_map(read).collect()
+}
+
+/// The name in `mend helper NAME`.
+fn helper_named(command_line: &str) -> Option<String> {
+    let mut words = command_line.split('\0').skip(1);
+    (words.next()? == "helper").then(|| words.next().map(str::to_owned))?
 }
 
 #[derive(Deserialize)]
@@ -178,6 +208,14 @@ mod tests {
             {"ifname":"h1","link_index":2,"stats64":{"rx":{"bytes":5,"packets":1},"tx":{"bytes":7}}}]"#;
         let expected = Traffic { sent_bytes: 5, received_bytes: 7 };
         assert_eq!(parse_traffic(text), BTreeMap::from([("h1".to_owned(), expected)]));
+    }
+
+    #[test]
+    fn helpers_are_told_by_their_command_lines() {
+        assert_eq!(helper_named("/usr/bin/mend\0helper\0h12\0"), Some("h12".to_owned()));
+        assert_eq!(helper_named("mend\0coordinator\0"), None);
+        assert_eq!(helper_named("mend\0lab\0agent\0--cluster\0helper\0"), None);
+        assert_eq!(helper_named(""), None);
     }
 
     #[test]

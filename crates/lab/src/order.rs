@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use repair::Scheme;
+use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
 /// One thing to do, to completion; the answer comes after it.
@@ -51,6 +51,7 @@ pub(crate) struct ReadOrder {
     pub(crate) block_bytes: u64,
     pub(crate) scheme: Scheme,
     pub(crate) slice_bytes: Option<u32>,
+    pub(crate) pacing: Option<Pacing>,
     /// Whether the blocks are to be taken as lost; otherwise they are read as they are.
     pub(crate) pretend_lost: bool,
 }

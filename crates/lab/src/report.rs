@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use repair::Scheme;
+use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
+use crate::account::Account;
 use crate::check::Check;
+use crate::figure::Constants;
 use crate::machine::Machine;
 use crate::meter::{Metered, Traffic};
 use crate::scenario::Scenario;
@@ -22,6 +24,9 @@ pub struct Report {
     pub started_unix_ms: u64,
     /// The lab's check of itself, one for every network.
     pub checks: Vec<Check>,
+    /// The machine's own, where a model was held against the measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constants: Option<Constants>,
     /// A row for every combination.
     pub rows: Vec<Row>,
 }
@@ -43,8 +48,11 @@ pub struct Row {
     pub block_bytes: u64,
     /// Bytes of a slice, or `auto`.
     pub slice: String,
-    /// The scheme asked for.
+    /// The scheme asked for; `ppr in rounds` if whole blocks travelled from round to round.
     pub scheme: String,
+    /// How nodes moved slices on, if not in the scheme's own way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pacing: Option<Pacing>,
     /// The scheme that the planner took.
     pub used: Option<Scheme>,
     /// The blocks that were lost.
@@ -75,6 +83,12 @@ pub struct Row {
     pub replanned: Vec<String>,
     /// Bytes per node in the repetition of the median, headers included.
     pub traffic: BTreeMap<String, Traffic>,
+    /// Bytes that each helper read from its disk in the same repetition, the page cache included.
+    #[serde(default)]
+    pub disk: BTreeMap<String, u64>,
+    /// What the plan says that it costs.
+    #[serde(default)]
+    pub account: Option<Account>,
 }
 
 /// One measurement.
@@ -120,6 +134,7 @@ impl Row {
         let middle = samples.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         self.used = middle.and_then(|sample| sample.used);
         self.traffic = middle.map(|sample| sample.metered.traffic.clone()).unwrap_or_default();
+        self.disk = middle.map(|sample| sample.metered.disk.clone()).unwrap_or_default();
     }
 
     /// What a reader has to know before the figures are believed.
@@ -135,6 +150,17 @@ impl Row {
             marks.push(format!("replanned {}×", self.replanned.len()));
         }
         marks.join(", ")
+    }
+
+    /// Bytes that all helpers together read from their disks.
+    pub fn disk_bytes(&self) -> u64 {
+        self.disk.values().sum()
+    }
+
+    /// Bytes that all helpers together sent, headers included.
+    pub fn network_bytes(&self) -> u64 {
+        let is_helper = |name: &str| name.starts_with('h');
+        self.traffic.iter().filter(|(name, _)| is_helper(name)).map(|(_, traffic)| traffic.sent_bytes).sum()
     }
 
     /// The most bytes that any helper sent.
@@ -199,7 +225,9 @@ impl Row {
             cluster::ByteSize::from_bytes(self.block_bytes).to_string(),
             self.slice.clone(),
             match self.used {
-                Some(used) if used.name() != self.scheme => format!("{} ({})", self.scheme, used.name()),
+                Some(used) if !self.scheme.starts_with(used.name()) => {
+                    format!("{} ({})", self.scheme, used.name())
+                }
                 _ => self.scheme.clone(),
             },
             lost.join("+"),

@@ -8,16 +8,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use codes::CodeSpec;
 
+use crate::account::account;
 use crate::check::check;
 use crate::error::LabError;
 use crate::fleet::{Fleet, Programs};
 use crate::machine::Machine;
 use crate::meter::Meter;
-use crate::model::timeslots;
+use crate::model::{published_timeslots, timeslots};
 use crate::network::{Names, Network, Place};
 use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
 use crate::report::{Report, Row, Sample};
-use crate::scenario::{Destination, Loss, Scenario, SchemeName, Slice};
+use crate::scenario::{Destination, Loss, Scenario, Slice};
+use crate::way::Way;
 
 /// Told what is being done, line by line.
 pub type Say<'a> = &'a mut dyn FnMut(&str);
@@ -74,6 +76,7 @@ impl Run<'_> {
             machine: Machine::this(),
             started_unix_ms: started.as_millis() as u64,
             checks: Vec::new(),
+            constants: None,
             rows: Vec::new(),
         };
         for topology in self.scenario.topologies() {
@@ -194,18 +197,18 @@ impl Run<'_> {
         lost: &[u16],
         expected: &[Expected],
     ) -> Result<Vec<Row>, LabError> {
-        let schemes: Vec<SchemeName> = self.scenario.schemes.iter().copied().collect();
-        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); schemes.len()];
+        let ways = self.scenario.ways();
+        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); ways.len()];
         let mut direct_s = Vec::new();
         for _ in 0..self.scenario.repetitions {
             direct_s.push(self.direct(stored, lost[0])?);
-            for (&scheme, samples) in schemes.iter().zip(&mut samples) {
-                samples.push(self.measure(stored, scheme, slice, lost, expected)?);
+            for (&way, samples) in ways.iter().zip(&mut samples) {
+                samples.push(self.measure(stored, way, slice, lost, expected)?);
             }
         }
         let mut rows = Vec::new();
-        for (scheme, samples) in schemes.iter().zip(samples) {
-            let mut row = self.row(stored, *scheme, slice, lost);
+        for (&way, samples) in ways.iter().zip(samples) {
+            let mut row = self.row(stored, way, slice, lost);
             row.fill(&samples, &direct_s);
             (self.say)(&format!(
                 "{} {} {} slice {} {}: {:.4} s, {:.3} of a direct send, CPU {:.2} s {}",
@@ -238,14 +241,14 @@ impl Run<'_> {
     fn measure(
         &mut self,
         stored: &Stored,
-        scheme: SchemeName,
+        way: Way,
         slice: Slice,
         lost: &[u16],
         expected: &[Expected],
     ) -> Result<Sample, LabError> {
         self.undisturbed(|run| match run.scenario.to {
-            Destination::Client => run.read(stored, scheme, slice, lost, expected),
-            Destination::Node => run.repair(stored, scheme, slice, lost[0], expected),
+            Destination::Client => run.read(stored, way, slice, lost, expected),
+            Destination::Node => run.repair(stored, way, slice, lost[0], expected),
         })
     }
 
@@ -291,14 +294,15 @@ impl Run<'_> {
         }
     }
 
-    fn read_order(&self, stored: &Stored, scheme: SchemeName, slice: Slice, lost: &[u16]) -> ReadOrder {
+    fn read_order(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> ReadOrder {
         ReadOrder {
             stripe: stored.stripe.clone(),
             blocks: lost.to_vec(),
             window: 0..stored.block_bytes / u64::from(stored.sub_blocks),
             block_bytes: stored.block_bytes,
-            scheme: scheme.0,
+            scheme: way.scheme,
             slice_bytes: slice.bytes(),
+            pacing: way.pacing,
             pretend_lost: self.scenario.how == Loss::Pretend,
         }
     }
@@ -306,22 +310,22 @@ impl Run<'_> {
     fn read(
         &mut self,
         stored: &Stored,
-        scheme: SchemeName,
+        way: Way,
         slice: Slice,
         lost: &[u16],
         expected: &[Expected],
     ) -> Result<Sample, LabError> {
-        let sample = self.took(&Order::Read(self.read_order(stored, scheme, slice, lost)))?;
-        self.hold(stored, scheme, expected)?;
+        let sample = self.took(&Order::Read(self.read_order(stored, way, slice, lost)))?;
+        self.hold(stored, way, expected)?;
         Ok(sample)
     }
 
     /// Holds what the client read against the true bytes.
-    fn hold(&mut self, stored: &Stored, scheme: SchemeName, expected: &[Expected]) -> Result<(), LabError> {
+    fn hold(&mut self, stored: &Stored, way: Way, expected: &[Expected]) -> Result<(), LabError> {
         let compare = Order::Compare { expected: expected.to_vec() };
         let compared = self.fleet.ask(&self.network, &compare).map(drop);
         compared.map_err(|error| LabError::WrongBytes {
-            what: format!("{} of {} by {scheme}", stored.name, stored.stripe),
+            what: format!("{} of {} by {way}", stored.name, stored.stripe),
             reason: error.to_string(),
         })
     }
@@ -330,7 +334,7 @@ impl Run<'_> {
     fn repair(
         &mut self,
         stored: &Stored,
-        scheme: SchemeName,
+        way: Way,
         slice: Slice,
         lost: u16,
         expected: &[Expected],
@@ -339,14 +343,14 @@ impl Run<'_> {
         let removed = remove_named(&self.fleet.blocks(&at.node), &at.block);
         removed.map_err(LabError::file("remove a block in", self.fleet.blocks(&at.node)))?;
         let healthy = |order: ReadOrder| ReadOrder { pretend_lost: false, ..order };
-        let plain = healthy(self.read_order(stored, scheme, slice, &[lost]));
+        let plain = healthy(self.read_order(stored, way, slice, &[lost]));
         // A read finds that it is gone; what it reads is not needed.
         let touch = ReadOrder { window: 0..4096, ..plain.clone() };
         self.fleet.ask(&self.network, &Order::Read(touch))?;
-        let order = Order::Repair { block: at.block.clone(), scheme: scheme.0, slice_bytes: slice.bytes() };
+        let order = Order::Repair { block: at.block.clone(), scheme: way.scheme, slice_bytes: slice.bytes() };
         let sample = self.took(&order)?;
         self.fleet.ask(&self.network, &Order::Read(plain))?;
-        self.hold(stored, scheme, expected)?;
+        self.hold(stored, way, expected)?;
         Ok(sample)
     }
 
@@ -360,12 +364,20 @@ impl Run<'_> {
     }
 
     /// A row that says what it is about, and no figures.
-    fn row(&self, stored: &Stored, scheme: SchemeName, slice: Slice, lost: &[u16]) -> Row {
+    fn row(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> Row {
         let topology = self.network.topology();
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
-        let formula = (topology.is_uniform() && lost.len() == 1)
-            .then(|| timeslots(scheme.0, stored.data_blocks, slices));
+        let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
+        let formula = (topology.is_uniform() && lost.len() == 1).then(|| {
+            // There are formulas for whole blocks read by each helper; beyond that the plan's count is one.
+            let helpers = account?.disk_blocks as usize;
+            match way {
+                _ if stored.sub_blocks > 1 => Some(account?.timeslots),
+                Way { scheme, .. } if way.is_in_rounds() => published_timeslots(scheme, helpers),
+                Way { scheme, .. } => timeslots(scheme, helpers, slices),
+            }
+        });
         Row {
             network: topology.to_string(),
             rate: topology.rate.to_string(),
@@ -374,7 +386,8 @@ impl Run<'_> {
             data_blocks: stored.data_blocks,
             block_bytes: stored.block_bytes,
             slice: slice.to_string(),
-            scheme: scheme.to_string(),
+            scheme: way.to_string(),
+            pacing: way.pacing,
             used: None,
             lost: lost.to_vec(),
             times_s: Vec::new(),
@@ -390,6 +403,8 @@ impl Run<'_> {
             cpu_bound: false,
             replanned: Vec::new(),
             traffic: Default::default(),
+            disk: Default::default(),
+            account,
         }
     }
 }

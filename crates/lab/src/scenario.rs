@@ -23,11 +23,12 @@ use std::str::FromStr;
 
 use cluster::{Bandwidth, ByteSize};
 use codes::CodeSpec;
-use repair::Scheme;
+use repair::{Pacing, Scheme};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::topology::{Matrix, Racks, Rate, Topology};
+use crate::way::Way;
 
 /// What is to be measured. Every combination of the lists is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,10 @@ pub struct Scenario {
     pub slice_bytes: Many<Slice>,
     /// The schemes.
     pub schemes: Many<SchemeName>,
+    /// How nodes move slices on. `whole-block` is measured of the schemes that were published in rounds, `ppr` and
+    /// `crr-r`; the others run in their own way, once.
+    #[serde(default = "pipelined")]
+    pub pacing: Many<PacingName>,
     /// Sets of blocks, by index in the stripe, each lost together.
     #[serde(default = "first_block")]
     pub losses: Vec<Vec<u16>>,
@@ -101,6 +106,10 @@ pub enum Slice {
 /// A [`Scheme`] by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemeName(pub Scheme);
+
+/// A [`Pacing`] by its name, of those that a scenario can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacingName(pub Pacing);
 
 /// How blocks get lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -195,6 +204,9 @@ impl Scenario {
                 self.name
             ));
         }
+        if self.to == Destination::Node && self.ways().iter().any(|way| way.is_in_rounds()) {
+            return Some("pacing = \"whole-block\" is for reads: to = \"client\"".to_owned());
+        }
         if self.repetitions == 0 {
             return Some("repetitions is 0; nothing would be measured".to_owned());
         }
@@ -235,6 +247,12 @@ impl Scenario {
         })
     }
 
+    /// The schemes and their pacings, in the order in which they are measured.
+    pub fn ways(&self) -> Vec<Way> {
+        let pacings = || self.pacing.iter().map(|pacing| pacing.0);
+        self.schemes.iter().flat_map(|scheme| Way::of(scheme.0, pacings())).collect()
+    }
+
     /// The networks, in the order in which they are measured.
     pub fn topologies(&self) -> Vec<Topology> {
         let Networks { nodes, rate, racks, matrix, edge } = &self.topology;
@@ -265,6 +283,10 @@ pub(crate) fn parse_toml<T: for<'de> Deserialize<'de>>(text: &str, path: &Path) 
 
 fn automatic() -> Many<Slice> {
     Many(vec![Slice::Auto])
+}
+
+fn pipelined() -> Many<PacingName> {
+    Many(vec![PacingName(Pacing::Pipelined)])
 }
 
 fn first_block() -> Vec<Vec<u16>> {
@@ -396,6 +418,29 @@ impl fmt::Display for SchemeName {
     }
 }
 
+impl PacingName {
+    const ALL: [(&str, Pacing); 2] = [("pipelined", Pacing::Pipelined), ("whole-block", Pacing::WholeBlock)];
+}
+
+impl FromStr for PacingName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|&(name, _)| name == text);
+        let [(one, _), (other, _)] = Self::ALL;
+        found
+            .map(|(_, pacing)| Self(pacing))
+            .ok_or(format!("`{text}` is not a pacing; there are {one}, {other}"))
+    }
+}
+
+impl fmt::Display for PacingName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Self::ALL.into_iter().find(|&(_, pacing)| pacing == self.0);
+        f.pad(found.map_or("serial", |(name, _)| name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,6 +453,7 @@ slice_bytes = ["auto", "32KiB", 65536]
 losses = [[0], [1, 2]]
 to = "client"
 repetitions = 3
+pacing = ["pipelined", "whole-block"]
 [topology]
 nodes = 15
 rate = ["1gbit", "unshaped"]
@@ -435,6 +481,7 @@ edge = ["100mbit", "200mbit"]
             Many(vec![Slice::Auto, Slice::Bytes(32 << 10), Slice::Bytes(65536)])
         );
         assert_eq!(scenario.schemes.iter().count(), 2);
+        assert_eq!(scenario.ways().len(), 2);
         assert_eq!((scenario.retries, scenario.how), (3, Loss::Pretend));
         let again = toml_edit::ser::to_string(&scenario).unwrap();
         assert_eq!(parse(&again).unwrap(), scenario);
@@ -443,7 +490,7 @@ edge = ["100mbit", "200mbit"]
     #[test]
     fn unknown_keys_are_named_with_their_line() {
         check_refused("repetitions", "repetition", "s.toml:8: unknown field `repetition`");
-        check_refused("edge", "egde", "s.toml:12: unknown field `egde`");
+        check_refused("edge", "egde", "s.toml:13: unknown field `egde`");
         check_refused("schemes = [\"conventional\", \"pipelined\"]\n", "", "missing field `schemes`");
     }
 
@@ -457,7 +504,12 @@ edge = ["100mbit", "200mbit"]
         check_refused("\"rs-9-6\"", "\"rs-6-9\"", "s.toml:3");
         check_refused("\"64MiB\"", "\"64 potatoes\"", "s.toml:4: `64 potatoes` is not a size");
         check_refused("\"64MiB\"", "[]", "the list is empty");
-        check_refused("\"1gbit\"", "\"1mbps\"", "s.toml:11: `1mbps` is not a rate");
+        check_refused("\"1gbit\"", "\"1mbps\"", "s.toml:12: `1mbps` is not a rate");
+        check_refused(
+            "\"whole-block\"",
+            "\"rounds\"",
+            "s.toml:9: `rounds` is not a pacing; there are pipelined",
+        );
         check_refused("\"client\"", "\"moon\"", "s.toml:7: unknown variant `moon`");
     }
 
@@ -468,6 +520,8 @@ edge = ["100mbit", "200mbit"]
         check_refused("[1, 2]", "[1, 2, 3, 4, 5]", "cannot give back 5 blocks");
         check_refused("[1, 2]", "[]", "cannot give back 0 blocks");
         check_refused("\"client\"", "\"node\"", "one lost block at a time");
+        let ppr = GOOD.replacen("\"pipelined\"]", "\"ppr\"]", 1).replace("\"client\"", "\"node\"");
+        assert!(parse(&ppr).unwrap_err().to_string().contains("is for reads"));
         check_refused("repetitions = 3", "repetitions = 0", "nothing would be measured");
         check_refused("\"64MiB\"", "\"1001B\"", "multiples of 4096 bytes");
         check_refused("\"all\"", "\"../all\"", "a file is called so");

@@ -12,8 +12,9 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// No more than this many free buffers are kept.
-    const KEPT: usize = 64;
+    /// No more than this many free buffers are kept: more than a relay's open slices of any code but Clay have, so
+    /// that none is allocated, and filled with zeros, in the middle of a stream.
+    const KEPT: usize = 512;
 
     /// A buffer of `bytes` bytes with unspecified contents.
     pub fn take(&mut self, bytes: usize) -> Buffer {

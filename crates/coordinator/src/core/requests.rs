@@ -26,8 +26,17 @@ struct Read {
 impl Core {
     pub(super) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
         let opened = self.check_request(client, tag).and_then(|()| match request {
-            ClientRequest::Read { stripe, blocks, sub_blocks, window, scheme, slice_bytes, pretend_lost } => {
-                let policy = policy(scheme, slice_bytes);
+            ClientRequest::Read {
+                stripe,
+                blocks,
+                sub_blocks,
+                window,
+                scheme,
+                slice_bytes,
+                pacing,
+                pretend_lost,
+            } => {
+                let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
                 self.read(client, tag, Read { stripe, blocks, sub_blocks, window, policy, pretend_lost })
             }
             ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),

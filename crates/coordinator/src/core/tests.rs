@@ -242,6 +242,7 @@ impl Scene {
                 window: (0, 4096),
                 scheme: Scheme::Pipelined,
                 slice_bytes: None,
+                pacing: None,
                 pretend_lost: pretend_lost.iter().copied().map(BlockIndex).collect(),
             },
         );

@@ -109,5 +109,6 @@ fn chart(report: &ComputeReport) -> super::plot::Chart<'static> {
         y: "seconds, median",
         ticks,
         series: [6, 12].into_iter().flat_map(both).collect(),
+        bars: false,
     }
 }

@@ -3,8 +3,10 @@
 //! Each figure is a file below `lab/figures/`, built into the program, so that a result can be had wherever the
 //! program is. Measuring writes NAME.json (the report), NAME.md (tables) and NAME.svg.
 
+mod collective;
 mod compute;
 mod plot;
+mod reed_solomon;
 mod table;
 
 use std::fs;
@@ -20,11 +22,14 @@ use crate::report::{Report, Row};
 use crate::run::Say;
 use crate::scenario::{Scenario, parse_toml};
 
+pub use collective::Constants;
+
 /// The files, in the order in which they are listed.
 const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8a.toml"),
     include_str!("../../../../lab/figures/tos21-8b.toml"),
     include_str!("../../../../lab/figures/tos21-8c.toml"),
+    include_str!("../../../../lab/figures/tos21-8d.toml"),
     include_str!("../../../../lab/figures/tos21-8g.toml"),
     include_str!("../../../../lab/figures/tos21-8i.toml"),
     include_str!("../../../../lab/figures/tos21-11a.toml"),
@@ -32,8 +37,11 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/ppr-7b.toml"),
     include_str!("../../../../lab/figures/ppr-7c.toml"),
     include_str!("../../../../lab/figures/ppr-7d.toml"),
+    include_str!("../../../../lab/figures/ppr-9.toml"),
     include_str!("../../../../lab/figures/crr-3.toml"),
     include_str!("../../../../lab/figures/crr-4.toml"),
+    include_str!("../../../../lab/figures/hitchhiker-1.toml"),
+    include_str!("../../../../lab/figures/code-x-scheme.toml"),
 ];
 
 /// A figure that is measured on the network.
@@ -53,6 +61,9 @@ pub(crate) struct About {
     pub(crate) title: String,
     pub(crate) x: Axis,
     pub(crate) y: Quantity,
+    /// Whether the time model of CRR's section 3.3 stands beside the measurement.
+    #[serde(default)]
+    pub(crate) time_model: bool,
     /// What differs from the paper's set-up, and why the ratios still say something.
     pub(crate) note: String,
     #[serde(default)]
@@ -76,6 +87,8 @@ pub(crate) enum Axis {
 pub(crate) enum Quantity {
     Seconds,
     Throughput,
+    /// Time over that of conventional repair of Reed-Solomon with as many data blocks.
+    OverReedSolomon,
 }
 
 /// Something a paper says in numbers.
@@ -92,9 +105,15 @@ pub(crate) struct Claim {
     /// The scheme that it is compared with.
     #[serde(default)]
     pub(crate) than: Option<String>,
+    /// What is compared, if less of it is claimed.
+    #[serde(default)]
+    pub(crate) measure: Measure,
     /// Only where x is this.
     #[serde(default)]
     pub(crate) at: Option<String>,
+    /// Compared with where x is this, if not with the same place.
+    #[serde(default)]
+    pub(crate) than_at: Option<String>,
     /// Only where the rate is this.
     #[serde(default)]
     pub(crate) rate: Option<String>,
@@ -107,8 +126,10 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// How much less time, in percent.
+    /// How much less, in percent.
     Less,
+    /// The time as a part of the other's.
+    Part,
     /// How many times faster.
     Times,
     /// How much more than a direct send, in percent.
@@ -117,6 +138,31 @@ pub(crate) enum Kind {
     Seconds,
     /// Megabytes per second.
     Throughput,
+}
+
+/// What there can be less of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Measure {
+    #[default]
+    Time,
+    /// Bytes that all helpers sent.
+    Network,
+    /// Bytes that all helpers read from their disks.
+    Disk,
+    /// Processor seconds of everyone.
+    Cpu,
+}
+
+impl Measure {
+    pub(crate) fn of(self, row: &Row) -> f64 {
+        match self {
+            Self::Time => row.median_s,
+            Self::Network => row.network_bytes() as f64,
+            Self::Disk => row.disk_bytes() as f64,
+            Self::Cpu => row.cpu_s,
+        }
+    }
 }
 
 impl Axis {
@@ -143,10 +189,11 @@ impl Axis {
 }
 
 impl Quantity {
-    pub(crate) fn of(self, row: &Row) -> f64 {
+    pub(crate) fn of(self, row: &Row, report: &Report) -> f64 {
         match self {
             Self::Seconds => row.median_s,
             Self::Throughput => throughput(row),
+            Self::OverReedSolomon => reed_solomon::time_over(row, report).unwrap_or(f64::NAN),
         }
     }
 
@@ -154,6 +201,7 @@ impl Quantity {
         match self {
             Self::Seconds => "seconds, median",
             Self::Throughput => "MB/s, median",
+            Self::OverReedSolomon => "time over conventional repair of RS",
         }
     }
 }
@@ -180,12 +228,14 @@ fn parse(text: &str) -> Figure {
 
 /// Names and titles, one per line.
 pub(crate) fn list() -> String {
-    let mut lines: Vec<_> = all()
-        .iter()
-        .map(|Figure { figure, .. }| format!("{:<10} {}: {}\n", figure.name, figure.paper, figure.title))
-        .collect();
-    lines.push(format!("{:<10} {}: {}\n", compute::NAME, compute::PAPER, compute::TITLE));
+    let mut lines: Vec<_> =
+        all().iter().map(|Figure { figure, .. }| line(&figure.name, &figure.paper, &figure.title)).collect();
+    lines.push(line(compute::NAME, compute::PAPER, compute::TITLE));
     lines.concat()
+}
+
+fn line(name: &str, paper: &str, title: &str) -> String {
+    format!("{name:<13} {paper}: {title}\n")
 }
 
 /// Measures one figure, or all, and writes its files.
@@ -207,7 +257,8 @@ pub fn measure(
     for mut figure in chosen(name)? {
         figure.scenario.repetitions = repetitions.unwrap_or(figure.scenario.repetitions).max(1);
         say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
-        let report = crate::run(names, programs, &figure.scenario, say)?;
+        let mut report = crate::run(names, programs, &figure.scenario, say)?;
+        report.constants = figure.figure.time_model.then(Constants::measure);
         write_json(&out.join(format!("{}.json", figure.figure.name)), &report)?;
         write(&figure, &report, out)?;
         say(&format!("{}", out.join(format!("{}.md", figure.figure.name)).display()));
@@ -255,6 +306,7 @@ fn write(figure: &Figure, report: &Report, out: &Path) -> Result<(), LabError> {
         y: about.y.label(),
         ticks: table::ticks(about, report),
         series: table::series(about, report),
+        bars: about.x == Axis::Code,
     };
     chart.draw(&out.join(format!("{}.svg", about.name)))
 }
@@ -262,6 +314,23 @@ fn write(figure: &Figure, report: &Report, out: &Path) -> Result<(), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::account;
+
+    #[test]
+    fn every_combination_has_a_plan() {
+        for Figure { scenario, .. } in all() {
+            for (code, bytes) in scenario
+                .code
+                .iter()
+                .flat_map(|code| scenario.block_bytes.iter().map(move |bytes| (code, bytes)))
+            {
+                for way in scenario.ways() {
+                    let plan = account(code, bytes.bytes(), &scenario.losses[0], way, None);
+                    plan.unwrap_or_else(|error| panic!("{}, {code} by {way}: {error}", scenario.name));
+                }
+            }
+        }
+    }
 
     #[test]
     fn every_figure_is_well_formed_and_listed() {
@@ -270,7 +339,7 @@ mod tests {
         for Figure { figure, scenario } in &figures {
             assert_eq!(figure.name, scenario.name);
             assert!(listed.contains(&format!("{} ", figure.name)), "{}", figure.name);
-            let schemes: Vec<_> = scenario.schemes.iter().map(ToString::to_string).collect();
+            let schemes: Vec<_> = scenario.ways().iter().map(ToString::to_string).collect();
             for claim in &figure.claim {
                 for scheme in std::iter::once(&claim.of).chain(&claim.than) {
                     assert!(schemes.contains(scheme), "{}: {scheme} is not measured", figure.name);

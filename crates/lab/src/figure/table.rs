@@ -1,6 +1,6 @@
 //! A figure's tables: the paper's numbers beside ours, and everything measured.
 
-use super::{About, Claim, Kind, block_of, throughput};
+use super::{About, Axis, Claim, Kind, Quantity, block_of, collective, reed_solomon, throughput};
 use crate::report::{Report, Row, markdown_table};
 
 /// The whole page of a figure.
@@ -13,9 +13,12 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     text += "## The paper beside Mend\n\n";
     let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
     text += &markdown_table(&["what", "paper", "here"], &claims);
+    if about.y == Quantity::OverReedSolomon {
+        text += &reed_solomon::section(report);
+    }
     let predicted = predictions(report);
     if !predicted.is_empty() {
-        text += "\n## The formulas beside the measurement\n\nPredicted is the formula of `docs/schemes.md` times the direct send measured in the same run.\n\n";
+        text += "\n## The formulas beside the measurement\n\nPredicted is the formula of `docs/schemes.md` (of codes with sub-blocks the plan's own count) times the direct send measured in the same run.\n\n";
         let columns = [
             "rate",
             "code",
@@ -29,6 +32,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
         ];
         text += &markdown_table(&columns, &predicted);
     }
+    text += &collective::section(report);
     text += "\n## All that was measured\n\n";
     text += &report.to_markdown();
     text += "\nTimes are medians; spread is longest less shortest as a part of the median; ratio is to the direct send of one block in the same run; CPU is of all the lab's processes together. Every repaired block was compared byte for byte.\n";
@@ -48,7 +52,7 @@ fn ours(about: &About, claim: &Claim, report: &Report) -> String {
             && is(&claim.rate, row.rate.clone())
             && is(&claim.block, block_of(row))
     });
-    let values: Vec<f64> = rows.filter_map(|row| value(claim, row, report)).collect();
+    let values: Vec<f64> = rows.filter_map(|row| value(about, claim, row, report)).collect();
     let lowest = values.iter().copied().fold(f64::NAN, f64::min);
     let highest = values.iter().copied().fold(f64::NAN, f64::max);
     match (shown(claim.kind, lowest), shown(claim.kind, highest)) {
@@ -58,13 +62,18 @@ fn ours(about: &About, claim: &Claim, report: &Report) -> String {
     }
 }
 
-fn value(claim: &Claim, row: &Row, report: &Report) -> Option<f64> {
+fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64> {
+    let is_other = |other: &Row| match &claim.than_at {
+        Some(at) => about.x.of(other) == *at && (about.x == Axis::Code || other.code == row.code),
+        None => same_place(other, row),
+    };
     let other = || {
         let than = claim.than.as_ref()?;
-        report.rows.iter().find(|other| other.scheme == *than && same_place(other, row))
+        report.rows.iter().find(|other| other.scheme == *than && is_other(other))
     };
     Some(match claim.kind {
-        Kind::Less => 1.0 - row.median_s / other()?.median_s,
+        Kind::Less => 1.0 - claim.measure.of(row) / claim.measure.of(other()?),
+        Kind::Part => row.median_s / other()?.median_s,
         Kind::Times => other()?.median_s / row.median_s,
         Kind::OverDirect => row.ratio - 1.0,
         Kind::Seconds => row.median_s,
@@ -83,6 +92,7 @@ fn same_place(a: &Row, b: &Row) -> bool {
 fn shown(kind: Kind, value: f64) -> String {
     match kind {
         Kind::Less | Kind::OverDirect => format!("{:.1}%", value * 100.0),
+        Kind::Part => format!("{value:.3}"),
         Kind::Times => format!("{value:.2}×"),
         Kind::Seconds => format!("{value:.3} s"),
         Kind::Throughput => format!("{value:.1} MB/s"),
@@ -127,15 +137,14 @@ pub(super) fn series(about: &About, report: &Report) -> Vec<(String, Vec<(usize,
         let at = ticks.iter().position(|tick| *tick == about.x.of(row)).expect("ticks are of all rows");
         let name = name_of(about, row, report);
         match series.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, points)) => points.push((at, about.y.of(row))),
-            None => series.push((name, vec![(at, about.y.of(row))])),
+            Some((_, points)) => points.push((at, about.y.of(row, report))),
+            None => series.push((name, vec![(at, about.y.of(row, report))])),
         }
     }
     series
 }
 
 fn name_of(about: &About, row: &Row, report: &Report) -> String {
-    use super::Axis;
     let mut name = row.scheme.clone();
     let mut add = |axis: Axis| {
         let varies = report.rows.iter().any(|other| axis.of(other) != axis.of(row));

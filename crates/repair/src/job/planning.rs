@@ -18,6 +18,9 @@ use crate::{
 
 /// An edge may rest for the time of this many slices.
 const PATIENT_SLICES: u32 = 16;
+/// An edge of a plan in rounds may rest for as many times of the whole transfer: nothing comes until its turn does,
+/// and links may be slower than assumed.
+const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always rest this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
 /// An edge may never rest longer.
@@ -191,12 +194,12 @@ impl Job {
 }
 
 /// How long an edge may rest before its ends complain, from the plan's own predicted rate: the time of
-/// some slices, or of the whole transfer where nodes wait for whole blocks; never so little that a busy
+/// some slices, or of some whole transfers where nodes wait for whole blocks; never so little that a busy
 /// machine's scheduler looks like a stall.
 fn patience(plan: &Plan, topology: &Topology) -> Duration {
     let whole = plan.predict(topology);
     let rest = match plan.pacing() {
-        Pacing::WholeBlock => whole * 2,
+        Pacing::WholeBlock => whole * PATIENT_TRANSFERS,
         Pacing::Pipelined | Pacing::Serial => whole / plan.slices().len().max(1) * PATIENT_SLICES,
     };
     rest.clamp(MIN_PATIENCE, MAX_PATIENCE)

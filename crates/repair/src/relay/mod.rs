@@ -13,6 +13,7 @@
 //! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
 
+mod cover;
 mod program;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +22,8 @@ use std::ops::Range;
 use codes::SubBlock;
 use gf::Kernel;
 
-use self::program::{Destination, Group, Program};
+use self::cover::Group;
+use self::program::{Destination, Program};
 use crate::{Assignment, Buffer, BufferPool, Geometry, Pacing, SliceSet};
 
 /// Why an assignment or a frame is refused. All of these mean that the other end breaks the protocol.
@@ -143,6 +145,8 @@ struct Work {
     held: Vec<Option<Buffer>>,
     /// For each local buffer: sums that still need it.
     uses_left: Vec<u32>,
+    /// For each pass: local buffers that have not come yet.
+    awaited: Vec<usize>,
     /// Received inputs that have not come yet.
     to_receive: u16,
     reads_asked: bool,
@@ -515,6 +519,7 @@ impl Work {
             missing: (0..program.outputs()).map(|output| program.inputs_of(output)).collect(),
             held: (0..program.locals().len()).map(|_| None).collect(),
             uses_left: (0..program.locals().len()).map(|local| program.local_uses(local)).collect(),
+            awaited: program.groups().iter().map(|group| group.locals.len()).collect(),
             to_receive: program.received(),
             reads_asked: false,
             unfinished: program.outputs(),
@@ -591,8 +596,11 @@ impl Work {
 
     /// Puts a local buffer, which is held, to all the uses that are ready for it.
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
-        for group in program.groups_of(local) {
-            self.compute_group(tools, group, complete);
+        for &group in program.groups_of(local) {
+            self.awaited[group] -= 1;
+            if self.awaited[group] == 0 {
+                self.compute_group(tools, &program.groups()[group], complete);
+            }
         }
         for &(output, coefficient) in program.mixed_uses(local) {
             if let Some(sum) = &mut self.sums[output] {
@@ -608,19 +616,29 @@ impl Work {
         }
     }
 
-    /// Computes the sums of several local inputs and nothing else, in one pass over all of them, if the
-    /// last of them has come.
+    /// Adds several local inputs to several sums in one pass; all of the inputs are here.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
-        let Some(sources) =
-            group.locals.iter().map(|&local| self.held[local].as_deref()).collect::<Option<Vec<&[u8]>>>()
-        else {
-            return;
-        };
-        let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(sources[0].len())).collect();
-        let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
-        tools.kernel.combine(&group.coefficients, &sources, &mut targets);
-        for (&output, sum) in group.outputs.iter().zip(sums) {
-            self.sums[output] = Some(sum);
+        let held = |&local: &usize| self.held[local].as_deref().expect("it is not awaited any more");
+        let sources: Vec<&[u8]> = group.locals.iter().map(held).collect();
+        let (begun, fresh): (Vec<usize>, Vec<usize>) =
+            (0..group.outputs.len()).partition(|&row| self.sums[group.outputs[row]].is_some());
+        for (rows, is_begun) in [(begun, true), (fresh, false)] {
+            let take = |&row: &usize| self.sums[group.outputs[row]].take();
+            let mut sums: Vec<Buffer> = match is_begun {
+                true => rows.iter().filter_map(take).collect(),
+                false => rows.iter().map(|_| tools.pool.take(sources[0].len())).collect(),
+            };
+            let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
+            let coefficients = group.rows(&rows);
+            match is_begun {
+                true => tools.kernel.combine_add(&coefficients, &sources, &mut targets),
+                false => tools.kernel.combine(&coefficients, &sources, &mut targets),
+            }
+            for (&row, sum) in rows.iter().zip(sums) {
+                self.sums[group.outputs[row]] = Some(sum);
+            }
+        }
+        for &output in &group.outputs {
             self.count(output, group.locals.len() as u16, complete);
             group.locals.iter().for_each(|&local| self.release(tools, local));
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::SubBlock;
 
 use super::RelayError;
+use super::cover::{Group, LocalSum, cover};
 use crate::plan::{Combination, Input, StreamRef, Task};
 use crate::{Assignment, Geometry, NodeId};
 
@@ -15,15 +16,6 @@ pub(super) enum Destination {
     Send { outlet: usize, stream: u16 },
     /// To a sink on this node.
     Deliver { output: u32 },
-}
-
-/// Sums over the same two or more local inputs and nothing received: computed together, in one pass.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) locals: Vec<usize>,
-    pub(super) outputs: Vec<usize>,
-    /// Row-major, outputs × locals.
-    pub(super) coefficients: Vec<u8>,
 }
 
 /// One lane's task. Inputs are numbered: local sub-blocks first, then received streams by inlet.
@@ -43,7 +35,12 @@ pub(super) struct Program {
     mixed_uses: Vec<Vec<(usize, u8)>>,
     /// For each sum with something received: its locals.
     locals_of: Vec<Vec<(usize, u8)>>,
+    /// The passes that compute the sums of two or more locals and nothing received.
     groups: Vec<Group>,
+    /// For each local: the passes that read it.
+    groups_of: Vec<Vec<usize>>,
+    /// For each local: how many sums need it.
+    local_uses: Vec<u32>,
 }
 
 /// The programs of all lanes.
@@ -90,6 +87,7 @@ fn distinct<T: Ord>(items: impl Iterator<Item = T>) -> bool {
 fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayError> {
     let numbering = Numbering::new(assignment, task)?;
     let mut program = Program::empty(assignment, task, &numbering);
+    let mut local_sums = Vec::new();
     for send in &task.sends {
         let outlet = assignment
             .outlets
@@ -98,7 +96,8 @@ fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayEr
             .ok_or(RelayError::BadAssignment("a stream to a node that is no outlet"))?;
         for (combination, stream) in send.streams.iter().zip(0..) {
             program.outlet_streams[outlet] = stream + 1;
-            program.add(Destination::Send { outlet, stream }, combination, &numbering)?;
+            let destination = Destination::Send { outlet, stream };
+            local_sums.extend(program.add(destination, combination, &numbering)?);
         }
     }
     for delivery in &task.delivers {
@@ -109,8 +108,10 @@ fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayEr
         if !assignment.sinks.iter().any(|sink| sink.index == sub_block.block) {
             return Err(RelayError::BadAssignment("a delivery without a sink"));
         }
-        program.add(Destination::Deliver { output: delivery.output }, &delivery.combination, &numbering)?;
+        let destination = Destination::Deliver { output: delivery.output };
+        local_sums.extend(program.add(destination, &delivery.combination, &numbering)?);
     }
+    program.use_groups(cover(local_sums));
     program.check_used()?;
     Ok(program)
 }
@@ -175,15 +176,18 @@ impl Program {
             mixed_uses: vec![Vec::new(); locals],
             locals_of: Vec::new(),
             groups: Vec::new(),
+            groups_of: vec![Vec::new(); locals],
+            local_uses: vec![0; locals],
         }
     }
 
+    /// Adds a sum; returns it if it is of several locals and nothing received, for passes to be made of.
     fn add(
         &mut self,
         destination: Destination,
         combination: &Combination,
         numbering: &Numbering,
-    ) -> Result<(), RelayError> {
+    ) -> Result<Option<LocalSum>, RelayError> {
         let output = self.destinations.len();
         let mut terms = Vec::with_capacity(combination.len());
         for term in combination {
@@ -206,27 +210,27 @@ impl Program {
             &[(local, coefficient)] if received.is_empty() => {
                 self.single_uses[local].push((output, coefficient));
             }
-            _ if received.is_empty() => self.add_to_group(output, locals),
+            _ if received.is_empty() => return Ok(Some(LocalSum { output, terms: locals.to_vec() })),
             _ => {
                 for &(local, coefficient) in locals {
                     self.mixed_uses[local].push((output, coefficient));
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn add_to_group(&mut self, output: usize, terms: &[(usize, u8)]) {
-        let locals: Vec<usize> = terms.iter().map(|&(local, _)| local).collect();
-        let at = match self.groups.iter().position(|group| group.locals == locals) {
-            Some(at) => at,
-            None => {
-                self.groups.push(Group { locals, outputs: Vec::new(), coefficients: Vec::new() });
-                self.groups.len() - 1
+    fn use_groups(&mut self, groups: Vec<Group>) {
+        for local in 0..self.locals.len() {
+            self.local_uses[local] = (self.single_uses[local].len() + self.mixed_uses[local].len()) as u32;
+        }
+        for (group, number) in groups.iter().zip(0..) {
+            for &local in &group.locals {
+                self.groups_of[local].push(number);
+                self.local_uses[local] += group.outputs.len() as u32;
             }
-        };
-        self.groups[at].outputs.push(output);
-        self.groups[at].coefficients.extend(terms.iter().map(|&(_, coefficient)| coefficient));
+        }
+        self.groups = groups;
     }
 
     fn check_used(&self) -> Result<(), RelayError> {
@@ -292,14 +296,18 @@ impl Program {
         &self.locals_of[output]
     }
 
-    pub(super) fn groups_of(&self, local: usize) -> impl Iterator<Item = &Group> {
-        self.groups.iter().filter(move |group| group.locals.contains(&local))
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Positions in [`Program::groups`] of the passes that read a local.
+    pub(super) fn groups_of(&self, local: usize) -> &[usize] {
+        &self.groups_of[local]
     }
 
     /// How many sums need local number `local`.
     pub(super) fn local_uses(&self, local: usize) -> u32 {
-        let grouped: usize = self.groups_of(local).map(|group| group.outputs.len()).sum();
-        (self.single_uses[local].len() + self.mixed_uses[local].len() + grouped) as u32
+        self.local_uses[local]
     }
 
     /// The most buffers that one slice can occupy.

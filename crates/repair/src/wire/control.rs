@@ -7,7 +7,7 @@ use codes::BlockIndex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Assignment, BlockId, Epoch, JobId, NodeId, Report, Scheme, StripeId};
+use crate::{Assignment, BlockId, Epoch, JobId, NodeId, Pacing, Report, Scheme, StripeId};
 
 /// The version of the control protocol; both ends must speak the same.
 pub const VERSION: u32 = 1;
@@ -222,6 +222,9 @@ pub enum ClientRequest {
         scheme: Scheme,
         /// Bytes of a slice, if the client cares.
         slice_bytes: Option<u32>,
+        /// How nodes move slices on; the scheme's own way if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pacing: Option<Pacing>,
         /// Read as if these blocks were lost: for measuring and for trying a scheme out.
         #[serde(default)]
         pretend_lost: Vec<BlockIndex>,

@@ -1,0 +1,93 @@
+//! [`Account`]: what a plan says that it costs, to stand beside what was measured.
+
+use codes::{BlockIndex, CodeSpec};
+use repair::{
+    BlockId, NodeId, NodeView, PlanError, PlanRequest, Policy, Stripe, StripeBlock, StripeId, Topology,
+    Wanted,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::way::Way;
+
+/// Beyond any helper's number.
+const REQUESTOR: NodeId = NodeId(u32::MAX);
+
+/// What a plan says that it costs, in blocks and in timeslots of links that are all equal.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// Blocks read from disks.
+    pub disk_blocks: f64,
+    /// Blocks over all links.
+    pub network_blocks: f64,
+    /// The time to send so many blocks over one link.
+    pub timeslots: f64,
+}
+
+/// The account of the plan that rebuilds the lost blocks at a node that has none, with every block on a node of its own.
+///
+/// # Errors
+/// [`PlanError`] if there is no such plan.
+pub(crate) fn account(
+    code: &CodeSpec,
+    block_bytes: u64,
+    lost: &[u16],
+    way: Way,
+    slice_bytes: Option<u32>,
+) -> Result<Account, PlanError> {
+    let stripe = stripe(code, block_bytes, lost);
+    let request = PlanRequest {
+        wanted: lost.iter().map(|&block| Wanted { block: BlockIndex(block), requestor: REQUESTOR }).collect(),
+        window: 0..stripe.sub_block_bytes(),
+        sub_blocks: None,
+        resume: None,
+        policy: Policy { scheme: way.scheme, slice_bytes, pacing: way.pacing, ..Policy::default() },
+    };
+    let mut topology = Topology::new();
+    let nodes = stripe.indices().map(|index| NodeId(u32::from(index.0))).chain([REQUESTOR]);
+    nodes.for_each(|node| topology.set(node, NodeView::unknown(node.to_string())));
+    let cost = repair::plan(&stripe, &request, &topology)?.cost();
+    Ok(Account {
+        disk_blocks: cost.in_blocks(cost.read_bytes),
+        network_blocks: cost.in_blocks(cost.network_bytes),
+        timeslots: cost.timeslots,
+    })
+}
+
+fn stripe(code: &CodeSpec, block_bytes: u64, lost: &[u16]) -> Stripe {
+    let code = code.build().expect("a scenario's codes are checked");
+    let block = |index: u16| StripeBlock {
+        id: BlockId(index.to_string()),
+        bytes: block_bytes,
+        holder: (!lost.contains(&index)).then_some(NodeId(u32::from(index))),
+    };
+    let blocks = (0..code.blocks() as u16).map(block).collect();
+    Stripe { id: StripeId("account".to_owned()), code, block_bytes, blocks }
+}
+
+#[cfg(test)]
+mod tests {
+    use repair::{Pacing, Scheme};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(code: &str, way: Way, disk_blocks: f64, timeslots: f64) {
+        let found = account(&code.parse().unwrap(), 64 << 20, &[0], way, None).unwrap();
+        assert_eq!(found.disk_blocks, disk_blocks, "{code} {way}");
+        assert!((found.timeslots - timeslots).abs() < 0.05, "{code} {way}: {}", found.timeslots);
+    }
+
+    #[test]
+    fn accounts_are_those_of_the_codes_page() {
+        let conventional = Way::own(Scheme::Conventional);
+        check("rs-16-12", conventional, 12.0, 12.0);
+        check("lrc-12-2-2", conventional, 6.0, 6.0);
+        check("rotated-16-12-4", conventional, 7.5, 7.5);
+        check("hitchhiker-xorplus-14-10", conventional, 6.5, 6.5);
+        check("clay-14-10-13", conventional, 3.25, 3.25);
+        check("rs-14-10", Way::own(Scheme::Pipelined), 10.0, 1.0);
+        let rounds = Way { scheme: Scheme::Ppr, pacing: Some(Pacing::WholeBlock) };
+        check("lrc-12-2-2", rounds, 6.0, 3.0);
+        check("rs-16-12", rounds, 12.0, 4.0);
+    }
+}

@@ -1,0 +1,119 @@
+//! The time model of CRR's section 3.3, with the constants of this machine, beside the measurement.
+//!
+//! Its terms follow one another, as they do when whole blocks travel from round to round: reading, multiplying, sending
+//! and adding a block. Sliced, all but the slowest are hidden behind it. Seeking and setting messages up are left out:
+//! the page cache answers, and a message's set-up is a round trip of some 50 µs.
+
+use std::time::Instant;
+
+use gf::Kernel;
+use repair::Scheme;
+use serde::{Deserialize, Serialize};
+
+use super::block_of;
+use crate::report::{Report, Row, markdown_table, median};
+use crate::way::Way;
+
+const SAMPLE_BYTES: usize = 64 << 20;
+const REPETITIONS: usize = 5;
+
+/// Seconds per byte, on one core, with buffers in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Constants {
+    /// t_p: to multiply.
+    pub multiply_s: f64,
+    /// t_x: to add.
+    pub add_s: f64,
+    /// t_m: to copy, and t_rw: to read what the page cache holds.
+    pub copy_s: f64,
+}
+
+impl Constants {
+    /// Those of this machine.
+    pub fn measure() -> Self {
+        let kernel = Kernel::best();
+        let source: Vec<u8> = (0..SAMPLE_BYTES).map(|at| (at * 31 + 7) as u8).collect();
+        let mut target = vec![0; SAMPLE_BYTES];
+        let mut per_byte = |work: &dyn Fn(&mut [u8])| {
+            let times: Vec<_> = (0..REPETITIONS)
+                .map(|_| {
+                    let started = Instant::now();
+                    work(&mut target);
+                    started.elapsed().as_secs_f64()
+                })
+                .collect();
+            median(&times) / SAMPLE_BYTES as f64
+        };
+        Self {
+            multiply_s: per_byte(&|target| kernel.mul_into(0x1d, &source, target)),
+            add_s: per_byte(&|target| kernel.xor(&source, target)),
+            copy_s: per_byte(&|target| target.copy_from_slice(&source)),
+        }
+    }
+
+    /// Seconds by the model; `slot_s` is t_w·b, the time to send one block. As printed, but that SRR's client
+    /// multiplies k blocks and not one.
+    fn predict(&self, scheme: Scheme, helpers: usize, block_bytes: u64, slot_s: f64) -> Option<f64> {
+        let (k, b) = (helpers as f64, block_bytes as f64);
+        let depth = f64::from(helpers.next_power_of_two().trailing_zeros());
+        let Self { multiply_s, add_s, copy_s } = self;
+        Some(match scheme {
+            Scheme::Conventional => k * slot_s + b * (copy_s + k * multiply_s + (k - 1.0) * add_s + copy_s),
+            Scheme::CrrR => (depth + 1.0) * slot_s + b * (copy_s + multiply_s + depth * add_s),
+            Scheme::CrrS => {
+                let share = (k - 1.0) / k;
+                (2.0 * share + 1.0) * slot_s + b * (copy_s + multiply_s + share * add_s)
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// The section of a figure's page; empty if the report has no constants or no schemes of the model.
+pub(super) fn section(report: &Report) -> String {
+    let Some(constants) = report.constants else { return String::new() };
+    let rows: Vec<_> = report.rows.iter().filter_map(|row| cells(row, &constants)).collect();
+    let nanoseconds = |seconds: f64| format!("{:.3} ns", seconds * 1e9);
+    format!(
+        "\n## The time model of section 3.3 beside the measurement\n\nPer byte: multiplying {}, adding {}, copying and \
+         reading from the page cache {}; sending a block as the direct send of the same run. The model lets the terms \
+         follow one another, as in rounds; what is sliced hides all but the network.\n\n{}",
+        nanoseconds(constants.multiply_s),
+        nanoseconds(constants.add_s),
+        nanoseconds(constants.copy_s),
+        markdown_table(&["code", "block", "scheme", "model s", "measured s", "difference"], &rows)
+    )
+}
+
+fn cells(row: &Row, constants: &Constants) -> Option<Vec<String>> {
+    let scheme = row.used?;
+    // The model is of rounds; CRR-R is measured both ways, and sliced it is another thing.
+    if scheme == Scheme::CrrR && !(Way { scheme, pacing: row.pacing }).is_in_rounds() {
+        return None;
+    }
+    let model = constants.predict(scheme, row.data_blocks, row.block_bytes, row.direct_s)?;
+    Some(vec![
+        row.code.clone(),
+        block_of(row),
+        row.scheme.clone(),
+        format!("{model:.4}"),
+        format!("{:.4}", row.median_s),
+        format!("{:+.1}%", (row.median_s / model - 1.0) * 100.0),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_is_most_of_the_model() {
+        let constants = Constants { multiply_s: 1e-10, add_s: 1e-10, copy_s: 1e-10 };
+        let slots = |scheme, helpers| constants.predict(scheme, helpers, 1 << 20, 1.0).map(f64::round);
+        assert_eq!(slots(Scheme::Conventional, 6), Some(6.0));
+        assert_eq!(slots(Scheme::CrrR, 6), Some(4.0));
+        assert_eq!(slots(Scheme::CrrR, 12), Some(5.0));
+        assert_eq!(slots(Scheme::CrrS, 1 << 10), Some(3.0));
+        assert_eq!(slots(Scheme::Pipelined, 6), None);
+    }
+}

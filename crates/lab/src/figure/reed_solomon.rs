@@ -1,0 +1,65 @@
+//! Codes beside Reed-Solomon: what each repair reads, moves and takes, as a part of what conventional repair of a
+//! Reed-Solomon code with as many data blocks did in the same run.
+
+use std::cmp::Ordering;
+
+use crate::report::{Report, Row, markdown_table};
+
+/// Time over that of the reference, if it was measured.
+pub(super) fn time_over(row: &Row, report: &Report) -> Option<f64> {
+    Some(row.median_s / reference(row, report)?.median_s)
+}
+
+/// The row of the Reed-Solomon code that is repaired conventionally at the same place.
+fn reference<'a>(row: &Row, report: &'a Report) -> Option<&'a Row> {
+    let place = |row: &Row| (row.network.clone(), row.data_blocks, row.block_bytes, row.slice.clone());
+    let is_reference = |other: &&Row| other.scheme == "conventional" && other.code.starts_with("rs-");
+    report.rows.iter().filter(is_reference).find(|other| place(other) == place(row))
+}
+
+/// The section of a figure's page.
+pub(super) fn section(report: &Report) -> String {
+    let columns = [
+        "code",
+        "scheme",
+        "lost",
+        "blocks read, by the plan",
+        "disk bytes / RS",
+        "blocks sent, by the plan",
+        "network bytes / RS",
+        "time / RS",
+        "marks",
+    ];
+    let rows: Vec<_> =
+        report.rows.iter().filter_map(|row| Some(cells(row, reference(row, report)?))).collect();
+    format!(
+        "\n## Beside Reed-Solomon\n\nRS is conventional repair of a Reed-Solomon code with as many data blocks, in \
+         the same run. Bytes are measured: of the disks what the helpers' processes read less what came over their \
+         links (the kernel's counts; the page cache answers), of the network what all helpers sent, headers \
+         included. What the plan says stands beside them.\n\n{}",
+        markdown_table(&columns, &rows)
+    )
+}
+
+fn cells(row: &Row, reference: &Row) -> Vec<String> {
+    let part = |of: fn(&Row) -> f64| {
+        let (own, whole) = (of(row), of(reference));
+        match whole.partial_cmp(&0.0) {
+            Some(Ordering::Greater) => format!("{:.3}", own / whole),
+            _ => "not counted".to_owned(),
+        }
+    };
+    let blocks = |value: Option<f64>| value.map_or(String::new(), |blocks| format!("{blocks:.2}"));
+    let lost: Vec<_> = row.lost.iter().map(u16::to_string).collect();
+    vec![
+        row.code.clone(),
+        row.scheme.clone(),
+        lost.join("+"),
+        blocks(row.account.map(|account| account.disk_blocks)),
+        part(|row| row.disk_bytes() as f64),
+        blocks(row.account.map(|account| account.network_blocks)),
+        part(|row| row.network_bytes() as f64),
+        part(|row| row.median_s),
+        row.marks(),
+    ]
+}

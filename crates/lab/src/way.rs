@@ -1,0 +1,70 @@
+//! [`Way`]: a scheme and how nodes move its slices on, which is what one row of a report is measured with.
+
+use std::fmt;
+
+use repair::{Pacing, Scheme};
+
+/// A scheme, and how nodes move its slices on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The scheme's own pacing if `None`.
+    pub pacing: Option<Pacing>,
+}
+
+impl Way {
+    /// A scheme as Mend carries it out.
+    pub fn own(scheme: Scheme) -> Self {
+        Self { scheme, pacing: None }
+    }
+
+    /// The ways to carry a scheme out, of the pacings asked for. Rounds are measured only of schemes that were
+    /// published in rounds; the others have one way.
+    pub(crate) fn of(scheme: Scheme, pacings: impl Iterator<Item = Pacing>) -> Vec<Self> {
+        match was_published_in_rounds(scheme) {
+            true => pacings.map(|pacing| Self { scheme, pacing: asked(pacing) }).collect(),
+            false => vec![Self::own(scheme)],
+        }
+    }
+
+    /// Whether whole blocks travel from round to round where Mend would pass on slices.
+    pub fn is_in_rounds(self) -> bool {
+        self.pacing == Some(Pacing::WholeBlock)
+    }
+}
+
+/// CRR-S was, too, but its fragments take turns slice by slice here, and have no whole streams.
+fn was_published_in_rounds(scheme: Scheme) -> bool {
+    matches!(scheme, Scheme::Ppr | Scheme::CrrR)
+}
+
+/// Slices are a scheme's own way, and nothing to be asked for.
+fn asked(pacing: Pacing) -> Option<Pacing> {
+    (pacing != Pacing::Pipelined).then_some(pacing)
+}
+
+/// `ppr`, or `ppr in rounds`.
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.scheme.name())?;
+        if self.is_in_rounds() { f.write_str(" in rounds") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_published_in_rounds_is_measured_in_rounds() {
+        let names = |scheme, pacings: &[Pacing]| -> Vec<String> {
+            Way::of(scheme, pacings.iter().copied()).iter().map(ToString::to_string).collect()
+        };
+        let both = [Pacing::Pipelined, Pacing::WholeBlock];
+        assert_eq!(names(Scheme::Ppr, &both), ["ppr", "ppr in rounds"]);
+        assert_eq!(names(Scheme::CrrR, &both[1..]), ["crr-r in rounds"]);
+        assert_eq!(names(Scheme::Cyclic, &both), ["cyclic"]);
+        assert_eq!(names(Scheme::Conventional, &both[1..]), ["conventional"]);
+    }
+}

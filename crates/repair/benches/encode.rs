@@ -1,0 +1,234 @@
+//! One table: what encoding costs with each code, beside Reed-Solomon with as many blocks.
+//!
+//! Encoding is what a put does at the client, so it is measured there: the job makes the put's plan, and the
+//! client's own relay carries its part out, with memory in the place of files and sockets. Medians of interleaved
+//! repetitions, as on a shared machine the speed of one minute is not that of the next.
+
+// The room has no clock, and what measures it needs one.
+#![allow(clippy::disallowed_methods)]
+
+use std::time::{Duration, Instant};
+
+use codes::{BlockIndex, CodeSpec, SubBlock};
+use repair::{
+    Action, Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Relay, Scheme,
+    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+};
+
+const BLOCK_BYTES: u64 = 16 << 20;
+/// What an engine gives each of its relays.
+const RELAY_BUDGET_BYTES: usize = 4 << 20;
+const LEAST_ROUNDS: usize = 5;
+const TIME: Duration = Duration::from_secs(40);
+const CLIENT: NodeId = NodeId(1000);
+
+/// Codes, each after the Reed-Solomon code that it is held against.
+const CODES: [&[&str]; 3] = [
+    &[
+        "rs-14-10",
+        "hitchhiker-xor-14-10",
+        "hitchhiker-xorplus-14-10",
+        "hitchhiker-nonxor-14-10",
+        "clay-14-10-13",
+    ],
+    &["rs-16-12", "lrc-12-2-2", "rotated-16-12-4"],
+    &["rs-17-12", "lrc1-12-2-2"],
+];
+
+/// The put of one stripe.
+struct Put {
+    code: CodeSpec,
+    /// Where its Reed-Solomon code stands in the list.
+    reference: usize,
+    assignment: Assignment,
+    data: Vec<Vec<u8>>,
+}
+
+/// How the relay's reads are answered.
+#[derive(Clone, Copy, PartialEq)]
+enum Reads {
+    /// With the block's bytes: a copy out of memory, which is what reading a cached file is.
+    Copied,
+    /// With whatever the buffer holds, so that nothing but the relay is timed.
+    Skipped,
+}
+
+impl Put {
+    fn new(name: &str, reference: usize) -> Self {
+        let code: CodeSpec = name.parse().expect("a code's name");
+        let built = code.build().expect("a code");
+        let data = (0..built.data_blocks()).map(|block| noise(BLOCK_BYTES as usize, block as u64)).collect();
+        Self { assignment: assignment(&code), code, reference, data }
+    }
+
+    fn data_bytes(&self) -> u64 {
+        self.data.len() as u64 * BLOCK_BYTES
+    }
+
+    /// Encodes the stripe; `sent` sees every frame that leaves the client.
+    fn encode(&self, reads: Reads, mut sent: impl FnMut(usize, u16, u32, &[u8])) {
+        let mut relay = Relay::new(&self.assignment, RELAY_BUDGET_BYTES).expect("an assignment of the job's");
+        while let Some(action) = relay.poll() {
+            match action {
+                Action::Read { slice, local, sub_block, span } => {
+                    let mut buffer = relay.buffer((span.end - span.start) as usize);
+                    if reads == Reads::Copied {
+                        let start = usize::from(sub_block.sub) * self.assignment.sub_block_bytes as usize;
+                        let (from, to) = (start + span.start as usize, start + span.end as usize);
+                        buffer.copy_from_slice(&self.data[usize::from(sub_block.block.0)][from..to]);
+                    }
+                    relay.handle_read(slice, local, buffer).expect("a read of the length asked for");
+                }
+                Action::Send { outlet, stream, slice, buffer, .. } => {
+                    sent(outlet, stream, slice, &buffer);
+                    relay.handle_sent(slice, buffer);
+                }
+                Action::Deliver { slice, buffer, .. } => relay.handle_delivered(slice, buffer),
+                Action::Finished => return,
+            }
+        }
+        panic!("a relay that waits for nothing does not stop");
+    }
+
+    fn seconds(&self, reads: Reads) -> f64 {
+        let started = Instant::now();
+        self.encode(reads, |_, _, _, _| {});
+        started.elapsed().as_secs_f64()
+    }
+
+    /// A fast encoding of something else would make the table meaningless.
+    fn assert_right(&self) {
+        let code = self.code.build().expect("a code");
+        let encoding = code.encoding();
+        let sub_block_bytes = self.assignment.sub_block_bytes as usize;
+        let checked = (self.assignment.geometry.slice_bytes as usize).min(4096);
+        let start = |source: &SubBlock| usize::from(source.sub) * sub_block_bytes;
+        let sources: Vec<&[u8]> = encoding
+            .sources()
+            .iter()
+            .map(|source| &self.data[usize::from(source.block.0)][start(source)..][..checked])
+            .collect();
+        let parity = encoding.apply(&sources);
+        self.encode(Reads::Copied, |outlet, stream, slice, bytes| {
+            let block = self.assignment.outlets[outlet].to.0 as usize;
+            if slice == 0 && block >= self.data.len() {
+                let row = (block - self.data.len()) * code.sub_blocks() + usize::from(stream);
+                assert_eq!(bytes[..checked], parity[row], "{}, block {block}, stream {stream}", self.code);
+            }
+        });
+    }
+}
+
+/// The client's part of a put; block i goes to node i.
+fn assignment(code: &CodeSpec) -> Assignment {
+    let code = code.build().expect("a code");
+    let mut topology = Topology::new();
+    topology.set(CLIENT, NodeView::unknown("client"));
+    for node in 0..code.blocks() as u32 {
+        let mut view = NodeView::unknown(format!("h{node}"));
+        view.address = Some(format!("127.0.0.1:{}", 7410 + node));
+        topology.set(NodeId(node), view);
+    }
+    let blocks = (0..code.blocks()).map(|index| StripeBlock {
+        id: BlockId(format!("1.{index}")),
+        bytes: BLOCK_BYTES,
+        holder: (index < code.data_blocks()).then_some(CLIENT),
+    });
+    let wanted = |index: u16| Wanted { block: BlockIndex(index), requestor: NodeId(u32::from(index)) };
+    let stripe = Stripe {
+        id: StripeId("1".into()),
+        block_bytes: BLOCK_BYTES,
+        blocks: blocks.collect(),
+        code: code.clone(),
+    };
+    let request = JobRequest {
+        job: JobId(1),
+        window: 0..stripe.sub_block_bytes(),
+        stripe,
+        wanted: (0..code.blocks() as u16).map(wanted).collect(),
+        sub_blocks: None,
+        policy: Policy { scheme: Scheme::Conventional, ..Policy::default() },
+        verify: Verify::default(),
+        publish: true,
+        tag: Some(1),
+    };
+    let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
+    std::iter::from_fn(|| job.poll())
+        .find_map(|action| match action {
+            JobAction::Assign { node: CLIENT, assignment } => Some(*assignment),
+            _ => None,
+        })
+        .expect("the client encodes")
+}
+
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed;
+    let mut noise = vec![0; bytes];
+    for chunk in noise.chunks_mut(8) {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        chunk.copy_from_slice(&state.to_be_bytes()[..chunk.len()]);
+    }
+    noise
+}
+
+fn puts() -> Vec<Put> {
+    let mut puts: Vec<Put> = Vec::new();
+    for names in CODES {
+        let reference = puts.len();
+        puts.extend(names.iter().map(|name| Put::new(name, reference)));
+    }
+    puts
+}
+
+/// The median seconds of each put, all of them in turn.
+fn medians(puts: &[Put], reads: Reads) -> Vec<f64> {
+    let mut samples = vec![Vec::new(); puts.len()];
+    let started = Instant::now();
+    // The first round only warms caches and page tables.
+    for round in 0.. {
+        for (put, samples) in puts.iter().zip(&mut samples) {
+            let seconds = put.seconds(reads);
+            if round > 0 {
+                samples.push(seconds);
+            }
+        }
+        if round >= LEAST_ROUNDS && started.elapsed() > TIME {
+            break;
+        }
+    }
+    samples.into_iter().map(median).collect()
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+fn cpu_name() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
+    model.map_or("unknown CPU".into(), |name| name.trim_start_matches([' ', '\t', ':']).into())
+}
+
+fn main() {
+    let puts = puts();
+    puts.iter().for_each(Put::assert_right);
+    let columns = [Reads::Copied, Reads::Skipped].map(|reads| medians(&puts, reads));
+
+    println!("{}, one thread, kernel {}", cpu_name(), gf::Kernel::best().name());
+    println!(
+        "A client's relay at a put: GB/s of data, and the time over that of RS with as many blocks; medians"
+    );
+    println!("put: blocks of 16 MiB copied out of memory and encoded    relay: encoded only");
+    println!();
+    println!("{:<26}{:>10}{:>10}{:>12}{:>10}", "", "put GB/s", "over RS", "relay GB/s", "over RS");
+    for (index, put) in puts.iter().enumerate() {
+        print!("{:<26}", put.code.to_string());
+        for (seconds, width) in columns.iter().zip([10, 12]) {
+            let speed = put.data_bytes() as f64 / 1e9 / seconds[index];
+            let over = (seconds[index] / seconds[put.reference] - 1.0) * 100.0;
+            print!("{:>width$.2}{:>10}", speed, format!("{over:+.0}%"));
+        }
+        println!();
+    }
+}
