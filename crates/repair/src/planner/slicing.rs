@@ -11,6 +11,8 @@ use crate::{Geometry, SliceSet, Stripe, Topology};
 const LARGEST_CHOSEN: u32 = 1 << 20;
 /// What the streams of one slice number may hold in memory at one node, where that can be kept.
 const BYTES_AT_A_NODE: u64 = 1 << 20;
+/// What one slice of every lane amounts to at most: lanes take turns, and short turns keep all links busy.
+const ROUND_BYTES: u64 = 256 << 10;
 /// Fewer slices per lane would leave lanes unevenly loaded.
 const SLICES_PER_LANE: u64 = 4;
 
@@ -89,7 +91,7 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     let in_memory = BYTES_AT_A_NODE / footprint.streams.max(1) as u64;
     let in_lanes = match footprint.lanes {
         1 => window_bytes,
-        lanes => window_bytes / (SLICES_PER_LANE * lanes as u64),
+        lanes => (window_bytes / SLICES_PER_LANE).min(ROUND_BYTES) / lanes as u64,
     };
     let smallest = u64::from(Geometry::MIN_SLICE_BYTES);
     let largest = u64::from(LARGEST_CHOSEN).min(in_memory).min(in_lanes);

@@ -420,8 +420,8 @@ impl Relay {
     }
 }
 
-/// Slices a relay works on at once: as many as fit the budget, at least two per lane it is part of, so
-/// that lanes which take turns do not wait for each other.
+/// Slices a relay works on at once: as many as fit the budget, at least one per lane it is part of. More than
+/// that only lets lanes which take turns drift apart, and slices grow cold between being read and being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
     match assignment.pacing {
         Pacing::Serial => return 1,
@@ -431,7 +431,7 @@ fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: u
     let slice_bytes = assignment.geometry.slice_bytes as usize;
     let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(1);
     let lanes = programs.iter().flatten().count();
-    (budget_bytes / (buffers * slice_bytes)).clamp(2 * lanes.max(2), 4 * lanes.max(8))
+    (budget_bytes / (buffers * slice_bytes)).clamp(lanes.max(4), lanes.max(32))
 }
 
 fn pass_on(
