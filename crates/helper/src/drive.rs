@@ -20,6 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::disk::{DiskError, Lane, ReadJob, SharedWriter, Source, WriteJob};
 use crate::engine::TaskReports;
+use crate::rendezvous::Rendezvous;
 use crate::socket::{InletSocket, OutletSocket, SocketError};
 use crate::traffic::Traffic;
 
@@ -43,6 +44,7 @@ pub(crate) struct Driver {
     pub(crate) writes: Lane<WriteJob>,
     pub(crate) reports: TaskReports,
     pub(crate) traffic: Traffic,
+    pub(crate) rendezvous: Rendezvous,
 }
 
 /// Why driving ended.
@@ -162,6 +164,9 @@ impl Driver {
                     .map_err(|error| bad_frame(from, &error))?;
                 moved = true;
             }
+            if self.relay.inlet_is_complete(index) {
+                self.release_inlet(index);
+            }
         }
         Ok(moved)
     }
@@ -208,6 +213,9 @@ impl Driver {
     fn poll_outlets(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Report> {
         let mut moved = false;
         for index in 0..self.outlets.len() {
+            if self.outlets[index].is_gone() {
+                continue;
+            }
             while let Poll::Ready(sent) = self.outlets[index].poll_sent(cx, now) {
                 let to = self.assignment.outlets[index].to;
                 let (slice, buffer) =
@@ -216,8 +224,28 @@ impl Driver {
                 self.relay.handle_sent(slice, buffer);
                 moved = true;
             }
+            if self.relay.outlet_is_complete(index) && self.outlets[index].is_empty() {
+                self.release_outlet(index);
+            }
         }
         Ok(moved)
+    }
+
+    /// Gives up the connection of a complete inlet. One that the sender dialled is not used again: what comes
+    /// after the last frame would be its next greeting, and reading ahead may have taken some of it.
+    fn release_inlet(&mut self, index: usize) {
+        let dialled = self.assignment.inlets[index].dial.as_deref();
+        if let (Some(stream), Some(address)) = (self.inlets[index].take(), dialled) {
+            self.rendezvous.rest(stream, Some(address));
+        }
+    }
+
+    /// Gives up the connection of a complete outlet, unless this end dialled, see above.
+    fn release_outlet(&mut self, index: usize) {
+        let stream = self.outlets[index].take();
+        if let (Some(stream), None) = (stream, &self.assignment.outlets[index].dial) {
+            self.rendezvous.rest(stream, None);
+        }
     }
 
     fn poll_writes(&mut self, cx: &mut Context<'_>) -> Result<bool, Report> {

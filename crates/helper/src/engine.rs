@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::disk::{Lane, SharedWriter, Sinks, Source};
 use crate::drive::{Driver, block_problem, sink_report};
-use crate::rendezvous::{Rendezvous, dial};
+use crate::rendezvous::Rendezvous;
 use crate::socket::{Connecting, InletSocket, OutletSocket};
 use crate::traffic::Traffic;
 use crate::workers::Workers;
@@ -260,8 +260,20 @@ impl JobTask {
         let sources = self.open_sources(&assignment).await?;
         let sinks = self.open_sinks(&assignment).await?;
         let (reads, writes) = (Lane::new(), Lane::new());
-        let traffic = self.traffic.clone();
-        Ok(Driver { relay, inlets, outlets, sources, sinks, reads, writes, reports, traffic, assignment })
+        let (traffic, rendezvous) = (self.traffic.clone(), self.rendezvous.clone());
+        Ok(Driver {
+            relay,
+            inlets,
+            outlets,
+            sources,
+            sinks,
+            reads,
+            writes,
+            reports,
+            traffic,
+            rendezvous,
+            assignment,
+        })
     }
 
     /// The connection of an edge: dialled, or awaited from the other end. `ours` is what this end does.
@@ -276,7 +288,7 @@ impl JobTask {
             Some(address) => {
                 let greeting =
                     Greeting { direction: ours, job: assignment.job, epoch: assignment.epoch, key };
-                Box::pin(dial(address, greeting))
+                Box::pin(self.rendezvous.clone().dial(address, greeting))
             }
             None => {
                 let theirs = match ours {

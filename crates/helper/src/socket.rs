@@ -42,6 +42,8 @@ pub(crate) enum SocketError {
 enum Link {
     Connecting(Connecting),
     Open(TcpStream),
+    /// Taken back when the edge was complete.
+    Gone,
 }
 
 impl Link {
@@ -51,7 +53,14 @@ impl Link {
         }
         match self {
             Self::Open(stream) => Poll::Ready(Ok(stream)),
-            Self::Connecting(_) => unreachable!("just opened"),
+            Self::Connecting(_) | Self::Gone => unreachable!("opened above, and not polled when gone"),
+        }
+    }
+
+    fn take(&mut self) -> Option<TcpStream> {
+        match std::mem::replace(self, Self::Gone) {
+            Self::Open(stream) => Some(stream),
+            Self::Connecting(_) | Self::Gone => None,
         }
     }
 }
@@ -162,6 +171,13 @@ impl InletSocket {
         }
     }
 
+    /// The connection of a complete edge, fit to carry another one.
+    pub(crate) fn take(&mut self) -> Option<TcpStream> {
+        let stream = self.link.take()?;
+        // Bytes after the last frame mean that the other end does not keep to the protocol.
+        (self.header_filled == 0 && RecvLowWater.set(&stream, &1).is_ok()).then_some(stream)
+    }
+
     /// Bytes without which the frame that is due is not complete.
     fn missing(&self, due_bytes: usize) -> usize {
         match &self.frame {
@@ -202,6 +218,15 @@ impl OutletSocket {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// The connection of a complete edge.
+    pub(crate) fn take(&mut self) -> Option<TcpStream> {
+        self.link.take()
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.link, Link::Gone)
     }
 
     /// Sends until a frame has gone in full; returns its slice and buffer.
