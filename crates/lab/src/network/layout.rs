@@ -70,7 +70,9 @@ fn bridge_of(topology: &Topology, place: Place) -> String {
     rack.map_or("core".to_owned(), |rack| format!("rack{}", rack + 1))
 }
 
-/// IPv6 off, so that nothing but our own bytes crosses a link, and no memory of earlier connections.
+/// IPv6 off, so that nothing but our own bytes crosses a link, no memory of earlier connections, no firewall on
+/// the bridge, and the same congestion control on every machine (bbr paces each packet with a timer, which costs
+/// half of the processors; cubic is not allowed in a namespace).
 fn settings(namespace: &str) -> Script {
     Script::new(format!("ip netns exec {namespace} sh -e")).lines([
         "cd /proc/sys/net",
@@ -258,22 +260,32 @@ mod tests {
           cd /proc/sys/net
           for all in ipv6/conf/*/disable_ipv6; do [ ! -e $all ] || echo 1 > $all; done
           echo 1 > ipv4/tcp_no_metrics_save
+          echo reno > ipv4/tcp_congestion_control
+          for filter in bridge/bridge-nf-call-*; do [ ! -e $filter ] || echo 0 > $filter; done
         ip netns exec mendlab-coord sh -e
           cd /proc/sys/net
           for all in ipv6/conf/*/disable_ipv6; do [ ! -e $all ] || echo 1 > $all; done
           echo 1 > ipv4/tcp_no_metrics_save
+          echo reno > ipv4/tcp_congestion_control
+          for filter in bridge/bridge-nf-call-*; do [ ! -e $filter ] || echo 0 > $filter; done
         ip netns exec mendlab-client sh -e
           cd /proc/sys/net
           for all in ipv6/conf/*/disable_ipv6; do [ ! -e $all ] || echo 1 > $all; done
           echo 1 > ipv4/tcp_no_metrics_save
+          echo reno > ipv4/tcp_congestion_control
+          for filter in bridge/bridge-nf-call-*; do [ ! -e $filter ] || echo 0 > $filter; done
         ip netns exec mendlab-h1 sh -e
           cd /proc/sys/net
           for all in ipv6/conf/*/disable_ipv6; do [ ! -e $all ] || echo 1 > $all; done
           echo 1 > ipv4/tcp_no_metrics_save
+          echo reno > ipv4/tcp_congestion_control
+          for filter in bridge/bridge-nf-call-*; do [ ! -e $filter ] || echo 0 > $filter; done
         ip netns exec mendlab-h2 sh -e
           cd /proc/sys/net
           for all in ipv6/conf/*/disable_ipv6; do [ ! -e $all ] || echo 1 > $all; done
           echo 1 > ipv4/tcp_no_metrics_save
+          echo reno > ipv4/tcp_congestion_control
+          for filter in bridge/bridge-nf-call-*; do [ ! -e $filter ] || echo 0 > $filter; done
         ip -n mendlab-net -batch -
           link set core up
           link set coord master core up
