@@ -20,7 +20,9 @@ mod status;
 mod verbs;
 
 use std::io::{self, IsTerminal};
+use std::num::NonZero;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
@@ -48,11 +50,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Slices want one thread from end to end, and a helper starts more of those itself; the coordinator serves
-/// many connections that have nothing to do with each other.
+/// Slices want one thread from end to end, and a helper starts more of those itself. The coordinator serves many
+/// connections that have nothing to do with each other, and leaves one processor to its core.
 fn runtime(verb: &Verb) -> io::Result<Runtime> {
     match verb {
-        Verb::Coordinator => Builder::new_multi_thread().enable_all().build(),
+        Verb::Coordinator => {
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
+            Builder::new_multi_thread().worker_threads(cores.saturating_sub(1).max(1)).enable_all().build()
+        }
         _ => Builder::new_current_thread().enable_all().build(),
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use cluster::{Address, Identity};
 use codes::BlockIndex;
 use helper::{Engine, Incoming, Rendezvous, Reports, Session, Workers};
-use repair::wire::control::{self, ClientRequest, Ended, FromNode, ToNode};
+use repair::wire::control::{self, ClientRequest, Ended, FromNode, MAX_OPEN_REQUESTS, ToNode};
 use repair::{NodeId, Pacing, Scheme, StripeId};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::ClientError;
@@ -56,6 +56,8 @@ pub(crate) struct DataSession {
     pub(crate) node: NodeId,
     address: Address,
     requests: Arc<Requests>,
+    /// More requests than the coordinator takes wait here for their turn.
+    turns: Semaphore,
     reports: Reports,
     pump: JoinHandle<()>,
 }
@@ -69,7 +71,8 @@ impl DataSession {
         // Nobody dials a client, so nobody listens on this rendezvous.
         let engine = Engine::new(requests.clone(), Rendezvous::default(), reports.clone(), Workers::here());
         let pump = tokio::spawn(pump(incoming, engine, requests.clone(), reports.clone()));
-        Ok(Self { node, address, requests, reports, pump })
+        let turns = Semaphore::new(MAX_OPEN_REQUESTS);
+        Ok(Self { node, address, requests, turns, reports, pump })
     }
 
     /// Carries a request out; dropping the future gives it up.
@@ -79,6 +82,7 @@ impl DataSession {
         request: ClientRequest,
         endpoints: Arc<dyn Endpoints>,
     ) -> Result<Ended, ClientError> {
+        let _turn = self.turns.acquire().await.expect("it is never closed");
         let (tag, closed) = self.requests.open(endpoints);
         let _given_up = CloseOnDrop { tag, requests: &self.requests, reports: &self.reports };
         let lost = || ClientError::Lost {

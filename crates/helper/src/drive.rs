@@ -18,6 +18,7 @@ use stores::BlockError;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
+use crate::buffers::Buffers;
 use crate::disk::{DiskError, Lane, ReadJob, SharedWriter, Source, WriteJob};
 use crate::engine::TaskReports;
 use crate::rendezvous::Rendezvous;
@@ -45,6 +46,7 @@ pub(crate) struct Driver {
     pub(crate) reports: TaskReports,
     pub(crate) traffic: Traffic,
     pub(crate) rendezvous: Rendezvous,
+    pub(crate) buffers: Buffers,
 }
 
 /// Why driving ended.
@@ -85,7 +87,9 @@ impl Driver {
                 let _ = tokio::time::timeout(PARK_LIMIT, stop).await;
             }
         }
-        self.relay.delivered().clone()
+        let delivered = self.relay.delivered().clone();
+        self.buffers.give(self.relay.into_pool());
+        delivered
     }
 
     fn poll(

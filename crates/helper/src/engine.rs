@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::buffers::Buffers;
 use crate::disk::{Lane, SharedWriter, Sinks, Source};
 use crate::drive::{Driver, block_problem, sink_report};
 use crate::rendezvous::Rendezvous;
@@ -90,6 +91,7 @@ struct Inner {
     reports: Reports,
     workers: Workers,
     traffic: Traffic,
+    buffers: Buffers,
     jobs: Mutex<BTreeMap<JobId, mpsc::UnboundedSender<Order>>>,
 }
 
@@ -108,8 +110,8 @@ impl Engine {
     /// An engine whose edges meet at `rendezvous`, whose reports go to `reports`, and whose jobs run on
     /// `workers`.
     pub fn new(local: Arc<dyn Local>, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
-        let (traffic, jobs) = (Traffic::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { local, rendezvous, reports, workers, traffic, jobs }) }
+        let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { local, rendezvous, reports, workers, traffic, buffers, jobs }) }
     }
 
     /// Takes a message that concerns a job; gives back one that does not.
@@ -166,6 +168,7 @@ impl Engine {
             rendezvous: self.inner.rendezvous.clone(),
             reports: self.inner.reports.clone(),
             traffic: self.inner.traffic.clone(),
+            buffers: self.inner.buffers.clone(),
             sinks: Sinks::new(),
             delivered: SliceSet::new(),
             running: None,
@@ -182,6 +185,7 @@ struct JobTask {
     rendezvous: Rendezvous,
     reports: Reports,
     traffic: Traffic,
+    buffers: Buffers,
     sinks: Sinks,
     delivered: SliceSet,
     running: Option<Running>,
@@ -241,7 +245,7 @@ impl JobTask {
     }
 
     async fn driver(&mut self, assignment: Assignment, reports: TaskReports) -> Result<Driver, Report> {
-        let relay = Relay::new(&assignment, RELAY_BUDGET_BYTES)
+        let relay = Relay::new(&assignment, RELAY_BUDGET_BYTES, self.buffers.take())
             .map_err(|error| Report::Refused { detail: error.to_string() })?;
         let now = Instant::now();
         // The edges come first: neighbours may be dialling already.
@@ -260,7 +264,8 @@ impl JobTask {
         let sources = self.open_sources(&assignment).await?;
         let sinks = self.open_sinks(&assignment).await?;
         let (reads, writes) = (Lane::new(), Lane::new());
-        let (traffic, rendezvous) = (self.traffic.clone(), self.rendezvous.clone());
+        let (traffic, rendezvous, buffers) =
+            (self.traffic.clone(), self.rendezvous.clone(), self.buffers.clone());
         Ok(Driver {
             relay,
             inlets,
@@ -272,6 +277,7 @@ impl JobTask {
             reports,
             traffic,
             rendezvous,
+            buffers,
             assignment,
         })
     }

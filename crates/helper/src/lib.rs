@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod daemon;
 mod disk;
 mod drive;

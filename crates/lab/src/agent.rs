@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, Endpoints, PutOptions, ReadRequest, RepairRequest, no_progress};
@@ -22,9 +22,6 @@ use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
 /// How often a repair is asked for its state; a repair's time is known no better than this.
 const ASK_EVERY: Duration = Duration::from_millis(1);
 
-/// Small reads at once by one client; the coordinator takes 256.
-const READS_PER_CLIENT: u32 = 200;
-
 /// Carries out orders from standard input until it ends.
 ///
 /// # Errors
@@ -35,7 +32,7 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     let client = Client::connect(&opened, &Role::default_client()).map_err(io::Error::other)?;
     // The session stands before anything is timed, as it does in any client after its first read.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
-    let mut agent = Agent { cluster: opened, client, rooms: Vec::new() };
+    let mut agent = Agent { client, rooms: Vec::new() };
     let mut output = io::stdout().lock();
     for line in io::stdin().lock().lines() {
         let answer = match serde_json::from_str(&line?) {
@@ -51,7 +48,6 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
 }
 
 struct Agent {
-    cluster: Cluster,
     client: Client,
     /// What the last read brought.
     rooms: Vec<Arc<Room>>,
@@ -196,16 +192,9 @@ impl Agent {
         bytes: u64,
         expected: &Expected,
     ) -> Result<Answer, AgentError> {
-        // As many clients as it takes: a coordinator carries out only so many requests of one at a time.
-        let mut clients = Vec::new();
-        for _ in 0..reads.div_ceil(READS_PER_CLIENT) {
-            let client = Client::connect(&self.cluster, &Role::default_client())?;
-            client.node().await?;
-            clients.push(client);
-        }
         let mut running = JoinSet::new();
         for number in 0..u64::from(reads) {
-            let client = clients[number as usize / READS_PER_CLIENT as usize].clone();
+            let client = self.client.clone();
             let mut order = order.clone();
             let start = number * bytes % (order.block_bytes - bytes + 1);
             order.window = start..start + bytes;
@@ -266,13 +255,21 @@ async fn read(client: &Client, order: &ReadOrder, rooms: Vec<Arc<Room>>) -> Resu
         slice_bytes: order.slice_bytes,
         pacing: order.pacing,
     };
-    let first = Arc::new(OnceLock::new());
-    let endpoints = Arc::new(Rooms { rooms, first: first.clone() });
+    let came = Arc::new(Mutex::new(None));
+    let endpoints = Arc::new(Rooms { rooms, came: came.clone() });
     let started = Instant::now();
     let ended = client.read(request, endpoints).await?;
-    let ns = nanoseconds(started.elapsed());
-    let first_byte_ns = first.get().map(|&at: &Instant| nanoseconds(at - started));
+    // The call returns a little later, when the coordinator has heard of it.
+    let came = came.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let ns = nanoseconds(came.as_ref().map_or(started.elapsed(), |came: &Came| came.last - started));
+    let first_byte_ns = came.map(|came| nanoseconds(came.first - started));
     Ok(Took { ns, first_byte_ns, scheme: ended.scheme, replanned: ended.replanned })
+}
+
+/// When the first bytes of a read were in memory, and when the last.
+struct Came {
+    first: Instant,
+    last: Instant,
 }
 
 /// Memory for (a part of) one block.
@@ -330,30 +327,32 @@ impl Room {
 /// Delivers a read's blocks to their rooms.
 struct Rooms {
     rooms: Vec<Arc<Room>>,
-    first: Arc<OnceLock<Instant>>,
+    came: Arc<Mutex<Option<Came>>>,
 }
 
 impl Endpoints for Rooms {
     fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
         let room = self.rooms.iter().find(|room| room.block == sink.index.0);
         let room = room.ok_or_else(|| not_asked(sink))?.clone();
-        Ok(Box::new(RoomWriter { room, sink: sink.clone(), first: self.first.clone() }))
+        Ok(Box::new(RoomWriter { room, sink: sink.clone(), came: self.came.clone() }))
     }
 }
 
 struct RoomWriter {
     room: Arc<Room>,
     sink: Sink,
-    first: Arc<OnceLock<Instant>>,
+    came: Arc<Mutex<Option<Came>>>,
 }
 
 impl BlockWriter for RoomWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        self.first.get_or_init(Instant::now);
         let mut room = self.room.bytes();
         let at = offset.checked_sub(self.room.start).map(|at| at as usize);
         let place = at.and_then(|at| room.get_mut(at..at.checked_add(bytes.len())?));
         place.ok_or_else(|| not_asked(&self.sink))?.copy_from_slice(bytes);
+        let now = Instant::now();
+        let mut came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
+        came.get_or_insert(Came { first: now, last: now }).last = now;
         Ok(())
     }
 

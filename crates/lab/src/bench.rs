@@ -252,7 +252,7 @@ fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec<Finding>, 
         (None, true) => "disturbed".to_owned(),
         (None, false) => String::new(),
     };
-    let what = format!("{SMALL_READS} concurrent degraded reads of 4 KiB by five clients, rs-14-10, 1gbit");
+    let what = format!("{SMALL_READS} concurrent degraded reads of 4 KiB by one client, rs-14-10, 1gbit");
     let times = format!("{} failed; p50 {:.0} ms, p99 {:.0} ms", failures.len(), at(0.5), at(0.99));
     let memory = format!("{:.1} MiB above idle at most in one process", grown as f64 / f64::from(1 << 20));
     Ok(vec![

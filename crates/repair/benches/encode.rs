@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec, SubBlock};
 use repair::{
-    Action, Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Relay, Scheme,
-    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    Action, Assignment, BlockId, BufferPool, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy,
+    Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 16 << 20;
 /// What an engine gives each of its relays.
-const RELAY_BUDGET_BYTES: usize = 4 << 20;
+const RELAY_BUDGET_BYTES: usize = 512 << 10;
 const LEAST_ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(40);
 const CLIENT: NodeId = NodeId(1000);
@@ -67,7 +67,8 @@ impl Put {
 
     /// Encodes the stripe; `sent` sees every frame that leaves the client.
     fn encode(&self, reads: Reads, mut sent: impl FnMut(usize, u16, u32, &[u8])) {
-        let mut relay = Relay::new(&self.assignment, RELAY_BUDGET_BYTES).expect("an assignment of the job's");
+        let mut relay = Relay::new(&self.assignment, RELAY_BUDGET_BYTES, BufferPool::default())
+            .expect("an assignment of the job's");
         while let Some(action) = relay.poll() {
             match action {
                 Action::Read { slice, local, sub_block, span } => {

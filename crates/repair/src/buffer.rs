@@ -23,6 +23,15 @@ impl BufferPool {
         buffer
     }
 
+    /// Frees buffers until those that are free hold at most `bytes` bytes.
+    pub fn trim(&mut self, bytes: usize) {
+        let mut kept = 0;
+        self.free.retain(|buffer| {
+            kept += buffer.capacity();
+            kept <= bytes
+        });
+    }
+
     /// Gives a buffer back.
     pub fn give(&mut self, buffer: Buffer) {
         if self.free.len() < Self::KEPT {

@@ -7,8 +7,8 @@ use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
 use repair::wire::control::{self, FromNode, ToNode};
 use repair::{
-    Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Relay, Scheme, Stripe,
-    StripeBlock, StripeId, Topology, Verify, Wanted,
+    Assignment, BlockId, BufferPool, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Relay,
+    Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ proptest! {
             tamper(value.pointer_mut(&place).unwrap(), how, number);
         }
         let Ok(assignment) = serde_json::from_value::<Assignment>(value) else { return Ok(()) };
-        if let Ok(mut relay) = Relay::new(&assignment, 1 << 20) {
+        if let Ok(mut relay) = Relay::new(&assignment, 1 << 20, BufferPool::default()) {
             for _ in 0..100 {
                 if relay.poll().is_none() {
                     break;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use repair::wire::edge::{FrameHeader, HEADER_BYTES};
-use repair::{Action, Assignment, BlockId, Buffer, NodeId, Pacing, Relay, RelayError, Report, SinkProblem};
+use repair::{
+    Action, Assignment, BlockId, Buffer, BufferPool, NodeId, Pacing, Relay, RelayError, Report, SinkProblem,
+};
 
 use crate::disk::Disk;
 use crate::edge::EdgeId;
@@ -72,7 +74,7 @@ impl Task {
         budget_bytes: usize,
         scene: &mut Scene,
     ) -> Result<Self, RelayError> {
-        let relay = Relay::new(&assignment, budget_bytes)?;
+        let relay = Relay::new(&assignment, budget_bytes, BufferPool::default())?;
         let (epoch, moved) = (assignment.epoch, scene.now);
         let inlets = assignment
             .inlets

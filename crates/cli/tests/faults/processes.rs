@@ -4,8 +4,18 @@ use std::time::Duration;
 
 use crate::cluster::{Cluster, finish};
 
-const SCHEMES: [&str; 9] =
-    ["conventional", "ppr", "crr-r", "crr-s", "crr-s-direct", "pipelined", "cyclic", "pipe-b", "pipe-s"];
+const SCHEMES: [&str; 10] = [
+    "conventional",
+    "ppr",
+    "crr-r",
+    "crr-s",
+    "crr-s-direct",
+    "scatter",
+    "pipelined",
+    "cyclic",
+    "pipe-b",
+    "pipe-s",
+];
 
 /// Stops a helper, so that a repair by `scheme` cannot end, does `then`, and returns what the repair said.
 fn repair_with_stopped_helper(

@@ -1,7 +1,7 @@
 //! What clients ask on their connections: reads, and stripes of puts.
 
 use codes::BlockIndex;
-use repair::wire::control::{ClientRequest, ToNode};
+use repair::wire::control::{ClientRequest, MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
 use stores::dir::PutId;
 
@@ -9,9 +9,6 @@ use super::Core;
 use super::jobs::Owner;
 use super::nodes::PeerKind;
 use crate::error::RequestError;
-
-/// Requests that one connection may have open.
-const MAX_REQUESTS: usize = 256;
 
 /// The request for a read, out of its message.
 struct Read {
@@ -55,8 +52,8 @@ impl Core {
         if requests.contains_key(&tag) {
             return Err(RequestError::TagTaken(tag));
         }
-        if requests.len() >= MAX_REQUESTS {
-            return Err(RequestError::TooManyRequests(MAX_REQUESTS));
+        if requests.len() >= MAX_OPEN_REQUESTS {
+            return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
         }
         Ok(())
     }

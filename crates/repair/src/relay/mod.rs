@@ -172,11 +172,11 @@ struct WholeStreams {
 }
 
 impl Relay {
-    /// A relay for `assignment` that holds at most about `budget_bytes` of slices.
+    /// A relay for `assignment` that holds at most about `budget_bytes` of slices, in buffers of `pool`.
     ///
     /// # Errors
     /// [`RelayError::BadAssignment`] if the assignment contradicts itself.
-    pub fn new(assignment: &Assignment, budget_bytes: usize) -> Result<Self, RelayError> {
+    pub fn new(assignment: &Assignment, budget_bytes: usize, pool: BufferPool) -> Result<Self, RelayError> {
         let programs = program::compile(assignment)?;
         let lanes = programs.len();
         let inlet_streams = |inlet: usize| -> Vec<u16> {
@@ -201,7 +201,7 @@ impl Relay {
             delivered: SliceSet::new(),
             actions: VecDeque::new(),
             finished: false,
-            tools: Tools { pool: BufferPool::default(), kernel: Kernel::best() },
+            tools: Tools { pool, kernel: Kernel::best() },
         };
         relay.start();
         Ok(relay)
@@ -221,6 +221,11 @@ impl Relay {
     /// Whether all frames of outlet `outlet` have been handed out to be sent.
     pub fn outlet_is_complete(&self, outlet: usize) -> bool {
         self.outlets[outlet].cursor.due.is_none()
+    }
+
+    /// Ends it and gives back its free buffers.
+    pub fn into_pool(self) -> BufferPool {
+        self.tools.pool
     }
 
     /// The slices that were delivered here in full and written.

@@ -15,6 +15,9 @@ pub const VERSION: u32 = 1;
 /// No message is longer.
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
 
+/// A client may have so many requests open on its connection; more are refused.
+pub const MAX_OPEN_REQUESTS: usize = 256;
+
 /// What a node says to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]

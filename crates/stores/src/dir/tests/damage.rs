@@ -50,6 +50,8 @@ fn a_flipped_byte_spoils_only_reads_that_touch_its_chunk() {
     for (offset, length) in [(4096, 1), (8191, 1), (0, 4097), (8191, 2), (4096, 4096), (0, 12_288)] {
         let error = is_corrupt(reader.read_at(offset, &mut vec![0; length]));
         assert!(error.contains("bytes 4096 to 8192 differ from their checksum"), "{error}");
+        let cached = reader.read_if_cached(offset, &mut vec![0; length]);
+        assert!(!matches!(cached, Ok(true)), "a cached read is held against its checksum as well");
     }
 }
 
@@ -63,6 +65,7 @@ fn every_flipped_byte_of_a_checksum_file_is_seen() {
     for offset in 0..length {
         flip(&place.checksums, offset);
         is_corrupt(scene.open(&id("a")).map(|_| ()));
+        assert!(scene.blocks.open_if_cached(&id("a")).is_none());
         is_corrupt(reader.verify());
         flip(&place.checksums, offset);
     }

@@ -80,14 +80,19 @@ proptest! {
         let early_reader = writer.reader().expect("sealed");
         writer.commit().expect("committed");
 
-        for reader in [early_reader, scene.open(&block).expect("committed")] {
+        let cached = scene.blocks.open_if_cached(&block);
+        for reader in [early_reader, scene.open(&block).expect("committed")].into_iter().chain(cached) {
             prop_assert_eq!(reader.bytes(), length as u64);
             prop_assert_eq!(reader.verify().expect("whole"), sealed);
             for piece in &reads {
                 let range = range(piece, length);
                 let mut buffer = vec![0xa5; range.len()];
                 reader.read_at(range.start as u64, &mut buffer).expect("readable");
-                prop_assert_eq!(&buffer[..], &model[range]);
+                prop_assert_eq!(&buffer[..], &model[range.clone()]);
+                buffer.fill(0xa5);
+                if reader.read_if_cached(range.start as u64, &mut buffer).expect("readable") {
+                    prop_assert_eq!(&buffer[..], &model[range]);
+                }
             }
         }
     }
