@@ -72,7 +72,7 @@ fn bridge_of(topology: &Topology, place: Place) -> String {
 
 /// IPv6 off, so that nothing but our own bytes crosses a link, no memory of earlier connections, no firewall on
 /// the bridge, and the same congestion control on every machine (bbr paces each packet with a timer, which costs
-/// half of the processors; cubic is not allowed in a namespace).
+/// much of the processors; cubic is not allowed in a namespace).
 fn settings(namespace: &str) -> Script {
     Script::new(format!("ip netns exec {namespace} sh -e")).lines([
         "cd /proc/sys/net",
