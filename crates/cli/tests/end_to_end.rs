@@ -1,5 +1,7 @@
 //! The whole of Mend on real processes: a cluster of six helpers, two of them killed.
 
+mod ports;
+
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -7,9 +9,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+use ports::Ports;
+
 /// A coordinator and its helpers, all ended when this is dropped.
 struct Cluster {
     scratch: TempDir,
+    _ports: Ports,
     coordinator: Option<Daemon>,
     helpers: Vec<Option<Daemon>>,
 }
@@ -27,8 +32,9 @@ impl Drop for Daemon {
 impl Cluster {
     fn start(helpers: usize, code: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
-        let mut cluster = Self { scratch, coordinator: None, helpers: Vec::new() };
-        let (count, port) = (helpers.to_string(), two_free_ports().to_string());
+        let ports = Ports::take(2);
+        let (count, port) = (helpers.to_string(), ports.first().to_string());
+        let mut cluster = Self { scratch, _ports: ports, coordinator: None, helpers: Vec::new() };
         let made = cluster.mend(&[
             "init",
             "--helpers",
@@ -104,18 +110,6 @@ impl Cluster {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         panic!("`{wanted}` never came; it is {}", self.first_line_of_status());
-    }
-}
-
-/// A port that is free, and so is the next.
-fn two_free_ports() -> u16 {
-    let free = |port| TcpListener::bind(("127.0.0.1", port)).ok();
-    loop {
-        let first = free(0).unwrap();
-        let port = first.local_addr().unwrap().port();
-        if port < u16::MAX && free(port + 1).is_some() {
-            return port;
-        }
     }
 }
 
@@ -212,7 +206,8 @@ fn what_cannot_be_is_said_with_its_exit_code() {
     failed(&mend(&["status"]), 1, "there is no folder");
     failed(&mend(&["frobnicate"]), 2, "unrecognized subcommand");
     failed(&mend(&["init", "--code", "rs-4-6"]), 2, "n = 4");
-    let port = two_free_ports().to_string();
+    let ports = Ports::take(2);
+    let port = ports.first().to_string();
     let made = mend(&[
         "init",
         "--helpers",

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::ports::Ports;
 
 /// How long anything may take before the test calls it a hang.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -14,7 +15,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub struct Cluster {
     scratch: tempfile::TempDir,
     processes: BTreeMap<String, Child>,
-    base: u16,
+    ports: Ports,
     mounted: Vec<PathBuf>,
 }
 
@@ -68,8 +69,9 @@ impl Cluster {
     /// A cluster of which nothing runs yet.
     pub fn init(helpers: u16, code: &str, block_size: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
-        let base = free_ports(helpers + 2);
-        let cluster = Self { scratch, processes: BTreeMap::new(), base, mounted: Vec::new() };
+        let ports = Ports::take(helpers + 2);
+        let cluster = Self { scratch, processes: BTreeMap::new(), ports, mounted: Vec::new() };
+        let base = cluster.base_port();
         let (api, first) = (base.to_string(), (base + 2).to_string());
         let (helpers, folder) = (helpers.to_string(), cluster.folder());
         let folder = folder.to_str().unwrap();
@@ -90,7 +92,7 @@ impl Cluster {
 
     /// The first of the cluster's ports.
     pub fn base_port(&self) -> u16 {
-        self.base
+        self.ports.first()
     }
 
     /// Runs `mend` to its end.
@@ -266,17 +268,4 @@ pub fn noise(bytes: usize) -> Vec<u8> {
     })
     .take(bytes)
     .collect()
-}
-
-/// `count` ports in a row that nobody uses now; tests that run at once get different ones.
-fn free_ports(count: u16) -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = 20_000 + (std::process::id() % 200) as u16 * 100;
-    loop {
-        let base = start + NEXT.fetch_add(count + 1, Ordering::Relaxed);
-        let free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if (base..base + count).all(free) {
-            return base;
-        }
-    }
 }

@@ -3,5 +3,7 @@
 
 mod cluster;
 mod input;
+#[path = "../ports/mod.rs"]
+mod ports;
 mod processes;
 mod storage;
