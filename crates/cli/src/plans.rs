@@ -18,7 +18,6 @@ pub struct PlanCost {
     pub network_bytes: u64,
     pub read_bytes: u64,
     reads: u64,
-    runs: u64,
     pub hops: u32,
     pub timeslots: f64,
 }
@@ -117,7 +116,6 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
         ">network",
         ">disks",
         ">disk reads",
-        ">disk runs",
         ">hops",
     ];
     let mut text = table(headings, rows);
@@ -128,7 +126,7 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
     Ok(Answer::new(text, &facts))
 }
 
-fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 10], Failure> {
+fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 9], Failure> {
     let cost = PlanCost::of(plan)?;
     Ok([
         scheme.to_string(),
@@ -139,7 +137,6 @@ fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 10], Failure> {
         size(cost.network_bytes),
         size(cost.read_bytes),
         pieces(cost.reads, cost.read_bytes),
-        pieces(cost.runs, cost.read_bytes),
         cost.hops.to_string(),
     ])
 }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
@@ -25,13 +26,21 @@ pub(crate) struct Source {
     pub(crate) reader: Arc<dyn BlockReader>,
 }
 
-/// A read to be done.
+/// A read to be done: `buffers` are filled one after another from `offset` on.
 pub(crate) struct ReadJob {
     pub(crate) slice: u32,
+    /// The relay's number of the first buffer; those of the others follow.
     pub(crate) local: u16,
     pub(crate) source: Source,
     pub(crate) offset: u64,
-    pub(crate) buffer: Buffer,
+    pub(crate) buffers: Vec<Buffer>,
+}
+
+/// What will be read soon. The medium is not asked for it while all reads find their bytes in memory.
+#[derive(Default)]
+pub(crate) struct ReadAhead {
+    announced: Vec<(Source, Range<u64>)>,
+    missed: bool,
 }
 
 /// A write to be done: `buffer[..bytes]` goes to `offset`; the rest is padding.
@@ -125,40 +134,77 @@ impl<J: DiskJob> Lane<J> {
 }
 
 impl ReadJob {
-    /// The part of the buffer that is in the block; what lies beyond the block's end counts as zeros.
-    fn padded(&mut self) -> &mut [u8] {
-        let here = self.source.reader.bytes().saturating_sub(self.offset).min(self.buffer.len() as u64);
-        let (bytes, padding) = self.buffer.split_at_mut(here as usize);
-        padding.fill(0);
-        bytes
-    }
-
-    fn failed(&self, error: BlockError) -> DiskError {
-        DiskError { block: self.source.id.clone(), error }
+    /// Fills the buffers by `read`, which gets an offset and what is to be filled and says whether it did. What lies
+    /// beyond the block's end counts as zeros.
+    fn fill(
+        &mut self,
+        read: impl Fn(&dyn BlockReader, u64, &mut [u8]) -> Result<bool, BlockError>,
+    ) -> Result<bool, DiskError> {
+        let reader = &*self.source.reader;
+        let in_block = reader.bytes().saturating_sub(self.offset).min(self.bytes() as u64) as usize;
+        let read = |bytes: &mut [u8]| match bytes {
+            [] => Ok(true),
+            bytes => read(reader, self.offset, bytes)
+                .map_err(|error| DiskError { block: self.source.id.clone(), error }),
+        };
+        match &mut self.buffers[..] {
+            [buffer] => {
+                let (bytes, padding) = buffer.split_at_mut(in_block);
+                padding.fill(0);
+                read(bytes)
+            }
+            buffers => {
+                let mut joined = vec![0; buffers.iter().map(|buffer| buffer.len()).sum()];
+                let filled = read(&mut joined[..in_block])?;
+                let mut rest = &joined[..];
+                for buffer in buffers {
+                    let (part, after) = rest.split_at(buffer.len());
+                    buffer.copy_from_slice(part);
+                    rest = after;
+                }
+                Ok(filled)
+            }
+        }
     }
 }
 
 impl DiskJob for ReadJob {
     fn run(&mut self) -> Result<(), DiskError> {
-        let (reader, offset) = (self.source.reader.clone(), self.offset);
-        let bytes = self.padded();
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        reader.read_at(offset, bytes).map_err(|error| self.failed(error))
+        self.fill(|reader, offset, bytes| reader.read_at(offset, bytes).map(|()| true)).map(drop)
     }
 
     fn run_without_waiting(&mut self) -> Result<bool, DiskError> {
-        let (reader, offset) = (self.source.reader.clone(), self.offset);
-        let bytes = self.padded();
-        if bytes.is_empty() {
-            return Ok(true);
-        }
-        reader.read_if_cached(offset, bytes).map_err(|error| self.failed(error))
+        self.fill(|reader, offset, bytes| reader.read_if_cached(offset, bytes))
     }
 
     fn bytes(&self) -> usize {
-        self.buffer.len()
+        self.buffers.iter().map(|buffer| buffer.len()).sum()
+    }
+}
+
+impl ReadAhead {
+    /// Takes what will be read next, instead of what was announced before and never needed.
+    pub(crate) fn announce(&mut self, ranges: impl Iterator<Item = (Source, Range<u64>)>) {
+        self.announced = ranges.collect();
+        if self.missed {
+            self.ask();
+        }
+    }
+
+    /// A read did not find its bytes in memory. From now on the medium is asked for what is announced.
+    pub(crate) fn miss(&mut self) {
+        self.missed = true;
+        self.ask();
+    }
+
+    fn ask(&mut self) {
+        let announced = std::mem::take(&mut self.announced);
+        if !announced.is_empty() {
+            // Asking may wait, too, when the medium has much to do already. Nobody waits for the answer.
+            tokio::task::spawn_blocking(move || {
+                announced.into_iter().for_each(|(source, bytes)| source.reader.read_ahead(bytes));
+            });
+        }
     }
 }
 

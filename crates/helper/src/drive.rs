@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::buffers::Buffers;
-use crate::disk::{DiskError, Lane, ReadJob, SharedWriter, Source, WriteJob};
+use crate::disk::{DiskError, Lane, ReadAhead, ReadJob, SharedWriter, Source, WriteJob};
 use crate::engine::TaskReports;
 use crate::rendezvous::Rendezvous;
 use crate::socket::{InletSocket, OutletSocket, SocketError};
@@ -42,6 +42,7 @@ pub(crate) struct Driver {
     pub(crate) sources: BTreeMap<BlockIndex, Source>,
     pub(crate) sinks: BTreeMap<BlockIndex, (Sink, SharedWriter)>,
     pub(crate) reads: Lane<ReadJob>,
+    pub(crate) ahead: ReadAhead,
     pub(crate) writes: Lane<WriteJob>,
     pub(crate) reports: TaskReports,
     pub(crate) traffic: Traffic,
@@ -141,9 +142,12 @@ impl Driver {
     }
 
     fn has_read(&mut self, job: ReadJob) -> Result<(), Report> {
-        self.traffic.read(job.buffer.len());
-        let handled = self.relay.handle_read(job.slice, job.local, job.buffer);
-        handled.map_err(|error| Report::Refused { detail: error.to_string() })
+        for (local, buffer) in (job.local..).zip(job.buffers) {
+            self.traffic.read(buffer.len());
+            let handled = self.relay.handle_read(job.slice, local, buffer);
+            handled.map_err(|error| Report::Refused { detail: error.to_string() })?;
+        }
+        Ok(())
     }
 
     fn has_written(&mut self, job: WriteJob) {
@@ -180,13 +184,20 @@ impl Driver {
         let mut acted = Acted::Nothing;
         while let Some(action) = self.relay.poll() {
             match action {
-                Action::Read { slice, local, sub_block, span } => {
-                    let offset = self.offset(sub_block.sub) + span.start;
-                    let buffer = self.relay.buffer((span.end - span.start) as usize);
-                    let source = self.sources[&sub_block.block].clone();
-                    let job = ReadJob { slice, local, source, offset, buffer };
-                    if let Some(job) = self.reads.push(job).map_err(bad_block)? {
-                        self.has_read(job)?;
+                Action::ReadAhead { ranges } => {
+                    let ranges = ranges.into_iter();
+                    let ranges = ranges.map(|range| (self.sources[&range.block].clone(), range.bytes));
+                    self.ahead.announce(ranges);
+                }
+                Action::Read { slice, locals, range } => {
+                    let bytes = (range.bytes.end - range.bytes.start) as usize / locals.len();
+                    let buffers = locals.clone().map(|_| self.relay.buffer(bytes)).collect();
+                    let source = self.sources[&range.block].clone();
+                    let offset = range.bytes.start;
+                    let job = ReadJob { slice, local: locals.start, source, offset, buffers };
+                    match self.reads.push(job).map_err(bad_block)? {
+                        Some(job) => self.has_read(job)?,
+                        None => self.ahead.miss(),
                     }
                 }
                 Action::Send { outlet, lane, stream, slice, buffer } => {

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::buffers::Buffers;
-use crate::disk::{Lane, SharedWriter, Sinks, Source};
+use crate::disk::{Lane, ReadAhead, SharedWriter, Sinks, Source};
 use crate::drive::{Driver, block_problem, sink_report};
 use crate::rendezvous::Rendezvous;
 use crate::socket::{Connecting, InletSocket, OutletSocket};
@@ -273,6 +273,7 @@ impl JobTask {
             sources,
             sinks,
             reads,
+            ahead: ReadAhead::default(),
             writes,
             reports,
             traffic,

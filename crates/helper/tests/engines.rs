@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,8 +15,8 @@ use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{
-    BlockId, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeView, PlanRequest, Policy, Scheme,
-    Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeView, PlanRequest, Policy,
+    Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 use stores::{BlockError, BlockReader, BlockWriter};
 use tokio::net::TcpListener;
@@ -28,11 +29,14 @@ struct Memory {
     files: Arc<Mutex<BTreeMap<BlockId, Arc<OnDisk>>>>,
 }
 
-/// A block in a file that has no name any more, so that nothing is left behind; it counts what is read.
+/// A block in a file that has no name any more, so that nothing is left behind. Its bytes are never at hand, and it
+/// counts what is read.
 struct OnDisk {
     file: File,
     bytes: u64,
     read: AtomicU64,
+    reads: AtomicU64,
+    asked_ahead: Mutex<Vec<Range<u64>>>,
 }
 
 struct Bytes(Vec<u8>);
@@ -64,7 +68,13 @@ impl OnDisk {
         std::fs::write(&path, bytes).unwrap();
         let file = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        Self { file, bytes: bytes.len() as u64, read: AtomicU64::new(0) }
+        Self {
+            file,
+            bytes: bytes.len() as u64,
+            read: AtomicU64::default(),
+            reads: AtomicU64::default(),
+            asked_ahead: Mutex::default(),
+        }
     }
 }
 
@@ -76,7 +86,12 @@ impl BlockReader for OnDisk {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
         self.file.read_exact_at(buffer, offset).unwrap();
         self.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn read_ahead(&self, bytes: Range<u64>) {
+        self.asked_ahead.lock().unwrap().push(bytes);
     }
 
     fn verify(&self) -> Result<u32, BlockError> {
@@ -399,12 +414,21 @@ proptest! {
     }
 }
 
-/// Sub-blocks that a conventional repair of one block reads and sends, as counted at files and sockets.
-async fn single_loss(code: &str, lost: usize) -> f64 {
-    const SUB_BLOCK_BYTES: u64 = 192;
+/// What a conventional repair of one block did, as counted at files and sockets, and what its plan says.
+struct Counted {
+    /// Bytes read from files, and as many sent over sockets.
+    bytes: u64,
+    /// Reads of files.
+    reads: u64,
+    /// Ranges that were asked for ahead of the reads.
+    ahead: u64,
+    planned: Cost,
+}
+
+async fn single_loss(code: &str, lost: usize, sub_block_bytes: u64, slice_bytes: Option<u32>) -> Counted {
     let code = code.parse::<CodeSpec>().unwrap().build().unwrap();
     let n = code.blocks();
-    let block_bytes = SUB_BLOCK_BYTES * code.sub_blocks() as u64;
+    let block_bytes = sub_block_bytes * code.sub_blocks() as u64;
     let blocks = encode(&*code, block_bytes as usize, 14 + lost as u64, false);
     let mut nodes = Nodes::new(n as u32).await;
     let client = NodeId(n as u32);
@@ -425,39 +449,87 @@ async fn single_loss(code: &str, lost: usize) -> f64 {
             .map(|index| StripeBlock { id: id(index), bytes: block_bytes, holder: holder(index) })
             .collect(),
     };
+    let wanted = vec![Wanted { block: BlockIndex(lost as u16), requestor: client }];
+    let policy = Policy { scheme: Scheme::Conventional, slice_bytes, ..Policy::default() };
+    let request = PlanRequest {
+        wanted: wanted.clone(),
+        window: 0..sub_block_bytes,
+        sub_blocks: None,
+        resume: None,
+        policy: policy.clone(),
+    };
+    let planned = repair::plan(&stripe, &request, &nodes.topology).unwrap().cost();
     let job = JobRequest {
         job: JobId(1),
         stripe,
-        wanted: vec![Wanted { block: BlockIndex(lost as u16), requestor: client }],
-        window: 0..SUB_BLOCK_BYTES,
+        wanted,
+        window: 0..sub_block_bytes,
         sub_blocks: None,
-        policy: Policy { scheme: Scheme::Conventional, ..Policy::default() },
+        policy,
         verify: Verify::default(),
         publish: false,
         tag: None,
     };
     nodes.carry_out(job).await.unwrap();
     assert!(nodes.engines[&client].1.blocks.lock().unwrap()[&id(lost)] == blocks[lost], "block {lost}");
-    let from_files: u64 = files.iter().map(|file| file.read.load(Ordering::Relaxed)).sum();
+    let bytes: u64 = files.iter().map(|file| file.read.load(Ordering::Relaxed)).sum();
     let moved =
         |of: fn(Moved) -> u64| nodes.engines.values().map(|(engine, _)| of(engine.traffic().now())).sum();
-    // A sender counts a frame when its last byte has left; the receiver may have it by then.
+    let ahead = || -> u64 { files.iter().map(|file| file.asked_ahead.lock().unwrap().len() as u64).sum() };
+    // A sender counts a frame when its last byte has left, and the receiver may have it by then. Nobody waits for
+    // reading ahead either.
     let patience = Instant::now() + Duration::from_secs(5);
-    while moved(|moved| moved.sent) != from_files && Instant::now() < patience {
+    let scattered = code.sub_blocks() > 2;
+    while (moved(|moved| moved.sent) != bytes || (scattered && ahead() < planned.reads))
+        && Instant::now() < patience
+    {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let (sent, received, read): (u64, u64, u64) =
         (moved(|moved| moved.sent), moved(|moved| moved.received), moved(|moved| moved.read));
-    assert_eq!((sent, received, read), (from_files, from_files, from_files), "{} b{lost}", code.spec());
-    from_files as f64 / SUB_BLOCK_BYTES as f64
+    assert_eq!((sent, received, read), (bytes, bytes, bytes), "{} b{lost}", code.spec());
+    let asked: u64 =
+        files.iter().flat_map(|file| file.asked_ahead.lock().unwrap().clone()).map(|r| r.end - r.start).sum();
+    assert!(asked == bytes || !scattered, "what is asked for ahead is what is read");
+    let reads = files.iter().map(|file| file.reads.load(Ordering::Relaxed)).sum();
+    Counted { bytes, reads, ahead: ahead(), planned }
+}
+
+fn counted(code: &str, lost: usize, sub_block_bytes: u64, slice_bytes: Option<u32>) -> Counted {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(single_loss(code, lost, sub_block_bytes, slice_bytes))
 }
 
 /// Blocks read and sent for each of these losses.
 fn measured(code: &str, lost: impl IntoIterator<Item = usize>) -> Vec<f64> {
-    let sub_blocks = code.parse::<CodeSpec>().unwrap().build().unwrap().sub_blocks() as f64;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let counts = lost.into_iter().map(|lost| runtime.block_on(single_loss(code, lost)) / sub_blocks);
-    counts.collect()
+    const SUB_BLOCK_BYTES: u64 = 192;
+    let sub_blocks = code.parse::<CodeSpec>().unwrap().build().unwrap().sub_blocks() as u64;
+    let in_blocks = |bytes: u64| bytes as f64 / (SUB_BLOCK_BYTES * sub_blocks) as f64;
+    lost.into_iter().map(|lost| in_blocks(counted(code, lost, SUB_BLOCK_BYTES, None).bytes)).collect()
+}
+
+#[test]
+fn neighbouring_sub_blocks_are_read_together() {
+    // A slice of every sub-block is all of it.
+    let reads = |lost| {
+        let counted = counted("clay-14-10-13", lost, 192, None);
+        assert_eq!((counted.reads, counted.ahead), (counted.planned.reads, counted.planned.reads));
+        counted.reads
+    };
+    assert_eq!([0, 4, 8, 13].map(reads), [13, 13 * 4, 13 * 16, 13 * 64]);
+    let hitchhiker = counted("hitchhiker-xorplus-14-10", 0, 4096, None);
+    assert_eq!((hitchhiker.reads, hitchhiker.planned.reads), (11, 11));
+}
+
+#[test]
+fn the_disk_is_asked_for_neighbouring_bytes_of_many_slices_at_once() {
+    let clay = counted("clay-6-4-5", 0, 64 << 10, Some(4096));
+    assert_eq!((clay.reads, clay.ahead, clay.planned.reads), (5 * 4 * 16, 5, 5));
+    let clay = counted("clay-6-4-5", 5, 64 << 10, Some(4096));
+    assert_eq!((clay.reads, clay.ahead, clay.planned.reads), (5 * 4 * 16, 5 * 4, 5 * 4));
+    // Each helper reads two sub-blocks: eight megabytes of either at first, and then the rest.
+    let clay = counted("clay-4-2-3", 3, 11 << 20, Some(256 << 10));
+    assert_eq!((clay.ahead, clay.planned.reads), (3 * 2 * 2, 3 * 2 * 2));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec, SubBlock};
 use repair::{
-    Action, Assignment, BlockId, BufferPool, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy,
-    Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    Action, Assignment, BlockId, BlockRange, BufferPool, Job, JobAction, JobId, JobRequest, NodeId, NodeView,
+    Policy, Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 16 << 20;
@@ -71,14 +71,17 @@ impl Put {
             .expect("an assignment of the job's");
         while let Some(action) = relay.poll() {
             match action {
-                Action::Read { slice, local, sub_block, span } => {
-                    let mut buffer = relay.buffer((span.end - span.start) as usize);
-                    if reads == Reads::Copied {
-                        let start = usize::from(sub_block.sub) * self.assignment.sub_block_bytes as usize;
-                        let (from, to) = (start + span.start as usize, start + span.end as usize);
-                        buffer.copy_from_slice(&self.data[usize::from(sub_block.block.0)][from..to]);
+                Action::ReadAhead { .. } => {}
+                Action::Read { slice, locals, range } => {
+                    let BlockRange { block, bytes } = range;
+                    let part = (bytes.end - bytes.start) as usize / locals.len();
+                    for (local, from) in locals.zip((bytes.start as usize..).step_by(part)) {
+                        let mut buffer = relay.buffer(part);
+                        if reads == Reads::Copied {
+                            buffer.copy_from_slice(&self.data[usize::from(block.0)][from..from + part]);
+                        }
+                        relay.handle_read(slice, local, buffer).expect("a read of the length asked for");
                     }
-                    relay.handle_read(slice, local, buffer).expect("a read of the length asked for");
                 }
                 Action::Send { outlet, stream, slice, buffer, .. } => {
                     sent(outlet, stream, slice, &buffer);

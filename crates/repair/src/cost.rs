@@ -5,12 +5,11 @@
 //! beyond the end of a block that is shorter than the stripe's.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
-use codes::SubBlock;
 use serde::Serialize;
 
+use crate::reading::Reading;
 use crate::{Input, NodeId, NodeView, Pacing, Plan, StreamRef, Task, Topology};
 
 /// Assumed for handling one slice at one node, where it cannot overlap with anything: a few system calls
@@ -28,11 +27,9 @@ pub struct NodeCost {
     pub received_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// Reads from blocks that the node issues: one per slice and sub-block.
+    /// Ranges that the node asks its disks for, one after another, each of neighbouring bytes: how often a disk
+    /// has to look for a place. See `docs/codes.md`, "Disk reads".
     pub reads: u64,
-    /// Ranges of neighbouring bytes that these reads cover, whatever their order: what a disk that reads
-    /// ahead, or a store that merges reads, sees of them.
-    pub runs: u64,
     /// Bytes of outputs produced here.
     pub delivered_bytes: u64,
 }
@@ -53,10 +50,8 @@ pub struct Cost {
     pub network_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// Reads from blocks that nodes issue: one per slice and sub-block.
+    /// Ranges of neighbouring bytes that nodes ask their disks for.
     pub reads: u64,
-    /// Ranges of neighbouring bytes that these reads cover.
-    pub runs: u64,
     /// Bytes of all outputs.
     pub delivered_bytes: u64,
     /// The node with the largest load; of several, the one that moves most in sum, then the lowest.
@@ -76,14 +71,9 @@ impl Cost {
         Some(&self.nodes[at])
     }
 
-    /// Mean bytes of a read as it is issued; 0 if nothing is read.
+    /// Mean bytes of a read, small where a code reads pieces of blocks; 0 if nothing is read.
     pub fn mean_read_bytes(&self) -> u64 {
         self.read_bytes.checked_div(self.reads).unwrap_or(0)
-    }
-
-    /// Mean bytes of a range of neighbouring bytes: small where a code reads pieces of blocks.
-    pub fn mean_run_bytes(&self) -> u64 {
-        self.read_bytes.checked_div(self.runs).unwrap_or(0)
     }
 
     /// Bytes that each node with outputs receives.
@@ -102,16 +92,14 @@ impl Plan {
     /// What it costs.
     pub fn cost(&self) -> Cost {
         let mut nodes = self.node_costs();
-        let runs = self.runs();
-        nodes.iter_mut().for_each(|cost| cost.runs = runs.get(&cost.node).copied().unwrap_or(0));
+        nodes.iter_mut().for_each(|cost| cost.reads = self.reading(cost.node).jumps());
         let busiest = nodes.iter().max_by_key(|cost| {
             (cost.load_bytes(), cost.sent_bytes + cost.received_bytes, std::cmp::Reverse(cost.node))
         });
         Cost {
-            network_bytes: nodes.iter().map(|cost| cost.sent_bytes).sum(),
+            network_bytes: sent_bytes(&nodes),
             read_bytes: nodes.iter().map(|cost| cost.read_bytes).sum(),
             reads: nodes.iter().map(|cost| cost.reads).sum(),
-            runs: nodes.iter().map(|cost| cost.runs).sum(),
             delivered_bytes: nodes.iter().map(|cost| cost.delivered_bytes).sum(),
             busiest: busiest.expect("a plan has tasks").node,
             hops: self.hops(),
@@ -119,6 +107,11 @@ impl Plan {
             block_bytes: self.block_bytes,
             nodes,
         }
+    }
+
+    /// Bytes over all links.
+    pub(crate) fn network_bytes(&self) -> u64 {
+        sent_bytes(&self.node_costs())
     }
 
     /// The longest chain of streams from a reader to a requestor, over all lanes.
@@ -166,7 +159,7 @@ impl Plan {
         shares
     }
 
-    /// The bytes of every node; runs are not counted.
+    /// The bytes of every node; reads are not counted.
     fn node_costs(&self) -> Vec<NodeCost> {
         let mut costs: BTreeMap<NodeId, NodeCost> = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
@@ -177,57 +170,13 @@ impl Plan {
         costs.into_values().collect()
     }
 
-    /// How many ranges of neighbouring bytes each node reads.
-    fn runs(&self) -> BTreeMap<NodeId, u64> {
-        let mut lanes_of: BTreeMap<(NodeId, SubBlock), Vec<bool>> = BTreeMap::new();
-        for (number, lane) in self.lanes.iter().enumerate() {
-            for (task, &read) in lane.tasks.iter().flat_map(|task| task.reads.iter().map(move |r| (task, r)))
-            {
-                lanes_of.entry((task.node, read)).or_insert_with(|| vec![false; self.lanes.len()])[number] =
-                    true;
-            }
-        }
-        let mut runs = BTreeMap::new();
-        for (&(node, read), lanes) in &lanes_of {
-            let next = SubBlock { sub: read.sub + 1, ..read };
-            let joined = lanes_of.get(&(node, next)).is_some_and(|next| self.is_joined(lanes, next));
-            *runs.entry(node).or_insert(0) += self.runs_in_sub_block(lanes) - u64::from(joined);
-        }
-        runs
-    }
-
-    /// Runs of slices that travel one of these lanes.
-    fn runs_in_sub_block(&self, lanes: &[bool]) -> u64 {
-        if lanes.iter().all(|&reads| reads) {
-            return self.slices.ranges().len() as u64;
-        }
-        let places = self.pattern.len() as u32;
-        let reads = |place: u32| lanes[usize::from(self.pattern[(place % places) as usize])];
-        let starts_in = |range: &Range<u32>| {
-            let runs = (0..places).filter(|&place| reads(place)).map(|place| {
-                let first = range.start + (place + places - range.start % places) % places;
-                let slices = u64::from(range.end.saturating_sub(first).div_ceil(places));
-                match reads(place + places - 1) {
-                    // The slice before is read, too, unless there is none in the range.
-                    true => u64::from(first == range.start),
-                    false => slices,
-                }
-            });
-            runs.sum::<u64>()
+    /// All that a node reads.
+    fn reading(&self, node: NodeId) -> Reading {
+        let reads_in = |lane: u16| {
+            let task = self.lanes[usize::from(lane)].tasks.iter().find(|task| task.node == node);
+            task.map_or(&[][..], |task| &task.reads)
         };
-        self.slices.ranges().iter().map(starts_in).sum()
-    }
-
-    /// Whether the last slice of a sub-block that is read in some lanes, and the first of the next one,
-    /// are read and meet.
-    fn is_joined(&self, lanes: &[bool], next: &[bool]) -> bool {
-        let (window, last) = (&self.geometry.window, self.geometry.slices() - 1);
-        let lane = |slice: u32| usize::from(self.pattern[slice as usize % self.pattern.len()]);
-        *window == (0..self.sub_block_bytes)
-            && self.slices.contains(last)
-            && self.slices.contains(0)
-            && lanes[lane(last)]
-            && next[lane(0)]
+        Reading::new(&self.geometry, &self.slices, &self.pattern, self.sub_block_bytes, reads_in)
     }
 
     fn timeslots(&self, nodes: &[NodeCost]) -> f64 {
@@ -285,7 +234,7 @@ struct LaneShare {
 impl NodeCost {
     fn zero(node: NodeId) -> Self {
         let (sent_bytes, received_bytes, delivered_bytes) = (0, 0, 0);
-        Self { node, sent_bytes, received_bytes, read_bytes: 0, reads: 0, runs: 0, delivered_bytes }
+        Self { node, sent_bytes, received_bytes, read_bytes: 0, reads: 0, delivered_bytes }
     }
 
     fn add(&mut self, task: &Task, share: LaneShare) {
@@ -294,9 +243,12 @@ impl NodeCost {
         self.sent_bytes += sent as u64 * share.bytes;
         self.received_bytes += received * share.bytes;
         self.read_bytes += task.reads.len() as u64 * share.bytes;
-        self.reads += task.reads.len() as u64 * share.slices;
         self.delivered_bytes += task.delivers.len() as u64 * share.bytes;
     }
+}
+
+fn sent_bytes(nodes: &[NodeCost]) -> u64 {
+    nodes.iter().map(|cost| cost.sent_bytes).sum()
 }
 
 /// Reading, receiving and sending overlap.

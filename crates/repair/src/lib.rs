@@ -17,6 +17,7 @@ mod job;
 mod plan;
 mod plan_text;
 mod planner;
+mod reading;
 mod relay;
 mod slices;
 mod stripe;
@@ -37,6 +38,7 @@ pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{
     Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, UnknownScheme, Wanted, plan,
 };
+pub use reading::{BlockRange, READ_AHEAD_BYTES};
 pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};

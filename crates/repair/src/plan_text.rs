@@ -230,9 +230,13 @@ impl PlanText<'_> {
             write!(f, ", busiest node {} ({up:.2} up, {down:.2} down)", self.name(cost.busiest))?;
         }
         writeln!(f, ", {:.3} timeslots", cost.timeslots)?;
-        let (read, reads, runs) = (cost.in_blocks(cost.read_bytes), cost.reads, cost.runs);
-        write!(f, "disks: {read:.2} blocks, {} of {} bytes", count(reads, "read"), cost.mean_read_bytes())?;
-        writeln!(f, " in {} of {} bytes", count(runs, "run"), cost.mean_run_bytes())
+        let read = cost.in_blocks(cost.read_bytes);
+        writeln!(
+            f,
+            "disks: {read:.2} blocks, {} of {} bytes",
+            count(cost.reads, "read"),
+            cost.mean_read_bytes()
+        )
     }
 
     fn name(&self, node: NodeId) -> String {

@@ -1,11 +1,13 @@
 //! What a helper does around a relay: sockets, disk, watch. Mirrors `helper`'s driver step by step.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use repair::wire::edge::{FrameHeader, HEADER_BYTES};
 use repair::{
-    Action, Assignment, BlockId, Buffer, BufferPool, NodeId, Pacing, Relay, RelayError, Report, SinkProblem,
+    Action, Assignment, BlockId, BlockRange, Buffer, BufferPool, NodeId, Pacing, Relay, RelayError, Report,
+    SinkProblem,
 };
 
 use crate::disk::Disk;
@@ -312,25 +314,33 @@ impl Task {
 
     // ---- what the relay asks for ----
 
+    fn read(
+        &mut self,
+        slice: u32,
+        locals: Range<u16>,
+        BlockRange { block, bytes }: BlockRange,
+        disk: &mut Disk,
+        scene: &mut Scene,
+    ) {
+        let block = self.assignment.locals.iter().find(|local| local.index == block);
+        let block = block.expect("the relay checked").id.clone();
+        let delay = disk.takes(bytes.end - bytes.start, scene);
+        let part = (bytes.end - bytes.start) / locals.len() as u64;
+        for (local, offset) in locals.zip(bytes.step_by(part as usize)) {
+            self.take_out(slice, scene);
+            let mut buffer = self.relay.buffer(part as usize);
+            let result = disk.read(&block, offset, &mut buffer).map(|()| buffer);
+            scene.after_for(delay, self.node, NodeEvent::ReadDone { task: self.id, slice, local, result });
+        }
+    }
+
     fn act(&mut self, disk: &mut Disk, scene: &mut Scene) -> bool {
         let mut acted = false;
         while let Some(action) = self.relay.poll() {
             acted = true;
             match action {
-                Action::Read { slice, local, sub_block, span } => {
-                    self.take_out(slice, scene);
-                    let block = self.assignment.locals.iter().find(|local| local.index == sub_block.block);
-                    let block = block.expect("the relay checked").id.clone();
-                    let offset = self.offset(sub_block.sub) + span.start;
-                    let mut buffer = self.relay.buffer((span.end - span.start) as usize);
-                    let result = disk.read(&block, offset, &mut buffer).map(|()| buffer);
-                    let delay = disk.takes(span.end - span.start, scene);
-                    scene.after_for(
-                        delay,
-                        self.node,
-                        NodeEvent::ReadDone { task: self.id, slice, local, result },
-                    );
-                }
+                Action::ReadAhead { .. } => {} // Advice, which nothing depends on.
+                Action::Read { slice, locals, range } => self.read(slice, locals, range, disk, scene),
                 Action::Send { outlet, lane, stream, slice, buffer } => {
                     self.take_out(slice, scene);
                     self.outlets[outlet].queue.push_back(Frame { lane, stream, slice, buffer });

@@ -1,6 +1,7 @@
 //! The helper's half of the seam: the blocks on one node.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use repair::BlockId;
@@ -108,6 +109,12 @@ pub trait BlockReader: Send + Sync {
     fn read_if_cached(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, BlockError> {
         let _ = (offset, buffer);
         Ok(false)
+    }
+
+    /// Asks the medium for some bytes of the block that will be read soon, and does not wait for them. It is advice: a
+    /// store that has no use for it leaves it at that.
+    fn read_ahead(&self, bytes: Range<u64>) {
+        let _ = bytes;
     }
 
     /// The block's digest: CRC32C of its checksum list, read from the medium together with all its bytes.

@@ -57,7 +57,7 @@ impl Candidate {
     }
 
     fn is_lighter(&self, other: &Self) -> bool {
-        let weight = |plan: &Plan| (plan.cost().network_bytes, plan.hops());
+        let weight = |plan: &Plan| (plan.network_bytes(), plan.hops());
         weight(&self.plan) < weight(&other.plan)
     }
 }

@@ -19,12 +19,12 @@ mod program;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use codes::SubBlock;
 use gf::Kernel;
 
 use self::cover::Group;
 use self::program::{Destination, Program};
-use crate::{Assignment, Buffer, BufferPool, Geometry, Pacing, SliceSet};
+use crate::reading::Reading;
+use crate::{Assignment, BlockRange, Buffer, BufferPool, Geometry, Pacing, SliceSet};
 
 /// Why an assignment or a frame is refused. All of these mean that the other end breaks the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,16 +62,22 @@ pub enum RelayError {
 /// What the driver is to do next.
 #[derive(Debug)]
 pub enum Action {
-    /// Read a span of a local sub-block and give it to [`Relay::handle_read`].
+    /// These ranges of local blocks will be read. A disk that is asked for all of them now has fewer places to
+    /// look for than one that is asked for each slice by itself. They replace what was announced before. It does not
+    /// come where slices follow one another on the disk.
+    ReadAhead {
+        /// In the order in which they should be read.
+        ranges: Vec<BlockRange>,
+    },
+    /// Read a range of a local block, and give its equal parts one by one to [`Relay::handle_read`]: neighbouring
+    /// sub-blocks that are one slice each are read together.
     Read {
         /// The slice.
         slice: u32,
-        /// The number to hand back.
-        local: u16,
+        /// The numbers to hand back, one for each part.
+        locals: Range<u16>,
         /// What to read.
-        sub_block: SubBlock,
-        /// The offsets inside the sub-block.
-        span: Range<u64>,
+        range: BlockRange,
     },
     /// Send a frame on outlet number `outlet`; once it is written, call [`Relay::handle_sent`].
     Send {
@@ -111,6 +117,9 @@ pub struct Relay {
     outlets: Vec<Outbox>,
     window: usize,
     next_slice: Option<u32>,
+    reading: Reading,
+    /// The next stretch to announce.
+    next_stretch: u32,
     open: BTreeMap<u32, Work>,
     held_back: WholeStreams,
     delivered: SliceSet,
@@ -192,10 +201,12 @@ impl Relay {
             pacing: assignment.pacing,
             inlets: (0..assignment.inlets.len()).map(|i| Cursor::new(inlet_streams(i))).collect(),
             outlets: (0..assignment.outlets.len()).map(|o| Outbox::new(outlet_streams(o))).collect(),
+            reading: reading(assignment, &programs),
             programs,
             pattern: assignment.pattern.clone(),
             window,
             next_slice: None,
+            next_stretch: 0,
             open: BTreeMap::new(),
             held_back: WholeStreams::default(),
             delivered: SliceSet::new(),
@@ -348,7 +359,22 @@ impl Relay {
             let program = self.program(slice).expect("slice_from chose it");
             self.open.insert(slice, Work::new(program));
             self.next_slice = self.slice_from(slice + 1);
+            self.announce(slice);
             self.ask_reads(slice);
+        }
+    }
+
+    /// Announces what will be read for the stretch of a slice whose turn has come, and in time for the next.
+    fn announce(&mut self, slice: u32) {
+        let due = self.reading.due_at(slice);
+        if due < self.next_stretch || !self.reading.is_scattered() {
+            return;
+        }
+        let first = self.next_stretch.max(self.reading.stretch_of(slice));
+        self.next_stretch = due + 1;
+        let ranges: Vec<_> = (first..=due).flat_map(|stretch| self.reading.ranges(stretch)).collect();
+        if !ranges.is_empty() {
+            self.actions.push_back(Action::ReadAhead { ranges });
         }
     }
 
@@ -359,12 +385,14 @@ impl Relay {
             return;
         }
         work.reads_asked = true;
-        let span = self.geometry.span(slice);
         let lane = self.pattern[slice as usize % self.pattern.len()];
         let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
-        for (local, &sub_block) in program.locals().iter().enumerate() {
-            let local = local as u16;
-            self.actions.push_back(Action::Read { slice, local, sub_block, span: span.clone() });
+        let mut local = 0;
+        for sub_blocks in self.reading.joined(slice, program.locals()) {
+            let locals = local..local + sub_blocks.len() as u16;
+            local = locals.end;
+            let range = self.reading.range(slice, sub_blocks);
+            self.actions.push_back(Action::Read { slice, locals, range });
         }
     }
 
@@ -423,6 +451,12 @@ impl Relay {
             self.open_slices();
         }
     }
+}
+
+fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
+    let Assignment { geometry, slices, pattern, sub_block_bytes, .. } = assignment;
+    let reads_in = |lane: u16| programs[usize::from(lane)].as_ref().map_or(&[][..], Program::locals);
+    Reading::new(geometry, slices, pattern, *sub_block_bytes, reads_in)
 }
 
 /// Slices a relay works on at once: as many as fit the budget, at least one per lane it is part of. More than

@@ -59,6 +59,7 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
         |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(RelayError::BadAssignment(what)) };
     ok(geometry.window.start <= geometry.window.end, "the window ends before it starts")?;
     ok(geometry.window.end <= assignment.sub_block_bytes, "the window is longer than a sub-block")?;
+    ok(assignment.sub_block_bytes <= u64::MAX >> 16, "sub-blocks that no block could be made of")?;
     ok((1..=Geometry::MAX_SLICE_BYTES).contains(&geometry.slice_bytes), "slices of a forbidden size")?;
     let slices = (geometry.window.end - geometry.window.start).div_ceil(u64::from(geometry.slice_bytes));
     ok(slices < u64::from(u32::MAX), "more slices than can be numbered")?;

@@ -162,22 +162,26 @@ fn scatter_takes_fewer_turns_if_the_plan_would_be_too_large() {
 }
 
 #[test]
-fn disks_are_told_in_reads_and_in_runs() {
-    let cost = |scene: &str| Scene::new(scene).plan().cost();
+fn disks_are_asked_for_neighbouring_bytes_at_once() {
     let disk = |scene: &str| {
-        let cost = cost(scene);
-        (cost.reads, cost.mean_read_bytes(), cost.runs, cost.mean_run_bytes())
+        let cost = Scene::new(scene).plan().cost();
+        (cost.reads, cost.mean_read_bytes())
     };
-    // Ten blocks, each read from end to end in pieces of a slice.
-    assert_eq!(disk("rs-14-10; block 65536; slice 4096; want b0>n100; by rp"), (160, 4096, 10, 65536));
+    // Ten blocks, each read from end to end, however long they are.
+    assert_eq!(disk("rs-14-10; block 65536; slice 4096; want b0>n100; by rp"), (10, 65536));
+    assert_eq!(disk("rs-14-10; block 268435456; slice 65536; want b0>n100; by rp"), (10, 268_435_456));
     // Eleven helpers read a half, and two of them the other half too, which lies beside it.
     let hitchhiker = "hitchhiker-xorplus-14-10; block 65536; slice 4096; want b0>n100";
-    assert_eq!(disk(&format!("{hitchhiker}; by rp")), (13 * 8, 4096, 11, 13 * 32768 / 11));
+    assert_eq!(disk(&format!("{hitchhiker}; by rp")), (11, 13 * 32768 / 11));
     // A quarter of each block: in one piece for a block of the first grid row, in 64 for a parity block.
-    let clay = |lost: &str| disk(&format!("clay-14-10-13; block 1048576; slice 4096; want {lost}>n100"));
-    assert_eq!(clay("b0"), (832, 4096, 13, 262_144));
-    assert_eq!(clay("b4"), (832, 4096, 13 * 4, 65_536));
-    assert_eq!(clay("b13"), (832, 4096, 13 * 64, 4096));
+    let clay =
+        |lost: &str, block: u64| disk(&format!("clay-14-10-13; block {block}; slice 4096; want {lost}>n100"));
+    assert_eq!(clay("b0", 1 << 20), (13, 262_144));
+    assert_eq!(clay("b4", 1 << 20), (13 * 4, 65_536));
+    assert_eq!(clay("b13", 1 << 20), (13 * 64, 4096));
+    assert_eq!(clay("b0", 64 << 20), (13, 16 << 20));
+    // Of large blocks as much at once as is read ahead: a quarter of each of 64 sub-blocks, four times over.
+    assert_eq!(clay("b0", 256 << 20), (13 * 64 * 4, 256 << 10));
 }
 
 #[test]
@@ -208,8 +212,8 @@ fn a_range_costs_the_slices_it_needs() {
     let plan = Scene::new("rs-6-4; want b0>n100; window 5000..14000; slice 4096; by rp").plan();
     let cost = plan.cost();
     assert_eq!(cost.delivered_bytes, 9000);
-    assert_eq!((cost.network_bytes, cost.read_bytes, cost.reads), (36_000, 36_000, 12));
-    assert_eq!(cost.mean_read_bytes(), 3000);
+    assert_eq!((cost.network_bytes, cost.read_bytes, cost.reads), (36_000, 36_000, 4));
+    assert_eq!(cost.mean_read_bytes(), 9000);
 }
 
 #[test]

@@ -64,8 +64,9 @@ impl Executor<'_> {
         }
         for (&node, places) in &self.places {
             let places: Vec<_> = places.iter().collect();
-            let runs = places.chunk_by(|a, b| (a.0, a.2) == (b.0, b.1)).count();
-            self.costs.get_mut(&node).expect("who reads has a task").runs = runs as u64;
+            let apart = places.chunk_by(|a, b| (a.0, a.2) == (b.0, b.1)).count();
+            // The content is so little that it is asked for at once.
+            self.costs.get_mut(&node).expect("who reads has a task").reads = apart as u64;
         }
         let cost = self.plan.cost();
         assert_eq!(cost.nodes, self.costs.values().copied().collect::<Vec<_>>());
@@ -88,7 +89,6 @@ impl Executor<'_> {
             }
             let cost = self.cost(task.node);
             cost.read_bytes += task.reads.len() as u64 * bytes;
-            cost.reads += task.reads.len() as u64;
             for read in &task.reads {
                 let start = u64::from(read.sub) * self.plan.sub_block_bytes()
                     + self.plan.geometry().span(slice).start;
@@ -155,7 +155,6 @@ impl Executor<'_> {
             received_bytes: 0,
             read_bytes: 0,
             reads: 0,
-            runs: 0,
             delivered_bytes: 0,
         })
     }

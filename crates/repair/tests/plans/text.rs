@@ -22,7 +22,7 @@ fn one_helper_is_a_copy_whatever_the_scheme() {
           n2 reads b1: to n20 [b1]
           n20: delivers b0 = n2#0
         cost: 1.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
-        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
+        disks: 1.00 blocks, 1 read of 65536 bytes
         ",
     );
     check(
@@ -34,7 +34,7 @@ fn one_helper_is_a_copy_whatever_the_scheme() {
           n2 reads b1: to n20 [b1]
           n20: delivers b0 = n2#0
         cost: 1.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
-        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
+        disks: 1.00 blocks, 1 read of 65536 bytes
         ",
     );
 }
@@ -51,7 +51,7 @@ fn conventional() {
           n3 reads b2: to n20 [b2]
           n20: delivers b0 = 245·n2#0 + 2·n3#0
         cost: 2.00 blocks over the network, busiest node n20 (0.00 up, 2.00 down), 2.000 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
     check(
@@ -67,7 +67,7 @@ fn conventional() {
           n20: to n21 [41·n1#0 + 245·n4#0 + 54·n5#0 + 56·n6#0]; delivers b1 = 245·n1#0 + 105·n4#0 + 40·n5#0 + 36·n6#0
           n21: delivers b2 = n20#0
         cost: 5.00 blocks over the network, busiest node n20 (1.00 up, 4.00 down), 4.125 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -81,7 +81,7 @@ fn conventional() {
           n4 reads b3: delivers b1 = 70·n1#0 + 143·n3#0 + 5·n5#0 + 104·b3
           n5 reads b4: to n4 [b4]
         cost: 3.00 blocks over the network, busiest node n4 (0.00 up, 3.00 down), 3.000 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -98,7 +98,7 @@ fn ppr() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
     check(
@@ -112,7 +112,7 @@ fn ppr() {
           n4 reads b3: to n20 [3·b3]
           n20: delivers b0 = n4#0 + n3#0
         cost: 3.00 blocks over the network, busiest node n20 (0.00 up, 2.00 down), 2.125 timeslots
-        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
+        disks: 3.00 blocks, 3 reads of 65536 bytes
         ",
     );
     check(
@@ -128,7 +128,7 @@ fn ppr() {
           n6 reads b5: to n20 [4·b5]
           n20: delivers b1 = n6#0 + n5#0
         cost: 5.00 blocks over the network, busiest node n5 (1.00 up, 2.00 down), 2.125 timeslots
-        disks: 5.00 blocks, 80 reads of 4096 bytes in 5 runs of 65536 bytes
+        disks: 5.00 blocks, 5 reads of 65536 bytes
         ",
     );
     check(
@@ -146,7 +146,7 @@ fn ppr() {
           n8 reads b7: to n20 [6·b7]
           n20: delivers b1 = n8#0 + n7#0 + n5#0
         cost: 7.00 blocks over the network, busiest node n20 (0.00 up, 3.00 down), 3.125 timeslots
-        disks: 7.00 blocks, 112 reads of 4096 bytes in 7 runs of 65536 bytes
+        disks: 7.00 blocks, 7 reads of 65536 bytes
         ",
     );
     check(
@@ -160,7 +160,7 @@ fn ppr() {
           n4 reads b3: delivers b1 = n5#0 + n3#0 + 104·b3
           n5 reads b4: to n4 [5·b4]
         cost: 3.00 blocks over the network, busiest node n4 (0.00 up, 2.00 down), 2.125 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -176,7 +176,7 @@ fn ppr() {
           n6 reads b5: to n3 [54·n5#0 + 245·n4#0 + 41·n1#0 + 56·b5]; to n20 [40·n5#0 + 105·n4#0 + 245·n1#0 + 36·b5]
           n20: delivers b1 = n6#0
         cost: 5.00 blocks over the network, busiest node n6 (2.00 up, 3.00 down), 3.125 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -194,7 +194,7 @@ fn crr_r() {
           n4 reads b3: to n2 [3·b3]
           n20: delivers b0 = n2#0
         cost: 3.00 blocks over the network, busiest node n2 (1.00 up, 2.00 down), 2.125 timeslots
-        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
+        disks: 3.00 blocks, 3 reads of 65536 bytes
         ",
     );
     check(
@@ -209,7 +209,7 @@ fn crr_r() {
           n5 reads b4: to n4 [5·b4]
           n20: delivers b1 = n1#0
         cost: 4.00 blocks over the network, busiest node n1 (1.00 up, 2.00 down), 2.125 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -227,7 +227,7 @@ fn crr_r() {
           n8 reads b7: to n6 [6·b7]
           n20: delivers b1 = n1#0
         cost: 7.00 blocks over the network, busiest node n1 (1.00 up, 3.00 down), 3.125 timeslots
-        disks: 7.00 blocks, 112 reads of 4096 bytes in 7 runs of 65536 bytes
+        disks: 7.00 blocks, 7 reads of 65536 bytes
         ",
     );
     check(
@@ -243,7 +243,7 @@ fn crr_r() {
           n20: delivers b1 = n1#0
           n21: delivers b2 = n1#0
         cost: 5.00 blocks over the network, busiest node n1 (2.00 up, 3.00 down), 3.125 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -257,7 +257,7 @@ fn crr_r() {
           n4 reads b3: delivers b1 = n1#0 + n3#0 + 104·b3
           n5 reads b4: to n3 [5·b4]
         cost: 3.00 blocks over the network, busiest node n4 (0.00 up, 2.00 down), 2.125 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -278,7 +278,7 @@ fn crr_s() {
           n3 reads b2: to n2 [n2#0 + 2·b2]
           n20: delivers b0 = n2#0
         cost: 2.50 blocks over the network, busiest node n2 (1.50 up, 1.00 down), 1.750 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
     check(
@@ -307,7 +307,7 @@ fn crr_s() {
           n4 reads b3: to n2 [n3#0]; to n3 [n2#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 4.00 blocks over the network, busiest node n2 (1.75 up, 1.50 down), 2.250 timeslots
-        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
+        disks: 3.00 blocks, 3 reads of 65536 bytes
         ",
     );
 }
@@ -328,7 +328,7 @@ fn crr_s_direct() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n2 (1.00 up, 0.50 down), 1.125 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
     check(
@@ -357,7 +357,7 @@ fn crr_s_direct() {
           n4 reads b3: to n3 [n2#0 + 3·b3]
           n20: delivers b0 = n3#0
         cost: 3.00 blocks over the network, busiest node n2 (1.00 up, 0.75 down), 1.250 timeslots
-        disks: 3.00 blocks, 24 reads of 8192 bytes in 3 runs of 65536 bytes
+        disks: 3.00 blocks, 3 reads of 65536 bytes
         ",
     );
     check(
@@ -386,7 +386,7 @@ fn crr_s_direct() {
           n4 reads b3: delivers b1 = n3#0 + 104·b3
           n5 reads b4: to n3 [n1#0 + 5·b4]
         cost: 3.00 blocks over the network, busiest node n1 (1.00 up, 0.75 down), 1.125 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -403,7 +403,7 @@ fn pipelined() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
     check(
@@ -424,7 +424,7 @@ fn pipelined() {
           n11 reads b10: to n20 [n10#0 + 9·b10]
           n20: delivers b3 = n11#0
         cost: 10.00 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.004 timeslots
-        disks: 10.00 blocks, 20480 reads of 32768 bytes in 10 runs of 67108864 bytes
+        disks: 10.00 blocks, 10 reads of 67108864 bytes
         ",
     );
     check(
@@ -440,7 +440,7 @@ fn pipelined() {
           n20: delivers b1 = n6#0
           n21: delivers b2 = n6#0
         cost: 6.00 blocks over the network, busiest node n5 (2.00 up, 2.00 down), 2.125 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -455,7 +455,7 @@ fn pipelined() {
           n6 reads b5: to n20 [n5#0 + 36·b5] [n5#1 + 56·b5]
           n20: delivers b1 = n6#0; delivers b2 = n6#1
         cost: 4.12 blocks over the network, busiest node n5 (1.37 up, 1.37 down), 1.873 timeslots
-        disks: 2.75 blocks, 12 reads of 15000 bytes in 4 runs of 45000 bytes
+        disks: 2.75 blocks, 4 reads of 45000 bytes
         ",
     );
 }
@@ -473,7 +473,7 @@ fn a_chain_ends_at_a_requestor_that_holds_a_block() {
           n4 reads b3: delivers b1 = n5#0 + 104·b3
           n5 reads b4: to n4 [n3#0 + 5·b4]
         cost: 3.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -488,7 +488,7 @@ fn a_chain_ends_at_a_requestor_that_holds_a_block() {
           n6 reads b5: to n20 [n5#1 + 56·b5]; delivers b1 = n5#0 + 36·b5
           n20: delivers b2 = n6#0
         cost: 5.00 blocks over the network, busiest node n5 (2.00 up, 2.00 down), 2.125 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -505,7 +505,7 @@ fn cyclic() {
           n3 reads b2: to n20 [n2#0 + 2·b2]
           n20: delivers b0 = n3#0
         cost: 2.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
     check(
@@ -524,7 +524,7 @@ fn cyclic() {
           n4 reads b3: to n2 [n3#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 3.00 blocks over the network, busiest node n4 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 3.00 blocks, 48 reads of 4096 bytes in 3 runs of 65536 bytes
+        disks: 3.00 blocks, 3 reads of 65536 bytes
         ",
     );
     check(
@@ -543,7 +543,7 @@ fn cyclic() {
           n4 reads b3: delivers b1 = n1#0 + 104·b3
           n5 reads b4: to n1 [n3#0 + 5·b4]
         cost: 3.00 blocks over the network, busiest node n5 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -562,7 +562,7 @@ fn baselines_of_repair_pipelining() {
           n5 reads b4: to n20 [n4#0 + 5·b4]
           n20: delivers b1 = n5#0
         cost: 4.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 4.000 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -577,7 +577,7 @@ fn baselines_of_repair_pipelining() {
           n5 reads b4: to n20 [n4#0 + 5·b4]
           n20: delivers b1 = n5#0
         cost: 4.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.188 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -593,7 +593,7 @@ fn what_is_still_there_is_moved() {
           n2 reads b1: to n20 [b1]
           n20: delivers b1 = n2#0
         cost: 1.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
-        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
+        disks: 1.00 blocks, 1 read of 65536 bytes
         ",
     );
     check(
@@ -607,7 +607,7 @@ fn what_is_still_there_is_moved() {
           n20: delivers b3 = n4#0
           n21: delivers b1 = n2#0
         cost: 2.00 blocks over the network, busiest node n2 (1.00 up, 0.00 down), 1.000 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
     check(
@@ -618,7 +618,7 @@ fn what_is_still_there_is_moved() {
         lane 0 (every slice, 0 hops)
           n2 reads b1: delivers b1 = b1
         cost: 0.00 blocks over the network, 0.000 timeslots
-        disks: 1.00 blocks, 8 reads of 8192 bytes in 1 run of 65536 bytes
+        disks: 1.00 blocks, 1 read of 65536 bytes
         ",
     );
     check(
@@ -633,7 +633,7 @@ fn what_is_still_there_is_moved() {
           n5 reads b4: to n20 [n4#0 + 6·b4]
           n20: delivers b1 = n2#0; delivers b2 = n5#0
         cost: 5.00 blocks over the network, busiest node n2 (2.00 up, 0.00 down), 2.188 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -654,7 +654,7 @@ fn a_put_encodes_at_the_client() {
           n6: delivers b5 = n30#0
           n30 reads b0 b1 b2 b3: to n1 [b0]; to n2 [b1]; to n3 [b2]; to n4 [b3]; to n5 [71·b0 + 167·b1 + 122·b2 + 186·b3]; to n6 [167·b0 + 71·b1 + 186·b2 + 122·b3]
         cost: 6.00 blocks over the network, busiest node n30 (6.00 up, 0.00 down), 6.000 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -671,7 +671,7 @@ fn a_node_with_several_blocks_sums_them_first() {
           n5 reads b4: to n20 [n3#0 + 5·b4]
           n20: delivers b1 = n5#0
         cost: 2.00 blocks over the network, busiest node n5 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -684,7 +684,7 @@ fn a_node_with_several_blocks_sums_them_first() {
           n5 reads b4: to n20 [b4]
           n20: delivers b1 = 70·n3#0 + 143·n3#1 + 104·n3#2 + 5·n5#0
         cost: 4.00 blocks over the network, busiest node n20 (0.00 up, 4.00 down), 4.000 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -703,7 +703,7 @@ fn idle_nodes_are_preferred() {
           n6 reads b5: to n20 [n5#0 + 68·b5]
           n20: delivers b1 = n6#0
         cost: 4.00 blocks over the network, busiest node n4 (1.00 up, 1.00 down), 1.188 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -717,7 +717,7 @@ fn idle_nodes_are_preferred() {
           n4 reads b3: to n6 [n3#0 + 245·b3]
           n6 reads b5: delivers b1 = n4#0 + 4·b5
         cost: 3.00 blocks over the network, busiest node n3 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -741,7 +741,7 @@ fn a_repair_goes_on_with_the_slices_it_lacks() {
           n4 reads b3: to n2 [n3#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 0.94 blocks over the network, busiest node n4 (0.31 up, 0.31 down), 0.438 timeslots
-        disks: 0.94 blocks, 15 reads of 4096 bytes in 9 runs of 6826 bytes
+        disks: 0.94 blocks, 9 reads of 6826 bytes
         ",
     );
     check(
@@ -755,7 +755,7 @@ fn a_repair_goes_on_with_the_slices_it_lacks() {
           n4 reads b3: to n2 [n3#0 + 3·b3]
           n20: delivers b0 = n2#0
         cost: 0.38 blocks over the network, busiest node n2 (0.12 up, 0.12 down), 0.250 timeslots
-        disks: 0.38 blocks, 6 reads of 4096 bytes in 6 runs of 4096 bytes
+        disks: 0.38 blocks, 6 reads of 4096 bytes
         ",
     );
 }
@@ -776,7 +776,7 @@ fn sub_packetized_codes() {
           n6 reads b5.1: to n20 [n2#0 + b5.1]
           n20: delivers b0.0 = n6#0; delivers b0.1 = n2#0
         cost: 3.50 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.188 timeslots
-        disks: 3.00 blocks, 48 reads of 4096 bytes in 5 runs of 39321 bytes
+        disks: 3.00 blocks, 5 reads of 39321 bytes
         ",
     );
     check(
@@ -792,7 +792,7 @@ fn sub_packetized_codes() {
           n6 reads b5.1: to n20 [n5#0 + b5.1]
           n20: delivers b0.0 = n6#0
         cost: 2.50 blocks over the network, busiest node n3 (0.50 up, 0.50 down), 0.750 timeslots
-        disks: 3.00 blocks, 48 reads of 4096 bytes in 5 runs of 39321 bytes
+        disks: 3.00 blocks, 5 reads of 39321 bytes
         ",
     );
     check(
@@ -808,7 +808,7 @@ fn sub_packetized_codes() {
           n6 reads b5.1: to n20 [b5.1]
           n20: delivers b0.0 = n2#0 + 146·n2#1 + 139·n3#0 + 64·n4#0 + 166·n5#0 + n6#0; delivers b0.1 = 166·n2#1 + 245·n3#0 + 210·n4#0 + 4·n5#0
         cost: 3.00 blocks over the network, busiest node n20 (0.00 up, 3.00 down), 3.000 timeslots
-        disks: 3.00 blocks, 24 reads of 8192 bytes in 5 runs of 39321 bytes
+        disks: 3.00 blocks, 5 reads of 39321 bytes
         ",
     );
     check(
@@ -821,7 +821,7 @@ fn sub_packetized_codes() {
           n5 reads b4: to n20 [n2#0 + b4]
           n20: delivers b0 = n5#0
         cost: 2.00 blocks over the network, busiest node n5 (1.00 up, 1.00 down), 1.125 timeslots
-        disks: 2.00 blocks, 16 reads of 8192 bytes in 2 runs of 65536 bytes
+        disks: 2.00 blocks, 2 reads of 65536 bytes
         ",
     );
 }
@@ -849,7 +849,7 @@ fn a_chain_over_hitchhiker_starts_raw() {
           n12 reads b11.1: to n20 [n3#0 + b11.1]
           n20: delivers b0.0 = n12#0; delivers b0.1 = n3#0
         cost: 9.50 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.562 timeslots
-        disks: 6.50 blocks, 104 reads of 4096 bytes in 11 runs of 38725 bytes
+        disks: 6.50 blocks, 11 reads of 38725 bytes
         ",
     );
 }
@@ -867,7 +867,7 @@ fn chains_and_trees_over_clay() {
           n4 reads b3.0 b3.1: to n2 [b3.0] [b3.1]
           n20: delivers b0.0 = n2#0; delivers b0.1 = n2#1; delivers b0.2 = n2#2; delivers b0.3 = n2#3
         cost: 2.00 blocks over the network, busiest node n2 (1.00 up, 1.00 down), 1.062 timeslots
-        disks: 1.50 blocks, 24 reads of 4096 bytes in 3 runs of 32768 bytes
+        disks: 1.50 blocks, 3 reads of 32768 bytes
         ",
     );
     check(
@@ -881,7 +881,7 @@ fn chains_and_trees_over_clay() {
           n4 reads b3.0 b3.1: to n20 [b3.0] [b3.1]
           n20: delivers b0.0 = 12·n4#0 + 10·n3#0 + 24·n3#1; delivers b0.1 = 20·n4#0 + 12·n4#1 + 10·n3#1; delivers b0.2 = 5·n4#0 + 142·n2#0 + 6·n3#0 + 10·n3#1; delivers b0.3 = 12·n4#0 + 5·n4#1 + 142·n2#1 + 6·n3#1
         cost: 1.50 blocks over the network, busiest node n20 (0.00 up, 1.50 down), 1.500 timeslots
-        disks: 1.50 blocks, 24 reads of 4096 bytes in 3 runs of 32768 bytes
+        disks: 1.50 blocks, 3 reads of 32768 bytes
         ",
     );
     check(
@@ -896,7 +896,7 @@ fn chains_and_trees_over_clay() {
           n6 reads b5.0 b5.1: to n20 [n5#0 + 80·b5.0] [n5#1 + 136·b5.0 + 80·b5.1]
           n20: delivers b0.0 = n6#0; delivers b0.1 = n6#1
         cost: 1.00 blocks over the network, busiest node n4 (0.25 up, 0.25 down), 0.438 timeslots
-        disks: 1.25 blocks, 20 reads of 4096 bytes in 4 runs of 20480 bytes
+        disks: 1.25 blocks, 4 reads of 20480 bytes
         ",
     );
 }
@@ -916,7 +916,7 @@ fn sums_pass_by_who_does_not_add_to_them() {
           n6 reads b5: to n20 [n4#0 + b5]
           n20: delivers b0 = n5#0; delivers b2 = n6#0
         cost: 4.00 blocks over the network, busiest node n20 (0.00 up, 2.00 down), 2.125 timeslots
-        disks: 4.00 blocks, 32 reads of 8192 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
 }
@@ -944,7 +944,7 @@ fn scatter() {
           n4 reads b3: to n20 [n2#0 + n3#0 + 3·b3]
           n20: delivers b0 = n4#0
         cost: 3.00 blocks over the network, busiest node n2 (1.00 up, 0.75 down), 1.062 timeslots
-        disks: 3.00 blocks, 48 reads of 4096 bytes in 3 runs of 65536 bytes
+        disks: 3.00 blocks, 3 reads of 65536 bytes
         ",
     );
     check(
@@ -981,7 +981,7 @@ fn scatter() {
           n20: delivers b1 = n6#0
           n21: delivers b2 = n6#0
         cost: 5.00 blocks over the network, busiest node n1 (1.25 up, 0.75 down), 1.500 timeslots
-        disks: 4.00 blocks, 16 reads of 16384 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -1005,7 +1005,7 @@ fn scatter() {
           n4 reads b3: delivers b1 = n5#0 + 104·b3
           n5 reads b4: to n4 [n1#0 + n3#0 + 5·b4]
         cost: 3.00 blocks over the network, busiest node n1 (1.00 up, 0.75 down), 1.062 timeslots
-        disks: 4.00 blocks, 64 reads of 4096 bytes in 4 runs of 65536 bytes
+        disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
     check(
@@ -1024,7 +1024,7 @@ fn scatter() {
           n4 reads b3.0 b3.1: to n20 [10·n3#0 + 24·n3#1 + 12·b3.0] [10·n3#1 + 20·b3.0 + 12·b3.1] [6·n3#0 + 10·n3#1 + 142·n2#0 + 5·b3.0] [6·n3#1 + 142·n2#1 + 12·b3.0 + 5·b3.1]
           n20: delivers b0.0 = n4#0; delivers b0.1 = n4#1; delivers b0.2 = n4#2; delivers b0.3 = n4#3
         cost: 2.00 blocks over the network, busiest node n20 (0.00 up, 1.00 down), 1.062 timeslots
-        disks: 1.50 blocks, 24 reads of 4096 bytes in 3 runs of 32768 bytes
+        disks: 1.50 blocks, 3 reads of 32768 bytes
         ",
     );
 }

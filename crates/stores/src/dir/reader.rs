@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,10 @@ use crate::{BlockError, BlockReader};
 
 /// Bytes read at once when a whole block is verified.
 const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
+
+/// The system is asked for so many bytes at once to read ahead. Of more it would take the first part and drop the rest:
+/// Linux's own bound is the device's `read_ahead_kb`, which is 128 unless somebody changed it.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
 
 /// Whether a read may wait for the medium.
 #[derive(Clone, Copy)]
@@ -184,6 +190,14 @@ impl BlockReader for DirReader {
 
     fn read_if_cached(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, BlockError> {
         self.read(offset, buffer, Wait::Never)
+    }
+
+    fn read_ahead(&self, bytes: Range<u64>) {
+        for offset in (bytes.start..bytes.end.min(self.bytes())).step_by(READ_AHEAD_BYTES as usize) {
+            let length = NonZeroU64::new(READ_AHEAD_BYTES.min(bytes.end - offset));
+            // Advice only: where it cannot be followed, reads wait as they would have.
+            let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
+        }
     }
 
     fn verify(&self) -> Result<u32, BlockError> {
