@@ -17,6 +17,9 @@ const REQUESTOR: NodeId = NodeId(u32::MAX);
 pub struct Account {
     /// Blocks read from disks.
     pub disk_blocks: f64,
+    /// Ranges of neighbouring bytes that are read.
+    #[serde(default)]
+    pub disk_reads: u64,
     /// Blocks over all links.
     pub network_blocks: f64,
     /// The time to send so many blocks over one link.
@@ -48,6 +51,7 @@ pub(crate) fn account(
     let cost = repair::plan(&stripe, &request, &topology)?.cost();
     Ok(Account {
         disk_blocks: cost.in_blocks(cost.read_bytes),
+        disk_reads: cost.reads,
         network_blocks: cost.in_blocks(cost.network_bytes),
         timeslots: cost.timeslots,
     })

@@ -14,6 +14,7 @@ use cluster::{Cluster, Role};
 use codes::BlockIndex;
 use repair::{Scheme, Sink, StripeId};
 use stores::{BlockError, BlockReader, BlockWriter};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::direct;
@@ -33,18 +34,18 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     // The session stands before anything is timed, as it does in any client after its first read.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
     let mut agent = Agent { client, rooms: Vec::new() };
-    let mut output = io::stdout().lock();
-    for line in io::stdin().lock().lines() {
-        let answer = match serde_json::from_str(&line?) {
-            Ok(order) => runtime.block_on(agent.carry_out(order)),
-            Err(error) => Answer::Failed { reason: error.to_string() },
-        };
-        serde_json::to_writer(&mut output, &answer)?;
-        output.write_all(b"\n")?;
-        output.flush()?;
-    }
+    let served = runtime.block_on(agent.serve(read_lines()));
     runtime.shutdown_background();
-    Ok(())
+    served
+}
+
+/// The lines of standard input, read on a thread of their own: a client that waits for orders goes on answering the
+/// coordinator, which would end the session otherwise.
+fn read_lines() -> mpsc::UnboundedReceiver<io::Result<String>> {
+    let (lines, orders) = mpsc::unbounded_channel();
+    // It ends with its input, or when nobody listens any more.
+    std::thread::spawn(move || io::stdin().lock().lines().try_for_each(|line| lines.send(line).ok()));
+    orders
 }
 
 struct Agent {
@@ -73,6 +74,20 @@ enum AgentError {
 }
 
 impl Agent {
+    async fn serve(&mut self, mut lines: mpsc::UnboundedReceiver<io::Result<String>>) -> io::Result<()> {
+        let mut output = io::stdout().lock();
+        while let Some(line) = lines.recv().await {
+            let answer = match serde_json::from_str(&line?) {
+                Ok(order) => self.carry_out(order).await,
+                Err(error) => Answer::Failed { reason: error.to_string() },
+            };
+            serde_json::to_writer(&mut output, &answer)?;
+            output.write_all(b"\n")?;
+            output.flush()?;
+        }
+        Ok(())
+    }
+
     async fn carry_out(&mut self, order: Order) -> Answer {
         self.try_carry_out(order).await.unwrap_or_else(|error| Answer::Failed { reason: error.to_string() })
     }

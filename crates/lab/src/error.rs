@@ -62,6 +62,12 @@ pub enum LabError {
         /// What differs.
         reason: String,
     },
+    /// There is no disk to read.
+    #[error("cold = true, and {} is on no disk of its own: set TMPDIR to a folder that is", path.display())]
+    NoDevice {
+        /// Where the lab's blocks are.
+        path: PathBuf,
+    },
     /// No such figure.
     #[error("there is no figure `{name}`; `mend lab figures` lists them")]
     NoFigure {

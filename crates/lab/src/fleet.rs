@@ -14,6 +14,7 @@ use cluster::{Cluster, HelperConfig, InitOptions, Name};
 
 use crate::direct;
 use crate::error::LabError;
+use crate::medium::forget_cached;
 use crate::network::{Network, Place};
 use crate::order::{Answer, Order};
 
@@ -118,6 +119,15 @@ impl Fleet {
     /// The block folder of a helper.
     pub fn blocks(&self, helper: &str) -> PathBuf {
         self.cluster.join("helpers").join(helper).join("blocks")
+    }
+
+    /// Has the system forget what it keeps in memory of the blocks.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub(crate) fn forget_cached(&self) -> Result<(), LabError> {
+        let folder = self.cluster.join("helpers");
+        forget_cached(&folder).map_err(LabError::file("read", &folder))
     }
 
     /// Leaves the members running when this is dropped.

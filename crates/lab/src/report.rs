@@ -10,6 +10,7 @@ use crate::account::Account;
 use crate::check::Check;
 use crate::figure::Constants;
 use crate::machine::Machine;
+use crate::medium::DeviceReads;
 use crate::meter::{Metered, Traffic};
 use crate::scenario::Scenario;
 
@@ -86,6 +87,9 @@ pub struct Row {
     /// Bytes that each helper read from its disk in the same repetition, the page cache included.
     #[serde(default)]
     pub disk: BTreeMap<String, u64>,
+    /// What the device under the blocks read in the same repetition, other programs included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceReads>,
     /// What the plan says that it costs.
     #[serde(default)]
     pub account: Option<Account>,
@@ -99,6 +103,7 @@ pub(crate) struct Sample {
     pub(crate) used: Option<Scheme>,
     pub(crate) replanned: Vec<String>,
     pub(crate) metered: Metered,
+    pub(crate) device: Option<DeviceReads>,
 }
 
 /// The middle of some figures; the mean of the two middle ones of an even number; NaN of none.
@@ -135,6 +140,7 @@ impl Row {
         self.used = middle.and_then(|sample| sample.used);
         self.traffic = middle.map(|sample| sample.metered.traffic.clone()).unwrap_or_default();
         self.disk = middle.map(|sample| sample.metered.disk.clone()).unwrap_or_default();
+        self.device = middle.and_then(|sample| sample.device);
     }
 
     /// What a reader has to know before the figures are believed.

@@ -13,12 +13,14 @@ use crate::check::check;
 use crate::error::LabError;
 use crate::fleet::{Fleet, Programs};
 use crate::machine::Machine;
+use crate::medium::Medium;
 use crate::meter::Meter;
 use crate::model::{published_timeslots, timeslots};
 use crate::network::{Names, Network, Place};
 use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
 use crate::report::{Report, Row, Sample};
 use crate::scenario::{Destination, Loss, Scenario, Slice};
+use crate::topology::Rate;
 use crate::way::Way;
 
 /// Told what is being done, line by line.
@@ -41,7 +43,11 @@ pub fn run(
     let mut network = Network::up(names, &topologies[0])?;
     say(&format!("network: {}", network.topology()));
     let fleet = Fleet::start(&mut network, programs)?;
-    let mut run = Run { network, fleet, scenario, say };
+    let medium = Medium::of(fleet.work());
+    if scenario.cold && medium.is_none() {
+        return Err(LabError::NoDevice { path: fleet.work().to_owned() });
+    }
+    let mut run = Run { network, fleet, medium, scenario, say };
     let report = run.all();
     // The members first, so that nothing writes into the folder that is removed with the network.
     drop(run.fleet);
@@ -52,6 +58,7 @@ pub fn run(
 struct Run<'a> {
     network: Network,
     fleet: Fleet,
+    medium: Option<Medium>,
     scenario: &'a Scenario,
     say: Say<'a>,
 }
@@ -272,9 +279,14 @@ impl Run<'_> {
 
     /// An order of the client's, metered.
     fn took(&mut self, order: &Order) -> Result<Sample, LabError> {
-        let meter = Meter::start(&self.network)?;
+        if self.scenario.cold {
+            self.fleet.forget_cached()?;
+        }
+        let device_reads = || self.medium.as_ref().and_then(Medium::reads);
+        let (meter, before) = (Meter::start(&self.network)?, device_reads());
         let answer = self.fleet.ask(&self.network, order)?;
-        let metered = meter.stop()?;
+        let (metered, after) = (meter.stop()?, device_reads());
+        let device = after.zip(before).map(|(after, before)| after - before);
         match answer {
             Answer::Took(Took { ns, first_byte_ns, scheme, replanned }) => Ok(Sample {
                 time_s: ns as f64 / 1e9,
@@ -282,6 +294,7 @@ impl Run<'_> {
                 used: scheme,
                 replanned,
                 metered,
+                device,
             }),
             Answer::Repaired { ns, .. } => Ok(Sample {
                 time_s: ns as f64 / 1e9,
@@ -289,6 +302,7 @@ impl Run<'_> {
                 used: None,
                 replanned: Vec::new(),
                 metered,
+                device,
             }),
             other => Err(unexpected(&other)),
         }
@@ -369,7 +383,8 @@ impl Run<'_> {
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
         let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
-        let formula = (topology.is_uniform() && lost.len() == 1).then(|| {
+        let limits = topology.is_uniform() && topology.rate != Rate::Unshaped;
+        let formula = (limits && lost.len() == 1).then(|| {
             // There are formulas for whole blocks read by each helper; beyond that the plan's count is one.
             let helpers = account?.disk_blocks as usize;
             match way {
@@ -404,6 +419,7 @@ impl Run<'_> {
             replanned: Vec::new(),
             traffic: Default::default(),
             disk: Default::default(),
+            device: None,
             account,
         }
     }

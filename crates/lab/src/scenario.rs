@@ -63,6 +63,9 @@ pub struct Scenario {
     /// Where they are rebuilt.
     #[serde(default)]
     pub to: Destination,
+    /// Whether no block is in memory when a measurement begins, so that disks are read.
+    #[serde(default)]
+    pub cold: bool,
     /// How often each is measured.
     #[serde(default = "five")]
     pub repetitions: u32,

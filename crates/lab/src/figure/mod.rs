@@ -3,6 +3,7 @@
 //! Each figure is a file below `lab/figures/`, built into the program, so that a result can be had wherever the
 //! program is. Measuring writes NAME.json (the report), NAME.md (tables) and NAME.svg.
 
+mod cold;
 mod collective;
 mod compute;
 mod plot;
@@ -42,6 +43,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/crr-4.toml"),
     include_str!("../../../../lab/figures/hitchhiker-1.toml"),
     include_str!("../../../../lab/figures/code-x-scheme.toml"),
+    include_str!("../../../../lab/figures/cold-disk.toml"),
 ];
 
 /// A figure that is measured on the network.
@@ -79,6 +81,7 @@ pub(crate) enum Axis {
     Code,
     Rate,
     Edge,
+    Loss,
 }
 
 /// What is drawn.
@@ -174,6 +177,7 @@ impl Axis {
             Self::Code => row.code.clone(),
             Self::Rate => row.rate.clone(),
             Self::Edge => row.edge.clone().unwrap_or_default(),
+            Self::Loss => lost_of(row),
         }
     }
 
@@ -184,6 +188,7 @@ impl Axis {
             Self::Code => "code",
             Self::Rate => "rate of every link",
             Self::Edge => "rate from each helper to the client",
+            Self::Loss => "lost block",
         }
     }
 }
@@ -212,6 +217,11 @@ pub(crate) fn throughput(row: &Row) -> f64 {
 
 pub(crate) fn block_of(row: &Row) -> String {
     cluster::ByteSize::from_bytes(row.block_bytes).to_string()
+}
+
+pub(crate) fn lost_of(row: &Row) -> String {
+    let lost: Vec<_> = row.lost.iter().map(u16::to_string).collect();
+    lost.join("+")
 }
 
 /// All figures that are measured on the network.
@@ -306,7 +316,7 @@ fn write(figure: &Figure, report: &Report, out: &Path) -> Result<(), LabError> {
         y: about.y.label(),
         ticks: table::ticks(about, report),
         series: table::series(about, report),
-        bars: about.x == Axis::Code,
+        bars: matches!(about.x, Axis::Code | Axis::Loss),
     };
     chart.draw(&out.join(format!("{}.svg", about.name)))
 }

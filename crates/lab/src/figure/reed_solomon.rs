@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 
+use super::lost_of;
 use crate::report::{Report, Row, markdown_table};
 
 /// Time over that of the reference, if it was measured.
@@ -50,11 +51,10 @@ fn cells(row: &Row, reference: &Row) -> Vec<String> {
         }
     };
     let blocks = |value: Option<f64>| value.map_or(String::new(), |blocks| format!("{blocks:.2}"));
-    let lost: Vec<_> = row.lost.iter().map(u16::to_string).collect();
     vec![
         row.code.clone(),
         row.scheme.clone(),
-        lost.join("+"),
+        lost_of(row),
         blocks(row.account.map(|account| account.disk_blocks)),
         part(|row| row.disk_bytes() as f64),
         blocks(row.account.map(|account| account.network_blocks)),

@@ -1,6 +1,6 @@
 //! A figure's tables: the paper's numbers beside ours, and everything measured.
 
-use super::{About, Axis, Claim, Kind, Quantity, block_of, collective, reed_solomon, throughput};
+use super::{About, Axis, Claim, Kind, Quantity, block_of, cold, collective, reed_solomon, throughput};
 use crate::report::{Report, Row, markdown_table};
 
 /// The whole page of a figure.
@@ -10,9 +10,11 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     if !report.is_trusted() {
         text += "**The self-check failed: these figures are not to be trusted.**\n\n";
     }
-    text += "## The paper beside Mend\n\n";
-    let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
-    text += &markdown_table(&["what", "paper", "here"], &claims);
+    if !about.claim.is_empty() {
+        let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
+        text += "## The paper beside Mend\n\n";
+        text += &markdown_table(&["what", "paper", "here"], &claims);
+    }
     if about.y == Quantity::OverReedSolomon {
         text += &reed_solomon::section(report);
     }
@@ -33,6 +35,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
         text += &markdown_table(&columns, &predicted);
     }
     text += &collective::section(report);
+    text += &cold::section(report);
     text += "\n## All that was measured\n\n";
     text += &report.to_markdown();
     text += "\nTimes are medians; spread is longest less shortest as a part of the median; ratio is to the direct send of one block in the same run; CPU is of all the lab's processes together. Every repaired block was compared byte for byte.\n";
@@ -152,6 +155,6 @@ fn name_of(about: &About, row: &Row, report: &Report) -> String {
             name += &format!(", {}", axis.of(row));
         }
     };
-    [Axis::Rate, Axis::Code, Axis::Block, Axis::Slice, Axis::Edge].into_iter().for_each(&mut add);
+    [Axis::Rate, Axis::Code, Axis::Block, Axis::Slice, Axis::Edge, Axis::Loss].into_iter().for_each(&mut add);
     name
 }

@@ -87,6 +87,7 @@ proptest! {
             for piece in &reads {
                 let range = range(piece, length);
                 let mut buffer = vec![0xa5; range.len()];
+                reader.read_ahead(range.start as u64..range.end as u64 + piece.seed % 9000);
                 reader.read_at(range.start as u64, &mut buffer).expect("readable");
                 prop_assert_eq!(&buffer[..], &model[range.clone()]);
                 buffer.fill(0xa5);

@@ -1,0 +1,55 @@
+//! Cold disks: how many reads a repair costs, as planned and as the device counted them.
+
+use cluster::ByteSize;
+
+use super::lost_of;
+use crate::report::{Report, Row, markdown_table};
+
+/// The section of a figure's page, if nothing was in memory.
+pub(super) fn section(report: &Report) -> String {
+    if !report.scenario.cold {
+        return String::new();
+    }
+    let columns = [
+        "code",
+        "block",
+        "scheme",
+        "lost",
+        "reads, by the plan",
+        "of",
+        "device reads",
+        "of",
+        "device bytes / plan",
+        "median s",
+        "marks",
+    ];
+    let rows: Vec<_> = report.rows.iter().filter_map(cells).collect();
+    format!(
+        "\n## Cold disks\n\nNo block was in memory when a repair began. The plan counts ranges of neighbouring bytes \
+         over all helpers. The device's own counters stand beside it: all helpers share it, it splits what is \
+         larger than its largest request, and checksum lists and whatever other programs read are in it.\n\n{}",
+        markdown_table(&columns, &rows)
+    )
+}
+
+fn cells(row: &Row) -> Option<Vec<String>> {
+    let (account, device) = (row.account?, row.device?);
+    let planned = account.disk_blocks * row.block_bytes as f64;
+    let mean = |bytes: f64, reads: u64| match reads {
+        0 => String::new(),
+        reads => format!("{:.0} KiB", bytes / reads as f64 / 1024.0),
+    };
+    Some(vec![
+        row.code.clone(),
+        ByteSize::from_bytes(row.block_bytes).to_string(),
+        row.scheme.clone(),
+        lost_of(row),
+        account.disk_reads.to_string(),
+        mean(planned, account.disk_reads),
+        device.reads.to_string(),
+        mean(device.bytes as f64, device.reads),
+        format!("{:.3}", device.bytes as f64 / planned),
+        format!("{:.4}", row.median_s),
+        row.marks(),
+    ])
+}

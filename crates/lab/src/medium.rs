@@ -1,0 +1,92 @@
+//! [`Medium`]: the device under the lab's blocks, and getting them out of memory so that it is read.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Sub;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise, major, minor};
+use serde::{Deserialize, Serialize};
+
+/// Unit of a device's counters, whatever its own sectors are.
+const SECTOR_BYTES: u64 = 512;
+
+/// What a device has read, whoever asked it to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DeviceReads {
+    /// Reads that it completed, those that the kernel merged counted as one.
+    pub reads: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+/// The device that a folder is on.
+#[derive(Debug)]
+pub(crate) struct Medium {
+    counters: PathBuf,
+}
+
+impl Medium {
+    /// That of a folder; `None` if it is on none of its own: in memory, or on several.
+    pub(crate) fn of(folder: &Path) -> Option<Self> {
+        let device = fs::metadata(folder).ok()?.dev();
+        let medium =
+            Self { counters: format!("/sys/dev/block/{}:{}/stat", major(device), minor(device)).into() };
+        medium.reads().map(|_| medium)
+    }
+
+    /// Its counters now.
+    pub(crate) fn reads(&self) -> Option<DeviceReads> {
+        parse(&fs::read_to_string(&self.counters).ok()?)
+    }
+}
+
+fn parse(stat: &str) -> Option<DeviceReads> {
+    let mut fields = stat.split_whitespace().map(str::parse);
+    let reads = fields.next()?.ok()?;
+    let sectors: u64 = fields.nth(1)?.ok()?;
+    Some(DeviceReads { reads, bytes: sectors * SECTOR_BYTES })
+}
+
+impl Sub for DeviceReads {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { reads: self.reads - before.reads, bytes: self.bytes - before.bytes }
+    }
+}
+
+/// Has the system forget what it keeps in memory of all files below a folder.
+pub(crate) fn forget_cached(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget_cached(&path)?;
+        } else {
+            let file = File::open(&path)?;
+            // What is not written yet could not be forgotten.
+            file.sync_all()?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_those_of_reads() {
+        let stat =
+            " 2055737    65533 152353906  3361372   789040   389220 621996840  4806369  0 366136 8553889\n";
+        assert_eq!(parse(stat), Some(DeviceReads { reads: 2_055_737, bytes: 152_353_906 * 512 }));
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn a_folder_in_memory_is_on_no_device() {
+        assert!(Medium::of(Path::new("/proc")).is_none());
+    }
+}
