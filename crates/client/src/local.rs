@@ -11,8 +11,16 @@ use tokio::sync::oneshot;
 
 use crate::endpoints::Endpoints;
 
-/// How a request ended: the coordinator's word, or `None` if the session broke.
-pub(crate) type Closed = Result<Ended, String>;
+/// How a request ended.
+pub(crate) enum Closed {
+    /// By the coordinator's word.
+    Told(Result<Ended, String>),
+    /// The session ended.
+    Lost {
+        /// Whether anything of the request was begun here.
+        begun: bool,
+    },
+}
 
 /// Requests that are open, by tag.
 #[derive(Default)]
@@ -30,26 +38,29 @@ struct Table {
 
 struct Open {
     endpoints: Arc<dyn Endpoints>,
+    /// Whether the endpoints were asked for anything.
+    begun: bool,
     closed: oneshot::Sender<Closed>,
 }
 
 impl Requests {
-    /// Enters a request; the receiver fails if the session breaks.
+    /// Enters a request.
     pub(crate) fn open(&self, endpoints: Arc<dyn Endpoints>) -> (u64, oneshot::Receiver<Closed>) {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.lock();
         let tag = table.next;
         table.next += 1;
-        if !table.ended {
-            table.open.insert(tag, Open { endpoints, closed: sender });
+        match table.ended {
+            true => drop(sender.send(Closed::Lost { begun: false })), // The receiver is right here.
+            false => drop(table.open.insert(tag, Open { endpoints, begun: false, closed: sender })),
         }
         (tag, receiver)
     }
 
     /// Hands a request its end; `false` if nobody waits for it any more.
-    pub(crate) fn close(&self, tag: u64, result: Closed) -> bool {
+    pub(crate) fn close(&self, tag: u64, result: Result<Ended, String>) -> bool {
         match self.lock().open.remove(&tag) {
-            Some(open) => open.closed.send(result).is_ok(),
+            Some(open) => open.closed.send(Closed::Told(result)).is_ok(),
             None => false,
         }
     }
@@ -63,12 +74,22 @@ impl Requests {
     pub(crate) fn end(&self) {
         let mut table = self.lock();
         table.ended = true;
-        table.open.clear();
+        for open in std::mem::take(&mut table.open).into_values() {
+            let _ = open.closed.send(Closed::Lost { begun: open.begun }); // Its caller may have given up.
+        }
     }
 
+    /// Whether the session has ended.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.lock().ended
+    }
+
+    /// The endpoints of a request that begins.
     fn endpoints(&self, tag: Option<u64>) -> Option<Arc<dyn Endpoints>> {
-        let table = self.lock();
-        tag.and_then(|tag| table.open.get(&tag)).map(|open| open.endpoints.clone())
+        let mut table = self.lock();
+        let open = table.open.get_mut(&tag?)?;
+        open.begun = true;
+        Some(open.endpoints.clone())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {

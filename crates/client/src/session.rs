@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::ClientError;
 use crate::endpoints::Endpoints;
-use crate::local::Requests;
+use crate::local::{Closed, Requests};
 
 /// What is to be read of one stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,27 +75,36 @@ impl DataSession {
         Ok(Self { node, address, requests, turns, reports, pump })
     }
 
-    /// Carries a request out; dropping the future gives it up.
+    /// Carries a request out; dropping the future gives it up. `None` if the session ended before anything of the
+    /// request began.
     pub(crate) async fn open_request(
         &self,
         stripe: &str,
         request: ClientRequest,
         endpoints: Arc<dyn Endpoints>,
-    ) -> Result<Ended, ClientError> {
+    ) -> Result<Option<Ended>, ClientError> {
         let _turn = self.turns.acquire().await.expect("it is never closed");
         let (tag, closed) = self.requests.open(endpoints);
         let _given_up = CloseOnDrop { tag, requests: &self.requests, reports: &self.reports };
-        let lost = || ClientError::Lost {
-            address: self.address.clone(),
-            detail: "the control session ended".to_owned(),
-        };
-        self.reports.send(FromNode::Open { tag, request }).map_err(|_| lost())?;
-        let result = closed.await.map_err(|_| lost())?;
-        result.map_err(|reason| ClientError::Failed { stripe: stripe.to_owned(), reason })
+        if self.reports.send(FromNode::Open { tag, request }).is_err() {
+            return Ok(None);
+        }
+        match closed.await {
+            Ok(Closed::Told(Ok(ended))) => Ok(Some(ended)),
+            Ok(Closed::Told(Err(reason))) => Err(ClientError::Failed { stripe: stripe.to_owned(), reason }),
+            Ok(Closed::Lost { begun: false }) => Ok(None),
+            Ok(Closed::Lost { begun: true }) | Err(_) => Err(self.lost()),
+        }
+    }
+
+    /// What a caller is told of a session that ended.
+    pub(crate) fn lost(&self) -> ClientError {
+        let detail = "the control session ended".to_owned();
+        ClientError::Lost { address: self.address.clone(), detail }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.pump.is_finished()
+        self.requests.have_ended() || self.pump.is_finished()
     }
 }
 

@@ -1,0 +1,40 @@
+//! Programs that embed the client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Memory, MemorySink, ReadRequest};
+use codes::BlockIndex;
+use repair::{Scheme, StripeId};
+
+use crate::cluster::Cluster;
+
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// A program without threads of its own lets its runtime run only while it calls.
+#[test]
+fn a_program_that_blocks_between_calls_reads_on() {
+    let mut cluster = Cluster::new(5, "rs-5-3", "64KiB");
+    let content = cluster.put("film", 3 * BLOCK_BYTES);
+    cluster.kill(&cluster.holder("1.1"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
+    let client = Client::connect(&opened, &::cluster::Role::default_client()).unwrap();
+    let request = ReadRequest {
+        stripe: StripeId("1".to_owned()),
+        blocks: vec![BlockIndex(1)],
+        sub_blocks: None,
+        window: 0..BLOCK_BYTES as u64,
+        scheme: Scheme::Auto,
+        slice_bytes: None,
+        pacing: None,
+        pretend_lost: Vec::new(),
+    };
+    for pause in [7, 0] {
+        let memory = Memory::new(0, BLOCK_BYTES);
+        runtime.block_on(client.read(request.clone(), Arc::new(MemorySink(memory.clone())))).unwrap();
+        assert!(memory.take() == content[BLOCK_BYTES..2 * BLOCK_BYTES], "other bytes");
+        // Longer than the coordinator bears silence.
+        std::thread::sleep(Duration::from_secs(pause));
+    }
+}
