@@ -3,9 +3,9 @@
 //! Received frames and finished reads come in by `handle_*`; what to read, send and deliver goes out by
 //! [`Relay::poll`]. The arithmetic happens inside.
 //!
-//! **Always true:** a relay works on at most `window` slices at once, in ascending order, and holds a
-//! buffer only for those; frames leave on every outlet in ascending order of (slice, stream), which is the
-//! order in which the other end expects them. Together these make waiting in a circle impossible: take the
+//! **Always true:** a relay works on `window` slices in a row at most, opened in ascending order, and holds a
+//! buffer only for those; of each lane's slices it receives one at a time; frames leave on every outlet in
+//! ascending order of (slice, stream), which is the order in which the other end expects them. Together these make waiting in a circle impossible: take the
 //! lowest slice that is unfinished anywhere, and of its streams the one created first: all it is made from
 //! has been sent, nothing that is unfinished stands before it on any connection, and its slice is inside
 //! every window. (With [`Pacing::WholeBlock`] a node holds whole streams and the window is unbounded.)
@@ -120,6 +120,8 @@ pub struct Relay {
     reading: Reading,
     /// The next stretch to announce.
     next_stretch: u32,
+    /// Slices that were opened so far.
+    opened: usize,
     open: BTreeMap<u32, Work>,
     held_back: WholeStreams,
     delivered: SliceSet,
@@ -146,6 +148,8 @@ struct Outbox {
 /// A slice being worked on.
 #[derive(Debug)]
 struct Work {
+    /// How many slices were opened before it.
+    ordinal: usize,
     /// For each output of the lane's program: what has been summed so far.
     sums: Vec<Option<Buffer>>,
     /// For each output: inputs that have not been added yet.
@@ -207,6 +211,7 @@ impl Relay {
             window,
             next_slice: None,
             next_stretch: 0,
+            opened: 0,
             open: BTreeMap::new(),
             held_back: WholeStreams::default(),
             delivered: SliceSet::new(),
@@ -221,7 +226,8 @@ impl Relay {
     /// Whether the next frame of inlet `inlet` may be taken now. While it may not, the driver leaves the
     /// bytes in the socket, and TCP holds the sender back.
     pub fn wants(&self, inlet: usize) -> bool {
-        self.inlets[inlet].due.is_some_and(|(slice, _)| self.open.contains_key(&slice))
+        let Some((slice, _)) = self.inlets[inlet].due else { return false };
+        self.open.contains_key(&slice) && !self.earlier_is_awaited(slice)
     }
 
     /// Whether all frames of inlet `inlet` have come.
@@ -353,11 +359,12 @@ impl Relay {
     }
 
     fn open_slices(&mut self) {
-        while self.open.len() < self.window
+        while self.may_open()
             && let Some(slice) = self.next_slice
         {
             let program = self.program(slice).expect("slice_from chose it");
-            self.open.insert(slice, Work::new(program));
+            self.open.insert(slice, Work::new(program, self.opened));
+            self.opened += 1;
             self.next_slice = self.slice_from(slice + 1);
             self.announce(slice);
             self.ask_reads(slice);
@@ -376,6 +383,20 @@ impl Relay {
         if !ranges.is_empty() {
             self.actions.push_back(Action::ReadAhead { ranges });
         }
+    }
+
+    /// Whether an earlier slice of the same lane still waits for something to come. Senders that are ahead wait for
+    /// those behind them then, and leave them the link: a slice is of use only when all of it is here.
+    fn earlier_is_awaited(&self, slice: u32) -> bool {
+        let lane = self.lane_of(slice);
+        let mut earlier = self.open.range(..slice);
+        earlier.any(|(&earlier, work)| work.to_receive > 0 && self.lane_of(earlier) == lane)
+    }
+
+    /// Whether the next slice is less than a window away from the first that is unfinished.
+    fn may_open(&self) -> bool {
+        let first = self.open.first_key_value();
+        first.is_none_or(|(_, work)| self.opened - work.ordinal < self.window)
     }
 
     /// Asks for the local reads of a slice: at once, or for [`Pacing::Serial`] when all has been received.
@@ -459,8 +480,9 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
     Reading::new(geometry, slices, pattern, *sub_block_bytes, reads_in)
 }
 
-/// Slices a relay works on at once: as many as fit the budget, at least one per lane it is part of. More than
-/// that only lets lanes which take turns drift apart, and slices grow cold between being read and being used.
+/// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that
+/// comes in and one that goes out. More than that only lets lanes which take turns drift apart, and slices grow cold
+/// between being read and being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
     match assignment.pacing {
         Pacing::Serial => return 1,
@@ -470,7 +492,7 @@ fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: u
     let slice_bytes = assignment.geometry.slice_bytes as usize;
     let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(1);
     let lanes = programs.iter().flatten().count();
-    (budget_bytes / (buffers * slice_bytes)).clamp(lanes.max(4), lanes.max(32))
+    (budget_bytes / (buffers * slice_bytes)).clamp((2 * lanes).max(4), (2 * lanes).max(32))
 }
 
 fn pass_on(
@@ -552,8 +574,9 @@ impl WholeStreams {
 }
 
 impl Work {
-    fn new(program: &Program) -> Self {
+    fn new(program: &Program, ordinal: usize) -> Self {
         Self {
+            ordinal,
             sums: (0..program.outputs()).map(|_| None).collect(),
             missing: (0..program.outputs()).map(|output| program.inputs_of(output)).collect(),
             held: (0..program.locals().len()).map(|_| None).collect(),
