@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use codes::{Recipe, SubBlock};
+use codes::{BlockIndex, Recipe, SubBlock};
 use serde::{Deserialize, Serialize};
 
 use crate::{Geometry, NodeId, Scheme, SliceSet, Stripe, StripeId};
@@ -40,18 +40,16 @@ pub struct Output {
 }
 
 /// What a combination sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Input {
     /// A sub-block on the node's own disk.
-    #[serde(rename = "l")]
     Local(SubBlock),
     /// Stream number `stream` of those that `from` sends to this node in this lane.
-    #[serde(rename = "r")]
     Received(StreamRef),
 }
 
 /// One of the streams from one node to another in a lane, seen from the receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamRef {
     /// The sender.
     pub from: NodeId,
@@ -61,11 +59,45 @@ pub struct StreamRef {
 
 /// `coefficient · input`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "TermInBrief", into = "TermInBrief")]
 pub struct Term {
     /// What is multiplied.
     pub input: Input,
     /// By what; never zero.
     pub coefficient: u8,
+}
+
+/// A [`Term`] as it is sent: assignments of codes with many sub-blocks have tens of thousands.
+#[derive(Serialize, Deserialize)]
+enum TermInBrief {
+    /// Block, sub-block, coefficient.
+    #[serde(rename = "l")]
+    Local(BlockIndex, u16, u8),
+    /// Sender, stream, coefficient.
+    #[serde(rename = "r")]
+    Received(NodeId, u16, u8),
+}
+
+impl From<TermInBrief> for Term {
+    fn from(term: TermInBrief) -> Self {
+        match term {
+            TermInBrief::Local(block, sub, coefficient) => {
+                Self { input: Input::Local(SubBlock { block, sub }), coefficient }
+            }
+            TermInBrief::Received(from, stream, coefficient) => {
+                Self { input: Input::Received(StreamRef { from, stream }), coefficient }
+            }
+        }
+    }
+}
+
+impl From<Term> for TermInBrief {
+    fn from(Term { input, coefficient }: Term) -> Self {
+        match input {
+            Input::Local(SubBlock { block, sub }) => Self::Local(block, sub, coefficient),
+            Input::Received(StreamRef { from, stream }) => Self::Received(from, stream, coefficient),
+        }
+    }
 }
 
 /// The sum of its terms.

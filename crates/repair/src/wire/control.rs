@@ -20,7 +20,7 @@ pub const MAX_OPEN_REQUESTS: usize = 256;
 
 /// What a node says to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "say", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum FromNode {
     /// First message of a helper.
     RegisterHelper {
@@ -97,7 +97,7 @@ pub enum FromNode {
 
 /// What the coordinator says to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "say", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ToNode {
     /// The node is known from now on by this number.
     Registered {
