@@ -126,14 +126,16 @@ impl Plan {
         let view = |node| topology.get(node).unwrap_or(&unknown);
         let costs = self.node_costs();
         let slowest = |time: &dyn Fn(&NodeCost, &NodeView) -> f64| {
-            costs.iter().map(|cost| time(cost, view(cost.node))).fold(0.0, f64::max)
+            let times = costs.iter().map(|cost| (time(cost, view(cost.node)), cost.node));
+            times.max_by(|a, b| a.0.total_cmp(&b.0)).expect("a plan has tasks")
         };
+        let link = |from, to| 1.0 / view(from).up.min(view(to).down);
+        let steady = |(seconds, slowest)| seconds + self.fill(slowest, link);
         let seconds = match self.pacing {
-            Pacing::Pipelined => slowest(&pipelined_time) + self.fill(view),
-            Pacing::Serial => slowest(&serial_time) + self.fill(view),
+            Pacing::Pipelined => steady(slowest(&pipelined_time)),
+            Pacing::Serial => steady(slowest(&serial_time)),
             Pacing::WholeBlock => {
-                let disk = slowest(&|cost, view| cost.read_bytes as f64 / view.disk);
-                disk + self.rounds(|from, to| 1.0 / view(from).up.min(view(to).down))
+                slowest(&|cost, view| cost.read_bytes as f64 / view.disk).0 + self.rounds(link)
             }
         };
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -189,14 +191,26 @@ impl Plan {
         (load as f64 + fill) / block
     }
 
-    /// Seconds until the first slice has come through.
-    fn fill<'a>(&self, view: impl Fn(NodeId) -> &'a NodeView) -> f64 {
-        let rate = self
-            .tasks()
-            .flat_map(|task| task.sends.iter().map(|send| view(task.node).up.min(view(send.to).down)))
-            .fold(f64::INFINITY, f64::min);
-        let hop = self.longest_slice() as f64 / rate + SLICE_OVERHEAD.as_secs_f64();
-        f64::from(self.hops().saturating_sub(1)) * hop
+    /// Seconds that the first slice takes through an empty network, of which those that it takes at the slowest node
+    /// are part of that node's time. `cost` is the time of one byte from one node to another.
+    fn fill(&self, slowest: NodeId, cost: impl Fn(NodeId, NodeId) -> f64) -> f64 {
+        let first = self.slices.next(0).expect("a plan moves something");
+        let lane = &self.lanes[usize::from(self.pattern[first as usize % self.pattern.len()])];
+        let seconds = |transfer: &Transfer| self.longest_slice() as f64 * cost(transfer.from, transfer.to);
+        let mut waiting: Vec<Transfer> = lane.tasks.iter().flat_map(transfers).collect();
+        let at_slowest = |end: fn(&Transfer) -> NodeId| -> f64 {
+            waiting.iter().filter(|transfer| end(transfer) == slowest).map(seconds).sum()
+        };
+        let busy = f64::max(at_slowest(|transfer| transfer.from), at_slowest(|transfer| transfer.to));
+        let mut schedule = Schedule::default();
+        while !waiting.is_empty() {
+            waiting.retain(|transfer| {
+                let start = schedule.start(transfer);
+                start.inspect(|start| schedule.run(transfer, start + seconds(transfer))).is_none()
+            });
+        }
+        let handling = f64::from(lane.hops.saturating_sub(1)) * SLICE_OVERHEAD.as_secs_f64();
+        (schedule.end - busy).max(0.0) + handling
     }
 
     fn longest_slice(&self) -> u64 {

@@ -29,7 +29,7 @@ pub(super) fn scatter(placement: &Placement, order: &Order) -> SumShape {
 }
 
 /// What all lanes together may sum. A lane repeats the whole recipe, which for several lost blocks of a
-/// code with many sub-blocks has 100,000 terms; as messages, a term is some 60 bytes.
+/// code with many sub-blocks has 100,000 terms; as messages, a term is some 20 bytes.
 const MOST_TERMS: usize = 1 << 18;
 
 /// How many helpers take turns: so many that none receives more than a requestor does, if the plan does
