@@ -70,7 +70,15 @@ impl Client {
         endpoints: Arc<dyn Endpoints>,
     ) -> Result<Ended, ClientError> {
         let stripe = request.stripe.0.clone();
-        self.carry_out(&stripe, request.into(), endpoints).await
+        let kept = self.session().await?;
+        let request = ClientRequest::from(request);
+        if let Some(ended) = kept.open_request(&stripe, request.clone(), endpoints.clone()).await? {
+            return Ok(ended);
+        }
+        // A program that blocks between its calls answers no pings meanwhile, and learns only now that the
+        // coordinator gave it up.
+        let fresh = self.session().await?;
+        fresh.open_request(&stripe, request, endpoints).await?.ok_or_else(|| fresh.lost())
     }
 
     /// Stores the stripe at `position` of a put out of `endpoints`.
@@ -82,23 +90,8 @@ impl Client {
     ) -> Result<Ended, ClientError> {
         let name = format!("at position {position}");
         let request = ClientRequest::PutStripe { put, position };
-        self.carry_out(&name, request, endpoints).await
-    }
-
-    /// Carries a request out, over another session if the one that was kept has ended: a program which blocks
-    /// between its calls answers no pings meanwhile, and learns only now that the coordinator gave it up.
-    async fn carry_out(
-        &self,
-        stripe: &str,
-        request: ClientRequest,
-        endpoints: Arc<dyn Endpoints>,
-    ) -> Result<Ended, ClientError> {
-        let kept = self.session().await?;
-        if let Some(ended) = kept.open_request(stripe, request.clone(), endpoints.clone()).await? {
-            return Ok(ended);
-        }
-        let fresh = self.session().await?;
-        fresh.open_request(stripe, request, endpoints).await?.ok_or_else(|| fresh.lost())
+        let session = self.session().await?;
+        session.open_request(&name, request, endpoints).await?.ok_or_else(|| session.lost())
     }
 
     /// The session, opened if there is none.

@@ -44,17 +44,17 @@ struct Open {
 }
 
 impl Requests {
-    /// Enters a request.
-    pub(crate) fn open(&self, endpoints: Arc<dyn Endpoints>) -> (u64, oneshot::Receiver<Closed>) {
+    /// Enters a request; `None` if the session has ended.
+    pub(crate) fn open(&self, endpoints: Arc<dyn Endpoints>) -> Option<(u64, oneshot::Receiver<Closed>)> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.lock();
+        if table.ended {
+            return None;
+        }
         let tag = table.next;
         table.next += 1;
-        match table.ended {
-            true => drop(sender.send(Closed::Lost { begun: false })), // The receiver is right here.
-            false => drop(table.open.insert(tag, Open { endpoints, begun: false, closed: sender })),
-        }
-        (tag, receiver)
+        table.open.insert(tag, Open { endpoints, begun: false, closed: sender });
+        Some((tag, receiver))
     }
 
     /// Hands a request its end; `false` if nobody waits for it any more.

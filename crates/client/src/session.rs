@@ -84,7 +84,7 @@ impl DataSession {
         endpoints: Arc<dyn Endpoints>,
     ) -> Result<Option<Ended>, ClientError> {
         let _turn = self.turns.acquire().await.expect("it is never closed");
-        let (tag, closed) = self.requests.open(endpoints);
+        let Some((tag, closed)) = self.requests.open(endpoints) else { return Ok(None) };
         let _given_up = CloseOnDrop { tag, requests: &self.requests, reports: &self.reports };
         if self.reports.send(FromNode::Open { tag, request }).is_err() {
             return Ok(None);
@@ -104,7 +104,7 @@ impl DataSession {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.requests.have_ended() || self.pump.is_finished()
+        self.requests.have_ended() || self.pump.is_finished() || self.reports.is_closed()
     }
 }
 

@@ -39,7 +39,8 @@ pub(crate) struct ReadJob {
 /// What will be read soon. The medium is not asked for it while all reads find their bytes in memory.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    announced: Vec<(Source, Range<u64>)>,
+    /// The last two announcements: reads are in one or the other.
+    announced: [Vec<(Source, Range<u64>)>; 2],
     missed: bool,
 }
 
@@ -183,9 +184,10 @@ impl DiskJob for ReadJob {
 }
 
 impl ReadAhead {
-    /// Takes what will be read next, instead of what was announced before and never needed.
+    /// Takes what will be read next.
     pub(crate) fn announce(&mut self, ranges: impl Iterator<Item = (Source, Range<u64>)>) {
-        self.announced = ranges.collect();
+        let [_, last] = std::mem::take(&mut self.announced);
+        self.announced = [last, ranges.collect()];
         if self.missed {
             self.ask();
         }
@@ -198,7 +200,7 @@ impl ReadAhead {
     }
 
     fn ask(&mut self) {
-        let announced = std::mem::take(&mut self.announced);
+        let announced = std::mem::take(&mut self.announced).concat();
         if !announced.is_empty() {
             // Asking may wait, too, when the medium has much to do already. Nobody waits for the answer.
             tokio::task::spawn_blocking(move || {

@@ -60,14 +60,19 @@ impl Sub for DeviceReads {
 /// Has the system forget what it keeps in memory of all files below a folder.
 pub(crate) fn forget_cached(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            forget_cached(&path)?;
-        } else {
-            let file = File::open(&path)?;
-            // What is not written yet could not be forgotten.
-            file.sync_all()?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            forget_cached(&entry.path())?;
+            continue;
+        }
+        match File::open(entry.path()) {
+            Ok(file) => {
+                // What is not written yet could not be forgotten.
+                file.sync_all()?;
+                fadvise(&file, 0, None, Advice::DontNeed)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {} // A helper has just removed it.
+            Err(error) => return Err(error),
         }
     }
     Ok(())

@@ -383,8 +383,8 @@ impl Run<'_> {
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
         let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
-        let limits = topology.is_uniform() && topology.rate != Rate::Unshaped;
-        let formula = (limits && lost.len() == 1).then(|| {
+        let links_decide = topology.is_uniform() && topology.rate != Rate::Unshaped;
+        let formula = (links_decide && lost.len() == 1).then(|| {
             // There are formulas for whole blocks read by each helper; beyond that the plan's count is one.
             let helpers = account?.disk_blocks as usize;
             match way {

@@ -201,13 +201,19 @@ impl Plan {
         let at_slowest = |end: fn(&Transfer) -> NodeId| -> f64 {
             waiting.iter().filter(|transfer| end(transfer) == slowest).map(seconds).sum()
         };
-        let busy = f64::max(at_slowest(|transfer| transfer.from), at_slowest(|transfer| transfer.to));
+        let (sends, receives) = (at_slowest(|transfer| transfer.from), at_slowest(|transfer| transfer.to));
+        let busy = if self.pacing == Pacing::Serial { sends + receives } else { sends.max(receives) };
         let mut schedule = Schedule::default();
         while !waiting.is_empty() {
-            waiting.retain(|transfer| {
-                let start = schedule.start(transfer);
-                start.inspect(|start| schedule.run(transfer, start + seconds(transfer))).is_none()
-            });
+            let mut ready: Vec<_> = waiting
+                .extract_if(.., |transfer| schedule.start(transfer).is_some())
+                .map(|transfer| (schedule.start(&transfer), transfer))
+                .collect();
+            ready.sort_by(|(a, _), (b, _)| a.partial_cmp(b).expect("times are numbers"));
+            for (_, transfer) in ready {
+                let start = schedule.start(&transfer).expect("it could start before");
+                schedule.run(&transfer, start + seconds(&transfer));
+            }
         }
         let handling = f64::from(lane.hops.saturating_sub(1)) * SLICE_OVERHEAD.as_secs_f64();
         (schedule.end - busy).max(0.0) + handling

@@ -38,7 +38,7 @@ pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{
     Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, UnknownScheme, Wanted, plan,
 };
-pub use reading::{BlockRange, READ_AHEAD_BYTES};
+pub use reading::BlockRange;
 pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};

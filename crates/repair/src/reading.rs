@@ -4,8 +4,8 @@
 //! pieces, far from one another on the disk, while pieces of the next slices lie beside them. So a node that reads
 //! several sub-blocks of a block announces its reads a stretch of slices at a time, with neighbours joined, and
 //! the disk is asked for these ranges before the slices are. What a stretch holds is then in the system's memory, and
-//! not in the node's. Blocks of which one sub-block is read are left alone: their slices follow one another on the disk,
-//! and there systems read ahead by themselves, in larger steps than they can be asked for.
+//! not in the node's. A node that reads one sub-block of each of its blocks announces nothing: slices follow one
+//! another on the disk, and there systems read ahead by themselves, in larger steps than they can be asked for.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use codes::{BlockIndex, SubBlock};
 
 use crate::{Geometry, SliceSet};
 
-/// What a stretch holds at one node, unless a single slice is more. Two stretches at most are announced and not yet
-/// read. Chosen for rotating disks: the 64 quarters of a megabyte which a helper of Clay (14, 10, 13) reads
+/// What a stretch holds at one node, unless a single slice is more. It is announced when half of the one before is
+/// used. Chosen for rotating disks: the 64 quarters of a megabyte which a helper of Clay (14, 10, 13) reads
 /// of 256 MiB take about as long to find as to read.
-pub const READ_AHEAD_BYTES: u64 = 16 << 20;
+const STRETCH_BYTES: u64 = 16 << 20;
 
-/// Reads that one system call does are no larger: they take as much memory once more.
+/// Joined reads are no larger: they take as much memory once more.
 const JOINED_BYTES: u64 = 1 << 20;
 
 /// Some bytes of a block that lie beside one another.
@@ -38,8 +38,8 @@ pub(crate) struct Reading {
     sub_block_bytes: u64,
     /// What there is to read for a slice; all different.
     sets: Vec<Vec<SubBlock>>,
-    /// For slice `i`, at `i % places.len()`: which of the sets.
-    places: Vec<usize>,
+    /// For slice `i`, at `i % set_of.len()`: which of the sets.
+    set_of: Vec<usize>,
     /// Whether a slice has several places in a block.
     scattered: bool,
     /// Slices of a stretch; all of them if nothing is scattered.
@@ -56,20 +56,20 @@ impl Reading {
         reads_in: impl Fn(u16) -> &'a [SubBlock],
     ) -> Self {
         let mut sets: Vec<Vec<SubBlock>> = Vec::new();
-        let mut set_of = |lane: u16| {
+        let mut position = |lane: u16| {
             let reads = reads_in(lane);
             sets.iter().position(|set| set == reads).unwrap_or_else(|| {
                 sets.push(reads.to_vec());
                 sets.len() - 1
             })
         };
-        let places = pattern.iter().map(|&lane| set_of(lane)).collect();
+        let set_of = pattern.iter().map(|&lane| position(lane)).collect();
         let most = sets.iter().map(Vec::len).max().unwrap_or(0).max(1) as u64;
-        let stretch = READ_AHEAD_BYTES / (most * u64::from(geometry.slice_bytes));
+        let stretch = STRETCH_BYTES / (most * u64::from(geometry.slice_bytes));
         let scattered = sets.iter().any(|set| set.windows(2).any(|pair| pair[0].block == pair[1].block));
         let stretch = if scattered { u32::try_from(stretch).unwrap_or(u32::MAX).max(1) } else { u32::MAX };
         let (geometry, slices) = (geometry.clone(), slices.clone());
-        Self { geometry, slices, sub_block_bytes, sets, places, scattered, stretch }
+        Self { geometry, slices, sub_block_bytes, sets, set_of, scattered, stretch }
     }
 
     /// Whether the disk should be told what comes.
@@ -114,7 +114,9 @@ impl Reading {
         let span = self.geometry.span(slice);
         let whole = span == (0..self.sub_block_bytes);
         let together = (JOINED_BYTES / (span.end - span.start)).max(1) as usize;
-        let beside = move |a: &SubBlock, b: &SubBlock| whole && a.block == b.block && a.sub + 1 == b.sub;
+        let beside = move |a: &SubBlock, b: &SubBlock| {
+            whole && a.block == b.block && a.sub.checked_add(1) == Some(b.sub)
+        };
         sub_blocks.chunk_by(beside).flat_map(move |run| run.chunks(together))
     }
 
@@ -141,7 +143,7 @@ impl Reading {
 
     /// Cuts slices where what is read for them changes.
     fn alike(&self, slices: Range<u32>) -> impl Iterator<Item = (Range<u32>, &[SubBlock])> {
-        let set_of = |slice: u32| self.places[slice as usize % self.places.len()];
+        let set_of = |slice: u32| self.set_of[slice as usize % self.set_of.len()];
         let always = self.sets.len() == 1;
         let mut from = slices.start;
         std::iter::from_fn(move || {
@@ -246,7 +248,7 @@ mod tests {
                 let pieces: Vec<_> =
                     inside.flat_map(|slice| reads_of(slice).iter().map(move |read| piece(slice, read))).collect();
                 prop_assert!(!reading.is_scattered() || pieces.iter().map(|piece| piece.2 - piece.1).sum::<u64>()
-                    <= READ_AHEAD_BYTES.max(8 * u64::from(geometry.slice_bytes)));
+                    <= STRETCH_BYTES.max(8 * u64::from(geometry.slice_bytes)));
                 let expected = join(pieces);
                 prop_assert_eq!(plain(&reading.ranges(stretch)), expected.clone());
                 for (block, start, end) in expected {

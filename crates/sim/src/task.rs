@@ -396,7 +396,7 @@ impl Task {
     fn take_out(&mut self, slice: u32, scene: &mut Scene) {
         *self.out.entry(slice).or_insert(0) += 1;
         let limit = match self.assignment.pacing {
-            Pacing::Pipelined => 4 * self.assignment.tasks().count().max(8),
+            Pacing::Pipelined => (2 * self.assignment.tasks().count()).max(32),
             Pacing::Serial => 1,
             Pacing::WholeBlock => usize::MAX,
         };

@@ -30,7 +30,7 @@ fn a_program_that_blocks_between_calls_reads_on() {
         pacing: None,
         pretend_lost: Vec::new(),
     };
-    for pause in [7, 0] {
+    for pause in [6, 0] {
         let memory = Memory::new(0, BLOCK_BYTES);
         runtime.block_on(client.read(request.clone(), Arc::new(MemorySink(memory.clone())))).unwrap();
         assert!(memory.take() == content[BLOCK_BYTES..2 * BLOCK_BYTES], "other bytes");

@@ -10,8 +10,8 @@ use crate::{Plan, Topology};
 const SHORT_WINDOW_BYTES: u64 = 1 << 20;
 /// A recipe that can be repeated in several lanes without making plans slow.
 const REPEATABLE_TERMS: usize = 1 << 15;
-/// Predictions closer than this are equal: they are not better than that, and bytes that are not sent leave room for
-/// other repairs.
+/// Predictions closer than this are equal: they are no more exact, and bytes that are not sent leave room for other
+/// repairs.
 const TIE: f64 = 1.03;
 
 /// The fastest plan; among equals, that with the fewest bytes over the network, then the fewest hops.

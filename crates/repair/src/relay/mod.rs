@@ -4,11 +4,12 @@
 //! [`Relay::poll`]. The arithmetic happens inside.
 //!
 //! **Always true:** a relay works on `window` slices in a row at most, opened in ascending order, and holds a
-//! buffer only for those; of each lane's slices it receives one at a time; frames leave on every outlet in
-//! ascending order of (slice, stream), which is the order in which the other end expects them. Together these make waiting in a circle impossible: take the
-//! lowest slice that is unfinished anywhere, and of its streams the one created first: all it is made from
-//! has been sent, nothing that is unfinished stands before it on any connection, and its slice is inside
-//! every window. (With [`Pacing::WholeBlock`] a node holds whole streams and the window is unbounded.)
+//! buffer only for those; it wants frames of one slice of each lane at a time; frames leave on every outlet in
+//! ascending order of (slice, stream), which is the order in which the other end expects them. Together these
+//! make waiting in a circle impossible: take the lowest slice that is unfinished anywhere, and of its streams
+//! the one created first: all it is made from has been sent, nothing that is unfinished stands before it on any
+//! connection, its slice is inside every window, and no earlier one is awaited. (With [`Pacing::WholeBlock`] a
+//! node holds whole streams, the window is unbounded, and whatever comes is wanted.)
 //!
 //! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
@@ -227,7 +228,9 @@ impl Relay {
     /// bytes in the socket, and TCP holds the sender back.
     pub fn wants(&self, inlet: usize) -> bool {
         let Some((slice, _)) = self.inlets[inlet].due else { return false };
-        self.open.contains_key(&slice) && !self.earlier_is_awaited(slice)
+        // In rounds each sender has a round of its own, and those behind come later anyway.
+        let in_turn = self.pacing == Pacing::WholeBlock || !self.earlier_is_awaited(slice);
+        self.open.contains_key(&slice) && in_turn
     }
 
     /// Whether all frames of inlet `inlet` have come.
@@ -406,8 +409,7 @@ impl Relay {
             return;
         }
         work.reads_asked = true;
-        let lane = self.pattern[slice as usize % self.pattern.len()];
-        let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
+        let program = self.programs[usize::from(self.lane_of(slice))].as_ref().expect("it is open");
         let mut local = 0;
         for sub_blocks in self.reading.joined(slice, program.locals()) {
             let locals = local..local + sub_blocks.len() as u16;

@@ -73,7 +73,8 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     ok(distinct(assignment.locals.iter().map(|local| local.index)), "a local block that is listed twice")?;
     ok(distinct(assignment.sinks.iter().map(|sink| sink.index)), "a sink that is listed twice")?;
     for (_, task) in assignment.tasks() {
-        ok(distinct(task.reads.iter()), "a read that is listed twice")?;
+        ok(task.reads.is_sorted_by(|a, b| a < b), "reads that do not ascend")?;
+        ok(task.reads.len() <= usize::from(u16::MAX), "more reads than can be numbered")?;
         ok(distinct(task.receives.iter().map(|receive| receive.from)), "a sender that is listed twice")?;
         ok(distinct(task.sends.iter().map(|send| send.to)), "a receiver that is listed twice")?;
     }

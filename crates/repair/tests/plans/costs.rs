@@ -224,10 +224,9 @@ fn predictions_follow_the_slowest_link() {
         scene.plan().predict(&scene.topology).as_secs_f64()
     };
     // A block in 5.12 s over the slow link; its first slice into the slow node, and over two links of 125 MB/s.
-    let fill = 0.00512 + 2.0 * 0.000512;
-    assert!((predict("rp") - (5.12 + fill)).abs() < 0.001, "{}", predict("rp"));
+    assert!((predict("rp") - (5.12 + 0.00512 + 2.0 * 0.000512)).abs() < 0.001, "{}", predict("rp"));
     // Receiving and sending take turns at the slow node, after reading at 500 MB/s.
-    assert!((predict("pipe-s") - (10.24 + 0.128 + fill)).abs() < 0.001, "{}", predict("pipe-s"));
+    assert!((predict("pipe-s") - (10.24 + 0.128 + 2.0 * 0.000512)).abs() < 0.001, "{}", predict("pipe-s"));
     // Four blocks into the requestor take 2.048 s; the slow link alone decides.
     assert!((predict("srr") - 5.12).abs() < 0.01, "{}", predict("srr"));
 }

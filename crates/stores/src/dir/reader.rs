@@ -18,9 +18,9 @@ use crate::{BlockError, BlockReader};
 /// Bytes read at once when a whole block is verified.
 const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
 
-/// The system is asked for so many bytes at once to read ahead. Of more it would take the first part and drop the rest:
-/// Linux's own bound is the device's `read_ahead_kb`, which is 128 unless somebody changed it.
-const READ_AHEAD_BYTES: u64 = 128 << 10;
+/// The system is asked for so many bytes at once to read ahead. Of more it may drop what is beyond its own bound, which
+/// on Linux is the device's `read_ahead_kb`, 128 unless somebody changed it, or its largest request if that is more.
+const ASKED_AT_ONCE_BYTES: u64 = 128 << 10;
 
 /// Whether a read may wait for the medium.
 #[derive(Clone, Copy)]
@@ -193,8 +193,8 @@ impl BlockReader for DirReader {
     }
 
     fn read_ahead(&self, bytes: Range<u64>) {
-        for offset in (bytes.start..bytes.end.min(self.bytes())).step_by(READ_AHEAD_BYTES as usize) {
-            let length = NonZeroU64::new(READ_AHEAD_BYTES.min(bytes.end - offset));
+        for offset in (bytes.start..bytes.end.min(self.bytes())).step_by(ASKED_AT_ONCE_BYTES as usize) {
+            let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
             // Advice only: where it cannot be followed, reads wait as they would have.
             let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
         }

@@ -1,56 +1,16 @@
 //! Decoders of outside bytes bear anything: an assignment that was tampered with is refused or carried out,
 //! never a panic.
 
-use std::time::Duration;
-
-use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
 use repair::wire::control::{self, FromNode, ToNode};
-use repair::{
-    Assignment, BlockId, BufferPool, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Relay,
-    Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
-};
+use repair::{Action, Assignment, BufferPool, Relay, Scheme};
 use serde_json::Value;
 
-/// The assignments of a repair of block 1 of RS(6,4).
-fn assignments(scheme: Scheme) -> Vec<Assignment> {
-    let mut topology = Topology::new();
-    for node in 0..7 {
-        let mut view = NodeView::unknown(format!("h{node}"));
-        view.address = Some(format!("127.0.0.1:{}", 7410 + node));
-        topology.set(NodeId(node), view);
-    }
-    let stripe = Stripe {
-        id: StripeId("1".into()),
-        code: CodeSpec::reed_solomon(6, 4).build().unwrap(),
-        block_bytes: 100_000,
-        blocks: (0..6)
-            .map(|index| StripeBlock {
-                id: BlockId(format!("1.{index}")),
-                bytes: 100_000,
-                holder: (index != 1).then_some(NodeId(index)),
-            })
-            .collect(),
-    };
-    let request = JobRequest {
-        job: JobId(1),
-        stripe,
-        wanted: vec![Wanted { block: BlockIndex(1), requestor: NodeId(6) }],
-        window: 0..100_000,
-        sub_blocks: None,
-        policy: Policy { scheme, slice_bytes: Some(8192), ..Policy::default() },
-        verify: Verify::default(),
-        publish: true,
-        tag: None,
-    };
-    let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
-    std::iter::from_fn(|| job.poll())
-        .filter_map(|action| match action {
-            JobAction::Assign { assignment, .. } => Some(*assignment),
-            _ => None,
-        })
-        .collect()
-}
+use crate::assignments::assignments;
+
+/// Codes and lengths of their blocks: slices that are parts of a sub-block, and slices that are whole ones.
+const STRIPES: [(&str, u64); 2] = [("rs-6-4", 100_000), ("clay-6-4-5", 8 * 8192)];
+const SLICE_BYTES: u32 = 8192;
 
 /// All places of a value that can be tampered with.
 fn places(value: &Value, at: &mut String, found: &mut Vec<String>) {
@@ -92,10 +52,11 @@ proptest! {
     #[test]
     fn a_tampered_assignment_does_no_harm(
         scheme in prop::sample::select(vec![Scheme::Conventional, Scheme::Pipelined, Scheme::CrrS, Scheme::PipeB]),
+        (code, block_bytes) in prop::sample::select(&STRIPES[..]),
         which: prop::sample::Index,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0u32..100_000), 1..4),
     ) {
-        let all = assignments(scheme);
+        let all = assignments(code, block_bytes, scheme, SLICE_BYTES);
         let mut value = serde_json::to_value(which.get(&all)).unwrap();
         for (place, how, number) in changes {
             let mut found = Vec::new();
@@ -106,8 +67,9 @@ proptest! {
         let Ok(assignment) = serde_json::from_value::<Assignment>(value) else { return Ok(()) };
         if let Ok(mut relay) = Relay::new(&assignment, 1 << 20, BufferPool::default()) {
             for _ in 0..100 {
-                if relay.poll().is_none() {
-                    break;
+                let Some(action) = relay.poll() else { break };
+                if let Action::Read { locals, range, .. } = action {
+                    prop_assert!(!locals.is_empty() && range.bytes.start < range.bytes.end);
                 }
             }
             for inlet in 0..assignment.inlets.len() {
@@ -129,7 +91,11 @@ proptest! {
 
 #[test]
 fn an_assignment_survives_the_wire() {
-    for assignment in Scheme::ALL.iter().filter(|&&s| s != Scheme::Migration).flat_map(|&s| assignments(s)) {
+    let schemes = || Scheme::ALL.into_iter().filter(|&scheme| scheme != Scheme::Migration);
+    let all = STRIPES.iter().flat_map(|&(code, block_bytes)| {
+        schemes().flat_map(move |scheme| assignments(code, block_bytes, scheme, SLICE_BYTES))
+    });
+    for assignment in all {
         let message = ToNode::Assign(Box::new(assignment));
         let bytes = control::encode(&message);
         assert_eq!(control::decode::<ToNode>(&bytes[4..]).unwrap(), message);

@@ -1,0 +1,80 @@
+//! What a relay announces is what it then reads.
+
+use std::ops::Range;
+
+use repair::{Action, Assignment, BufferPool, Relay, Scheme, SliceSet};
+
+use crate::assignments::assignments;
+
+const SLICE_BYTES: u32 = 1 << 20;
+
+/// Ranges that were announced, and ranges that were read, of a helper that only reads and sends.
+fn drive(assignment: &Assignment) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
+    let mut relay = Relay::new(assignment, 512 << 10, BufferPool::default()).unwrap();
+    let (mut announcements, mut read) = (Vec::new(), Vec::new());
+    while let Some(action) = relay.poll() {
+        match action {
+            Action::ReadAhead { ranges } => {
+                announcements.push(ranges.into_iter().map(|range| range.bytes).collect::<Vec<_>>());
+            }
+            Action::Read { slice, locals, range } => {
+                let mut recent = announcements.iter().rev().take(2).flatten();
+                let bytes = range.bytes;
+                assert!(
+                    recent.any(|range| range.start <= bytes.start && bytes.end <= range.end),
+                    "{bytes:?} is in none of the last two announcements"
+                );
+                let part = (bytes.end - bytes.start) as usize / locals.len();
+                for local in locals {
+                    let buffer = relay.buffer(part);
+                    relay.handle_read(slice, local, buffer).unwrap();
+                }
+                read.push(bytes);
+            }
+            Action::Send { slice, buffer, .. } => relay.handle_sent(slice, buffer),
+            Action::Deliver { .. } => unreachable!("it only sends"),
+            Action::Finished => return (announcements.concat(), read),
+        }
+    }
+    panic!("it waits for something");
+}
+
+/// Sorted, neighbours joined; fails if any bytes are in it twice.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    ranges.windows(2).for_each(|pair| assert!(pair[0].end <= pair[1].start, "{pair:?} overlap"));
+    ranges.dedup_by(|next, before| {
+        let follows = before.end == next.start;
+        before.end = if follows { next.end } else { before.end };
+        follows
+    });
+    ranges
+}
+
+/// A helper of a star.
+fn helper(code: &str, block_bytes: u64) -> Assignment {
+    let all = assignments(code, block_bytes, Scheme::Conventional, SLICE_BYTES);
+    all.into_iter().find(|assignment| assignment.inlets.is_empty()).expect("a star has leaves")
+}
+
+#[test]
+fn every_read_is_announced_once_and_in_time() {
+    // Two of four sub-blocks of 22 MiB: three stretches.
+    let mut assignment = helper("clay-4-2-3", 88 << 20);
+    let (announced, read) = drive(&assignment);
+    assert_eq!(announced.len(), 6);
+    assert_eq!(joined(announced), joined(read));
+    // What is left of a plan that broke off.
+    for left in [vec![(3, 4), (9, 22)], vec![(15, 17)], vec![(0, 1), (6, 7), (12, 22)]] {
+        assignment.slices = SliceSet::from(left);
+        let (announced, read) = drive(&assignment);
+        assert_eq!(joined(announced), joined(read));
+    }
+}
+
+#[test]
+fn slices_that_follow_one_another_are_not_announced() {
+    let mut relay = Relay::new(&helper("rs-6-4", 4 << 20), 512 << 10, BufferPool::default()).unwrap();
+    let actions = std::iter::from_fn(|| relay.poll());
+    assert!(actions.into_iter().all(|action| matches!(action, Action::Read { .. })));
+}

@@ -1,0 +1,45 @@
+//! Assignments as the job hands them out.
+
+use std::time::Duration;
+
+use codes::{BlockIndex, CodeSpec};
+use repair::{
+    Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Scheme, Stripe,
+    StripeBlock, StripeId, Topology, Verify, Wanted,
+};
+
+/// The assignments of a repair of block 1, onto a node that holds none.
+pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u32) -> Vec<Assignment> {
+    let code = code.parse::<CodeSpec>().unwrap().build().unwrap();
+    let n = code.blocks() as u32;
+    let mut topology = Topology::new();
+    for node in 0..=n {
+        let mut view = NodeView::unknown(format!("h{node}"));
+        view.address = Some(format!("127.0.0.1:{}", 7410 + node));
+        topology.set(NodeId(node), view);
+    }
+    let blocks = (0..n).map(|index| StripeBlock {
+        id: BlockId(format!("1.{index}")),
+        bytes: block_bytes,
+        holder: (index != 1).then_some(NodeId(index)),
+    });
+    let stripe = Stripe { id: StripeId("1".into()), code, block_bytes, blocks: blocks.collect() };
+    let request = JobRequest {
+        job: JobId(1),
+        window: 0..stripe.sub_block_bytes(),
+        stripe,
+        wanted: vec![Wanted { block: BlockIndex(1), requestor: NodeId(n) }],
+        sub_blocks: None,
+        policy: Policy { scheme, slice_bytes: Some(slice_bytes), ..Policy::default() },
+        verify: Verify::default(),
+        publish: true,
+        tag: None,
+    };
+    let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
+    std::iter::from_fn(|| job.poll())
+        .filter_map(|action| match action {
+            JobAction::Assign { assignment, .. } => Some(*assignment),
+            _ => None,
+        })
+        .collect()
+}

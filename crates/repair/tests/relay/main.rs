@@ -1,0 +1,6 @@
+//! The relay, driven directly.
+
+mod announcements;
+mod assignments;
+mod hostile;
+mod pacing;
