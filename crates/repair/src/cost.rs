@@ -203,16 +203,19 @@ impl Plan {
         };
         let (sends, receives) = (at_slowest(|transfer| transfer.from), at_slowest(|transfer| transfer.to));
         let busy = if self.pacing == Pacing::Serial { sends + receives } else { sends.max(receives) };
+        let start = |schedule: &Schedule, transfer: &Transfer| {
+            schedule.start(transfer).expect("what it needs is scheduled")
+        };
         let mut schedule = Schedule::default();
         while !waiting.is_empty() {
             let mut ready: Vec<_> = waiting
                 .extract_if(.., |transfer| schedule.start(transfer).is_some())
-                .map(|transfer| (schedule.start(&transfer), transfer))
+                .map(|transfer| (start(&schedule, &transfer), transfer))
                 .collect();
-            ready.sort_by(|(a, _), (b, _)| a.partial_cmp(b).expect("times are numbers"));
+            ready.sort_by(|(a, _), (b, _)| a.total_cmp(b));
             for (_, transfer) in ready {
-                let start = schedule.start(&transfer).expect("it could start before");
-                schedule.run(&transfer, start + seconds(&transfer));
+                let end = start(&schedule, &transfer) + seconds(&transfer);
+                schedule.run(&transfer, end);
             }
         }
         let handling = f64::from(lane.hops.saturating_sub(1)) * SLICE_OVERHEAD.as_secs_f64();
