@@ -141,8 +141,8 @@ impl ReadJob {
         &mut self,
         read: impl Fn(&dyn BlockReader, u64, &mut [u8]) -> Result<bool, BlockError>,
     ) -> Result<bool, DiskError> {
-        let reader = &*self.source.reader;
-        let in_block = reader.bytes().saturating_sub(self.offset).min(self.bytes() as u64) as usize;
+        let (reader, bytes) = (&*self.source.reader, self.bytes());
+        let in_block = reader.bytes().saturating_sub(self.offset).min(bytes as u64) as usize;
         let read = |bytes: &mut [u8]| match bytes {
             [] => Ok(true),
             bytes => read(reader, self.offset, bytes)
@@ -155,7 +155,7 @@ impl ReadJob {
                 read(bytes)
             }
             buffers => {
-                let mut joined = vec![0; buffers.iter().map(|buffer| buffer.len()).sum()];
+                let mut joined = vec![0; bytes];
                 let filled = read(&mut joined[..in_block])?;
                 let mut rest = &joined[..];
                 for buffer in buffers {

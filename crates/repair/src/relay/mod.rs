@@ -64,7 +64,7 @@ pub enum RelayError {
 #[derive(Debug)]
 pub enum Action {
     /// These ranges of local blocks will be read. A disk that is asked for all of them now has fewer places to
-    /// look for than one that is asked for each slice by itself. They replace what was announced before. It does not
+    /// look for than one that is asked for each slice by itself. Reads are in this or the one before. It does not
     /// come where slices follow one another on the disk.
     ReadAhead {
         /// In the order in which they should be read.
