@@ -81,6 +81,9 @@ pub enum Verb {
     Compare(CompareArgs),
     /// Read every block and hold it against its checksums
     Scrub,
+    /// Copies of the catalog, and what to do when it is lost or old
+    #[command(subcommand)]
+    Catalog(CatalogAction),
     /// Measure on shaped links: network namespaces on this machine (needs root)
     #[command(subcommand)]
     Lab(lab::Command),
@@ -160,6 +163,28 @@ pub struct AddHelperArgs {
     /// Its link, such as 1gbit or 100MB/s
     #[arg(long)]
     pub bandwidth: Option<Bandwidth>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CatalogAction {
+    /// Copy the catalog while the coordinator runs
+    Backup {
+        /// The copy, which replaces a file that has this name
+        file: PathBuf,
+    },
+    /// Put a copy in the place of the catalog; the coordinator must not run
+    Restore {
+        /// The copy
+        file: PathBuf,
+    },
+    /// Make the catalog anew from what the helpers hold; they must run, and the coordinator must not
+    Rebuild {
+        /// How long helpers that do not answer are waited for
+        #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+        wait: u64,
+    },
+    /// Go on with the catalog as it is, though helpers hold blocks that are newer
+    Accept,
 }
 
 #[derive(Debug, Args)]

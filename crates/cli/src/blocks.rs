@@ -91,7 +91,13 @@ fn stripe_text(stripe: &StripeView) -> String {
     );
     let rows = stripe.blocks.iter().map(|block| {
         let digest = block.digest.clone().unwrap_or_default();
-        [block.block.clone(), format!("b{}", block.index), block.node.clone(), block.state.clone(), digest]
+        [
+            block.block.clone(),
+            format!("b{}", block.index),
+            holder(block).to_owned(),
+            block.state.clone(),
+            digest,
+        ]
     });
     head + &table(["block", "index", "helper", "state", "digest"], rows)
 }
@@ -99,7 +105,12 @@ fn stripe_text(stripe: &StripeView) -> String {
 fn block_text(block: &BlockView, stripe: &StripeView) -> String {
     format!(
         "block {}: b{} of stripe {}, {} bytes, {} on {}\n",
-        block.block, block.index, stripe.stripe, block.bytes, block.state, block.node
+        block.block,
+        block.index,
+        stripe.stripe,
+        block.bytes,
+        block.state,
+        holder(block)
     )
 }
 
@@ -113,7 +124,12 @@ fn health(stripe: &StripeView) -> String {
 
 fn lost(stripe: &StripeView) -> String {
     let lost = stripe.blocks.iter().filter(|block| block.state != "healthy");
-    lost.map(|block| format!("{} ({} on {})", block.block, block.state, block.node))
+    lost.map(|block| format!("{} ({} on {})", block.block, block.state, holder(block)))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// The helper that holds a block, for people.
+fn holder(block: &client::BlockView) -> &str {
+    block.node.as_deref().unwrap_or("nobody")
 }

@@ -5,6 +5,7 @@
 mod answer;
 mod args;
 mod blocks;
+mod catalogs;
 mod cluster_folder;
 mod compare;
 mod daemons;

@@ -7,10 +7,10 @@ use client::Client;
 use cluster::{Cluster, Role};
 
 use crate::answer::Answer;
-use crate::args::{Cli, HelperAction, HelperArgs, Verb};
+use crate::args::{CatalogAction, Cli, HelperAction, HelperArgs, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
-use crate::{blocks, cluster_folder, compare, daemons, files, plans, repairs, scrubs, status};
+use crate::{blocks, catalogs, cluster_folder, compare, daemons, files, plans, repairs, scrubs, status};
 
 /// What is given up has this long to be tidied away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
@@ -27,6 +27,10 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
         Verb::Helper(HelperArgs { name: Some(name), .. }) => daemons::helper(&open(folder)?, &name).await,
         Verb::Helper(_) => Err(Failure::new("which helper? name one of mend.toml")),
         Verb::Issue(args) => cluster_folder::issue(&open(folder)?, &args),
+        Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(open(folder)?, &file),
+        Verb::Catalog(CatalogAction::Rebuild { wait }) => {
+            catalogs::rebuild(open(folder)?, Duration::from_secs(wait)).await
+        }
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),
         verb => ask(&open(folder)?, verb).await,
@@ -51,10 +55,13 @@ async fn ask(cluster: &Cluster, verb: Verb) -> Result<Answer, Failure> {
             Verb::Plan(args) => plans::plan(&client, &args).await,
             Verb::Compare(args) => compare::compare(&client, &args).await,
             Verb::Scrub => scrubs::scrub(&client).await,
+            Verb::Catalog(CatalogAction::Backup { file }) => catalogs::backup(&client, &file).await,
+            Verb::Catalog(CatalogAction::Accept) => catalogs::accept(&client).await,
             Verb::Init(_)
             | Verb::Coordinator
             | Verb::Helper(_)
             | Verb::Issue(_)
+            | Verb::Catalog(_)
             | Verb::Lab(_)
             | Verb::Openapi
             | Verb::Version => unreachable!("these do not ask the coordinator"),

@@ -1,5 +1,7 @@
 //! [`Client`]: the way to the coordinator, and its API with types.
 
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{Address, Cluster, Identity, Role};
@@ -11,11 +13,13 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::endpoints::Endpoints;
+use crate::error::LocalFileError;
 use crate::http::Http;
 use crate::session::DataSession;
+use crate::target::FileTarget;
 use crate::{
-    BlockPlace, ClientError, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
-    ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, NodeView, PlanRequestView, PlanView,
+    PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -215,6 +219,27 @@ impl Client {
     /// [`ClientError`].
     pub async fn scrub_state(&self, scrub: u64) -> Result<ScrubView, ClientError> {
         self.inner.http.get(&format!("/v1/scrubs/{scrub}")).await
+    }
+
+    /// Copies the catalog, as it is at this moment, to a file that appears when it is whole; its length.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn copy_catalog(&self, to: &Path) -> Result<u64, ClientError> {
+        let copy = self.inner.http.bytes("/v1/catalog").await?;
+        let target = FileTarget::create(to)?;
+        target.file()?.write_all_at(&copy, 0).map_err(LocalFileError::io("write", to))?;
+        target.file()?.sync_all().map_err(LocalFileError::io("write", to))?;
+        target.finish()?;
+        Ok(copy.len() as u64)
+    }
+
+    /// Goes on with the catalog as it is, though some helper holds blocks that are newer.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn accept_catalog(&self) -> Result<AcceptedView, ClientError> {
+        self.inner.http.post("/v1/catalog/accept", &serde_json::json!({})).await
     }
 
     pub(crate) async fn begin_put(&self, request: &PutRequest) -> Result<PutView, ClientError> {

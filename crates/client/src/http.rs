@@ -48,6 +48,11 @@ impl Http {
         self.decode(&answer)
     }
 
+    /// An answer that is no JSON.
+    pub(crate) async fn bytes(&self, path: &str) -> Result<Bytes, ClientError> {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -212,6 +212,10 @@ impl BlockReader for BlockSource {
         Ok(())
     }
 
+    fn digest(&self) -> Option<u32> {
+        None
+    }
+
     fn verify(&self) -> Result<u32, BlockError> {
         Err(crate::local::not_here(&self.block.id))
     }

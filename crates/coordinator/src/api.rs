@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
+use tokio_util::io::ReaderStream;
 use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -33,8 +34,8 @@ use crate::control::{HANDSHAKE_LIMIT, pause_after};
 use crate::core::{Command, Event, Reply};
 use crate::error::{ErrorKind, RequestError};
 use views::{
-    BlockPlace, ErrorBody, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
-    RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, ErrorBody, FileLayout, FileView, NodeView, PlanRequestView, PlanView,
+    PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// Connections that have shaken hands and wait to be served.
@@ -45,7 +46,7 @@ const CONNECTIONS_WAITING: usize = 64;
     info(
         title = "Mend coordinator",
         description = "Files, stripes, repairs and scrubs of a Mend cluster. All requests go over mutual TLS \
-                       with a certificate of the cluster; a helper's certificate may only read. A failed \
+                       with a certificate of the cluster; a helper's certificate may only read, and not the catalog. A failed \
                        request is answered by an `ErrorBody` that says what is wrong and what to do.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
@@ -77,6 +78,8 @@ fn routes() -> OpenApiRouter<Asking> {
         .routes(routes!(explain))
         .routes(routes!(scrub))
         .routes(routes!(scrub_state))
+        .routes(routes!(catalog_copy))
+        .routes(routes!(accept_catalog))
         .routes(routes!(openapi_document))
 }
 
@@ -181,7 +184,8 @@ impl Connected<IncomingStream<'_, TlsListener>> for Caller {
 async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     let allowed = match &caller.role {
         Some(Role::Client(_)) => true,
-        Some(Role::Helper(_)) => request.method() == Method::GET,
+        // Who has the catalog knows all names; a helper needs none of them.
+        Some(Role::Helper(_)) => request.method() == Method::GET && request.uri().path() != "/v1/catalog",
         Some(Role::Coordinator) | None => false,
     };
     if allowed {
@@ -463,6 +467,29 @@ async fn scrub(State(core): State<Asking>) -> Answer<ScrubView> {
 async fn scrub_state(State(core): State<Asking>, Path(scrub): Path<String>) -> Answer<ScrubView> {
     let scrub = number(&scrub)?;
     core.ask(|reply| Command::ScrubState(scrub, reply)).await
+}
+
+/// A copy of the catalog as it is now: a file for `mend catalog restore`.
+#[utoipa::path(
+    get,
+    path = "/v1/catalog",
+    responses(
+        (status = 200, description = "The catalog's file", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 500, body = ErrorBody)
+    )
+)]
+async fn catalog_copy(State(core): State<Asking>) -> Result<Response, ApiError> {
+    let Json(copy) = core.ask(Command::Snapshot).await?;
+    let file = tokio::task::spawn_blocking(move || copy.file()).await;
+    let file = file.expect("copying a catalog does not panic").map_err(RequestError::Copy)?;
+    let bytes = axum::body::Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file)));
+    Ok(([("content-type", "application/octet-stream")], bytes).into_response())
+}
+
+/// Goes on with the catalog as it is, though some helper holds blocks that are newer; those belong to no stripe then.
+#[utoipa::path(post, path = "/v1/catalog/accept", responses((status = 200, body = AcceptedView)))]
+async fn accept_catalog(State(core): State<Asking>) -> Answer<AcceptedView> {
+    core.ask(Command::AcceptCatalog).await
 }
 
 /// This document.

@@ -3,7 +3,7 @@
 use codes::SpecError;
 use repair::{NodeId, PlanError, UnknownScheme};
 use stores::CatalogError;
-use stores::dir::{PutError, PutId};
+use stores::dir::{OpenError, PutError, PutId};
 
 /// Why a request is not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,12 @@ pub(crate) enum RequestError {
         full: Vec<String>,
         down: Vec<String>,
     },
+    #[error(
+        "the catalog is older than blocks on {}: {blocks} are of stripes that it has yet to count, so an old copy of it was \
+         put back; nothing is stored, removed or repaired until somebody decides",
+        list(.nodes)
+    )]
+    CatalogBehind { nodes: Vec<String>, blocks: u64 },
     #[error("stripe {position} of put {put} is being stored already")]
     StripeBusy { put: PutId, position: u32 },
     #[error("stripes of put {0} are still being stored")]
@@ -53,6 +59,8 @@ pub(crate) enum RequestError {
     Put(PutError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    #[error("cannot copy the catalog: {0}")]
+    Copy(#[source] OpenError),
     #[error("node {0} has gone")]
     Gone(NodeId),
     #[error("the coordinator is stopping")]
@@ -93,12 +101,15 @@ impl RequestError {
             }
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_))
             | Self::Put(PutError::NoSuchPut(_)) => ErrorKind::NotFound,
-            Self::Catalog(CatalogError::Storage(_)) => ErrorKind::Internal,
+            Self::Catalog(CatalogError::Storage(_) | CatalogError::Damaged(_)) | Self::Copy(_) => {
+                ErrorKind::Internal
+            }
             Self::Put(
                 PutError::Exists { .. } | PutError::MissingStripe { .. } | PutError::Unpublished { .. },
             )
             | Self::StripeBusy { .. }
             | Self::TagTaken(_)
+            | Self::CatalogBehind { .. }
             | Self::PutBusy(_) => ErrorKind::Conflict,
             Self::TooFewHelpers { .. } | Self::TooManyRequests(_) | Self::Gone(_) | Self::Stopping => {
                 ErrorKind::Unavailable
@@ -144,7 +155,13 @@ impl RequestError {
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {
                 "see a file's stripes and blocks with `mend stat`".into()
             }
-            Self::Catalog(CatalogError::Storage(_)) => "look at the coordinator's log and disk".into(),
+            Self::Catalog(CatalogError::Storage(_)) | Self::Copy(_) => "look at the coordinator's log and disk".into(),
+            Self::Catalog(CatalogError::Damaged(_)) => "stop the coordinator, then do one of these".into(),
+            Self::CatalogBehind { .. } => {
+                "restore the newest copy of the catalog (`mend catalog restore FILE`), make it anew from the helpers \
+                 (`mend catalog rebuild`), or go on without what is newer (`mend catalog accept`)"
+                    .into()
+            }
             Self::Gone(_) | Self::Stopping => "connect again once the coordinator is back".into(),
         }
     }

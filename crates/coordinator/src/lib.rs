@@ -17,8 +17,10 @@ mod core;
 mod error;
 mod layout;
 mod placement;
+mod rebuild;
 mod server;
 
 pub use api::openapi;
 pub use config::{CoordinatorConfig, create_catalog};
+pub use rebuild::{RebuiltCatalog, rebuild_catalog, restore_catalog};
 pub use server::{Handle, RunError, run, start};

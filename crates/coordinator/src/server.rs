@@ -52,6 +52,15 @@ pub enum RunError {
     /// The system gives no thread.
     #[error("cannot start the coordinator's thread: {0}")]
     Thread(io::Error),
+    /// No helper came to say what it holds.
+    #[error(
+        "no helper answered within {} s, so nothing was changed: start the helpers, then do this again (--wait)",
+        wait.as_secs()
+    )]
+    NoHelpers {
+        /// How long was waited.
+        wait: Duration,
+    },
     /// A fault of ours.
     #[error("the coordinator's own thread has stopped; this is a bug, and the log says where")]
     Crashed,
@@ -129,7 +138,7 @@ pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
     Ok(Handle { api_addr, control_addr, events, servers, ended })
 }
 
-async fn listen(
+pub(crate) async fn listen(
     config: &CoordinatorConfig,
     address: SocketAddr,
     setting: &'static str,
@@ -156,8 +165,13 @@ fn start_core(
         code: cluster.defaults.code.clone(),
         block_bytes: cluster.defaults.block_bytes.bytes(),
         scheme: cluster.defaults.scheme.clone(),
+        helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
     };
     let catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;
+    // Whole as it is now, it is worth a copy. Without one the coordinator still runs.
+    if let Err(error) = catalog.snapshot()?.keep() {
+        tracing::warn!(%error, "cannot keep a copy of the catalog");
+    }
     let core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
     let (guard, ended) = oneshot::channel::<()>();
     let work = move || {

@@ -205,6 +205,7 @@ impl Chores {
                 self.answer(move |blocks| blocks.list().map(|blocks| FromNode::Listed { ask, blocks }));
             }
             ToNode::Verify { ask, block } => self.verify(ask, block),
+            ToNode::Describe { ask } => self.describe(ask),
             other => tracing::warn!(?other, "a message that is not for a helper"),
         }
     }
@@ -216,6 +217,29 @@ impl Chores {
                 let _ = reports.send(message); // A lost coordinator asks again.
             }
             Err(error) => tracing::error!(%error, "cannot do what the coordinator asks"),
+        });
+    }
+
+    fn describe(&self, ask: u64) {
+        let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
+        tokio::task::spawn_blocking(move || {
+            let held = blocks.list().inspect_err(|error| tracing::error!(%error, "cannot list the blocks"));
+            let mut held = held.unwrap_or_default().into_iter().peekable();
+            loop {
+                let next = held.by_ref().take(control::DESCRIBED_AT_ONCE);
+                let described = next.filter_map(|block| match blocks.describe(&block.id) {
+                    Ok(description) => Some(description),
+                    Err(error) => {
+                        tracing::warn!(%error, "a block that cannot say what it is");
+                        None
+                    }
+                });
+                let (blocks, last) = (described.collect(), held.peek().is_none());
+                let answer = FromNode::Described { ask, blocks, last };
+                if reports.send(answer).is_err() || last {
+                    return; // A lost coordinator asks again.
+                }
+            }
         });
     }
 
@@ -244,7 +268,7 @@ impl Local for Store {
     }
 
     fn create(&self, _tag: Option<u64>, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        self.0.create(&sink.id, sink.bytes)
+        self.0.create(sink)
     }
 
     fn held(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {

@@ -357,7 +357,9 @@ fn bad_block(DiskError { block, error }: DiskError) -> Report {
 pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
     match error {
         BlockError::Missing { .. } => BlockProblem::Missing,
-        BlockError::Corrupt { detail, .. } => BlockProblem::Corrupt(detail.clone()),
+        BlockError::Corrupt { detail, .. } | BlockError::Other { detail, .. } => {
+            BlockProblem::Corrupt(detail.clone())
+        }
         other => BlockProblem::Unreadable(other.to_string()),
     }
 }

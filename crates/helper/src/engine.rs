@@ -100,7 +100,7 @@ enum Order {
     Assign(Box<Assignment>),
     Stop(Epoch),
     Seal(Epoch),
-    Fingerprint { epoch: Epoch, block: BlockId, sub_block_bytes: u64, sub_blocks: u16, seed: u64 },
+    Fingerprint { epoch: Epoch, block: LocalBlock, sub_block_bytes: u64, sub_blocks: u16, seed: u64 },
     Commit(Epoch),
     Reread { epoch: Epoch, block: BlockId },
     Forget,
@@ -317,10 +317,10 @@ impl JobTask {
         let (mut sources, mut cold) = (BTreeMap::new(), Vec::new());
         for block in &assignment.locals {
             match self.local.open_if_cached(assignment.tag, block) {
-                Some(reader) => {
+                Some(reader) if check_identity(&*reader, block).is_ok() => {
                     sources.insert(block.index, Source { id: block.id.clone(), reader });
                 }
-                None => cold.push(block.clone()),
+                _ => cold.push(block.clone()),
             }
         }
         if cold.is_empty() {
@@ -329,7 +329,9 @@ impl JobTask {
         let (local, tag) = (self.local.clone(), assignment.tag);
         blocking(move || {
             for block in cold {
-                let reader = local.open(tag, &block).map_err(|error| Report::BadBlock {
+                let opened = local.open(tag, &block);
+                let checked = opened.and_then(|reader| check_identity(&*reader, &block).map(|()| reader));
+                let reader = checked.map_err(|error| Report::BadBlock {
                     block: block.id.clone(),
                     problem: block_problem(&error),
                 })?;
@@ -394,25 +396,29 @@ impl JobTask {
     async fn fingerprint(
         &self,
         epoch: Epoch,
-        block: BlockId,
+        block: LocalBlock,
         sub_block_bytes: u64,
         sub_blocks: u16,
         seed: u64,
     ) {
-        let (local, sink) = (self.local.clone(), self.sinks.get(&block).cloned());
-        let name = block.clone();
+        let (local, sink) = (self.local.clone(), self.sinks.get(&block.id).cloned());
+        let asked = block.clone();
         let result = blocking(move || {
             let reader = match sink {
                 Some(writer) => writer.lock().expect("no holder panics").reader()?,
-                None => local.held(&name)?,
+                None => {
+                    let reader = local.held(&asked.id)?;
+                    check_identity(&*reader, &asked)?;
+                    reader
+                }
             };
             let starts = (0..u64::from(sub_blocks)).map(|sub| sub * sub_block_bytes);
             starts.map(|start| fingerprint(&*reader, start, sub_block_bytes, seed)).collect()
         })
         .await;
         self.task_reports(epoch).send(match result {
-            Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
-            Err(error) => Report::BadBlock { problem: block_problem(&error), block },
+            Ok(fingerprints) => Report::Fingerprinted { block: block.id, fingerprints },
+            Err(error) => Report::BadBlock { problem: block_problem(&error), block: block.id },
         });
     }
 
@@ -424,6 +430,21 @@ impl JobTask {
             Err(error) => Report::BadBlock { problem: block_problem(&error), block },
         });
     }
+}
+
+/// Holds a block that was opened against what the catalog has recorded of it, before a byte of it is served: its own
+/// checksums agree with it also when both files are those of another block, or of an earlier day.
+fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Result<(), BlockError> {
+    let (Some(recorded), Some(found)) = (asked.digest, reader.digest()) else { return Ok(()) };
+    if found == recorded && reader.bytes() == asked.bytes {
+        return Ok(());
+    }
+    let detail = format!(
+        "it has {} bytes and digest {found:08x}, and {} bytes with digest {recorded:08x} are recorded",
+        reader.bytes(),
+        asked.bytes
+    );
+    Err(BlockError::Other { block: asked.id.clone(), detail })
 }
 
 /// The fingerprint of a sub-block; what lies beyond the block's end counts as zeros.

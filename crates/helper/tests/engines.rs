@@ -57,6 +57,10 @@ impl BlockReader for Bytes {
         Ok(())
     }
 
+    fn digest(&self) -> Option<u32> {
+        None
+    }
+
     fn verify(&self) -> Result<u32, BlockError> {
         Ok(repair::wire::edge::crc32c(&[&self.0]))
     }
@@ -92,6 +96,10 @@ impl BlockReader for OnDisk {
 
     fn read_ahead(&self, bytes: Range<u64>) {
         self.asked_ahead.lock().unwrap().push(bytes);
+    }
+
+    fn digest(&self) -> Option<u32> {
+        None
     }
 
     fn verify(&self) -> Result<u32, BlockError> {
@@ -326,8 +334,10 @@ async fn play(scene: &Scene) {
                 id: id(index),
                 bytes: length(index),
                 holder: (!lost.contains(&index)).then_some(NodeId(index as u32)),
+                digest: None,
             })
             .collect(),
+        label: None,
     };
     for (index, block) in blocks.iter().enumerate().filter(|(index, _)| !lost.contains(index)) {
         let memory = &nodes.engines[&NodeId(index as u32)].1;
@@ -446,8 +456,14 @@ async fn single_loss(code: &str, lost: usize, sub_block_bytes: u64, slice_bytes:
         code: code.clone(),
         block_bytes,
         blocks: (0..n)
-            .map(|index| StripeBlock { id: id(index), bytes: block_bytes, holder: holder(index) })
+            .map(|index| StripeBlock {
+                id: id(index),
+                bytes: block_bytes,
+                holder: holder(index),
+                digest: None,
+            })
             .collect(),
+        label: None,
     };
     let wanted = vec![Wanted { block: BlockIndex(lost as u16), requestor: client }];
     let policy = Policy { scheme: Scheme::Conventional, slice_bytes, ..Policy::default() };

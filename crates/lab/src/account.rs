@@ -63,9 +63,10 @@ fn stripe(code: &CodeSpec, block_bytes: u64, lost: &[u16]) -> Stripe {
         id: BlockId(index.to_string()),
         bytes: block_bytes,
         holder: (!lost.contains(&index)).then_some(NodeId(u32::from(index))),
+        digest: None,
     };
     let blocks = (0..code.blocks() as u16).map(block).collect();
-    Stripe { id: StripeId("account".to_owned()), code, block_bytes, blocks }
+    Stripe { id: StripeId("account".to_owned()), code, block_bytes, blocks, label: None }
 }
 
 #[cfg(test)]

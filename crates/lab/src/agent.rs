@@ -170,7 +170,9 @@ impl Agent {
             block_bytes: stripe.stripe.block_bytes,
             sub_blocks: file.sub_blocks as u16,
             data_blocks: file.data_blocks as u16,
-            blocks: blocks.map(|at| BlockAt { block: at.block.clone(), node: at.node.clone() }).collect(),
+            blocks: blocks
+                .map(|at| BlockAt { block: at.block.clone(), node: at.node.clone().unwrap_or_default() })
+                .collect(),
         })
     }
 

@@ -137,6 +137,7 @@ fn assignment(code: &CodeSpec) -> Assignment {
         id: BlockId(format!("1.{index}")),
         bytes: BLOCK_BYTES,
         holder: (index < code.data_blocks()).then_some(CLIENT),
+        digest: None,
     });
     let wanted = |index: u16| Wanted { block: BlockIndex(index), requestor: NodeId(u32::from(index)) };
     let stripe = Stripe {
@@ -144,6 +145,7 @@ fn assignment(code: &CodeSpec) -> Assignment {
         block_bytes: BLOCK_BYTES,
         blocks: blocks.collect(),
         code: code.clone(),
+        label: None,
     };
     let request = JobRequest {
         job: JobId(1),

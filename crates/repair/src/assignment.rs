@@ -4,7 +4,7 @@ use codes::{BlockIndex, SubBlock};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Task;
-use crate::{BlockId, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet};
+use crate::{BlockId, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel};
 
 /// Everything a node must know to play its part in one plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,8 +48,12 @@ pub struct LocalBlock {
     pub index: BlockIndex,
     /// The store's name for it.
     pub id: BlockId,
-    /// Its bytes; what is read beyond them counts as zeros.
+    /// Its bytes; what is read beyond them counts as zeros. A node that has it with another length does not read it.
     pub bytes: u64,
+    /// The digest that the store has recorded. A node that has it with another one does not read it; `None` if nothing
+    /// is recorded, or the store has no digests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<u32>,
 }
 
 /// An edge that comes in.
@@ -83,6 +87,9 @@ pub struct Sink {
     pub id: BlockId,
     /// Its bytes; what is delivered beyond them is padding and is dropped.
     pub bytes: u64,
+    /// What it says of itself, if it becomes a block of a store that wants to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<StripeLabel>,
 }
 
 /// A task with its lane's number, as [`Assignment::tasks`] yields it.

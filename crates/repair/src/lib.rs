@@ -14,6 +14,7 @@ mod cost;
 mod fingerprint;
 mod ids;
 mod job;
+mod label;
 mod plan;
 mod plan_text;
 mod planner;
@@ -33,6 +34,7 @@ pub use job::{
     BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
     SinkProblem, Verify,
 };
+pub use label::{FilePart, StripeLabel};
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{

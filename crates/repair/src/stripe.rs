@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code};
 
-use crate::{BlockId, NodeId, StripeId};
+use crate::{BlockId, LocalBlock, NodeId, StripeId, StripeLabel};
 
 /// A stripe: its code, its blocks, and who holds them now.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Stripe {
     pub block_bytes: u64,
     /// All n blocks, by index.
     pub blocks: Vec<StripeBlock>,
+    /// What a block that is made anew says of itself, if the store wants it to.
+    pub label: Option<StripeLabel>,
 }
 
 /// One block of a [`Stripe`].
@@ -28,6 +30,8 @@ pub struct StripeBlock {
     pub bytes: u64,
     /// The node that holds it; `None` if it is lost.
     pub holder: Option<NodeId>,
+    /// The store's recorded digest of it, which whoever reads or makes the block must find; `None` if there is none.
+    pub digest: Option<u32>,
 }
 
 impl Stripe {
@@ -42,6 +46,15 @@ impl Stripe {
     /// If the stripe has no such block.
     pub fn block(&self, index: BlockIndex) -> &StripeBlock {
         &self.blocks[usize::from(index.0)]
+    }
+
+    /// The block of index `index` as whoever reads it must find it.
+    ///
+    /// # Panics
+    /// If the stripe has no such block.
+    pub fn local(&self, index: BlockIndex) -> LocalBlock {
+        let StripeBlock { id, bytes, digest, .. } = self.block(index).clone();
+        LocalBlock { index, id, bytes, digest }
     }
 
     /// All block indices, ascending.

@@ -167,6 +167,7 @@ impl Node {
                 self.answer(epoch, report, scene);
             }
             ToNode::Fingerprint { epoch, block, sub_block_bytes, sub_blocks, seed, .. } => {
+                let block = block.id;
                 let answer = self.disk.fingerprints(&block, sub_block_bytes, sub_blocks, seed);
                 let name = block.clone();
                 let good = |fingerprints| Report::Fingerprinted { block: name, fingerprints };

@@ -214,14 +214,18 @@ impl Scenario {
         topology
     }
 
-    fn stripe(&self, code: Arc<dyn Code>) -> Stripe {
-        let block = |index| StripeBlock {
+    /// The stripe with the recorded digests of what is wanted. Sources have none: here a disk that lies has the digest
+    /// that is asked for.
+    fn stripe(&self, code: Arc<dyn Code>, digests: &[u32]) -> Stripe {
+        let recorded = |index: &BlockIndex| self.digests && self.wanted.contains(index);
+        let block = |index: BlockIndex| StripeBlock {
             id: Self::block_id(index),
             bytes: self.bytes_of(index),
             holder: self.holder(index),
+            digest: digests.get(usize::from(index.0)).copied().filter(|_| recorded(&index)),
         };
         let blocks = (0..self.code.blocks() as u16).map(BlockIndex).map(block).collect();
-        Stripe { id: StripeId("s".into()), code, block_bytes: self.block_bytes, blocks }
+        Stripe { id: StripeId("s".into()), code, block_bytes: self.block_bytes, blocks, label: None }
     }
 
     pub(crate) fn request(&self, code: Arc<dyn Code>, digests: &[u32]) -> JobRequest {
@@ -231,18 +235,16 @@ impl Scenario {
             _ => (whole, None),
         };
         let wanted = self.wanted.iter().enumerate();
-        let known = |block: &BlockIndex| Some((*block, *digests.get(usize::from(block.0))?));
-        let recorded = self.wanted.iter().filter(|_| self.digests).filter_map(known);
         JobRequest {
             job: JobId(1),
-            stripe: self.stripe(code),
+            stripe: self.stripe(code, digests),
             wanted: wanted
                 .map(|(position, &block)| Wanted { block, requestor: self.requestor(position) })
                 .collect(),
             window,
             sub_blocks,
             policy: self.policy.clone(),
-            verify: Verify { digests: recorded.collect(), parity: self.parity, reread: self.reread },
+            verify: Verify { parity: self.parity, reread: self.reread },
             publish: self.publishes(),
             tag: self.has_client().then_some(7),
         }

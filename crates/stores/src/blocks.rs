@@ -4,8 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use repair::BlockId;
-use repair::wire::control::HeldBlock;
+use repair::wire::control::{Description, HeldBlock};
+use repair::{BlockId, Sink};
 
 /// Why a block cannot be read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,14 @@ pub enum BlockError {
         /// The file.
         path: String,
     },
+    /// It is another block than the one that was asked for, whole by its own checksums.
+    #[error("what is kept as block {block} is not that block: {detail}")]
+    Other {
+        /// The block that was asked for.
+        block: BlockId,
+        /// What it is instead.
+        detail: String,
+    },
     /// The name cannot be a block's.
     #[error("`{0}` cannot be the name of a block")]
     BadName(String),
@@ -64,12 +72,12 @@ pub trait Blocks: Send + Sync {
         None
     }
 
-    /// Starts a block of `bytes` bytes. Nothing is visible under its name before
-    /// [`commit`](BlockWriter::commit); dropping the writer removes what was written.
+    /// Starts a block. Nothing is visible under its name before [`commit`](BlockWriter::commit); dropping the
+    /// writer removes what was written.
     ///
     /// # Errors
     /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
-    fn create(&self, block: &BlockId, bytes: u64) -> Result<Box<dyn BlockWriter>, BlockError>;
+    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError>;
 
     /// Removes a block; `false` if it was not there.
     ///
@@ -82,6 +90,12 @@ pub trait Blocks: Send + Sync {
     /// # Errors
     /// [`BlockError::Io`].
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError>;
+
+    /// What a block says of itself: its stripe and index, if the store keeps them beside it, and its digest.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError>;
 
     /// Bytes free for blocks.
     ///
@@ -116,6 +130,9 @@ pub trait BlockReader: Send + Sync {
     fn read_ahead(&self, bytes: Range<u64>) {
         let _ = bytes;
     }
+
+    /// The digest that the block has by its own checksums, told without reading it; `None` if the store keeps none.
+    fn digest(&self) -> Option<u32>;
 
     /// The block's digest: CRC32C of its checksum list, read from the medium together with all its bytes.
     ///

@@ -1,7 +1,7 @@
 //! The coordinator's half of the seam: stripes and who holds their blocks.
 
 use codes::{BlockIndex, CodeSpec};
-use repair::{BlockId, NodeId, StripeId};
+use repair::{BlockId, FilePart, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 
 /// What a catalog knows of a stripe.
@@ -15,6 +15,9 @@ pub struct StripeRecord {
     pub block_bytes: u64,
     /// All n blocks, by index.
     pub blocks: Vec<BlockRecord>,
+    /// The part of a file that it holds, as its blocks say of themselves; `None` in stores whose blocks do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FilePart>,
 }
 
 /// What a catalog knows of a block.
@@ -24,8 +27,8 @@ pub struct BlockRecord {
     pub id: BlockId,
     /// Its bytes; at most the stripe's `block_bytes`, and zeros follow in coding.
     pub bytes: u64,
-    /// The node that holds it, or held it last.
-    pub node: NodeId,
+    /// The node that holds it, or held it last; `None` if nobody is known to.
+    pub node: Option<NodeId>,
     /// Whether it is known to be good there.
     pub state: BlockState,
     /// The store's digest of it, by which a repaired block is checked.
@@ -56,6 +59,9 @@ pub enum CatalogError {
     /// The catalog's own storage fails; the text names the file and what to do.
     #[error("{0}")]
     Storage(String),
+    /// What the catalog's storage gives back is not what was stored; the text names the file and what to do.
+    #[error("{0}")]
+    Damaged(String),
 }
 
 /// The stripes of a store.

@@ -2,10 +2,15 @@
 
 use std::process::Command;
 
-use repair::BlockId;
+use codes::BlockIndex;
+use repair::{BlockId, Sink};
 use stores::dir::DirBlocks;
 use stores::{BlockError, Blocks};
 use tempfile::TempDir;
+
+fn sink(id: &BlockId, bytes: u64) -> Sink {
+    Sink { index: BlockIndex(0), id: id.clone(), bytes, label: None }
+}
 
 fn id(name: &str) -> BlockId {
     BlockId(name.to_owned())
@@ -52,7 +57,7 @@ fn a_full_disk_is_no_space_and_nothing_is_lost() {
     let Some(disk) = TinyDisk::mount() else { return };
     let blocks = DirBlocks::open(disk.0.path()).expect("a new folder");
     let store = |name: &str, length: usize| {
-        let mut writer = blocks.create(&id(name), length as u64)?;
+        let mut writer = blocks.create(&sink(&id(name), length as u64))?;
         writer.write_at(0, &pattern(1, length))?;
         writer.seal()?;
         writer.commit()
@@ -64,8 +69,8 @@ fn a_full_disk_is_no_space_and_nothing_is_lost() {
     );
 
     // Two writers that fit one by one, not together.
-    let mut first = blocks.create(&id("c"), 450_000).expect("seems to fit");
-    let mut second = blocks.create(&id("d"), 450_000).expect("seems to fit");
+    let mut first = blocks.create(&sink(&id("c"), 450_000)).expect("seems to fit");
+    let mut second = blocks.create(&sink(&id("d"), 450_000)).expect("seems to fit");
     first.write_at(0, &pattern(3, 450_000)).expect("fits");
     let error = second.write_at(0, &pattern(4, 450_000)).expect_err("full");
     assert!(matches!(error, BlockError::NoSpace { ref block, .. } if block.0 == "d"), "{error}");

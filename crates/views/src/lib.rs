@@ -33,6 +33,9 @@ pub struct Status {
     pub repairs: Vec<RepairView>,
     /// Blocks on helpers that no stripe knows; they are never removed by themselves.
     pub orphans: Vec<OrphanView>,
+    /// Helpers with blocks of stripes that the catalog has yet to count: then it is an old one that was put back, and
+    /// nothing is stored, removed or repaired until somebody decides what to do.
+    pub newer: Vec<NewerBlocks>,
     /// The last scrub, running or ended.
     pub last_scrub: Option<ScrubView>,
     /// Blocks found bad lately, newest last.
@@ -67,6 +70,22 @@ pub struct Redundancy {
     pub stripes: u64,
     /// How many of them lack a block.
     pub degraded: u64,
+}
+
+/// Blocks on a helper that are newer than the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewerBlocks {
+    /// The helper.
+    pub node: String,
+    /// How many.
+    pub blocks: u64,
+}
+
+/// What was decided about blocks that are newer than the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcceptedView {
+    /// How many blocks were newer, and belong to no stripe from now on.
+    pub blocks: u64,
 }
 
 /// A block found bad.
@@ -212,8 +231,8 @@ pub struct BlockView {
     pub index: u16,
     /// Its bytes.
     pub bytes: u64,
-    /// The helper that holds it, or held it last.
-    pub node: String,
+    /// The helper that holds it, or held it last; none if nobody is known to.
+    pub node: Option<String>,
     /// healthy, missing, corrupt or down (healthy on a helper that is down).
     pub state: String,
     /// Its digest in hexadecimal, once it is stored.

@@ -2,13 +2,13 @@
 
 use repair::StripeId;
 use serde_json::Value;
-use stores::dir::PutId;
+use stores::dir::{PutId, Snapshot};
 use tokio::sync::oneshot;
 
 use super::Core;
 use crate::error::RequestError;
 use views::{
-    BlockPlace, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
+    AcceptedView, BlockPlace, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
     RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Explain(PlanRequestView, Reply<PlanView>),
     Scrub(Reply<ScrubView>),
     ScrubState(u64, Reply<ScrubView>),
+    Snapshot(Reply<Snapshot>),
+    AcceptCatalog(Reply<AcceptedView>),
 }
 
 impl Core {
@@ -59,12 +61,17 @@ impl Core {
             Command::Explain(request, reply) => answer(reply, self.explain(&request)),
             Command::Scrub(reply) => answer(reply, self.start_scrub()),
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub)),
+            Command::Snapshot(reply) => answer(reply, self.catalog.snapshot().map_err(Into::into)),
+            Command::AcceptCatalog(reply) => answer(reply, self.accept_catalog()),
         }
     }
 }
 
 fn answer<T>(reply: Reply<T>, result: Result<T, RequestError>) {
-    if let Err(RequestError::Catalog(error @ stores::CatalogError::Storage(_))) = &result {
+    if let Err(RequestError::Catalog(
+        error @ (stores::CatalogError::Storage(_) | stores::CatalogError::Damaged(_)),
+    )) = &result
+    {
         tracing::error!(%error, "the catalog");
     }
     let _ = reply.send(result); // Whoever asked may have gone.

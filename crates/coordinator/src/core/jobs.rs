@@ -136,7 +136,8 @@ impl Core {
             return;
         }
         let stripe = running.stripe.clone();
-        let before = self.catalog.stripe(&stripe).ok().map(|record| record.blocks[usize::from(block.0)].node);
+        let before =
+            self.catalog.stripe(&stripe).ok().and_then(|record| record.blocks[usize::from(block.0)].node);
         self.record(id, &stripe, &[(block, node, digest)]);
         if let Some(before) = before.filter(|&before| before != node) {
             self.jobs.get_mut(&id).expect("it has just acted").left.insert(before);
@@ -171,10 +172,11 @@ impl Core {
         let Ok(record) = self.catalog.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
         // The job may have read a copy that is not the block any more.
-        if holder != Some(known.node) || known.state == state_for(problem) {
+        let Some(node) = known.node.filter(|_| holder == known.node) else { return };
+        if known.state == state_for(problem) {
             return;
         }
-        self.remember_loss(known.node, &known.id, problem.to_string());
+        self.remember_loss(node, &known.id, problem.to_string());
         log_error(self.catalog.set_state(&stripe, block, state_for(problem)));
         self.census = None;
     }

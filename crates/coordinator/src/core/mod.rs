@@ -8,6 +8,7 @@
 //! one job that publishes blocks; what the catalog says of a block is changed only here.
 
 mod commands;
+mod inventory;
 mod jobs;
 mod nodes;
 mod plans;
@@ -26,7 +27,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cluster::Role;
 use rand::rngs::StdRng;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{JobId, NodeId, Topology};
+use repair::{BlockId, JobId, NodeId, Topology};
 use stores::CatalogError;
 use stores::dir::DirCatalog;
 use tokio::sync::mpsc;
@@ -51,6 +52,8 @@ const IDLE_TICK: Duration = Duration::from_millis(500);
 /// After a start, helpers that were known before have this long to come back before what they hold counts
 /// as lost for repairs.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+/// A catalog that changes is copied this often.
+const COPY_EVERY: Duration = Duration::from_secs(600);
 /// Bad blocks that are remembered for the status.
 const LOST_REMEMBERED: usize = 100;
 
@@ -83,6 +86,8 @@ pub(crate) struct Settings {
     pub code: String,
     pub block_bytes: u64,
     pub scheme: String,
+    /// The helpers of mend.toml; `None` where nobody keeps that list.
+    pub helpers: Option<BTreeSet<String>>,
 }
 
 /// See the module's documentation.
@@ -106,9 +111,15 @@ pub(crate) struct Core {
     repairs: Repairs,
     scrub: Option<Scrub>,
     lost_lately: VecDeque<LostBlock>,
+    /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
+    newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    /// Helpers that the catalog knows and mend.toml does not.
+    retired: BTreeSet<NodeId>,
     census: Option<Census>,
     risks: Risks,
     settled: bool,
+    /// When the catalog was last copied, and how many changes it had seen then.
+    copied: (Duration, u64),
     now: Duration,
     rng: StdRng,
 }
@@ -138,9 +149,12 @@ impl Core {
             repairs: Repairs::default(),
             scrub: None,
             lost_lately: VecDeque::new(),
+            newer: BTreeMap::new(),
+            retired: BTreeSet::new(),
             census: None,
             risks: Risks::default(),
             settled: false,
+            copied: (Duration::ZERO, 0),
             now: Duration::ZERO,
             rng,
         };
@@ -174,6 +188,8 @@ impl Core {
         }
         self.abort_idle_puts();
         self.watch_scrub();
+        self.forget_retired();
+        self.keep_copy();
         self.work();
     }
 
@@ -203,10 +219,27 @@ impl Core {
 
     /// After a start, helpers come back one by one.
     fn settle(&mut self) {
-        let expected = || self.names.keys().all(|node| self.peers.contains_key(node));
+        let gone = |node: &NodeId| self.retired.contains(node) || self.peers.contains_key(node);
+        let expected = || self.names.keys().all(gone);
         if !self.settled && (self.now >= SETTLE_LIMIT || expected()) {
             self.settled = true;
+            self.after_settling();
         }
+    }
+
+    /// Keeps a copy of the catalog from time to time, on another thread.
+    fn keep_copy(&mut self) {
+        let (changes, (kept_at, kept)) = (self.catalog.changes(), self.copied);
+        if self.now < kept_at + COPY_EVERY || changes == kept {
+            return;
+        }
+        self.copied = (self.now, changes);
+        let Some(snapshot) = log_error(self.catalog.snapshot()) else { return };
+        std::thread::spawn(move || {
+            if let Err(error) = snapshot.keep() {
+                tracing::warn!(%error, "cannot keep a copy of the catalog");
+            }
+        });
     }
 
     fn name(&self, node: NodeId) -> String {

@@ -73,6 +73,9 @@ impl Core {
             view.alive = false;
             view.free_bytes = 0;
             self.topology.set(record.id, view);
+            if self.settings.helpers.as_ref().is_some_and(|helpers| !helpers.contains(&record.name)) {
+                self.retired.insert(record.id);
+            }
             self.names.insert(record.id, record.name);
         }
         Ok(())
@@ -152,6 +155,7 @@ impl Core {
         }
         let address = self.catalog.set_node_address(node, &hello.address);
         address.map_err(|error| error.to_string())?;
+        self.retired.remove(&node);
         self.names.insert(node, name.to_owned());
         self.topology.set(node, view_of(name, &hello));
         let peer = Peer {
@@ -189,82 +193,16 @@ impl Core {
         self.send(node, ToNode::Registered { node });
     }
 
-    /// Holds what a node has against what the catalog thinks it has.
-    fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
-        let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
-        let (mut news, mut again) = (Vec::new(), VecDeque::new());
-        for (stripe, index) in self.catalog.blocks_of(node) {
-            let record = self.catalog.stripe(&stripe)?;
-            let block = &record.blocks[usize::from(index.0)];
-            let state = match held.get(&block.id) {
-                None => BlockState::Missing,
-                Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
-                Some(_) if block.state == BlockState::Healthy => continue,
-                Some(_) => {
-                    again.push_back((stripe, index));
-                    continue;
-                }
-            };
-            if block.state != state {
-                self.note_loss(node, &block.id, state);
-                news.push((stripe, index, state));
-            }
-        }
-        self.catalog.set_states(&news)?;
-        if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
-            *rechecks = again;
-        }
-        self.note_orphans(node, blocks)
-    }
-
-    /// Has the next block verified that was bad and is there again.
-    fn recheck_next(&mut self, node: NodeId) {
-        while let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node)
-            && let Some((stripe, index)) = rechecks.pop_front()
-        {
-            let record = self.catalog.stripe(&stripe).ok();
-            let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
-            if let Some(known) =
-                known.filter(|known| known.node == node && known.state != BlockState::Healthy)
-            {
-                self.ask_for_block(node, stripe, index, known, false);
-                return;
-            }
-        }
-    }
-
     pub(super) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
         self.peers.get_mut(&node).map(|peer| &mut peer.kind)
     }
 
-    /// Remembers the blocks that no stripe knows. They are never removed: who knows whose they are.
-    pub(super) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
-        let leaving: BTreeSet<BlockId> = self.catalog.discards(node)?.into_iter().collect();
-        let mut found = BTreeSet::new();
-        for block in blocks {
-            if !leaving.contains(&block.id) && !self.belongs(&block.id, node)? {
-                found.insert(block.id.clone());
-            }
-        }
-        if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
-            *orphans = found;
-        }
-        Ok(())
-    }
-
-    /// Whether the catalog places the block on this node.
-    fn belongs(&self, block: &BlockId, node: NodeId) -> Result<bool, CatalogError> {
-        match self.catalog.find_block(block) {
-            Ok((stripe, index)) => {
-                Ok(self.catalog.stripe(&stripe)?.blocks[usize::from(index.0)].node == node)
-            }
-            Err(CatalogError::NoSuchBlock(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
     pub(super) fn remove_discards(&mut self, node: NodeId) {
+        // Until all helpers have said what they hold, an old catalog passes for the newest.
+        if !self.settled || self.is_behind() {
+            return;
+        }
         let Some(PeerKind::Helper { removing, .. }) = self.kind_mut(node) else { return };
         let mut removing = std::mem::take(removing);
         for block in log_error(self.catalog.discards(node)).unwrap_or_default() {
@@ -303,6 +241,9 @@ impl Core {
             FromNode::Listed { ask, blocks } => self.take_listed(node, ask, &blocks),
             FromNode::Open { tag, request } => self.open(node, tag, request),
             FromNode::Close { tag } => self.close(node, tag),
+            FromNode::Described { .. } => {
+                tracing::warn!(node = %self.name(node), "an answer that nobody asked for")
+            }
             FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } => {
                 self.lose(node, "it registered twice on one connection");
             }
@@ -437,6 +378,7 @@ impl Core {
         if known.id != *block {
             tracing::warn!(%block, asked = %known.id, "an answer about another block");
         }
+        let result_digest = result.as_ref().ok().copied();
         let problem = match result {
             Ok(digest) if known.digest == Some(digest) => None,
             Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
@@ -446,8 +388,14 @@ impl Core {
         let current = self.catalog.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let still = current.is_some_and(|current| current == known);
-        if still {
-            self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
+        match result_digest {
+            Some(digest) if still && known.node != Some(node) => {
+                self.adopt(node, &stripe, index, &known, digest)
+            }
+            _ if still && known.node == Some(node) => {
+                self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
+            }
+            _ => {}
         }
         if scrub {
             self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
@@ -489,7 +437,7 @@ impl Core {
         self.census = None;
     }
 
-    fn note_loss(&mut self, node: NodeId, block: &BlockId, state: BlockState) {
+    pub(super) fn note_loss(&mut self, node: NodeId, block: &BlockId, state: BlockState) {
         let problem = if state == BlockState::Missing { "missing" } else { "of another length" };
         self.remember_loss(node, block, problem.to_owned());
     }

@@ -79,7 +79,7 @@ impl Core {
 
     /// Helpers without a block of the stripe, or a client if there are too few.
     fn likely_requestors(&mut self, record: &StripeRecord, count: usize) -> Vec<NodeId> {
-        let holders: BTreeSet<NodeId> = record.blocks.iter().map(|block| block.node).collect();
+        let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
         let mut free = self.candidates(record.block_bytes);
         free.retain(|candidate| !holders.contains(&candidate.node));
         let chosen = spread(free, BTreeMap::new(), count, &mut self.rng);

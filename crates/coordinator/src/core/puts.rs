@@ -49,6 +49,7 @@ impl Core {
     }
 
     pub(super) fn begin_put(&mut self, request: &PutRequest) -> Result<PutView, RequestError> {
+        self.check_not_behind()?;
         let spec: CodeSpec = request.code.as_ref().unwrap_or(&self.settings.code).parse()?;
         let code = self.codes.get(&spec)?;
         let block_bytes = request.block_bytes.unwrap_or(self.settings.block_bytes);
@@ -77,6 +78,7 @@ impl Core {
         if self.jobs_of(put).next().is_some() {
             return Err(RequestError::PutBusy(put));
         }
+        self.check_not_behind()?;
         let file = self.catalog.commit_put(put)?;
         self.puts.puts.remove(&put);
         self.remove_everywhere(); // A file that it replaced.
@@ -139,8 +141,10 @@ impl Core {
             id: block.id.clone(),
             bytes: block.bytes,
             holder: holder(index),
+            digest: None,
         });
-        let stripe = Stripe { id: allocated.id.clone(), blocks: blocks.collect(), code, block_bytes };
+        let (id, blocks, label) = (allocated.id.clone(), blocks.collect(), self.catalog.label(&allocated));
+        let stripe = Stripe { id, blocks, code, block_bytes, label };
         let wanted = (0..).map(BlockIndex).zip(&nodes);
         let request = JobRequest {
             job: self.catalog.next_job_id()?,
@@ -230,6 +234,7 @@ impl Core {
     }
 
     pub(super) fn remove_file(&mut self, name: &str) -> Result<FileView, RequestError> {
+        self.check_not_behind()?;
         let removed = self.catalog.remove_file(name)?;
         let file = removed.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
         self.drop_repairs_of(&file.stripes);

@@ -100,6 +100,7 @@ struct Obstacle {
 
 impl Core {
     pub(super) fn queue_repair(&mut self, request: &RepairRequest) -> Result<RepairView, RequestError> {
+        self.check_not_behind()?;
         let order = self.order(request)?;
         let id = self.catalog.next_job_id()?.0;
         let record = serde_json::to_value(&order).expect("an order has string keys");
@@ -120,11 +121,15 @@ impl Core {
                 return Err(RequestError::Malformed(text.into()));
             }
         };
-        match &target {
-            Target::Block(block) => drop(self.catalog.find_block(block)?),
-            Target::Stripe(stripe) => drop(self.catalog.stripe(stripe)?),
-            Target::All => {}
-        }
+        // People leave eras out of names; records of the queue do not.
+        let target = match target {
+            Target::Block(block) => {
+                let (stripe, index) = self.catalog.find_block(&block)?;
+                Target::Block(self.catalog.stripe(&stripe)?.blocks[usize::from(index.0)].id.clone())
+            }
+            Target::Stripe(stripe) => Target::Stripe(self.catalog.stripe(&stripe)?.id),
+            Target::All => Target::All,
+        };
         Ok(Order {
             target,
             scheme: self.scheme(request.scheme.as_deref())?,
@@ -153,7 +158,7 @@ impl Core {
     }
 
     pub(super) fn start_repairs(&mut self) {
-        if !self.settled {
+        if !self.settled || self.is_behind() {
             return;
         }
         self.expand_repairs();
@@ -276,18 +281,12 @@ impl Core {
         self.check_decodable(&record, &stripe, &wanted)?;
         let wanted = self.requestors(&record, &wanted)?;
         let blocks = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
-        let digest =
-            |wanted: &Wanted| Some((wanted.block, record.blocks[usize::from(wanted.block.0)].digest?));
         let request = JobRequest {
             job: self.catalog.next_job_id().map_err(|error| failed(error.into()))?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy: policy(order.scheme, order.slice_bytes),
-            verify: Verify {
-                digests: wanted.iter().filter_map(digest).collect(),
-                parity: order.verify_parity,
-                reread: true,
-            },
+            verify: Verify { parity: order.verify_parity, reread: true },
             publish: true,
             tag: None,
             stripe,
@@ -316,7 +315,8 @@ impl Core {
 
     /// What could make a stripe repairable that is not.
     fn bring_back(&self, record: &StripeRecord) -> String {
-        let down = indexed(record).map(|(_, block)| block.node).filter(|node| !self.peers.contains_key(node));
+        let down =
+            indexed(record).filter_map(|(_, block)| block.node).filter(|node| !self.peers.contains_key(node));
         let down: BTreeSet<String> = down.map(|node| self.name(node)).collect();
         if down.is_empty() {
             return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \
@@ -337,10 +337,10 @@ impl Core {
         let roomy: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
         let home = |block: BlockIndex| record.blocks[usize::from(block.0)].node;
         let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
-            wanted.iter().partition(|&&block| roomy.contains(&home(block)));
+            wanted.iter().partition(|&&block| home(block).is_some_and(|home| roomy.contains(&home)));
         let mut chosen: Vec<Wanted> =
-            stay.into_iter().map(|block| Wanted { block, requestor: home(block) }).collect();
-        let holders: BTreeSet<NodeId> = record.blocks.iter().map(|block| block.node).collect();
+            stay.into_iter().filter_map(|block| Some(Wanted { block, requestor: home(block)? })).collect();
+        let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
         let free: Vec<_> =
             candidates.into_iter().filter(|candidate| !holders.contains(&candidate.node)).collect();
         let count = moving.len().min(free.len());
@@ -355,8 +355,8 @@ impl Core {
 
     fn racks_of(&self, record: &StripeRecord) -> BTreeMap<String, usize> {
         let mut racks = BTreeMap::new();
-        for block in record.blocks.iter().filter(|block| self.is_readable(block)) {
-            if let Some(rack) = self.topology.get(block.node).and_then(|view| view.rack.clone()) {
+        for node in record.blocks.iter().filter_map(|block| self.readable_at(block)) {
+            if let Some(rack) = self.topology.get(node).and_then(|view| view.rack.clone()) {
                 *racks.entry(rack).or_default() += 1;
             }
         }

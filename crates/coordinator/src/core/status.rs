@@ -89,7 +89,7 @@ impl Core {
         let nodes_up: Vec<String> = self.live_helpers().map(|node| self.name(node)).collect();
         let nodes_down = self.down_helpers();
         Ok(Status {
-            healthy: stripes.intact == stripes.stripes,
+            healthy: stripes.intact == stripes.stripes && !self.is_behind(),
             summary: self.first_line(&stripes, &nodes_up, &nodes_down),
             settling: !self.settled,
             stripes,
@@ -100,6 +100,7 @@ impl Core {
             jobs: self.job_views(),
             repairs: self.open_repairs(),
             orphans: self.orphan_views(),
+            newer: self.newer_views(),
             last_scrub: self.last_scrub(),
             lost_lately: self.lost_lately.iter().cloned().collect(),
         })
@@ -107,6 +108,9 @@ impl Core {
 
     fn first_line(&self, census: &Census, up: &[String], down: &[String]) -> String {
         let line = summary(census, up, down);
+        if let Err(behind) = self.check_not_behind() {
+            return format!("STOPPED: {behind}; {}", behind.next_step());
+        }
         if self.settled { line } else { format!("starting, helpers are still registering; so far: {line}") }
     }
 

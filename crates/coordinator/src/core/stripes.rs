@@ -34,9 +34,10 @@ impl Core {
         Ok(self.catalog.stripe(id)?)
     }
 
-    /// Whether a block can be read now: it is healthy and its node is connected.
-    pub(super) fn is_readable(&self, block: &BlockRecord) -> bool {
-        block.state == BlockState::Healthy && block.digest.is_some() && self.peers.contains_key(&block.node)
+    /// Where a block can be read now: it is healthy and its node is connected.
+    pub(super) fn readable_at(&self, block: &BlockRecord) -> Option<NodeId> {
+        let good = block.state == BlockState::Healthy && block.digest.is_some();
+        block.node.filter(|node| good && self.peers.contains_key(node))
     }
 
     /// The stripe as the planner sees it now, as if `lost` were lost too.
@@ -47,21 +48,23 @@ impl Core {
     ) -> Result<Stripe, RequestError> {
         let code = self.codes.get(&record.code)?;
         let holder = |(index, block): (BlockIndex, &BlockRecord)| {
-            (self.is_readable(block) && !lost.contains(&index)).then_some(block.node)
+            self.readable_at(block).filter(|_| !lost.contains(&index))
         };
         let blocks = indexed(record)
             .map(|(index, block)| StripeBlock {
                 id: block.id.clone(),
                 bytes: block.bytes,
                 holder: holder((index, block)),
+                digest: block.digest,
             })
             .collect();
-        Ok(Stripe { id: record.id.clone(), code, block_bytes: record.block_bytes, blocks })
+        let label = self.catalog.label(record);
+        Ok(Stripe { id: record.id.clone(), code, block_bytes: record.block_bytes, blocks, label })
     }
 
     /// The blocks that cannot be read now.
     pub(super) fn lost_blocks(&self, record: &StripeRecord) -> Vec<BlockIndex> {
-        let lost = indexed(record).filter(|(_, block)| !self.is_readable(block));
+        let lost = indexed(record).filter(|(_, block)| self.readable_at(block).is_none());
         lost.map(|(index, _)| index).collect()
     }
 
@@ -100,7 +103,7 @@ impl Core {
             block: block.id.to_string(),
             index: index.0,
             bytes: block.bytes,
-            node: self.name(block.node),
+            node: block.node.map(|node| self.name(node)),
             state: self.state_name(block).to_owned(),
             digest: block.digest.map(|digest| format!("{digest:08x}")),
         }
@@ -111,7 +114,7 @@ impl Core {
             BlockState::Missing => "missing",
             BlockState::Corrupt => "corrupt",
             BlockState::Healthy if block.digest.is_none() => "not-stored",
-            BlockState::Healthy if self.peers.contains_key(&block.node) => "healthy",
+            BlockState::Healthy if self.readable_at(block).is_some() => "healthy",
             BlockState::Healthy => "down",
         }
     }

@@ -56,6 +56,7 @@ fn settings() -> Settings {
         code: "rs-4-2".into(),
         block_bytes: 4096,
         scheme: "pipelined".into(),
+        helpers: None,
     }
 }
 
@@ -325,7 +326,7 @@ impl PlayedNode {
             }
             ToNode::Fingerprint { job, epoch, block, sub_blocks, .. } => {
                 let fingerprints = vec![Fingerprint::zero(); sub_blocks.into()];
-                (job, epoch, Report::Fingerprinted { block, fingerprints })
+                (job, epoch, Report::Fingerprinted { block: block.id, fingerprints })
             }
             ToNode::Commit { job, epoch } => {
                 self.disk.extend(self.sinks.remove(&job).unwrap());
@@ -361,7 +362,7 @@ impl PlayedNode {
 
 /// The helper of a block of a file's first stripe.
 fn home(file: &FileLayout, index: usize) -> String {
-    file.layout[0].stripe.blocks[index].node.clone()
+    file.layout[0].stripe.blocks[index].node.clone().unwrap()
 }
 
 fn block(file: &FileLayout, index: usize) -> BlockId {
@@ -711,7 +712,7 @@ fn the_stripes_most_at_risk_come_first() {
     let all: Vec<String> = scene.nodes.keys().cloned().collect();
     scene.frozen.extend(all);
     let lost = |stripe: &views::StripeView| {
-        stripe.blocks.iter().filter(|block| ["h1", "h2"].contains(&block.node.as_str())).count()
+        stripe.blocks.iter().filter(|block| ["h1", "h2"].map(Some).contains(&block.node.as_deref())).count()
     };
     let by_loss = |count| file.layout.iter().filter(|part| lost(&part.stripe) == count).count();
     assert!(by_loss(2) > 4 && by_loss(1) > 4);

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::{BlockIndex, Recipe};
 
-use crate::{BlockId, Fingerprint, NodeId, Stripe};
+use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe};
 
 /// Equations over rebuilt blocks, blocks the repair used, and one that it did not use; each rebuilt block
 /// takes part in at least one.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
     equations: Vec<Recipe>,
-    blocks: BTreeMap<BlockIndex, (NodeId, BlockId)>,
+    blocks: BTreeMap<BlockIndex, (NodeId, LocalBlock)>,
     answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
     sub_blocks: usize,
 }
@@ -46,7 +46,7 @@ impl ParityCheck {
                 let index = sub_block.block;
                 let at = rebuilt.iter().find(|&&(block, _)| block == index).map(|&(_, node)| node);
                 let node = at.or(stripe.block(index).holder)?;
-                blocks.insert(index, (node, stripe.block(index).id.clone()));
+                blocks.insert(index, (node, stripe.local(index)));
             }
         }
         let sub_blocks = stripe.code.sub_blocks();
@@ -54,12 +54,12 @@ impl ParityCheck {
     }
 
     /// Whom to ask for the fingerprints of which block.
-    pub(super) fn questions(&self) -> Vec<(NodeId, BlockId)> {
+    pub(super) fn questions(&self) -> Vec<(NodeId, LocalBlock)> {
         self.blocks.values().cloned().collect()
     }
 
     pub(super) fn take(&mut self, block: &BlockId, fingerprints: Vec<Fingerprint>) {
-        let index = self.blocks.iter().find(|(_, (_, id))| id == block).map(|(&index, _)| index);
+        let index = self.blocks.iter().find(|(_, (_, asked))| asked.id == *block).map(|(&index, _)| index);
         if let Some(index) = index
             && fingerprints.len() == self.sub_blocks
         {

@@ -39,8 +39,8 @@ use self::publishing::Doubt;
 pub use self::report::{BlockProblem, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use crate::{
-    Assignment, BlockId, Epoch, Geometry, JobId, NodeId, PlanError, Policy, Scheme, SliceSet, Stripe,
-    Topology, Wanted,
+    Assignment, BlockId, Epoch, Geometry, JobId, LocalBlock, NodeId, PlanError, Policy, Scheme, SliceSet,
+    Stripe, Topology, Wanted,
 };
 
 /// What is to be done, and how carefully.
@@ -70,8 +70,6 @@ pub struct JobRequest {
 /// What is checked before a block is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verify {
-    /// The digests that the delivered blocks must have.
-    pub digests: BTreeMap<BlockIndex, u32>,
     /// Whether one parity equation that the repair did not use must hold, if enough blocks survive.
     pub parity: bool,
     /// Whether a committed block is read back from the disk.
@@ -104,8 +102,8 @@ pub enum JobAction {
     Fingerprint {
         /// The node.
         node: NodeId,
-        /// The block.
-        block: BlockId,
+        /// The block, as it must be found.
+        block: LocalBlock,
         /// The seed of the check.
         seed: u64,
     },

@@ -10,10 +10,10 @@ use rand_chacha::rand_core::Rng;
 use super::publishing::Doubt;
 use super::watching::{Running, sources};
 use super::{Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase};
-use crate::assignment::{Inlet, LocalBlock, Outlet, Sink};
+use crate::assignment::{Inlet, Outlet, Sink};
 use crate::{
-    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, Stripe, Topology,
-    Wanted, plan,
+    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, Stripe, StripeBlock,
+    Topology, Wanted, plan,
 };
 
 /// An edge may rest for the time of this many slices.
@@ -159,8 +159,12 @@ impl Job {
             .filter(|output| output.requestor == node)
             .map(|output| output.sub_block.block)
             .collect();
-        let block =
-            |index: BlockIndex| (index, self.stripe.block(index).id.clone(), self.stripe.block(index).bytes);
+        let sink = |index: BlockIndex| {
+            let StripeBlock { id, bytes, .. } = self.stripe.block(index).clone();
+            // A client delivers to its caller; only a block of a store says what it is.
+            let label = if self.publish { self.stripe.label.clone() } else { None };
+            Sink { index, id, bytes, label }
+        };
         let inlet =
             |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet { from, dial: address(from), key };
         // The downstream end dials, unless the upstream end is a client, which nobody can dial.
@@ -179,15 +183,11 @@ impl Job {
             pacing: plan.pacing(),
             sub_block_bytes: plan.sub_block_bytes(),
             lanes,
-            locals: locals
-                .into_iter()
-                .map(block)
-                .map(|(index, id, bytes)| LocalBlock { index, id, bytes })
-                .collect(),
+            locals: locals.into_iter().map(|index| self.stripe.local(index)).collect(),
             inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
             outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),
             outputs: plan.outputs().iter().map(|output| output.sub_block).collect(),
-            sinks: sinks.into_iter().map(block).map(|(index, id, bytes)| Sink { index, id, bytes }).collect(),
+            sinks: sinks.into_iter().map(sink).collect(),
             stall_ms: patience.as_millis() as u32,
         }
     }

@@ -58,8 +58,8 @@ impl Job {
             return;
         }
         let wrong = self.goals.iter().find(|goal| {
-            goal.digest.is_none()
-                || self.verify.digests.get(&goal.block).is_some_and(|&digest| goal.digest != Some(digest))
+            let recorded = self.stripe.block(goal.block).digest;
+            goal.digest.is_none() || recorded.is_some() && goal.digest != recorded
         });
         if let Some(wrong) = wrong {
             let id = &self.stripe.block(wrong.block).id;
@@ -113,7 +113,7 @@ impl Job {
     /// Whether there is reason to doubt, and no digest to dispel it.
     pub(super) fn needs_parity(&self) -> bool {
         let mut open = self.goals.iter().filter(|goal| !goal.committed);
-        self.doubt.is_some() && !open.all(|goal| self.verify.digests.contains_key(&goal.block))
+        self.doubt.is_some() && !open.all(|goal| self.stripe.block(goal.block).digest.is_some())
     }
 
     /// A check of what is rebuilt from the sets of blocks in `used`, if enough other blocks can be asked.

@@ -7,7 +7,9 @@ use codes::BlockIndex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Assignment, BlockId, Epoch, JobId, NodeId, Pacing, Report, Scheme, StripeId};
+use crate::{
+    Assignment, BlockId, Epoch, JobId, LocalBlock, NodeId, Pacing, Report, Scheme, StripeId, StripeLabel,
+};
 
 /// The version of the control protocol; both ends must speak the same.
 pub const VERSION: u32 = 1;
@@ -17,6 +19,9 @@ pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
 
 /// A client may have so many requests open on its connection; more are refused.
 pub const MAX_OPEN_REQUESTS: usize = 256;
+
+/// So many blocks are described in one message.
+pub const DESCRIBED_AT_ONCE: usize = 4096;
 
 /// What a node says to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +86,15 @@ pub enum FromNode {
         /// All blocks held.
         blocks: Vec<HeldBlock>,
     },
+    /// Answer to [`ToNode::Describe`], in several messages if there are many blocks.
+    Described {
+        /// The question's number.
+        ask: u64,
+        /// What some of the blocks say of themselves. Those that cannot be opened are left out.
+        blocks: Vec<Description>,
+        /// Whether this was the last message of the answer.
+        last: bool,
+    },
     /// A client wants a read or a stripe of a put carried out.
     Open {
         /// The client's number for it, carried by its assignments and by its end.
@@ -133,8 +147,8 @@ pub enum ToNode {
         job: JobId,
         /// Which of its plans.
         epoch: Epoch,
-        /// The block: one held, or one being delivered to this node by this job.
-        block: BlockId,
+        /// The block: one held, as it must be found, or one being delivered to this node by this job.
+        block: LocalBlock,
         /// Bytes of a sub-block; one fingerprint for each.
         sub_block_bytes: u64,
         /// Number of sub-blocks.
@@ -180,6 +194,11 @@ pub enum ToNode {
         /// The question's number.
         ask: u64,
     },
+    /// Say what all blocks you hold say of themselves ([`FromNode::Described`]).
+    Describe {
+        /// The question's number.
+        ask: u64,
+    },
     /// A client's request has ended.
     Closed {
         /// The client's number for it.
@@ -205,6 +224,19 @@ pub struct HeldBlock {
     pub id: BlockId,
     /// Its bytes.
     pub bytes: u64,
+}
+
+/// What a block on a helper says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// Its name.
+    pub id: BlockId,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its digest, by its own checksums.
+    pub digest: u32,
+    /// Its index in its stripe, and the stripe; absent if whoever stored it did not say.
+    pub label: Option<(BlockIndex, StripeLabel)>,
 }
 
 /// What a client asks for.

@@ -42,13 +42,22 @@ impl Scene {
         let blocks = (0..code.blocks() as u32).map(|index| {
             let holder = NodeId(index + 1);
             topology.set(holder, NodeView::unknown(format!("dn{:02}", index + 1)));
-            StripeBlock { id: BlockId(format!("17.{index}")), bytes: block_bytes, holder: Some(holder) }
+            StripeBlock {
+                id: BlockId(format!("17.{index}")),
+                bytes: block_bytes,
+                holder: Some(holder),
+                digest: None,
+            }
         });
         let blocks = blocks.collect();
         let window = 0..block_bytes / code.sub_blocks() as u64;
         let policy = Policy::default();
         let request = PlanRequest { wanted: Vec::new(), window, sub_blocks: None, resume: None, policy };
-        Self { stripe: Stripe { id: StripeId("17".into()), code, block_bytes, blocks }, topology, request }
+        Self {
+            stripe: Stripe { id: StripeId("17".into()), code, block_bytes, blocks, label: None },
+            topology,
+            request,
+        }
     }
 
     fn tell(&mut self, verb: &str, word: &str) {

@@ -22,8 +22,10 @@ pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u3
         id: BlockId(format!("1.{index}")),
         bytes: block_bytes,
         holder: (index != 1).then_some(NodeId(index)),
+        digest: None,
     });
-    let stripe = Stripe { id: StripeId("1".into()), code, block_bytes, blocks: blocks.collect() };
+    let stripe =
+        Stripe { id: StripeId("1".into()), code, block_bytes, blocks: blocks.collect(), label: None };
     let request = JobRequest {
         job: JobId(1),
         window: 0..stripe.sub_block_bytes(),

@@ -5,12 +5,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use repair::BlockId;
-use repair::wire::control::HeldBlock;
+use repair::wire::control::{Description, HeldBlock};
+use repair::{BlockId, Sink};
 
 use super::checksums::{MAX_BLOCK_BYTES, encoded_bytes};
 use super::commit::sync_folder;
 use super::folder::Folder;
+use super::label::MAX_LABEL_BYTES;
 use super::place::{Place, fault};
 use super::reader::DirReader;
 use super::writer::DirWriter;
@@ -22,14 +23,15 @@ use crate::{BlockError, BlockReader, BlockWriter, Blocks};
 /// checksums that belong to them. The folder is locked as long as this, or a writer made by it, lives.
 ///
 /// ```
-/// use repair::BlockId;
+/// use codes::BlockIndex;
+/// use repair::{BlockId, Sink};
 /// use stores::Blocks;
 /// use stores::dir::DirBlocks;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let blocks = DirBlocks::open(folder.path())?;
 /// let block = BlockId("17.3".to_owned());
-/// let mut writer = blocks.create(&block, 11)?;
+/// let mut writer = blocks.create(&Sink { index: BlockIndex(3), id: block.clone(), bytes: 11, label: None })?;
 /// writer.write_at(6, b"world")?;
 /// writer.write_at(0, b"hello ")?;
 /// let digest = writer.seal()?;
@@ -62,7 +64,7 @@ impl DirBlocks {
             let text = format!("a block of {bytes} bytes is too large: choose one of at most 256 GiB");
             return Err(fault(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
         }
-        if self.free_bytes()? < bytes + encoded_bytes(bytes) {
+        if self.free_bytes()? < bytes + encoded_bytes(bytes, MAX_LABEL_BYTES) {
             return Err(BlockError::NoSpace { block: place.id.clone(), path: path.display().to_string() });
         }
         Ok(())
@@ -82,11 +84,11 @@ impl Blocks for DirBlocks {
         Some(Arc::new(DirReader::open_if_cached(block, &place.block, &place.checksums)?))
     }
 
-    fn create(&self, block: &BlockId, bytes: u64) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let place = self.folder.place(block)?;
-        self.check_space(&place, bytes)?;
+    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
+        let place = self.folder.place(&block.id)?;
+        self.check_space(&place, block.bytes)?;
         self.folder.create_shard(&place)?;
-        Ok(Box::new(DirWriter::create(Arc::clone(&self.folder), place, bytes)?))
+        Ok(Box::new(DirWriter::create(Arc::clone(&self.folder), place, block)?))
     }
 
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
@@ -102,6 +104,12 @@ impl Blocks for DirBlocks {
 
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         self.folder.list()
+    }
+
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        let place = self.folder.place(block)?;
+        let _shard = self.folder.lock_shard(place.shard);
+        Ok(DirReader::open(block, &place.block, &place.checksums)?.describe())
     }
 
     fn free_bytes(&self) -> Result<u64, BlockError> {

@@ -1,18 +1,20 @@
-//! The checksum list of a block and the bytes of the `.crc` file that keeps it.
+//! The checksum list of a block and the bytes of the `.crc` file that keeps it, with what the block says of itself.
 
 use std::ops::Range;
 
 use crc_fast::{CrcAlgorithm, Digest};
+
+use super::label::{Label, MAX_LABEL_BYTES};
 
 /// One checksum covers this many bytes of a block; the last one may cover fewer.
 pub(super) const CHUNK_BYTES: usize = 4096;
 /// No block is longer: its checksum list must fit into memory.
 pub(super) const MAX_BLOCK_BYTES: u64 = 256 << 30;
 /// No checksum file is longer.
-pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES);
+pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES, MAX_LABEL_BYTES);
 
 const MAGIC: &[u8; 8] = b"MENDCRC\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 24;
 
 /// CRC32C (Castagnoli) of some bytes.
@@ -29,6 +31,7 @@ fn narrow(crc: u64) -> u32 {
 pub(super) struct Checksums {
     block_bytes: u64,
     chunks: Vec<u32>,
+    label: Label,
 }
 
 /// Why bytes are not a checksum file that can be used.
@@ -37,18 +40,27 @@ pub(super) enum ChecksumsError {
     #[error("its checksum file differs from its own checksum")]
     Damaged,
     #[error(
-        "its checksum file has version {0}, and this program reads version {VERSION}: run a newer mend here"
+        "its checksum file has version {0}, and this program reads version {VERSION}: run the mend here that wrote it"
     )]
     OtherVersion(u32),
-    #[error("its checksum file has {found} bytes, and one for a block of {block_bytes} bytes has {expected}")]
-    Length { found: usize, block_bytes: u64, expected: u64 },
+    #[error(
+        "its checksum file has {found} bytes, and one for a block of {block_bytes} bytes has at least {least}"
+    )]
+    Length { found: usize, block_bytes: u64, least: u64 },
+    #[error("its checksum file has a label that cannot be read")]
+    Label,
 }
 
 impl Checksums {
     /// The list of a block whose chunks are not known yet.
-    pub(super) fn unknown(block_bytes: u64) -> Self {
+    pub(super) fn unknown(block_bytes: u64, label: Label) -> Self {
         let chunks = usize::try_from(chunk_count(block_bytes)).expect("blocks are bounded");
-        Self { block_bytes, chunks: vec![0; chunks] }
+        Self { block_bytes, chunks: vec![0; chunks], label }
+    }
+
+    /// What the block says of itself.
+    pub(super) fn label(&self) -> &Label {
+        &self.label
     }
 
     /// Length of the block.
@@ -91,12 +103,15 @@ impl Checksums {
 
     /// The bytes of the checksum file.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + 4 * self.chunks.len() + 4);
+        let label = self.label.encode();
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + 4 * self.chunks.len() + 4 + label.len() + 4);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_be_bytes());
         bytes.extend_from_slice(&(CHUNK_BYTES as u32).to_be_bytes());
         bytes.extend_from_slice(&self.block_bytes.to_be_bytes());
         bytes.extend_from_slice(&self.list_bytes());
+        bytes.extend_from_slice(&(label.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(&label);
         bytes.extend_from_slice(&crc32c(&bytes).to_be_bytes());
         bytes
     }
@@ -109,15 +124,23 @@ impl Checksums {
         if crc32c(body) != u32::from_be_bytes(*own) {
             return Err(ChecksumsError::Damaged);
         }
-        let (header, list) = body.split_first_chunk::<HEADER_BYTES>().ok_or(ChecksumsError::Damaged)?;
+        let (header, rest) = body.split_first_chunk::<HEADER_BYTES>().ok_or(ChecksumsError::Damaged)?;
         let block_bytes = decode_header(header)?;
-        let expected = encoded_bytes(block_bytes);
-        if bytes.len() as u64 != expected {
-            return Err(ChecksumsError::Length { found: bytes.len(), block_bytes, expected });
+        let least = encoded_bytes(block_bytes, 0);
+        if (bytes.len() as u64) < least {
+            return Err(ChecksumsError::Length { found: bytes.len(), block_bytes, least });
         }
+        let (list, label) = rest.split_at(4 * chunk_count(block_bytes) as usize);
+        let label = decode_label(label).ok_or(ChecksumsError::Label)?;
         let (crcs, _) = list.as_chunks::<4>();
-        Ok(Self { block_bytes, chunks: crcs.iter().map(|crc| u32::from_be_bytes(*crc)).collect() })
+        let chunks = crcs.iter().map(|crc| u32::from_be_bytes(*crc)).collect();
+        Ok(Self { block_bytes, chunks, label })
     }
+}
+
+fn decode_label(bytes: &[u8]) -> Option<Label> {
+    let (length, label) = bytes.split_first_chunk::<4>()?;
+    (u32::from_be_bytes(*length) as usize == label.len()).then(|| Label::decode(label))?
 }
 
 /// The block's length.
@@ -126,13 +149,15 @@ fn decode_header(header: &[u8; HEADER_BYTES]) -> Result<u64, ChecksumsError> {
     if &header[..8] != MAGIC {
         return Err(ChecksumsError::Damaged);
     }
-    if number(8) != VERSION {
-        return Err(ChecksumsError::OtherVersion(number(8)));
+    let version = number(8);
+    if version != VERSION {
+        return Err(ChecksumsError::OtherVersion(version));
     }
-    if number(12) != CHUNK_BYTES as u32 {
-        return Err(ChecksumsError::Damaged); // Version 1 has no other chunk size.
+    let block_bytes = u64::from_be_bytes(header[16..].try_into().expect("eight bytes"));
+    if number(12) != CHUNK_BYTES as u32 || block_bytes > MAX_BLOCK_BYTES {
+        return Err(ChecksumsError::Damaged); // No version has another chunk size.
     }
-    Ok(u64::from_be_bytes(header[16..].try_into().expect("eight bytes")))
+    Ok(block_bytes)
 }
 
 const fn chunk_count(block_bytes: u64) -> u64 {
@@ -140,16 +165,23 @@ const fn chunk_count(block_bytes: u64) -> u64 {
 }
 
 /// Length of the checksum file of a block.
-pub(super) const fn encoded_bytes(block_bytes: u64) -> u64 {
-    HEADER_BYTES as u64 + 4 * chunk_count(block_bytes) + 4
+pub(super) const fn encoded_bytes(block_bytes: u64, label_bytes: usize) -> u64 {
+    HEADER_BYTES as u64 + 4 * chunk_count(block_bytes) + 4 + label_bytes as u64 + 4
 }
 
 #[cfg(test)]
 mod tests {
+    use codes::BlockIndex;
+    use repair::BlockId;
+
     use super::*;
 
+    fn label() -> Label {
+        Label { id: BlockId("17.3".to_owned()), index: BlockIndex(3), stripe: None }
+    }
+
     fn of(block: &[u8]) -> Checksums {
-        let mut checksums = Checksums::unknown(block.len() as u64);
+        let mut checksums = Checksums::unknown(block.len() as u64, label());
         for (index, chunk) in block.chunks(CHUNK_BYTES).enumerate() {
             checksums.set(index, chunk);
         }
@@ -160,10 +192,23 @@ mod tests {
     fn the_file_is_as_documented() {
         let bytes = of(b"123456789").encode();
         let mut drawn = b"MENDCRC\n".to_vec();
-        drawn.extend([0, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        drawn.extend([0, 0, 0, 2, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
         drawn.extend([0xe3, 0x06, 0x92, 0x83]); // CRC32C of the check string
+        drawn.extend([0, 0, 0, 23]);
+        drawn.extend(br#"{"id":"17.3","index":3}"#);
         drawn.extend(crc32c(&drawn).to_be_bytes());
         assert_eq!(bytes, drawn);
+    }
+
+    #[test]
+    fn a_label_that_is_none_is_named() {
+        let mut bytes = of(b"x").encode();
+        let at = bytes.len() - 10;
+        bytes[at] = b'\n';
+        let body = bytes.len() - 4;
+        let own = crc32c(&bytes[..body]);
+        bytes[body..].copy_from_slice(&own.to_be_bytes());
+        assert_eq!(Checksums::decode(&bytes), Err(ChecksumsError::Label));
     }
 
     #[test]
@@ -180,7 +225,7 @@ mod tests {
         for length in [0, 1, 4095, 4096, 4097, 9000] {
             let checksums = of(&vec![7; length]);
             let mut bytes = checksums.encode();
-            assert_eq!(bytes.len() as u64, encoded_bytes(length as u64));
+            assert_eq!(bytes.len() as u64, encoded_bytes(length as u64, label().encode().len()));
             assert_eq!(Checksums::decode(&bytes), Ok(checksums));
             for bit in 0..bytes.len() * 8 {
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -199,17 +244,20 @@ mod tests {
         let mut grown = bytes[..bytes.len() - 4].to_vec();
         grown.extend([0; 4]);
         grown.extend(crc32c(&grown).to_be_bytes());
-        let error = Checksums::decode(&grown).expect_err("too long");
-        assert_eq!(error, ChecksumsError::Length { found: 44, block_bytes: 9000, expected: 40 });
+        assert_eq!(Checksums::decode(&grown), Err(ChecksumsError::Label));
+        let mut cut = bytes[..30].to_vec();
+        cut.extend(crc32c(&cut).to_be_bytes());
+        let error = Checksums::decode(&cut).expect_err("too short");
+        assert_eq!(error, ChecksumsError::Length { found: 34, block_bytes: 9000, least: 44 });
     }
 
     #[test]
     fn a_version_from_the_future_is_named() {
         let mut bytes = of(b"x").encode();
-        bytes[11] = 2;
+        bytes[11] = 3;
         let body = bytes.len() - 4;
         let own = crc32c(&bytes[..body]);
         bytes[body..].copy_from_slice(&own.to_be_bytes());
-        assert_eq!(Checksums::decode(&bytes), Err(ChecksumsError::OtherVersion(2)));
+        assert_eq!(Checksums::decode(&bytes), Err(ChecksumsError::OtherVersion(3)));
     }
 }

@@ -9,6 +9,7 @@ mod checksums;
 mod commit;
 mod extents;
 mod folder;
+mod label;
 mod place;
 mod reader;
 #[cfg(test)]
@@ -17,5 +18,6 @@ mod writer;
 
 pub use blocks::DirBlocks;
 pub use catalog::{
-    CATALOG_VERSION, DirCatalog, FileRecord, NodeRecord, OpenError, PutError, PutId, PutRecord,
+    CATALOG_VERSION, DirCatalog, FileRecord, Inventory, NodeRecord, OpenError, PutError, PutId, PutRecord,
+    Rebuilt, Snapshot,
 };

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use repair::BlockId;
+use repair::wire::control::Description;
 use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, fadvise, openat2};
 use rustix::io::{ReadWriteFlags, preadv2};
 
@@ -81,6 +82,7 @@ impl DirReader {
         let (path, list_path) = (path.to_owned(), list_path.to_owned());
         let reader = Self { block: block.clone(), path, file, list_path, list, checksums };
         reader.check_length()?;
+        reader.check_label()?;
         Ok(reader)
     }
 
@@ -91,6 +93,23 @@ impl DirReader {
             return Ok(());
         }
         Err(self.corrupt(format!("its file has {found} bytes, and its checksums are for {expected}")))
+    }
+
+    fn check_label(&self) -> Result<(), BlockError> {
+        let label = self.checksums.label();
+        if label.id == self.block {
+            return Ok(());
+        }
+        let detail = format!("{} holds block {}", self.path.display(), label.id);
+        Err(BlockError::Other { block: self.block.clone(), detail })
+    }
+
+    /// What the block says of itself.
+    pub(super) fn describe(&self) -> Description {
+        let label = self.checksums.label();
+        let label = label.stripe.clone().map(|stripe| (label.index, stripe));
+        let (bytes, digest) = (self.checksums.block_bytes(), self.checksums.digest());
+        Description { id: self.block.clone(), bytes, digest, label }
     }
 
     fn corrupt(&self, detail: String) -> BlockError {
@@ -198,6 +217,10 @@ impl BlockReader for DirReader {
             // Advice only: where it cannot be followed, reads wait as they would have.
             let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
         }
+    }
+
+    fn digest(&self) -> Option<u32> {
+        Some(self.checksums.digest())
     }
 
     fn verify(&self) -> Result<u32, BlockError> {

@@ -5,10 +5,13 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use repair::Sink;
+
 use super::checksums::{CHUNK_BYTES, Checksums};
 use super::commit;
 use super::extents::Extents;
 use super::folder::Folder;
+use super::label::Label;
 use super::place::{Place, Temporary, block_fault};
 use super::reader::{DirReader, beyond, corrupt};
 use crate::{BlockError, BlockReader, BlockWriter};
@@ -35,14 +38,14 @@ pub(super) struct DirWriter {
 
 impl DirWriter {
     /// Starts a block in a folder that exists.
-    pub(super) fn create(folder: Arc<Folder>, place: Place, bytes: u64) -> Result<Self, BlockError> {
+    pub(super) fn create(folder: Arc<Folder>, place: Place, sink: &Sink) -> Result<Self, BlockError> {
         let temporary = place.temporary(folder.next_generation());
         let fault = block_fault(&place.id, &temporary.block);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary.block);
         let file = file.map_err(&fault)?;
-        let sized = file.set_len(bytes).map_err(&fault);
+        let sized = file.set_len(sink.bytes).map_err(&fault);
         drop(fault);
-        let checksums = Checksums::unknown(bytes);
+        let checksums = Checksums::unknown(sink.bytes, Label::of(sink));
         let known = vec![false; checksums.len()];
         let written = Extents::default();
         let writer = Self {

@@ -2,7 +2,7 @@
 
 use repair::NodeId;
 
-use super::tables::{NODE_NAMES, NODES};
+use super::tables::{DISCARDS, NODE_NAMES, NODES};
 use super::{DirCatalog, NodeRecord};
 use crate::CatalogError;
 
@@ -12,7 +12,7 @@ impl DirCatalog {
     /// # Errors
     /// [`CatalogError::Storage`].
     pub fn node_id(&mut self, name: &str) -> Result<NodeId, CatalogError> {
-        if let Some(id) = self.view()?.get(NODE_NAMES, name)? {
+        if let Some(id) = self.look(|view| view.get(NODE_NAMES, name))? {
             return Ok(id);
         }
         self.change(|change| {
@@ -32,7 +32,7 @@ impl DirCatalog {
     /// # Panics
     /// If the number was never given to a node.
     pub fn set_node_address(&mut self, node: NodeId, address: &str) -> Result<(), CatalogError> {
-        let record: Option<NodeRecord> = self.view()?.get(NODES, node.0)?;
+        let record: Option<NodeRecord> = self.look(|view| view.get(NODES, node.0))?;
         let mut record = record.expect("only nodes that have a number have an address");
         if record.address.as_deref() == Some(address) {
             return Ok(());
@@ -41,13 +41,34 @@ impl DirCatalog {
         self.change(|change| change.put(NODES, node.0, &record))
     }
 
-    /// All nodes that ever had a number, in its order.
+    /// Forgets a node that holds nothing and will not come back; its number is not given again.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    ///
+    /// # Panics
+    /// If a stripe places a block on it.
+    pub fn forget_node(&mut self, node: NodeId) -> Result<(), CatalogError> {
+        assert!(self.blocks_of(node).is_empty(), "{node} holds blocks");
+        let record: Option<NodeRecord> = self.look(|view| view.get(NODES, node.0))?;
+        let Some(record) = record else { return Ok(()) };
+        let discards = self.discards(node)?;
+        self.change(|change| {
+            change.remove(NODES, node.0)?;
+            change.remove(NODE_NAMES, record.name.as_str())?;
+            discards
+                .iter()
+                .try_for_each(|block| change.remove(DISCARDS, (node.0, block.0.as_str())).map(drop))
+        })
+    }
+
+    /// All nodes that have a number, in its order.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
     pub fn nodes(&self) -> Result<Vec<NodeRecord>, CatalogError> {
         let mut nodes = Vec::new();
-        self.view()?.each(NODES, 0.., |_, node| nodes.push(node))?;
+        self.look(|view| view.each(NODES, 0.., |_, node| nodes.push(node)))?;
         Ok(nodes)
     }
 }

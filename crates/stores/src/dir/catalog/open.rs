@@ -1,20 +1,22 @@
 //! Making and opening a catalog. A catalog is never made in passing: only `create` makes one.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError};
 use tempfile::NamedTempFile;
 
-use super::tables::{Change, META, STRIPES, View};
-use super::{DirCatalog, StripeRecord};
+use super::copies::{draft_beside, sync_folder_of};
+use super::names::{Era, Key};
+use super::tables::{Change, META, STRIPES, guard};
+use super::{DirCatalog, StripeRecord, remedy};
 use crate::CatalogError;
 
 /// The version of the tables and records that this program reads and writes.
-pub const CATALOG_VERSION: u32 = 1;
+pub const CATALOG_VERSION: u32 = 2;
 
 const VERSION_KEY: &str = "version";
 const CLUSTER_KEY: &str = "cluster";
@@ -23,11 +25,7 @@ const CLUSTER_KEY: &str = "cluster";
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such file.
-    #[error(
-        "the catalog {} is not there; the blocks on the helpers are untouched, and the catalog says which files \
-         they make: restore it from a backup to this path",
-        path.display()
-    )]
+    #[error("the catalog {} is not there; {}", path.display(), remedy(path))]
     Missing {
         /// Where it was looked for.
         path: PathBuf,
@@ -51,6 +49,16 @@ pub enum OpenError {
         /// The newest version that can be read.
         newest: u32,
     },
+    /// It was written by an older program.
+    #[error(
+        "the catalog {} has a version before {CATALOG_VERSION}, which this program does not read: get its files with \
+         the mend that wrote it, and put them with this one",
+        path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+    },
     /// It is of another cluster.
     #[error(
         "the catalog {} is of cluster {found}, and this is cluster {expected}: name the right catalog, or the \
@@ -72,7 +80,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It is not a catalog, or its bytes are damaged.
-    #[error("{} is not a catalog or is damaged ({detail}): restore it from a backup", path.display())]
+    #[error("{} is not a catalog or is damaged ({detail}); {}", path.display(), remedy(path))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -103,14 +111,13 @@ impl DirCatalog {
         if std::fs::exists(path).map_err(io_fault)? {
             return Err(OpenError::Exists { path: path.to_owned() });
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let draft = NamedTempFile::with_prefix_in(".catalog-", folder).map_err(io_fault)?;
+        let draft = draft_beside(path)?;
         write_empty(&draft, path, cluster_id)?;
         draft.persist_noclobber(path).map_err(|error| match error.error.kind() {
             io::ErrorKind::AlreadyExists => OpenError::Exists { path: path.to_owned() },
             _ => io_fault(error.error),
         })?;
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_fault)?;
+        sync_folder_of(path)?;
         Self::open(path, cluster_id)
     }
 
@@ -121,22 +128,36 @@ impl DirCatalog {
     /// [`OpenError`].
     pub fn open(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let database = Database::open(path).map_err(|error| open_fault(path, error))?;
-        let mut catalog = Self { path: path.to_owned(), database, holders: BTreeMap::new(), jobs: 0..0 };
+        let database = open_whole(path)?;
+        let (cluster, era) = (cluster_id.to_owned(), Era::new());
+        let (path, holders, jobs) = (path.to_owned(), BTreeMap::new(), 0..0);
+        let changes = AtomicU64::new(0);
+        let mut catalog = Self { path, database, holders, jobs, cluster, era, changes };
+        catalog.check_is_newer_than_1()?;
         catalog.check(cluster_id)?;
         catalog.index()?;
         Ok(catalog)
     }
 
+    /// Version 1 had records without checksums, its own version among them.
+    fn check_is_newer_than_1(&self) -> Result<(), OpenError> {
+        let version = self.look(|view| view.bytes(META, VERSION_KEY))?;
+        if version.as_deref() == Some(b"1") {
+            return Err(OpenError::Older { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
     fn check(&self, cluster_id: &str) -> Result<(), OpenError> {
         let path = || self.path.clone();
-        let view = self.view()?;
-        let damaged = |detail: &str| OpenError::Damaged { path: path(), detail: detail.to_owned() };
-        let version: u32 = view.get(META, VERSION_KEY)?.ok_or_else(|| damaged("it has no version"))?;
+        let damaged = |detail: &str| OpenError::damaged(&self.path, &detail);
+        let version: Option<u32> = self.look(|view| view.get(META, VERSION_KEY))?;
+        let version = version.ok_or_else(|| damaged("it has no version"))?;
         if version > CATALOG_VERSION {
             return Err(OpenError::Newer { path: path(), found: version, newest: CATALOG_VERSION });
         }
-        let found: String = view.get(META, CLUSTER_KEY)?.ok_or_else(|| damaged("it has no cluster"))?;
+        let found: Option<String> = self.look(|view| view.get(META, CLUSTER_KEY))?;
+        let found = found.ok_or_else(|| damaged("it has no cluster"))?;
         if found != cluster_id {
             return Err(OpenError::OtherCluster { path: path(), found, expected: cluster_id.to_owned() });
         }
@@ -145,8 +166,10 @@ impl DirCatalog {
 
     fn index(&mut self) -> Result<(), CatalogError> {
         let mut stripes = Vec::new();
-        View::of(&self.database, &self.path)?.each(STRIPES, 0.., |number, stripe: StripeRecord| {
-            stripes.extend(super::published(&stripe).map(|(index, node)| (node, (number, index))));
+        self.look(|view| {
+            view.each(STRIPES, 0.., |key, stripe: StripeRecord| {
+                stripes.extend(super::published(&stripe).map(|(index, node)| (node, (Key(key), index))));
+            })
         })?;
         for (node, block) in stripes {
             self.holders.entry(node).or_default().insert(block);
@@ -155,7 +178,26 @@ impl DirCatalog {
     }
 }
 
-fn write_empty(draft: &NamedTempFile, path: &Path, cluster_id: &str) -> Result<(), OpenError> {
+impl OpenError {
+    fn damaged(path: &Path, detail: &dyn std::fmt::Display) -> Self {
+        Self::Damaged { path: path.to_owned(), detail: detail.to_string() }
+    }
+}
+
+/// Opens a catalog of which every page is as it was written.
+fn open_whole(path: &Path) -> Result<Database, OpenError> {
+    guard(path, || {
+        let mut database = Database::open(path).map_err(|error| open_fault(path, error))?;
+        match database.check_integrity() {
+            Ok(true) => Ok(database),
+            // Its storage would go on with what it could save. What it could not is files.
+            Ok(false) => Err(OpenError::damaged(path, &"its pages differ from their checksums")),
+            Err(error) => Err(open_fault(path, error)),
+        }
+    })
+}
+
+pub(super) fn write_empty(draft: &NamedTempFile, path: &Path, cluster_id: &str) -> Result<(), OpenError> {
     let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
     let file = draft.reopen().map_err(io_fault)?;
     let database =
@@ -169,23 +211,21 @@ fn write_empty(draft: &NamedTempFile, path: &Path, cluster_id: &str) -> Result<(
     draft.as_file().sync_all().map_err(io_fault)
 }
 
-fn open_fault(path: &Path, error: DatabaseError) -> OpenError {
+pub(super) fn open_fault(path: &Path, error: DatabaseError) -> OpenError {
     let path = path.to_owned();
     match error {
         DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
             OpenError::Locked { path }
         }
         DatabaseError::Storage(redb::StorageError::Io(source)) => io_open_fault(path, source),
-        other => OpenError::Damaged { path, detail: other.to_string() },
+        other => OpenError::damaged(&path, &other),
     }
 }
 
 fn io_open_fault(path: PathBuf, source: io::Error) -> OpenError {
     match source.kind() {
         io::ErrorKind::NotFound => OpenError::Missing { path },
-        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            OpenError::Damaged { path, detail: source.to_string() }
-        }
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => OpenError::damaged(&path, &source),
         _ => OpenError::Io { path, source },
     }
 }

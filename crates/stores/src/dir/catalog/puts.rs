@@ -7,12 +7,19 @@ use codes::{CodeSpec, SpecError};
 use repair::{BlockId, NodeId, StripeId};
 
 use super::super::checksums::MAX_BLOCK_BYTES;
-use super::stripes::{discard, move_block, new_stripe, stored, stripe_number};
+use super::names::{Era, Key};
+use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, stored};
 use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
 use super::{DirCatalog, FileRecord, PutId, PutRecord, StripeRecord};
 use crate::CatalogError;
 
+/// The counter of puts.
+pub(super) const NEXT_PUT: &str = "next-put";
+
 const MAX_NAME_BYTES: usize = 1024;
+
+/// A stripe's key, its record before if there was one, and its record now.
+type Allocated = (Key, Option<StripeRecord>, StripeRecord);
 
 /// Why a file cannot be put.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +113,7 @@ impl DirCatalog {
     /// # Errors
     /// [`CatalogError::Storage`].
     pub fn file(&self, name: &str) -> Result<Option<FileRecord>, CatalogError> {
-        self.view()?.get(FILES, name)
+        self.look(|view| view.get(FILES, name))
     }
 
     /// The files whose names begin with `prefix`, in the order of names.
@@ -115,7 +122,7 @@ impl DirCatalog {
     /// [`CatalogError::Storage`].
     pub fn files(&self, prefix: &str) -> Result<Vec<FileRecord>, CatalogError> {
         let mut files = Vec::new();
-        self.view()?.each_with_prefix(FILES, prefix, |_, file| files.push(file))?;
+        self.look(|view| view.each_with_prefix(FILES, prefix, |_, file| files.push(file)))?;
         Ok(files)
     }
 
@@ -149,12 +156,17 @@ impl DirCatalog {
             return Err(PutError::Exists { name: name.to_owned() });
         }
         let name = name.to_owned();
-        let mut put = PutRecord { id: PutId(0), name, bytes, code, block_bytes, replace };
+        let (name_of_put, begun_unix_ms) = (String::new(), 0);
+        let mut put =
+            PutRecord { id: PutId(0), name, bytes, code, block_bytes, replace, name_of_put, begun_unix_ms };
         if put.stripes() > u64::from(u32::MAX) {
             return Err(PutError::TooManyStripes { stripes: put.stripes() });
         }
+        let era = self.era;
         self.change(|change| {
-            put.id = PutId(change.count("next-put", 1)?);
+            put.id = PutId(change.count(NEXT_PUT, 1)?);
+            put.name_of_put = Key::new(put.id.0, era).stripe().0;
+            put.begun_unix_ms = change.later("last-begun", unix_ms())?;
             change.put(PUTS, put.id.0, &put)?;
             Ok(put.id)
         })
@@ -166,7 +178,7 @@ impl DirCatalog {
     /// [`CatalogError::Storage`].
     pub fn puts(&self) -> Result<Vec<PutRecord>, CatalogError> {
         let mut puts = Vec::new();
-        self.view()?.each(PUTS, 0.., |_, put| puts.push(put))?;
+        self.look(|view| view.each(PUTS, 0.., |_, put| puts.push(put)))?;
         Ok(puts)
     }
 
@@ -175,7 +187,7 @@ impl DirCatalog {
     /// # Errors
     /// [`PutError::NoSuchPut`].
     pub fn put(&self, put: PutId) -> Result<PutRecord, PutError> {
-        self.view()?.get(PUTS, put.0)?.ok_or(PutError::NoSuchPut(put))
+        self.look(|view| view.get(PUTS, put.0))?.ok_or(PutError::NoSuchPut(put))
     }
 
     /// Gives a put its stripe at `position`, with blocks of `block_bytes` bytes, one on each of `nodes` by
@@ -195,12 +207,12 @@ impl DirCatalog {
     ) -> Result<StripeRecord, PutError> {
         let record = self.put(put)?;
         check_allocation(&record, position, block_bytes, nodes)?;
-        let (old, new) = self.change(|change| match change.get(PUT_STRIPES, (put.0, position))? {
-            Some(number) => move_stripe(change, number, block_bytes, nodes),
-            None => add_stripe(change, &record, position, block_bytes, nodes).map(|new| (None, new)),
+        let era = self.era;
+        let (key, old, new) = self.change(|change| match change.get(PUT_STRIPES, (put.0, position))? {
+            Some(key) => move_stripe(change, key, block_bytes, nodes),
+            None => add_stripe(change, &record, position, block_bytes, nodes, era),
         })?;
-        let number = stripe_number(&new.id).expect("our stripes have numbers");
-        self.reindex(number, old.as_ref(), Some(&new));
+        self.reindex(key, old.as_ref(), Some(&new));
         Ok(new)
     }
 
@@ -230,9 +242,9 @@ impl DirCatalog {
         self.put(put)?;
         let removed = self.change(|change| {
             let mut removed = Vec::new();
-            for (position, number) in stripes_of(change, put)? {
+            for (position, key) in stripes_of(change, put)? {
                 change.remove(PUT_STRIPES, (put.0, position))?;
-                removed.push(take_stripe(change, number)?);
+                removed.push(take_stripe(change, key)?);
             }
             change.remove(PUTS, put.0)?;
             Ok::<_, PutError>(removed)
@@ -241,9 +253,9 @@ impl DirCatalog {
         Ok(())
     }
 
-    fn forget(&mut self, removed: &[(u64, StripeRecord)]) {
-        for (number, stripe) in removed {
-            self.reindex(*number, Some(stripe), None);
+    fn forget(&mut self, removed: &[(Key, StripeRecord)]) {
+        for (key, stripe) in removed {
+            self.reindex(*key, Some(stripe), None);
         }
     }
 }
@@ -281,42 +293,42 @@ fn add_stripe(
     position: u32,
     block_bytes: u64,
     nodes: &[NodeId],
-) -> Result<StripeRecord, PutError> {
-    let number = change.count("next-stripe", 1)?;
-    let stripe = new_stripe(number, put.code.clone(), block_bytes, nodes);
-    change.put(STRIPES, number, &stripe)?;
-    change.put(PUT_STRIPES, (put.id.0, position), &number)?;
-    Ok(stripe)
+    era: Era,
+) -> Result<Allocated, PutError> {
+    let key = Key::new(change.count(NEXT_STRIPE, 1)?, era);
+    let stripe = new_stripe(key, put, position, block_bytes, nodes);
+    change.put(STRIPES, key.0, &stripe)?;
+    change.put(PUT_STRIPES, (put.id.0, position), &key)?;
+    Ok((key, None, stripe))
 }
 
-/// The stripe before and after.
 fn move_stripe(
     change: &Change<'_>,
-    number: u64,
+    key: Key,
     block_bytes: u64,
     nodes: &[NodeId],
-) -> Result<(Option<StripeRecord>, StripeRecord), PutError> {
-    let old = stored(change, number)?;
+) -> Result<Allocated, PutError> {
+    let old = stored(change, key)?;
     if old.block_bytes != block_bytes {
         let (found, stripe) = (old.block_bytes, old.id);
         return Err(PutError::OtherBlockBytes { stripe, found, asked: block_bytes });
     }
     let mut new = old.clone();
     for (block, &node) in new.blocks.iter_mut().zip(nodes) {
-        if block.node != node {
+        if block.node != Some(node) {
             block.digest = None;
         }
         move_block(change, block, node)?;
     }
-    change.put(STRIPES, number, &new)?;
-    Ok((Some(old), new))
+    change.put(STRIPES, key.0, &new)?;
+    Ok((key, Some(old), new))
 }
 
-/// Position and number of a put's stripes, by position.
-fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, u64)>, CatalogError> {
+/// Position and key of a put's stripes, by position.
+fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, Key)>, CatalogError> {
     let mut stripes = Vec::new();
-    change.each(PUT_STRIPES, (put.0, 0)..=(put.0, u32::MAX), |(_, position), number| {
-        stripes.push((position, number));
+    change.each(PUT_STRIPES, (put.0, 0)..=(put.0, u32::MAX), |(_, position), key| {
+        stripes.push((position, key));
     })?;
     Ok(stripes)
 }
@@ -330,17 +342,12 @@ fn take_stripes(change: &Change<'_>, put: &PutRecord) -> Result<Vec<StripeId>, P
         let position = missing.map_or(found.len() as u32, |(rank, _)| rank);
         return Err(PutError::MissingStripe { put: put.id, position });
     }
-    let take = |(position, number)| take_put_stripe(change, put.id, position, number);
+    let take = |(position, key)| take_put_stripe(change, put.id, position, key);
     found.into_iter().map(take).collect()
 }
 
-fn take_put_stripe(
-    change: &Change<'_>,
-    put: PutId,
-    position: u32,
-    number: u64,
-) -> Result<StripeId, PutError> {
-    let stripe = stored(change, number)?;
+fn take_put_stripe(change: &Change<'_>, put: PutId, position: u32, key: Key) -> Result<StripeId, PutError> {
+    let stripe = stored(change, key)?;
     if let Some(block) = stripe.blocks.into_iter().find(|block| block.digest.is_none()) {
         return Err(PutError::Unpublished { put, block: block.id });
     }
@@ -349,7 +356,7 @@ fn take_put_stripe(
 }
 
 /// Removes the file whose name a put is to have.
-fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<Vec<(u64, StripeRecord)>, PutError> {
+fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<Vec<(Key, StripeRecord)>, PutError> {
     match change.get(FILES, put.name.as_str())? {
         None => Ok(Vec::new()),
         Some(file) if put.replace => Ok(take_file(change, &file)?),
@@ -358,28 +365,32 @@ fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<Vec<(u64, Stripe
 }
 
 /// Removes a file and its stripes.
-fn take_file(change: &Change<'_>, file: &FileRecord) -> Result<Vec<(u64, StripeRecord)>, CatalogError> {
+fn take_file(change: &Change<'_>, file: &FileRecord) -> Result<Vec<(Key, StripeRecord)>, CatalogError> {
     change.remove(FILES, file.name.as_str())?;
-    let number = |id: &StripeId| stripe_number(id).ok_or_else(|| CatalogError::NoSuchStripe(id.clone()));
-    file.stripes.iter().map(|id| take_stripe(change, number(id)?)).collect()
+    let key = |id: &StripeId| Key::of(id).ok_or_else(|| CatalogError::NoSuchStripe(id.clone()));
+    file.stripes.iter().map(|id| take_stripe(change, key(id)?)).collect()
 }
 
 /// Removes a stripe and asks for its blocks to be removed.
-fn take_stripe(change: &Change<'_>, number: u64) -> Result<(u64, StripeRecord), CatalogError> {
-    let stripe = stored(change, number)?;
+fn take_stripe(change: &Change<'_>, key: Key) -> Result<(Key, StripeRecord), CatalogError> {
+    let stripe = stored(change, key)?;
     stripe.blocks.iter().try_for_each(|block| discard(change, block))?;
-    change.remove(STRIPES, number)?;
-    Ok((number, stripe))
+    change.remove(STRIPES, key.0)?;
+    Ok((key, stripe))
 }
 
 fn new_file(put: &PutRecord, stripes: Vec<StripeId>) -> FileRecord {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     FileRecord {
         name: put.name.clone(),
         bytes: put.bytes,
         code: put.code.clone(),
         block_bytes: put.block_bytes,
         stripes,
-        created_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        created_unix_ms: unix_ms(),
     }
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -34,7 +34,9 @@ impl DirCatalog {
     /// [`CatalogError::Storage`].
     pub fn queue_list(&self, prefix: &str) -> Result<Vec<(String, Value)>, CatalogError> {
         let mut records = Vec::new();
-        self.view()?.each_with_prefix(QUEUE, prefix, |key, value| records.push((key.to_owned(), value)))?;
+        self.look(|view| {
+            view.each_with_prefix(QUEUE, prefix, |key, value| records.push((key.to_owned(), value)))
+        })?;
         Ok(records)
     }
 
@@ -64,7 +66,7 @@ impl DirCatalog {
             .checked_add(1)
             .map_or(std::ops::Bound::Unbounded, |next| std::ops::Bound::Excluded((next, "")));
         let keys = (std::ops::Bound::Included((node.0, "")), last);
-        self.view()?.each(DISCARDS, keys, |(_, block), ()| blocks.push(BlockId(block.to_owned())))?;
+        self.look(|view| view.each(DISCARDS, keys, |(_, block), ()| blocks.push(BlockId(block.to_owned()))))?;
         Ok(blocks)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use codes::CodeSpec;
-use repair::{NodeId, StripeId};
+use repair::{FilePart, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 
 /// A file of the store.
@@ -60,12 +60,33 @@ pub struct PutRecord {
     pub block_bytes: u64,
     /// Whether it takes the place of a file that has its name.
     pub replace: bool,
+    /// What its blocks call it: no other put of the cluster has this name.
+    pub name_of_put: String,
+    /// When it began, in milliseconds since 1970; later than all puts before it, whatever the clock says.
+    pub begun_unix_ms: u64,
 }
 
 impl PutRecord {
+    /// The place of one of its stripes in the file.
+    pub(super) fn part(&self, position: u32) -> FilePart {
+        FilePart {
+            name: self.name.clone(),
+            bytes: self.bytes,
+            block_bytes: self.block_bytes,
+            position,
+            put: self.name_of_put.clone(),
+            begun_unix_ms: self.begun_unix_ms,
+        }
+    }
+
     /// Number of stripes that the file needs; none if it is empty.
     pub fn stripes(&self) -> u64 {
-        let stripe_bytes = u128::from(self.block_bytes) * self.code.data_blocks() as u128;
-        u128::from(self.bytes).div_ceil(stripe_bytes.max(1)) as u64
+        stripe_count(self.bytes, &self.code, self.block_bytes)
     }
+}
+
+/// Number of stripes of a file of `bytes` bytes.
+pub(super) fn stripe_count(bytes: u64, code: &CodeSpec, block_bytes: u64) -> u64 {
+    let stripe_bytes = u128::from(block_bytes) * code.data_blocks() as u128;
+    u128::from(bytes).div_ceil(stripe_bytes.max(1)) as u64
 }

@@ -3,28 +3,15 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::{BlockId, NodeId, StripeId};
+use repair::{BlockId, NodeId, StripeId, StripeLabel};
 
-use super::tables::{Change, DISCARDS, PUT_STRIPES, STRIPES};
-use super::{DirCatalog, block_index};
+use super::names::{Key, parse_count, split_block};
+use super::tables::{Change, DISCARDS, META, PUT_STRIPES, STRIPES};
+use super::{DirCatalog, PutRecord, block_index};
 use crate::{BlockRecord, BlockState, Catalog, CatalogError, StripeRecord};
 
-/// The stripe's number, if the text is one as we write them: decimal, without leading zeros.
-pub(super) fn stripe_number(id: &StripeId) -> Option<u64> {
-    let number: u64 = id.0.parse().ok()?;
-    (number.to_string() == id.0).then_some(number)
-}
-
-/// The stripe's number and the block's index, if the text is `<stripe>.<index>`.
-fn parse_block(block: &BlockId) -> Option<(u64, BlockIndex)> {
-    let (stripe, index) = block.0.split_once('.')?;
-    let (number, index) = (stripe_number(&StripeId(stripe.to_owned()))?, index.parse().ok()?);
-    (block_id(number, BlockIndex(index)) == *block).then_some((number, BlockIndex(index)))
-}
-
-pub(super) fn block_id(stripe: u64, block: BlockIndex) -> BlockId {
-    BlockId(format!("{stripe}.{}", block.0))
-}
+/// The counter of stripes.
+pub(super) const NEXT_STRIPE: &str = "next-stripe";
 
 /// A block that was published.
 struct Published {
@@ -40,7 +27,7 @@ impl DirCatalog {
     /// ([`is_pending`](Self::is_pending) tells).
     pub fn blocks_of(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
         let blocks = self.holders.get(&node).into_iter().flatten();
-        blocks.map(|&(number, index)| (StripeId(number.to_string()), index)).collect()
+        blocks.map(|&(key, index)| (key.stripe(), index)).collect()
     }
 
     /// Whether a stripe is part of a put that is not committed, so that it need not be repaired.
@@ -48,8 +35,8 @@ impl DirCatalog {
     /// # Errors
     /// [`CatalogError::NoSuchStripe`].
     pub fn is_pending(&self, stripe: &StripeId) -> Result<bool, CatalogError> {
-        let number = self.number_of(stripe)?;
-        Ok(self.pending_numbers()?.contains(&number))
+        let key = self.key_of(stripe)?;
+        Ok(self.pending_keys()?.contains(&key))
     }
 
     /// Records, durably and together, that several blocks of a stripe are healthy: each an index, its node
@@ -62,17 +49,17 @@ impl DirCatalog {
         stripe: &StripeId,
         blocks: &[(BlockIndex, NodeId, u32)],
     ) -> Result<(), CatalogError> {
-        let number = stripe_number(stripe).ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        let key = Key::of(stripe).ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let (old, new) = self.change(|change| {
-            let old = stored(change, number)?;
+            let old = stored(change, key)?;
             let mut new = old.clone();
             for &(index, node, digest) in blocks {
                 publish(change, &mut new, &Published { index, node, digest })?;
             }
-            change.put(STRIPES, number, &new)?;
+            change.put(STRIPES, key.0, &new)?;
             Ok::<_, CatalogError>((old, new))
         })?;
-        self.reindex(number, Some(&old), Some(&new));
+        self.reindex(key, Some(&old), Some(&new));
         Ok(())
     }
 
@@ -84,41 +71,81 @@ impl DirCatalog {
         let mut news = Vec::new();
         for (stripe, index, state) in blocks {
             if block_of(&mut self.stripe(stripe)?, *index)?.state != *state {
-                news.push((self.number_of(stripe)?, *index, *state));
+                news.push((self.key_of(stripe)?, *index, *state));
             }
         }
         if news.is_empty() {
             return Ok(()); // Nothing new is nothing to write.
         }
         self.change(|change| {
-            for (number, index, state) in news {
-                let mut stripe = stored(change, number)?;
+            for (key, index, state) in news {
+                let mut stripe = stored(change, key)?;
                 block_of(&mut stripe, index)?.state = state;
-                change.put(STRIPES, number, &stripe)?;
+                change.put(STRIPES, key.0, &stripe)?;
             }
             Ok(())
         })
     }
 
-    fn number_of(&self, stripe: &StripeId) -> Result<u64, CatalogError> {
-        self.stripe(stripe)?;
-        Ok(stripe_number(stripe).expect("a stripe that is stored has a number"))
+    /// What the blocks of a stripe say of themselves, if they say anything.
+    pub fn label(&self, stripe: &StripeRecord) -> Option<StripeLabel> {
+        let (cluster, file) = (self.cluster.clone(), stripe.file.clone()?);
+        let (code, block_bytes) = (stripe.code.clone(), stripe.block_bytes);
+        Some(StripeLabel { cluster, stripe: stripe.id.clone(), code, block_bytes, file })
+    }
+
+    fn key_of(&self, stripe: &StripeId) -> Result<Key, CatalogError> {
+        Ok(Key::of(&self.stripe(stripe)?.id).expect("a stripe that is stored has a key"))
     }
 
     /// The stripes of puts that are not committed.
-    fn pending_numbers(&self) -> Result<BTreeSet<u64>, CatalogError> {
+    fn pending_keys(&self) -> Result<BTreeSet<Key>, CatalogError> {
         let mut pending = BTreeSet::new();
-        self.view()?.each(PUT_STRIPES, (0, 0).., |_, number: u64| {
-            pending.insert(number);
+        self.look(|view| {
+            view.each(PUT_STRIPES, (0, 0).., |_, key: Key| {
+                pending.insert(key);
+            })
         })?;
         Ok(pending)
     }
+
+    /// The one stripe of a count, for people who leave the era out; `None` if there are several.
+    fn only_stripe(&self, count: u64) -> Result<Option<StripeRecord>, CatalogError> {
+        let mut found = Vec::new();
+        self.look(|view| {
+            view.each(STRIPES, Key::all_of(count), |_, stripe: StripeRecord| found.push(stripe))
+        })?;
+        Ok(if found.len() == 1 { found.pop() } else { None })
+    }
+
+    /// Whether a block of this name would be of a stripe that this catalog has yet to count: then the catalog is
+    /// older than the block.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn is_from_the_future(&self, block: &BlockId) -> Result<bool, CatalogError> {
+        let Some((key, _)) = Key::of_block(block) else { return Ok(false) };
+        let next: u64 = self.look(|view| view.get(META, NEXT_STRIPE))?.unwrap_or(1);
+        Ok(key.count() >= next)
+    }
+
+    /// Counts on beyond all these blocks, so that they are no longer newer than the catalog but merely unknown to it.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn count_beyond(&mut self, blocks: &BTreeSet<BlockId>) -> Result<(), CatalogError> {
+        let highest = blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.count())).max();
+        let Some(highest) = highest else { return Ok(()) };
+        self.change(|change| {
+            let next: u64 = change.get(META, NEXT_STRIPE)?.unwrap_or(1);
+            change.put(META, NEXT_STRIPE, &next.max(highest + 1))
+        })
+    }
 }
 
-/// The stripe of a number.
-pub(super) fn stored(change: &Change<'_>, number: u64) -> Result<StripeRecord, CatalogError> {
-    let missing = || CatalogError::NoSuchStripe(StripeId(number.to_string()));
-    change.get(STRIPES, number)?.ok_or_else(missing)
+/// The stripe of a key.
+pub(super) fn stored(change: &Change<'_>, key: Key) -> Result<StripeRecord, CatalogError> {
+    change.get(STRIPES, key.0)?.ok_or_else(|| CatalogError::NoSuchStripe(key.stripe()))
 }
 
 fn block_of(stripe: &mut StripeRecord, index: BlockIndex) -> Result<&mut BlockRecord, CatalogError> {
@@ -144,47 +171,52 @@ pub(super) fn move_block(
     block: &mut BlockRecord,
     node: NodeId,
 ) -> Result<(), CatalogError> {
-    if block.node != node {
+    if block.node != Some(node) {
         discard(change, block)?;
-        block.node = node;
+        block.node = Some(node);
     }
     change.remove(DISCARDS, (node.0, block.id.0.as_str()))?;
     Ok(())
 }
 
-/// Asks for a block to be removed from its node.
+/// Asks for a block to be removed from its node, if it has one.
 pub(super) fn discard(change: &Change<'_>, block: &BlockRecord) -> Result<(), CatalogError> {
-    change.put(DISCARDS, (block.node.0, block.id.0.as_str()), &())
+    block.node.map_or(Ok(()), |node| change.put(DISCARDS, (node.0, block.id.0.as_str()), &()))
 }
 
 impl Catalog for DirCatalog {
     fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
         let missing = || CatalogError::NoSuchStripe(id.clone());
-        let number = stripe_number(id).ok_or_else(missing)?;
-        self.view()?.get(STRIPES, number)?.ok_or_else(missing)
+        let exact = match Key::of(id) {
+            Some(key) => self.look(|view| view.get(STRIPES, key.0))?,
+            None => None,
+        };
+        match exact {
+            Some(stripe) => Ok(stripe),
+            None => parse_count(&id.0).map_or(Ok(None), |count| self.only_stripe(count))?.ok_or_else(missing),
+        }
     }
 
     fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError> {
         let missing = || CatalogError::NoSuchBlock(block.clone());
-        let (number, index) = parse_block(block).ok_or_else(missing)?;
-        let stripe: Option<StripeRecord> = self.view()?.get(STRIPES, number)?;
-        let stripe =
-            stripe.filter(|stripe| usize::from(index.0) < stripe.blocks.len()).ok_or_else(missing)?;
-        Ok((stripe.id, index))
+        let (stripe, index) = split_block(block).ok_or_else(missing)?;
+        match self.stripe(&stripe) {
+            Ok(stripe) if usize::from(index.0) < stripe.blocks.len() => Ok((stripe.id, index)),
+            Ok(_) | Err(CatalogError::NoSuchStripe(_)) => Err(missing()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Calls `visit` with every stripe of a file, in the order of their numbers; those of a put that is not
     /// committed are left out.
     fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord)) -> Result<(), CatalogError> {
-        let view = self.view()?;
-        let mut pending = BTreeSet::new();
-        view.each(PUT_STRIPES, (0, 0).., |_, number: u64| {
-            pending.insert(number);
-        })?;
-        view.each(STRIPES, 0.., |number, stripe| {
-            if !pending.contains(&number) {
-                visit(stripe);
-            }
+        let pending = self.pending_keys()?;
+        self.look(|view| {
+            view.each(STRIPES, 0.., |key, stripe| {
+                if !pending.contains(&Key(key)) {
+                    visit(stripe);
+                }
+            })
         })
     }
 
@@ -210,18 +242,20 @@ impl Catalog for DirCatalog {
 
 /// The record of a new stripe, nothing of it published.
 pub(super) fn new_stripe(
-    number: u64,
-    code: codes::CodeSpec,
+    key: Key,
+    put: &PutRecord,
+    position: u32,
     block_bytes: u64,
     nodes: &[NodeId],
 ) -> StripeRecord {
     let block = |(index, &node): (usize, &NodeId)| BlockRecord {
-        id: block_id(number, block_index(index)),
+        id: key.block(block_index(index)),
         bytes: block_bytes,
-        node,
+        node: Some(node),
         state: BlockState::Healthy,
         digest: None,
     };
     let blocks = nodes.iter().enumerate().map(block).collect();
-    StripeRecord { id: StripeId(number.to_string()), code, block_bytes, blocks }
+    let (code, file) = (put.code.clone(), Some(put.part(position)));
+    StripeRecord { id: key.stripe(), code, block_bytes, blocks, file }
 }

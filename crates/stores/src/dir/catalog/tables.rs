@@ -1,6 +1,12 @@
 //! The tables, and transactions that know them by their JSON values.
+//!
+//! Before each value stands the CRC32C of its table's name, its key and itself: redb checks its pages when it is
+//! asked to and not when it reads them, and a record whose digits have changed can still be JSON.
 
+use std::fmt;
+use std::io;
 use std::ops::RangeBounds;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 use redb::{
@@ -10,7 +16,9 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::remedy;
 use crate::CatalogError;
+use crate::dir::checksums::crc32c;
 
 pub(super) type Json = &'static [u8];
 
@@ -24,9 +32,9 @@ pub(super) const NODE_NAMES: TableDefinition<&str, Json> = TableDefinition::new(
 pub(super) const FILES: TableDefinition<&str, Json> = TableDefinition::new("files");
 /// `PutRecord` by the put's number.
 pub(super) const PUTS: TableDefinition<u64, Json> = TableDefinition::new("puts");
-/// The stripe's number by put and position in the file; empty for stripes of files.
+/// The stripe's key by put and position in the file; empty for stripes of files.
 pub(super) const PUT_STRIPES: TableDefinition<(u64, u32), Json> = TableDefinition::new("put-stripes");
-/// `StripeRecord` by the stripe's number.
+/// `StripeRecord` by the stripe's key, which has its count above and its era below.
 pub(super) const STRIPES: TableDefinition<u64, Json> = TableDefinition::new("stripes");
 /// `null` by node and block: what shall be removed from a node.
 pub(super) const DISCARDS: TableDefinition<(u32, &str), Json> = TableDefinition::new("discards");
@@ -35,22 +43,59 @@ pub(super) const QUEUE: TableDefinition<&str, Json> = TableDefinition::new("queu
 
 /// Names the file of a fault, and says what to do.
 pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError {
-    let path = path.display();
-    let error = error.into();
-    CatalogError::Storage(format!(
-        "the catalog {path} cannot be used: {error}; check its disk, then restart the coordinator or restore the catalog from a backup"
-    ))
+    match error.into() {
+        redb::Error::Corrupted(detail) => damaged(path, &detail),
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => damaged(path, &error),
+        error => CatalogError::Storage(format!(
+            "the catalog {} cannot be used: {error}; check its disk, then restart the coordinator",
+            path.display()
+        )),
+    }
 }
 
-fn damaged(path: &Path, table: &str, error: &serde_json::Error) -> CatalogError {
-    let path = path.display();
-    CatalogError::Storage(format!(
-        "a record in table `{table}` of the catalog {path} cannot be read: {error}; restore the catalog from a backup"
-    ))
+/// The catalog is not what was written.
+fn damaged(path: &Path, detail: &dyn fmt::Display) -> CatalogError {
+    CatalogError::Damaged(format!("the catalog {} is damaged: {detail}; {}", path.display(), remedy(path)))
 }
 
-fn decode<T: DeserializeOwned>(path: &Path, table: &str, bytes: &[u8]) -> Result<T, CatalogError> {
-    serde_json::from_slice(bytes).map_err(|error| damaged(path, table, &error))
+/// Runs `work`, in which redb may panic over pages that are damaged.
+pub(super) fn guard<T, E: From<CatalogError>>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    // A transaction that is given up in the middle changes nothing, so there is no state to be left half-done.
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("its storage gave up");
+        Err(damaged(path, &text).into())
+    })
+}
+
+fn checksum<K: Key + 'static>(table: &str, key: &K::SelfType<'_>, json: &[u8]) -> [u8; 4] {
+    let key = K::as_bytes(key);
+    crc32c(&[table.as_bytes(), &[0], key.as_ref(), json].concat()).to_be_bytes()
+}
+
+fn decode<K: Key + 'static, T: DeserializeOwned>(
+    path: &Path,
+    table: &str,
+    key: &K::SelfType<'_>,
+    bytes: &[u8],
+) -> Result<T, CatalogError> {
+    let json = bytes.split_first_chunk().filter(|(sum, json)| **sum == checksum::<K>(table, key, json));
+    let Some((_, json)) = json else {
+        return Err(damaged(path, &format_args!("a record in table `{table}` differs from its checksum")));
+    };
+    serde_json::from_slice(json)
+        .map_err(|error| damaged(path, &format_args!("a record in table `{table}` cannot be read: {error}")))
+}
+
+fn encode<K: Key + 'static>(table: &str, key: &K::SelfType<'_>, value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, value).expect("records have string keys and go to memory");
+    let sum = checksum::<K>(table, key, &bytes[4..]);
+    bytes[..4].copy_from_slice(&sum);
+    bytes
 }
 
 fn get<K: Key + 'static, T: DeserializeOwned>(
@@ -59,8 +104,8 @@ fn get<K: Key + 'static, T: DeserializeOwned>(
     table: &impl ReadableTable<K, Json>,
     key: K::SelfType<'_>,
 ) -> Result<Option<T>, CatalogError> {
-    let found = table.get(key).map_err(|error| fault(path, error))?;
-    found.map(|bytes| decode(path, name, bytes.value())).transpose()
+    let found = table.get(&key).map_err(|error| fault(path, error))?;
+    found.map(|bytes| decode::<K, T>(path, name, &key, bytes.value())).transpose()
 }
 
 fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::SelfType<'k>> + 'k>(
@@ -72,7 +117,9 @@ fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::Sel
 ) -> Result<(), CatalogError> {
     for entry in table.range(keys).map_err(|error| fault(path, error))? {
         let (key, bytes) = entry.map_err(|error| fault(path, error))?;
-        visit(key.value(), decode(path, name, bytes.value())?);
+        let key = key.value();
+        let value = decode::<K, T>(path, name, &key, bytes.value())?;
+        visit(key, value);
     }
     Ok(())
 }
@@ -87,6 +134,22 @@ impl<'c> View<'c> {
     pub(super) fn of(database: &Database, path: &'c Path) -> Result<Self, CatalogError> {
         let transaction = database.begin_read().map_err(|error| fault(path, error))?;
         Ok(Self { transaction, path })
+    }
+
+    /// The bytes of a key's value, whatever they are.
+    pub(super) fn bytes<K: Key + 'static>(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        key: K::SelfType<'_>,
+    ) -> Result<Option<Vec<u8>>, CatalogError> {
+        match self.transaction.open_table(table) {
+            Ok(opened) => {
+                let found = opened.get(key).map_err(|error| fault(self.path, error))?;
+                Ok(found.map(|bytes| bytes.value().to_vec()))
+            }
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(fault(self.path, error)),
+        }
     }
 
     /// The value of a key; `None` also if the table was never made.
@@ -138,7 +201,8 @@ impl<'c> View<'c> {
             if !key.value().starts_with(prefix) {
                 break;
             }
-            visit(key.value(), decode(self.path, table.name(), bytes.value())?);
+            let value = decode::<&str, T>(self.path, table.name(), &key.value(), bytes.value())?;
+            visit(key.value(), value);
         }
         Ok(())
     }
@@ -152,7 +216,10 @@ pub(super) struct Change<'c> {
 
 impl<'c> Change<'c> {
     pub(super) fn of(database: &Database, path: &'c Path) -> Result<Self, CatalogError> {
-        let transaction = database.begin_write().map_err(|error| fault(path, error))?;
+        let mut transaction = database.begin_write().map_err(|error| fault(path, error))?;
+        // In one phase, a newest state that cannot be read after a crash is taken for one whose commit never
+        // returned, and the state before comes back without a word.
+        transaction.set_two_phase_commit(true);
         Ok(Self { transaction, path })
     }
 
@@ -191,7 +258,7 @@ impl<'c> Change<'c> {
         key: K::SelfType<'_>,
         value: &impl Serialize,
     ) -> Result<(), CatalogError> {
-        let bytes = serde_json::to_vec(value).expect("records have string keys and go to memory");
+        let bytes = encode::<K>(table.name(), &key, value);
         self.open(table)?.insert(key, bytes.as_slice()).map_err(|error| fault(self.path, error))?;
         Ok(())
     }
@@ -210,6 +277,14 @@ impl<'c> Change<'c> {
     pub(super) fn count(&self, counter: &str, step: u64) -> Result<u64, CatalogError> {
         let next = self.get(META, counter)?.unwrap_or(1);
         self.put(META, counter, &(next + step))?;
+        Ok(next)
+    }
+
+    /// A number that is at least `least` and higher than all that were given under this name.
+    pub(super) fn later(&self, name: &str, least: u64) -> Result<u64, CatalogError> {
+        let last: u64 = self.get(META, name)?.unwrap_or(0);
+        let next = least.max(last + 1);
+        self.put(META, name, &next)?;
         Ok(next)
     }
 

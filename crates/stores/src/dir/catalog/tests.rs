@@ -1,10 +1,13 @@
 //! The life of files, stripes and nodes in a catalog, over restarts.
 
 use codes::CodeSpec;
+use proptest::prelude::*;
+use repair::wire::control::Description;
 use repair::{BlockId, JobId, StripeId};
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::names::Era;
 use super::tables::META;
 use super::*;
 use crate::{BlockState, Catalog};
@@ -23,6 +26,7 @@ impl Scene {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("catalog.redb");
         let mut catalog = DirCatalog::create(path, CLUSTER).expect("a new catalog");
+        catalog.era = Era::NONE; // Names as people say them.
         let names = ["ann", "bob", "cat", "dan", "eve"];
         let nodes = names.iter().map(|name| catalog.node_id(name).expect("a number")).collect();
         Self { folder, catalog, nodes }
@@ -35,7 +39,8 @@ impl Scene {
     fn restart(self) -> Self {
         let path = self.path();
         drop(self.catalog);
-        let catalog = DirCatalog::open(path, CLUSTER).expect("it was closed");
+        let mut catalog = DirCatalog::open(path, CLUSTER).expect("it was closed");
+        catalog.era = Era::NONE;
         Self { catalog, ..self }
     }
 
@@ -56,7 +61,9 @@ impl Scene {
     fn publish(&mut self, stripe: &StripeRecord) {
         for (index, block) in stripe.blocks.iter().enumerate() {
             let digest = 1000 + index as u32;
-            self.catalog.publish(&stripe.id, block_index(index), block.node, digest).expect("published");
+            self.catalog
+                .publish(&stripe.id, block_index(index), block.node.expect("placed"), digest)
+                .expect("published");
         }
     }
 
@@ -102,7 +109,7 @@ fn a_put_becomes_a_file_at_once() {
     let first = scene.allocate(put, 0, [0, 1, 2]);
     let second = scene.allocate(put, 1, [2, 3, 4]);
     assert_eq!((first.id.0.as_str(), first.blocks[2].id.0.as_str()), ("1", "1.2"));
-    assert_eq!(second.blocks.iter().map(|block| block.node).collect::<Vec<_>>(), scene.nodes[2..]);
+    assert_eq!(second.blocks.iter().filter_map(|block| block.node).collect::<Vec<_>>(), scene.nodes[2..]);
     assert_eq!(
         scene.catalog.find_block(&block("2.1")).expect("allocated"),
         (second.id.clone(), BlockIndex(1))
@@ -152,7 +159,10 @@ fn an_incomplete_put_is_not_committed() {
     assert!(commit_error(&mut scene).contains("position 1"));
     let middle = scene.allocate(put, 1, [0, 1, 2]);
     for index in [0, 2] {
-        scene.catalog.publish(&middle.id, BlockIndex(index), middle.blocks[0].node, 7).expect("published");
+        scene
+            .catalog
+            .publish(&middle.id, BlockIndex(index), middle.blocks[0].node.expect("placed"), 7)
+            .expect("published");
     }
     assert_eq!(commit_error(&mut scene), "block 3.1 of put p1 is not stored yet: store it, or abort");
     assert_eq!(scene.catalog.put(put).expect("it goes on").name, "f");
@@ -170,7 +180,7 @@ fn a_stripe_asked_for_again_moves_its_blocks() {
     scene.publish(&first);
     let again = scene.allocate(put, 0, [0, 3, 2]);
     assert_eq!(again.id, first.id);
-    assert_eq!(again.blocks[1].node, scene.nodes[3]);
+    assert_eq!(again.blocks[1].node, Some(scene.nodes[3]));
     let digests: Vec<Option<u32>> = again.blocks.iter().map(|block| block.digest).collect();
     assert_eq!(digests, [Some(1000), None, Some(1002)]);
     assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
@@ -266,7 +276,10 @@ fn a_repaired_block_moves_and_its_old_copy_goes() {
 
     scene.catalog.publish(&id, BlockIndex(1), scene.nodes[4], 1001).expect("published");
     let moved = scene.stripe("1").blocks[1].clone();
-    assert_eq!((moved.node, moved.state, moved.digest), (scene.nodes[4], BlockState::Healthy, Some(1001)));
+    assert_eq!(
+        (moved.node, moved.state, moved.digest),
+        (Some(scene.nodes[4]), BlockState::Healthy, Some(1001))
+    );
     assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
     assert_eq!(scene.blocks_of(4), ["1.1"]);
 
@@ -412,9 +425,7 @@ fn a_missing_catalog_is_never_made_anew() {
     let path = folder.path().join("catalog.redb");
     let error = DirCatalog::open(&path, CLUSTER).expect_err("missing");
     assert!(matches!(error, OpenError::Missing { .. }));
-    for part in
-        ["catalog.redb is not there", "blocks on the helpers are untouched", "restore it from a backup"]
-    {
+    for part in ["catalog.redb is not there", "blocks on the helpers are untouched", "from a backup"] {
         assert!(error.to_string().contains(part), "{error}");
     }
     assert!(!path.exists());
@@ -451,7 +462,7 @@ fn a_newer_version_is_named() {
     let path = scene.path();
     drop(scene.catalog);
     let error = DirCatalog::open(path, CLUSTER).expect_err("newer").to_string();
-    assert!(error.contains("has version 7, and this program reads up to version 1"), "{error}");
+    assert!(error.contains("has version 7, and this program reads up to version 2"), "{error}");
 }
 
 #[test]
@@ -482,4 +493,197 @@ fn a_copy_taken_without_closing_is_consistent() {
     assert_eq!(copied.puts().expect("readable").len(), 1);
     assert_eq!(copied.stripe(&stripe.id).expect("there"), stripe);
     assert_eq!(copied.holders[&scene.nodes[0]].len(), 2);
+}
+
+/// What a helper would say of the blocks that the catalog places on each node, in the nodes' order.
+fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
+    let of = |node: &NodeRecord| {
+        let blocks = catalog.blocks_of(node.id).into_iter().map(|(stripe, index)| {
+            let record = catalog.stripe(&stripe).expect("there");
+            let block = &record.blocks[usize::from(index.0)];
+            Description {
+                id: block.id.clone(),
+                bytes: block.bytes,
+                digest: block.digest.expect("published"),
+                label: Some((index, catalog.label(&record).expect("ours have labels"))),
+            }
+        });
+        Inventory { node: node.name.clone(), address: "x:1".to_owned(), blocks: blocks.collect() }
+    };
+    catalog.nodes().expect("readable").iter().map(of).collect()
+}
+
+/// The catalog that these inventories make, and what was said of it.
+fn rebuilt(scene: &Scene, inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("catalog.redb");
+    let said = DirCatalog::rebuild(&path, CLUSTER, inventories, complete).expect("rebuilt");
+    (DirCatalog::open(path, CLUSTER).expect("whole"), said)
+}
+
+#[test]
+fn names_are_never_given_twice_though_an_old_catalog_comes_back() {
+    let mut scene = Scene::new();
+    scene.catalog.era = Era::new();
+    scene.file("a", 1);
+    let old = fs::read(scene.path()).expect("closed or not, it is a file");
+    let lost = scene.file("b", 1);
+    drop(scene.catalog);
+    fs::write(scene.folder.path().join("catalog.redb"), old).expect("written");
+    let catalog = DirCatalog::open(scene.folder.path().join("catalog.redb"), CLUSTER).expect("the old one");
+    let mut scene = Scene { catalog, ..scene };
+    let left = block(&format!("{}.0", lost.stripes[0]));
+    assert!(scene.catalog.is_from_the_future(&left).expect("readable"));
+    let new = scene.file("c", 1);
+    assert_ne!(new.stripes, lost.stripes);
+    let count = |file: &FileRecord| file.stripes[0].0.split_once('-').expect("an era").0.to_owned();
+    assert_eq!(count(&new), count(&lost), "only the era tells them apart");
+    assert!(scene.catalog.find_block(&left).is_err());
+    assert!(scene.catalog.stripe(&StripeId(count(&new))).is_ok(), "people may leave the era out");
+}
+
+#[test]
+fn counting_goes_on_beyond_blocks_that_were_newer() {
+    let mut scene = Scene::new();
+    scene.file("a", 1);
+    assert!(scene.catalog.is_from_the_future(&block("7.1")).expect("readable"));
+    assert!(!scene.catalog.is_from_the_future(&block("1.1")).expect("readable"));
+    assert!(!scene.catalog.is_from_the_future(&block("somebody's")).expect("readable"));
+    scene.catalog.count_beyond(&[block("7.1"), block("somebody's")].into()).expect("written");
+    assert!(!scene.catalog.is_from_the_future(&block("7.1")).expect("readable"));
+    assert_eq!(scene.file("b", 1).stripes[0].0, "8");
+}
+
+#[test]
+fn a_catalog_made_anew_has_all_files() {
+    let mut scene = Scene::new();
+    let (a, b) = (scene.file("a", 3), scene.file("dir/b", 1));
+    let pending = scene.begin("c", 2);
+    let half = scene.allocate(pending, 0, [0, 1, 2]);
+    scene.publish(&half);
+    let mut held = inventories(&scene.catalog);
+    let (catalog, said) = rebuilt(&scene, &held, true);
+    assert_eq!(said.files, ["a", "dir/b"]);
+    assert_eq!((said.left, said.unreadable, said.strangers), (vec![("c".to_owned(), 3)], vec![], 0));
+    for file in [&a, &b] {
+        let again = catalog.file(&file.name).expect("readable").expect("there");
+        assert_eq!(FileRecord { created_unix_ms: file.created_unix_ms, ..again }, *file);
+        for stripe in &file.stripes {
+            assert_eq!(catalog.stripe(stripe).expect("there"), scene.stripe(&stripe.0));
+        }
+    }
+    assert!(catalog.is_from_the_future(&block("6.0")).expect("readable"), "counted on from stripe 5");
+    // One of three may be gone; then its block is nobody's.
+    held.remove(1);
+    let (catalog, said) = rebuilt(&scene, &held, true);
+    assert_eq!(said.files, ["a", "dir/b"]);
+    let stripe = catalog.stripe(&a.stripes[0]).expect("there");
+    assert_eq!((stripe.blocks[1].node, stripe.blocks[1].digest), (None, None));
+    // With two of three gone nothing can be read, and only who knows that helpers are missing keeps the names.
+    held.remove(1);
+    assert_eq!(rebuilt(&scene, &held, false).1.unreadable, ["a", "dir/b"]);
+    assert_eq!(rebuilt(&scene, &held, true).1.unreadable, [""; 0]);
+}
+
+#[test]
+fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
+    let mut scene = Scene::new();
+    let old = scene.file("a", 1);
+    let before = inventories(&scene.catalog);
+    let put = scene.begin_or("a", 2, true).expect("to replace");
+    let first = scene.allocate(put, 0, [0, 1, 2]);
+    scene.publish(&first);
+    let (catalog, said) = rebuilt(&scene, &inventories(&scene.catalog), true);
+    assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, old.stripes);
+    assert_eq!(said.left, [("a".to_owned(), 3)]);
+    let second = scene.allocate(put, 1, [0, 1, 2]);
+    scene.publish(&second);
+    let new = scene.catalog.commit_put(put).expect("complete");
+    // The old blocks are still there: nobody had the time to remove them.
+    let mut held = inventories(&scene.catalog);
+    held.iter_mut().zip(before).for_each(|(now, before)| now.blocks.extend(before.blocks));
+    let (catalog, _) = rebuilt(&scene, &held, true);
+    assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, new.stripes);
+}
+
+#[test]
+fn blocks_that_contradict_make_no_catalog() {
+    let mut scene = Scene::new();
+    let file = scene.file("a", 1);
+    let mut held = inventories(&scene.catalog);
+    // Two copies that differ are nobody's; foreign and unnamed blocks do not count.
+    let mut copy = held[0].blocks[0].clone();
+    copy.digest ^= 1;
+    let mut foreign = held[1].blocks[0].clone();
+    foreign.label.as_mut().expect("labelled").1.cluster = "cluster-2".to_owned();
+    let unnamed = Description { label: None, ..held[2].blocks[0].clone() };
+    held[4].blocks = vec![copy, foreign, unnamed];
+    let (catalog, said) = rebuilt(&scene, &held, true);
+    assert_eq!((said.files, said.strangers), (vec!["a".to_owned()], 3));
+    let stripe = catalog.stripe(&file.stripes[0]).expect("there");
+    let holders: Vec<bool> = stripe.blocks.iter().map(|block| block.node.is_some()).collect();
+    assert_eq!(holders, [false, true, true]);
+}
+
+#[test]
+fn snapshots_are_whole_and_restored_where_nobody_works() {
+    let mut scene = Scene::new();
+    let a = scene.file("a", 2);
+    let copy = scene.folder.path().join("copy.redb");
+    let snapshot = scene.catalog.snapshot().expect("readable");
+    scene.file("b", 1);
+    snapshot.write(&copy).expect("written");
+    snapshot.write(&copy).expect("over itself");
+    drop(snapshot);
+    let path = scene.path();
+    let error = DirCatalog::restore(&copy, &path, CLUSTER).expect_err("in use");
+    assert!(matches!(error, OpenError::Locked { .. }), "{error}");
+    drop(scene.catalog);
+    let error = DirCatalog::restore(&copy, &path, "cluster-2").expect_err("another cluster's");
+    assert!(matches!(error, OpenError::OtherCluster { .. }), "{error}");
+    let nothing = scene.folder.path().join("nothing");
+    assert!(matches!(DirCatalog::restore(&nothing, &path, CLUSTER), Err(OpenError::Io { .. })));
+    let aside = DirCatalog::restore(&copy, &path, CLUSTER).expect("restored").expect("there was one");
+    let catalog = DirCatalog::open(&path, CLUSTER).expect("whole");
+    assert_eq!(catalog.files("").expect("readable"), [a]);
+    drop(catalog);
+    let before = DirCatalog::open(aside, CLUSTER).expect("kept");
+    assert_eq!(before.files("").expect("readable").len(), 2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A flipped bit is an error that names the remedy, or it is where nothing is kept.
+    #[test]
+    fn a_flipped_bit_loses_nothing_unsaid(at in 0.0..1.0f64, bit in 0..8u32, clean in any::<bool>()) {
+        let mut scene = Scene::new();
+        for file in 0..8 {
+            scene.file(&format!("file-{file}"), 2);
+        }
+        let path = scene.path();
+        let (files, stripes) = (scene.catalog.files("").expect("readable"), scene.stripes());
+        let mut bytes = if clean { Vec::new() } else { fs::read(&path).expect("open as it is") };
+        drop(scene.catalog);
+        if clean {
+            bytes = fs::read(&path).expect("closed");
+        }
+        let byte = (at * bytes.len() as f64) as usize;
+        bytes[byte] ^= 1 << bit;
+        fs::write(&path, bytes).expect("written");
+        let read = || -> Result<_, OpenError> {
+            let catalog = DirCatalog::open(&path, CLUSTER)?;
+            let mut found = Vec::new();
+            catalog.each_stripe(&mut |stripe| found.push(stripe.id.0))?;
+            Ok((catalog.files("")?, found))
+        };
+        match read() {
+            Ok(found) => prop_assert_eq!(found, (files, stripes)),
+            Err(error) => {
+                let text = error.to_string();
+                let named = text.contains("mend catalog re") || matches!(error, OpenError::Newer { .. } | OpenError::OtherCluster { .. });
+                prop_assert!(named, "{}", text);
+            }
+        }
+    }
 }

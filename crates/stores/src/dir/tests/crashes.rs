@@ -17,7 +17,7 @@ fn sealed(scene: &Scene, block: &BlockId) -> (Place, Temporary) {
     let folder = Arc::clone(&scene.blocks.folder);
     let place = scene.place(block);
     folder.create_shard(&place).expect("a subfolder");
-    let mut writer = DirWriter::create(folder, place, NEW.len() as u64).expect("space");
+    let mut writer = DirWriter::create(folder, place, &sink(block, NEW.len() as u64)).expect("space");
     writer.write_at(0, NEW).expect("written");
     writer.seal().expect("complete");
     writer.abandon()
@@ -108,8 +108,8 @@ fn a_restart_in_the_middle_of_finishing_finishes() {
 #[test]
 fn a_writer_that_is_dropped_leaves_nothing() {
     let scene = Scene::new();
-    let mut writer = scene.blocks.create(&id("a"), 3).expect("space");
-    drop(scene.blocks.create(&id("b"), 3).expect("space"));
+    let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
+    drop(scene.blocks.create(&sink(&id("b"), 3)).expect("space"));
     writer.write_at(0, b"abc").expect("written");
     writer.seal().expect("complete");
     let reader = writer.reader().expect("sealed");

@@ -11,7 +11,7 @@ fn a_folder_is_made_and_belongs_to_one_helper() {
     let first = DirBlocks::open(&folder).expect("made");
     let error = DirBlocks::open(&folder).expect_err("in use").to_string();
     assert!(error.contains("another helper") && error.contains("not/there/yet"), "{error}");
-    let writer = first.create(&id("a"), 1).expect("space");
+    let writer = first.create(&sink(&id("a"), 1)).expect("space");
     drop(first);
     DirBlocks::open(&folder).expect_err("a writer still uses it");
     drop(writer);
@@ -31,7 +31,7 @@ fn blocks_are_listed_by_name_and_removed() {
     for (name, length) in [("9.1", 0), ("10.1", 5000), ("blk_-7", 1)] {
         scene.store(&id(name), &pattern(1, length));
     }
-    let unfinished = scene.blocks.create(&id("11.0"), 9).expect("space");
+    let unfinished = scene.blocks.create(&sink(&id("11.0"), 9)).expect("space");
     let held = |name, bytes| HeldBlock { id: id(name), bytes };
     assert_eq!(
         scene.blocks.list().expect("readable"),
@@ -54,7 +54,7 @@ fn bad_names_are_refused_everywhere() {
         let bad =
             |result: Result<(), BlockError>| assert!(matches!(result, Err(BlockError::BadName(_))), "{name}");
         bad(scene.blocks.open(&id(name)).map(|_| ()));
-        bad(scene.blocks.create(&id(name), 1).map(|_| ()));
+        bad(scene.blocks.create(&sink(&id(name), 1)).map(|_| ()));
         bad(scene.blocks.remove(&id(name)).map(|_| ()));
     }
 }
@@ -65,9 +65,10 @@ fn blocks_that_cannot_fit_are_refused_at_once() {
     let free = scene.blocks.free_bytes().expect("known");
     assert!(free > 0);
     if free < 256 << 30 {
-        assert!(matches!(scene.blocks.create(&id("a"), free + 1), Err(BlockError::NoSpace { .. })));
+        assert!(matches!(scene.blocks.create(&sink(&id("a"), free + 1)), Err(BlockError::NoSpace { .. })));
     }
-    let error = scene.blocks.create(&id("a"), u64::MAX).map(|_| ()).expect_err("too large").to_string();
+    let error =
+        scene.blocks.create(&sink(&id("a"), u64::MAX)).map(|_| ()).expect_err("too large").to_string();
     assert!(error.contains("at most 256 GiB"), "{error}");
     assert_eq!(scene.files(), [""; 0]);
 }

@@ -8,7 +8,8 @@ mod model;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use repair::BlockId;
+use codes::BlockIndex;
+use repair::{BlockId, Sink};
 use tempfile::TempDir;
 
 use super::DirBlocks;
@@ -41,7 +42,7 @@ impl Scene {
 
     /// Stores a block, and returns its digest.
     fn store(&self, block: &BlockId, bytes: &[u8]) -> u32 {
-        let mut writer = self.blocks.create(block, bytes.len() as u64).expect("space");
+        let mut writer = self.blocks.create(&sink(block, bytes.len() as u64)).expect("space");
         writer.write_at(0, bytes).expect("written");
         let digest = writer.seal().expect("complete");
         writer.commit().expect("committed");
@@ -76,6 +77,11 @@ impl Scene {
         names.sort();
         names
     }
+}
+
+/// A block to be made, of no stripe.
+fn sink(id: &BlockId, bytes: u64) -> Sink {
+    Sink { index: BlockIndex(0), id: id.clone(), bytes, label: None }
 }
 
 fn id(name: &str) -> BlockId {

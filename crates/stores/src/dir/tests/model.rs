@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::dir::checksums::{CHUNK_BYTES, Checksums};
+use crate::dir::label::Label;
 
 /// A piece that is written: where it starts and ends, as shares of the block, and its content.
 #[derive(Clone, Debug)]
@@ -40,7 +41,8 @@ fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
 
 /// What the digest should be.
 fn digest(bytes: &[u8]) -> u32 {
-    let mut checksums = Checksums::unknown(bytes.len() as u64);
+    let label = Label::of(&sink(&id("a"), 0)); // A digest does not depend on it.
+    let mut checksums = Checksums::unknown(bytes.len() as u64, label);
     bytes.chunks(CHUNK_BYTES).enumerate().for_each(|(index, chunk)| checksums.set(index, chunk));
     checksums.digest()
 }
@@ -58,7 +60,7 @@ proptest! {
     ) {
         let scene = Scene::new();
         let block = id("17.3");
-        let mut writer = scene.blocks.create(&block, length as u64).expect("space");
+        let mut writer = scene.blocks.create(&sink(&block, length as u64)).expect("space");
         let mut model = vec![0; length];
         let mut write = |writer: &mut dyn crate::BlockWriter, range: std::ops::Range<usize>, seed| {
             model[range.clone()].copy_from_slice(&pattern(seed, range.len()));
@@ -113,7 +115,7 @@ proptest! {
 #[test]
 fn bytes_never_written_stop_the_seal() {
     let scene = Scene::new();
-    let mut writer = scene.blocks.create(&id("a"), 10_000).expect("space");
+    let mut writer = scene.blocks.create(&sink(&id("a"), 10_000)).expect("space");
     writer.write_at(0, &[1; 4096]).expect("written");
     writer.write_at(5000, &[1; 5000]).expect("written");
     let error = writer.seal().expect_err("a hole").to_string();
@@ -126,7 +128,7 @@ fn bytes_never_written_stop_the_seal() {
 #[test]
 fn ranges_beyond_the_block_are_refused() {
     let scene = Scene::new();
-    let mut writer = scene.blocks.create(&id("a"), 10).expect("space");
+    let mut writer = scene.blocks.create(&sink(&id("a"), 10)).expect("space");
     for (offset, length) in [(0, 11), (10, 1), (11, 0), (u64::MAX, 2)] {
         let error = writer.write_at(offset, &vec![0; length]).expect_err("beyond").to_string();
         assert!(error.contains("beyond the block's 10 bytes"), "{error}");
@@ -143,7 +145,7 @@ fn ranges_beyond_the_block_are_refused() {
 #[test]
 fn what_was_written_after_the_seal_is_not_committed() {
     let scene = Scene::new();
-    let mut writer = scene.blocks.create(&id("a"), 3).expect("space");
+    let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
     writer.write_at(0, b"abc").expect("written");
     writer.seal().expect("complete");
     writer.write_at(0, b"x").expect("written");

@@ -1,0 +1,133 @@
+//! Making a lost catalog anew: the coordinator's control port with nothing behind it but one question.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cluster::Role;
+use repair::NodeId;
+use repair::wire::control::{self, Description, FromNode, ToNode};
+use stores::dir::{DirCatalog, Inventory, OpenError, Rebuilt};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::CoordinatorConfig;
+use crate::control::ControlServer;
+use crate::core::{ConnectionId, Event, Outbox};
+use crate::server::{RunError, listen};
+
+/// Events that may wait for us; beyond that connections wait.
+const EVENTS_WAITING: usize = 1024;
+/// The number of the one question that is asked.
+const ASK: u64 = 1;
+
+/// What came of making a catalog anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltCatalog {
+    /// The helpers that said what they hold, and how many blocks each holds.
+    pub answered: BTreeMap<String, usize>,
+    /// The helpers of mend.toml that did not.
+    pub silent: BTreeSet<String>,
+    /// What was found in their answers.
+    pub found: Rebuilt,
+}
+
+/// Asks every helper what its blocks say of themselves, and makes the catalog anew from the answers. The coordinator must
+/// not run. Helpers that have not answered after `wait` are left out; if none has, nothing is done.
+///
+/// # Errors
+/// [`RunError`]; nothing has changed then.
+pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Result<RebuiltCatalog, RunError> {
+    let identity = config.cluster.identity(&Role::Coordinator)?;
+    let (listener, _) = listen(&config, config.control, "[coordinator] control").await?;
+    let (events, incoming) = mpsc::channel(EVENTS_WAITING);
+    let (tls, cluster) = (identity.server_config(), config.cluster.clone());
+    let server = tokio::spawn(ControlServer { listener, tls, cluster, events }.serve());
+    let expected = config.cluster.config().helpers.iter().map(|helper| helper.name.to_string()).collect();
+    let cluster_id = config.cluster.config().cluster_id.to_string();
+    let mut asking = Asking { cluster_id, expected, connections: BTreeMap::new(), answered: BTreeMap::new() };
+    asking.gather(incoming, Instant::now() + wait).await;
+    server.abort();
+    if asking.answered.is_empty() {
+        return Err(RunError::NoHelpers { wait });
+    }
+    let Asking { cluster_id, expected, answered, .. } = asking;
+    let silent: BTreeSet<String> =
+        expected.into_iter().filter(|helper| !answered.contains_key(helper)).collect();
+    let counts = answered.iter().map(|(name, inventory)| (name.clone(), inventory.blocks.len())).collect();
+    let inventories: Vec<Inventory> = answered.into_values().collect();
+    let (path, complete) = (config.catalog, silent.is_empty());
+    let rebuilt =
+        tokio::task::spawn_blocking(move || DirCatalog::rebuild(&path, &cluster_id, &inventories, complete));
+    let found = rebuilt.await.expect("making a catalog does not panic")?;
+    Ok(RebuiltCatalog { answered: counts, silent, found })
+}
+
+/// Puts a copy in the place of the catalog. The coordinator must not run. Returns where the one is that was there.
+///
+/// # Errors
+/// [`OpenError`]; nothing has changed then.
+pub fn restore_catalog(
+    config: &CoordinatorConfig,
+    copy: &std::path::Path,
+) -> Result<Option<std::path::PathBuf>, OpenError> {
+    DirCatalog::restore(copy, &config.catalog, &config.cluster.config().cluster_id.to_string())
+}
+
+/// Helpers and what they have said so far.
+struct Asking {
+    cluster_id: String,
+    expected: BTreeSet<String>,
+    connections: BTreeMap<ConnectionId, (Inventory, Outbox)>,
+    answered: BTreeMap<String, Inventory>,
+}
+
+impl Asking {
+    async fn gather(&mut self, mut incoming: mpsc::Receiver<Event>, until: Instant) {
+        while !self.expected.iter().all(|helper| self.answered.contains_key(helper)) {
+            let Ok(Some(event)) = timeout_at(until, incoming.recv()).await else { return };
+            match event {
+                Event::Joined { connection, role: Role::Helper(name), hello, outbox } => {
+                    self.ask(connection, name.to_string(), *hello, outbox);
+                }
+                Event::Said { connection, message } => self.hear(connection, *message),
+                Event::Left { connection, .. } => drop(self.connections.remove(&connection)),
+                Event::Joined { outbox, .. } => {
+                    let reason =
+                        "the catalog is being made anew; try again when the coordinator runs".to_owned();
+                    let _ = outbox.try_send(ToNode::Refused { reason }); // Its outbox is new, or it has gone.
+                }
+                Event::Asked(_) | Event::Stop => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, connection: ConnectionId, node: String, hello: FromNode, outbox: Outbox) {
+        let FromNode::RegisterHelper { version, cluster_id, address, .. } = hello else { return };
+        if version != control::VERSION || cluster_id != self.cluster_id {
+            tracing::warn!(
+                helper = node,
+                version,
+                cluster_id,
+                "of another cluster or another version of mend"
+            );
+            return;
+        }
+        let number = NodeId(self.connections.len() as u32 + 1);
+        for message in [ToNode::Registered { node: number }, ToNode::Describe { ask: ASK }] {
+            let _ = outbox.try_send(message); // It comes again if it has gone.
+        }
+        let inventory = Inventory { node, address, blocks: Vec::new() };
+        self.connections.insert(connection, (inventory, outbox));
+    }
+
+    fn hear(&mut self, connection: ConnectionId, message: FromNode) {
+        let FromNode::Described { ask: ASK, blocks, last } = message else { return };
+        let Some((inventory, _)) = self.connections.get_mut(&connection) else { return };
+        inventory.blocks.extend(blocks);
+        if last {
+            let blocks: Vec<Description> = std::mem::take(&mut inventory.blocks);
+            tracing::info!(helper = inventory.node, blocks = blocks.len(), "said what it holds");
+            self.answered.insert(inventory.node.clone(), Inventory { blocks, ..inventory.clone() });
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Copies of a catalog: taken while it is in use, and put in its place when it is lost.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redb::backends::FileBackend;
+use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use tempfile::NamedTempFile;
+
+use super::open::open_fault;
+use super::tables::{
+    DISCARDS, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, PUTS, QUEUE, STRIPES, fault, guard,
+};
+use super::{DirCatalog, OpenError, copy_path};
+use crate::CatalogError;
+
+/// The catalog as it was when this was taken; changes that come later are not in it. It may be written on another
+/// thread while the catalog goes on.
+pub struct Snapshot {
+    transaction: ReadTransaction,
+    path: PathBuf,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl DirCatalog {
+    /// The catalog as it is now.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn snapshot(&self) -> Result<Snapshot, CatalogError> {
+        guard(&self.path, || {
+            let transaction = self.database.begin_read().map_err(|error| fault(&self.path, error))?;
+            Ok(Snapshot { transaction, path: self.path.clone() })
+        })
+    }
+
+    /// Puts a copy in the place of the catalog at `path`, which need not be there or whole; what is there keeps its
+    /// bytes under another name, which is returned. No coordinator may use it.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the copy is not a whole catalog of this cluster, or the catalog is in use; nothing has changed then.
+    pub fn restore(copy: &Path, path: &Path, cluster_id: &str) -> Result<Option<PathBuf>, OpenError> {
+        check_unused(path)?;
+        let draft = draft_beside(path)?;
+        let io_fault = |source| OpenError::Io { path: copy.to_owned(), source };
+        if !fs::exists(copy).map_err(io_fault)? {
+            return Err(io_fault(io::ErrorKind::NotFound.into()));
+        }
+        fs::copy(copy, draft.path()).map_err(io_fault)?;
+        drop(Self::open(draft.path(), cluster_id)?);
+        install(draft, path)
+    }
+}
+
+impl Snapshot {
+    /// Writes it to a file, which appears under its name when it is whole, in place of one that was there.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn write(&self, to: &Path) -> Result<(), OpenError> {
+        guard(&self.path, || {
+            let draft = draft_beside(to)?;
+            self.fill(&draft, to)?;
+            let io_fault = |source| OpenError::Io { path: to.to_owned(), source };
+            draft.persist(to).map_err(|error| io_fault(error.error))?;
+            sync_folder_of(to)
+        })
+    }
+
+    /// Writes it to a file without a name, which goes when it is closed; what is returned reads it from the start.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn file(&self) -> Result<File, OpenError> {
+        guard(&self.path, || {
+            let draft = draft_beside(&self.path)?;
+            self.fill(&draft, &self.path)?;
+            draft.reopen().map_err(|source| OpenError::Io { path: self.path.clone(), source })
+        })
+    }
+
+    /// Writes it to where the last good copy of its catalog is kept.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn keep(&self) -> Result<(), OpenError> {
+        self.write(&copy_path(&self.path))
+    }
+
+    fn fill(&self, draft: &NamedTempFile, to: &Path) -> Result<(), OpenError> {
+        let file = draft.reopen().map_err(|source| OpenError::Io { path: to.to_owned(), source })?;
+        let database =
+            FileBackend::new(file).and_then(|backend| Database::builder().create_with_backend(backend));
+        let database = database.map_err(|error| open_fault(to, error))?;
+        let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
+        copy.change.set_two_phase_commit(true);
+        copy.table(META)?;
+        copy.table(NODES)?;
+        copy.table(NODE_NAMES)?;
+        copy.table(FILES)?;
+        copy.table(PUTS)?;
+        copy.table(PUT_STRIPES)?;
+        copy.table(STRIPES)?;
+        copy.table(DISCARDS)?;
+        copy.table(QUEUE)?;
+        copy.change.commit().map_err(|error| fault(to, error))?;
+        drop(database);
+        draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
+    }
+}
+
+/// A snapshot on its way into a file.
+struct Copying<'s> {
+    from: &'s Snapshot,
+    to: &'s Path,
+    change: redb::WriteTransaction,
+}
+
+impl Copying<'_> {
+    /// Records are copied as they are, checksums included.
+    fn table<K: Key + 'static>(&mut self, table: TableDefinition<'_, K, Json>) -> Result<(), CatalogError> {
+        let (from, to) = (&self.from.path, self.to);
+        let opened = match self.from.transaction.open_table(table) {
+            Ok(opened) => opened,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+            Err(error) => return Err(fault(from, error)),
+        };
+        let mut target = self.change.open_table(table).map_err(|error| fault(to, error))?;
+        for entry in opened.iter().map_err(|error| fault(from, error))? {
+            let (key, value) = entry.map_err(|error| fault(from, error))?;
+            target.insert(key.value(), value.value()).map_err(|error| fault(to, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// That no coordinator has the catalog open. What else may be wrong with it does not matter.
+pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    match guard(path, || Database::open(path).map_err(|error| open_fault(path, error))) {
+        Err(error @ OpenError::Locked { .. }) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// An unnamed file in the folder of `path`.
+pub(super) fn draft_beside(path: &Path) -> Result<NamedTempFile, OpenError> {
+    NamedTempFile::with_prefix_in(".catalog-", folder_of(path))
+        .map_err(|source| OpenError::Io { path: path.to_owned(), source })
+}
+
+/// Gives a whole catalog its name. One that has the name gets another.
+pub(super) fn install(draft: NamedTempFile, path: &Path) -> Result<Option<PathBuf>, OpenError> {
+    let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
+    draft.as_file().sync_all().map_err(io_fault)?;
+    let aside = fs::exists(path).map_err(io_fault)?.then(|| aside(path));
+    if let Some(aside) = &aside {
+        // The old one keeps a name all the time, so that no moment has none.
+        fs::hard_link(path, aside).map_err(io_fault)?;
+    }
+    draft.persist(path).map_err(|error| io_fault(error.error))?;
+    sync_folder_of(path)?;
+    Ok(aside)
+}
+
+/// A name for a catalog that is replaced.
+fn aside(path: &Path) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".replaced-{now}"));
+    name.into()
+}
+
+pub(super) fn sync_folder_of(path: &Path) -> Result<(), OpenError> {
+    let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
+    File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(io_fault)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

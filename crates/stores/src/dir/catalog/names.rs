@@ -1,0 +1,150 @@
+//! Names that are given once.
+//!
+//! A stripe is counted, and its name also carries the *era* in which it was counted: 30 random bits that every start
+//! of a coordinator draws anew. When an old catalog comes back, its counters begin where they stood; without the era
+//! the 17th stripe would be named twice, and blocks of the first one, left on some helper, would pass for blocks of the
+//! second.
+
+use std::ops::RangeInclusive;
+
+use codes::BlockIndex;
+use repair::{BlockId, StripeId};
+
+const ERA_BITS: u32 = 30;
+const ERA_DIGITS: usize = 6;
+/// Without the letters that are taken for others.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// The highest count that has a key.
+const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
+
+/// When a name was given: random, the same from one start of a coordinator to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Era(u32);
+
+impl Era {
+    /// Names of this era show none; tests use it.
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn new() -> Self {
+        Self(rand::random_range(1..1 << ERA_BITS))
+    }
+}
+
+/// What a stripe is kept under: its count above, its era below, so that keys are in the order of counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub(super) struct Key(pub(super) u64);
+
+impl Key {
+    /// # Panics
+    /// If there are more stripes than 2^34.
+    pub(super) fn new(count: u64, era: Era) -> Self {
+        assert!(count <= MAX_COUNT, "a cluster has fewer than 2^34 stripes in its life");
+        Self(count << ERA_BITS | u64::from(era.0))
+    }
+
+    /// The key of a stripe whose name shows no era.
+    pub(super) fn without_era(count: u64) -> Self {
+        Self::new(count, Era::NONE)
+    }
+
+    pub(super) fn count(self) -> u64 {
+        self.0 >> ERA_BITS
+    }
+
+    fn era(self) -> u64 {
+        self.0 & ((1 << ERA_BITS) - 1)
+    }
+
+    /// The stripe's name: `17-k3f9x2`.
+    pub(super) fn stripe(self) -> StripeId {
+        if self.era() == 0 {
+            return StripeId(self.count().to_string());
+        }
+        let digit = |at: usize| DIGITS[(self.era() >> (5 * at)) as usize % 32] as char;
+        let era: String = (0..ERA_DIGITS).rev().map(digit).collect();
+        StripeId(format!("{}-{era}", self.count()))
+    }
+
+    /// The name of one of its blocks: `17-k3f9x2.3`.
+    pub(super) fn block(self, index: BlockIndex) -> BlockId {
+        BlockId(format!("{}.{}", self.stripe(), index.0))
+    }
+
+    /// The key of a name, if it is written as we write it.
+    pub(super) fn of(stripe: &StripeId) -> Option<Self> {
+        let key = match stripe.0.split_once('-') {
+            None => Self::without_era(parse_count(&stripe.0)?),
+            Some((count, era)) => Self::new(parse_count(count)?, parse_era(era)?),
+        };
+        (key.stripe() == *stripe).then_some(key)
+    }
+
+    /// The key and index of a block's name, if it is written as we write it.
+    pub(super) fn of_block(block: &BlockId) -> Option<(Self, BlockIndex)> {
+        let (stripe, index) = split_block(block)?;
+        let key = Self::of(&stripe)?;
+        (key.block(index) == *block).then_some((key, index))
+    }
+
+    /// The keys of all stripes of a count, for people who leave the era out.
+    pub(super) fn all_of(count: u64) -> RangeInclusive<u64> {
+        let first = Self::without_era(count).0;
+        first..=first | ((1 << ERA_BITS) - 1)
+    }
+}
+
+/// The count in a name without an era.
+pub(super) fn parse_count(text: &str) -> Option<u64> {
+    let count: u64 = text.parse().ok()?;
+    (count <= MAX_COUNT && count.to_string() == text).then_some(count)
+}
+
+/// A block's stripe and index, whatever kind of name the stripe has.
+pub(super) fn split_block(block: &BlockId) -> Option<(StripeId, BlockIndex)> {
+    let (stripe, index) = block.0.rsplit_once('.')?;
+    let number: u16 = index.parse().ok()?;
+    (number.to_string() == index).then(|| (StripeId(stripe.to_owned()), BlockIndex(number)))
+}
+
+fn parse_era(text: &str) -> Option<Era> {
+    let digit = |byte: u8| DIGITS.iter().position(|&digit| digit == byte);
+    let era = text.bytes().try_fold(0, |era: u64, byte| Some(era << 5 | digit(byte)? as u64))?;
+    (text.len() == ERA_DIGITS && era > 0).then_some(Era(era as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Option<Key> {
+        Key::of(&StripeId(text.to_owned()))
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_no_other_way() {
+        for (count, era) in [(1, 1), (17, 0x2fff_ffff), (MAX_COUNT, 0x3fff_ffff)] {
+            let written = Key::new(count, Era(era));
+            assert_eq!(key(&written.stripe().0), Some(written));
+            assert_eq!(Key::of_block(&written.block(BlockIndex(3))), Some((written, BlockIndex(3))));
+            assert_eq!((written.count(), written.era()), (count, u64::from(era)));
+        }
+        assert_eq!(key("17"), Some(Key(17 << 30)));
+        for text in
+            ["", "017", "17-", "17-k3f9x", "17-k3f9xu", "17-K3F9X2", "17-000000", "-k3f9x2", "17-k3f9x2-1"]
+        {
+            assert_eq!(key(text), None, "{text}");
+        }
+        for text in ["17-k3f9x2", "17-k3f9x2.03", "17-k3f9x2.70000", "17.k3f9x2"] {
+            assert_eq!(Key::of_block(&BlockId(text.to_owned())), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_counting() {
+        let mut keys = [Key::new(2, Era(1)), Key::new(1, Era(9)), Key::new(10, Era(3))];
+        keys.sort();
+        assert_eq!(keys.map(Key::count), [1, 2, 10]);
+        assert!(Key::all_of(2).contains(&Key::new(2, Era(1)).0) && !Key::all_of(2).contains(&keys[2].0));
+    }
+}
