@@ -1,7 +1,10 @@
 //! Reading a file, whole or a range of it.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +13,7 @@ use repair::{Scheme, StripeId};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
+use crate::destination::Destination;
 use crate::endpoints::{Memory, MemorySink};
 use crate::error::LocalFileError;
 use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
@@ -40,7 +44,9 @@ pub struct GetOptions {
 
 /// Where the bytes go.
 pub enum GetTarget {
-    /// A file, which appears under its name when all bytes are there.
+    /// A path. A regular file appears there when all bytes are there, with the owner and the permissions of the one
+    /// whose place it takes; symbolic links are followed. What else the path stands for, such as a device or a FIFO, is
+    /// a stream.
     File(PathBuf),
     /// A stream, in order.
     Stream(Box<dyn AsyncWrite + Send + Unpin>),
@@ -94,8 +100,11 @@ impl Client {
         let layout = self.file(name).await?;
         let wanted = options.range.within(name, layout.file.bytes)?;
         let result = match target {
-            GetTarget::File(path) => self.get_file(&layout, &wanted, options, &path, progress).await,
-            GetTarget::Stream(out) => self.get_stream(&layout, &wanted, options, out, progress).await,
+            GetTarget::File(path) => self.get_path(&layout, &wanted, options, path, progress).await,
+            GetTarget::Stream(out) => {
+                let path = Path::new("the output");
+                self.get_stream(&layout, &wanted, options, (out, path), progress).await
+            }
         };
         match result {
             Err(ClientError::Failed { stripe, reason }) => {
@@ -105,15 +114,35 @@ impl Client {
         }
     }
 
+    async fn get_path(
+        &self,
+        layout: &FileLayout,
+        wanted: &Range<u64>,
+        options: &GetOptions,
+        path: PathBuf,
+        progress: Progress,
+    ) -> Result<Got, ClientError> {
+        let opened = path.clone();
+        match waiting(move || open(&opened)).await? {
+            Opened::File(target) => self.get_file(layout, wanted, options, (target, &path), progress).await,
+            Opened::Stream(file) => {
+                let held = file.try_clone().map_err(LocalFileError::io("write", &path))?;
+                let out = Box::new(tokio::fs::File::from_std(file));
+                let got = self.get_stream(layout, wanted, options, (out, &path), progress).await?;
+                waiting(move || settle(&held)).await.map_err(LocalFileError::io("write", &path))?;
+                Ok(got)
+            }
+        }
+    }
+
     async fn get_file(
         &self,
         layout: &FileLayout,
         wanted: &Range<u64>,
         options: &GetOptions,
-        path: &Path,
+        (target, path): (FileTarget, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
-        let target = FileTarget::create(path)?;
         let (file, fault) = (target.file()?, Fault::default());
         let mut got = Got::new(layout, wanted);
         let mut running = Running::default();
@@ -135,7 +164,7 @@ impl Client {
         while !running.reads.is_empty() {
             got.add(running.next(&fault).await?);
         }
-        target.finish()?;
+        waiting(move || target.finish()).await?;
         Ok(got)
     }
 
@@ -144,7 +173,7 @@ impl Client {
         layout: &FileLayout,
         wanted: &Range<u64>,
         options: &GetOptions,
-        mut out: Box<dyn AsyncWrite + Send + Unpin>,
+        (mut out, path): (Box<dyn AsyncWrite + Send + Unpin>, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let mut got = Got::new(layout, wanted);
@@ -159,11 +188,11 @@ impl Client {
             let Some(mut next) = ahead.pop_front() else { break };
             let (ended, bytes) =
                 next.join_next().await.expect("it holds one read").expect("reads do not panic")?;
-            out.write_all(&bytes).await.map_err(LocalFileError::io("write", Path::new("the output")))?;
+            out.write_all(&bytes).await.map_err(LocalFileError::io("write", path))?;
             progress(bytes.len() as u64);
             got.add(ended);
         }
-        out.flush().await.map_err(LocalFileError::io("write", Path::new("the output")))?;
+        out.flush().await.map_err(LocalFileError::io("write", path))?;
         Ok(got)
     }
 
@@ -205,6 +234,29 @@ impl Client {
         }
         ClientError::Unreadable { file: name.to_owned(), stripes, lost, reason }
     }
+}
+
+/// What a path stands for, ready to be written to.
+enum Opened {
+    File(FileTarget),
+    Stream(File),
+}
+
+fn open(path: &Path) -> Result<Opened, LocalFileError> {
+    match Destination::open(path).map_err(LocalFileError::io("write", path))? {
+        Destination::File(place) => FileTarget::create(place).map(Opened::File),
+        Destination::Stream(file) => Ok(Opened::Stream(file)),
+    }
+}
+
+/// A disk says only now whether it took everything.
+fn settle(file: &File) -> io::Result<()> {
+    if file.metadata()?.file_type().is_block_device() { file.sync_all() } else { Ok(()) }
+}
+
+/// Does on another thread what may wait for a medium, or for the reader of a FIFO.
+async fn waiting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("it does not panic")
 }
 
 impl Got {

@@ -25,6 +25,8 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod destination;
+mod draft;
 mod endpoints;
 mod error;
 mod get;

@@ -4,6 +4,7 @@
 mod cluster;
 mod embedding;
 mod input;
+mod outputs;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
