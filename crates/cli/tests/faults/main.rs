@@ -4,6 +4,7 @@
 mod cluster;
 mod embedding;
 mod input;
+mod names;
 mod outputs;
 #[path = "../ports/mod.rs"]
 mod ports;
