@@ -55,7 +55,8 @@ async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Fa
 }
 
 fn exit_of(view: &RepairView) -> Exit {
-    if view.items.iter().any(|item| item.state == "unrepairable") {
+    let is_damage = |item: &RepairItem| matches!(item.state.as_str(), "unrepairable" | "contradictory");
+    if view.items.iter().any(is_damage) {
         Exit::Data
     } else if view.state == "done" {
         Exit::Done
