@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::destination::Destination;
 use crate::endpoints::{Memory, MemorySink};
 use crate::error::LocalFileError;
+use crate::layout;
 use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
 use crate::session::ReadRequest;
 use crate::target::{Fault, FileTarget, StripeTarget};
@@ -98,6 +99,7 @@ impl Client {
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let layout = self.file(name).await?;
+        layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
         let wanted = options.range.within(name, layout.file.bytes)?;
         let result = match target {
             GetTarget::File(path) => self.get_path(&layout, &wanted, options, path, progress).await,
@@ -332,6 +334,16 @@ fn fetches<'a>(
             piece,
         })
     })
+}
+
+/// See [`fuzzing`](crate::fuzzing).
+#[cfg(feature = "fuzzing")]
+pub(crate) fn plan_reads(layout: &FileLayout, range: ByteRange) -> Option<u64> {
+    layout::check(layout).ok()?;
+    let wanted = range.within(&layout.file.name, layout.file.bytes).ok()?;
+    let read = fetches(layout, &wanted, &pieces_of).map(|fetch| fetch.piece.bytes()).sum();
+    assert_eq!(read, wanted.end - wanted.start, "the reads are not the range");
+    Some(read)
 }
 
 fn span_of(layout: &FileLayout, stripe: &FileStripe) -> StripeSpan {
