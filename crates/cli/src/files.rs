@@ -44,10 +44,11 @@ pub async fn put(client: &Client, args: PutArgs) -> Result<Answer, Failure> {
 }
 
 fn file_name(path: &Path) -> Result<String, Failure> {
-    let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    name.ok_or_else(|| {
+    let name = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.contains(is_obeyed));
+    name.map(str::to_owned).ok_or_else(|| {
         let path = path.display().to_string();
-        Failure::new(format!("{} gives no name to store it under", printable(&path))).help("use --as NAME")
+        Failure::new(format!("{} gives no name that is safe to store it under", printable(&path)))
+            .help("use --as NAME")
     })
 }
 

@@ -28,6 +28,9 @@ fn names_that_a_terminal_would_obey_are_shown_escaped() {
     says(&["get", NAME], 1);
     says(&["get", NAME, "-o", copy, "--range", "200000+1"], 1);
     says(&["get", NAME, "-o", &format!("/no/{SHOWN}/x")], 1);
+    let evil = cluster.path(&NAME.replace('/', "-"));
+    std::fs::write(&evil, "x").unwrap();
+    says(&["put", evil.to_str().unwrap()], 1);
     // Too much is lost: the client names the file.
     let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
     assert!(listed.as_array().unwrap().iter().any(|file| file["name"] == NAME), "{listed}");
