@@ -4,16 +4,18 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, geteuid, getpid, pidfd_getfd, pidfd_open};
 
 /// Symbolic links that are followed one after another, as Linux does.
 const MAX_LINKS: u32 = 40;
+/// The mode of a folder like `/tmp`.
+const STICKY_AND_WRITABLE_BY_ALL: u32 = 0o1002;
 /// The flag of a descriptor that a process does not hand on, as `/proc/self/fdinfo` shows it.
 const CLOSE_ON_EXEC: u32 = 0o2000000;
 
@@ -75,13 +77,25 @@ fn follow(path: &Path) -> io::Result<End> {
             return Ok(End::Descriptor(number));
         }
         match std::fs::symlink_metadata(&path) {
-            Ok(found) if found.is_symlink() => path = folder_of(&path).join(std::fs::read_link(&path)?),
+            Ok(found) if found.is_symlink() => {
+                check_followable(&path, &found)?;
+                path = folder_of(&path).join(std::fs::read_link(&path)?);
+            }
             Ok(found) => return Ok(End::There(path, found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(End::Nothing(path)),
             Err(error) => return Err(error),
         }
     }
     Err(Errno::LOOP.into())
+}
+
+/// In a folder like `/tmp`, only our own links and those of the folder's owner: a stranger's would let the stranger choose
+/// which file we replace. It is the rule of `fs.protected_symlinks`, which not every system has switched on.
+fn check_followable(link: &Path, found: &Metadata) -> io::Result<()> {
+    let folder = std::fs::metadata(folder_of(link))?;
+    let is_shared = folder.mode() & STICKY_AND_WRITABLE_BY_ALL == STICKY_AND_WRITABLE_BY_ALL;
+    let is_known = found.uid() == geteuid().as_raw() || found.uid() == folder.uid();
+    if is_shared && !is_known { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
 }
 
 /// The folder that a path's last component is in.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -150,6 +150,25 @@ fn links_are_followed_and_kept() {
     get("nowhere").fails_with(&["no/such"]);
     get("to-folder/new").ok();
     assert_eq!(names(&folder.join("deep")), ["new", "old"]);
+}
+
+/// As root, a stranger's link in a folder like `/tmp` would let the stranger choose which file we replace.
+#[test]
+fn a_strangers_link_in_a_shared_folder_is_not_followed() {
+    let (cluster, content, folder) = scene();
+    let (victim, link) = (cluster.path("victim"), folder.join("link"));
+    fs::write(&victim, "old").unwrap();
+    symlink(&victim, &link).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o1777)).unwrap();
+    if lchown(&link, Some(12_345), Some(12_345)).is_err() {
+        println!("skipped: it needs root to make a stranger's link");
+        return;
+    }
+    cluster.mend(&["get", "film", "-o", text(&link)]).fails_with(&["link", "ermission denied"]);
+    assert_eq!(fs::read(&victim).unwrap(), b"old");
+    lchown(&link, Some(0), Some(0)).unwrap();
+    cluster.mend(&["get", "film", "-o", text(&link)]).ok();
+    assert!(fs::read(&victim).unwrap() == content);
 }
 
 #[test]
