@@ -142,7 +142,7 @@ impl Client {
         layout: &FileLayout,
         wanted: &Range<u64>,
         options: &GetOptions,
-        (target, path): (FileTarget, &Path),
+        (target, path): (Box<FileTarget>, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let (file, fault) = (target.file()?, Fault::default());
@@ -240,13 +240,13 @@ impl Client {
 
 /// What a path stands for, ready to be written to.
 enum Opened {
-    File(FileTarget),
+    File(Box<FileTarget>),
     Stream(File),
 }
 
 fn open(path: &Path) -> Result<Opened, LocalFileError> {
     match Destination::open(path).map_err(LocalFileError::io("write", path))? {
-        Destination::File(place) => FileTarget::create(place).map(Opened::File),
+        Destination::File(place) => FileTarget::create(place).map(Box::new).map(Opened::File),
         Destination::Stream(file) => Ok(Opened::Stream(file)),
     }
 }
