@@ -11,6 +11,7 @@
 mod control;
 mod edge;
 mod http;
+mod job;
 mod stored;
 mod text;
 
@@ -32,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "edge_frames", run: edge::frames },
     Target { name: "control_from_node", run: control::from_node },
     Target { name: "control_to_node", run: control::to_node },
+    Target { name: "job_reports", run: job::reports },
     Target { name: "api_request", run: http::request },
     Target { name: "api_answer", run: http::answer },
     Target { name: "checksum_file", run: stored::checksum_file },
