@@ -55,12 +55,16 @@ fn mutations_do_no_harm() {
 fn mutate(target: &Target, runs: u64) {
     let corpus: Vec<Vec<u8>> = seeds(target).into_iter().map(|(_, bytes)| bytes).collect();
     let mut mutator = Mutator::new(target.name);
+    let mut taken = 0;
     for run in 0..runs {
         let input = mutator.mutated(&corpus);
-        if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
-            panic!("{} fails in run {run} on b\"{}\"", target.name, input.escape_ascii());
+        match catch_unwind(AssertUnwindSafe(|| (target.run)(&input))) {
+            Ok(accepted) => taken += u64::from(accepted),
+            Err(_) => panic!("{} fails in run {run} on b\"{}\"", target.name, input.escape_ascii()),
         }
     }
+    println!("{}: {taken} of {runs} mutations were taken", target.name);
+    assert!(0 < taken && taken < runs, "{}: mutations that are all alike test nothing", target.name);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Inputs that are almost right: seeds with bytes, numbers and tokens changed, cut, repeated and spliced.
 
+mod json;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -49,6 +51,15 @@ impl Mutator {
     /// A seed, changed in one to six places.
     pub fn mutated(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.pick(corpus).clone();
+        // Changed as text, most of a document would never be read.
+        if self.below(4) > 0
+            && let Ok(mut document) = serde_json::from_slice(&input)
+        {
+            for _ in 0..=self.below(3) {
+                json::change(&mut document, &mut self.dice);
+            }
+            return serde_json::to_vec(&document).expect("documents have string keys");
+        }
         for _ in 0..=self.below(6) {
             self.change(&mut input, corpus);
             input.truncate(MAX_BYTES);
@@ -114,6 +125,10 @@ impl Mutator {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        (self.dice.next_u64() % bound as u64) as usize
+        below(&mut self.dice, bound)
     }
+}
+
+fn below(dice: &mut ChaCha8Rng, bound: usize) -> usize {
+    (dice.next_u64() % bound as u64) as usize
 }
