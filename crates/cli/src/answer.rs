@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::args::Format;
 use crate::failure::Exit;
+use crate::format::printable_lines;
 
 /// What a verb has to say.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl Answer {
     /// Prints it on stdout.
     pub fn print(self, format: Format) -> ExitCode {
         let mut text = match format {
-            Format::Text => self.text,
+            Format::Text => printable_lines(&self.text).into_owned(),
             Format::Json if self.json.is_null() => String::new(),
             Format::Json => serde_json::to_string_pretty(&self.json).expect("values are JSON"),
         };

@@ -4,7 +4,7 @@ use client::{BlockView, Client, ClientError, FileLayout, StripeView};
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::format::{count, date, size, table};
+use crate::format::{count, date, printable, size, table};
 
 /// What a name on the command line means.
 pub enum Target {
@@ -20,7 +20,7 @@ pub async fn find(client: &Client, name: &str) -> Result<Target, Failure> {
         Some(place) => Ok(Target::Block(place.index, place.stripe)),
         None => match found(client.stripe(name).await)? {
             Some(stripe) => Ok(Target::Stripe(stripe)),
-            None => Err(Failure::new(format!("there is no block or stripe `{name}`"))
+            None => Err(Failure::new(format!("there is no block or stripe `{}`", printable(name)))
                 .help("see a file's stripes and blocks with `mend stat FILE`")),
         },
     }
@@ -48,7 +48,7 @@ pub async fn stat(client: &Client, name: &str) -> Result<Answer, Failure> {
             let facts = serde_json::json!({ "index": index, "stripe": &stripe });
             Ok(Answer::new(format!("{line}{}", stripe_text(&stripe)), &facts))
         }
-        Err(_) => Err(Failure::new(format!("there is no file, block or stripe `{name}`"))
+        Err(_) => Err(Failure::new(format!("there is no file, block or stripe `{}`", printable(name)))
             .help("list the files with `mend ls`")),
     }
 }
@@ -57,7 +57,7 @@ fn file_text(layout: &FileLayout) -> String {
     let file = &layout.file;
     let mut text = format!(
         "file {}: {} ({} bytes) in {} of {}, put {}\n",
-        file.name,
+        printable(&file.name),
         size(file.bytes),
         file.bytes,
         count(file.stripes, "stripe"),

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use client::ClientError;
 
+use crate::format::{printable, printable_lines};
+
 /// Exit codes; `mend help` and `docs/cli.md` list them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
@@ -63,9 +65,9 @@ impl Failure {
 
     /// Prints it on stderr.
     pub fn print(self) -> ExitCode {
-        eprintln!("error: {}", self.message);
+        eprintln!("error: {}", printable_lines(&self.message));
         if let Some(help) = self.help {
-            eprintln!("help: {help}");
+            eprintln!("help: {}", printable_lines(&help));
         }
         self.exit.into()
     }
@@ -73,7 +75,8 @@ impl Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        let failure = Self::new(&error);
+        // It may carry what others wrote, and has no line breaks of its own.
+        let failure = Self::new(printable(&error.to_string()));
         match error {
             ClientError::Unreachable { .. } => failure
                 .help("start it with `mend coordinator`, or name another cluster with --cluster DIR")
@@ -86,7 +89,9 @@ impl From<ClientError> for Failure {
             }
             ClientError::Session(_) => failure.exit(Exit::Unreachable),
             ClientError::Protocol { .. } => failure.help("run the same version of mend everywhere"),
-            ClientError::Refused { next_step: Some(next_step), .. } => failure.help(next_step),
+            ClientError::Refused { next_step: Some(next_step), .. } => {
+                failure.help(printable(&next_step))
+            }
             ClientError::Unreadable { .. } => failure
                 .help("start helpers that are down (`mend status` names them); other bytes can be read with --range")
                 .exit(Exit::Data),

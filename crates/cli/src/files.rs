@@ -1,5 +1,9 @@
 //! Verbs on files: put, get, ls, rm.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use client::{Client, FileView, GetOptions, GetTarget, Got, PutOptions, no_progress};
@@ -9,7 +13,7 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::args::{GetArgs, LsArgs, PutArgs, RmArgs};
 use crate::failure::Failure;
-use crate::format::{count, date, size, table, time};
+use crate::format::{count, date, is_obeyed, printable, size, table, time};
 use crate::progress::Bar;
 
 /// `mend put`
@@ -30,7 +34,7 @@ pub async fn put(client: &Client, args: PutArgs) -> Result<Answer, Failure> {
     drop(bar);
     let text = format!(
         "put {}: {} in {} of {}, {}",
-        file.name,
+        printable(&file.name),
         size(file.bytes),
         count(file.stripes, "stripe"),
         file.code,
@@ -40,9 +44,11 @@ pub async fn put(client: &Client, args: PutArgs) -> Result<Answer, Failure> {
 }
 
 fn file_name(path: &Path) -> Result<String, Failure> {
-    let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    name.ok_or_else(|| {
-        Failure::new(format!("{} gives no name to store it under", path.display())).help("use --as NAME")
+    let name = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.contains(is_obeyed));
+    name.map(str::to_owned).ok_or_else(|| {
+        let path = path.display().to_string();
+        Failure::new(format!("{} gives no name that is safe to store it under", printable(&path)))
+            .help("use --as NAME")
     })
 }
 
@@ -62,6 +68,11 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
         Some(path) => path,
         None => default_target(&args.name)?,
     };
+    if is_stdout(&path) {
+        // Our own words have no place among the bytes.
+        client.get(&args.name, &options, GetTarget::File(path), no_progress()).await?;
+        return Ok(Answer::silent());
+    }
     let bar = Bar::new(&format!("get {}", args.name), client.get_bytes(&args.name, options.range).await?);
     let start = Instant::now();
     let got = client.get(&args.name, &options, GetTarget::File(path.clone()), bar.progress()).await?;
@@ -69,23 +80,35 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
     Ok(Answer::new(got_text(&args.name, &path, &got, start), &got))
 }
 
-/// The file's own name in this folder. A file that is there is overwritten only if it was named.
+/// The last part of the file's name, in this folder. Whoever put the file chose its name, so it decides neither what
+/// is overwritten nor what a terminal obeys when somebody lists this folder.
 fn default_target(name: &str) -> Result<PathBuf, Failure> {
-    let path = Path::new(name).file_name().map(PathBuf::from);
-    let path =
-        path.ok_or_else(|| Failure::new(format!("`{name}` cannot be a file here")).help("use -o FILE"))?;
-    if path.exists() {
-        let text = format!("{} exists here already", path.display());
-        return Err(Failure::new(text).help("say where it shall go with -o FILE, or -o - for stdout"));
+    const HELP: &str = "say where it shall go with -o FILE, or -o - for stdout";
+    let path = name.rsplit('/').next().unwrap_or_default();
+    if matches!(path, "" | "." | "..") || path.contains(is_obeyed) {
+        let text = format!("`{}` gives no file name that is safe to use here", printable(name));
+        return Err(Failure::new(text).help(HELP));
     }
-    Ok(path)
+    // A link that points to nothing is there, too.
+    if std::fs::symlink_metadata(path).is_ok() {
+        return Err(Failure::new(format!("{path} exists here already")).help(HELP));
+    }
+    Ok(path.into())
+}
+
+/// Whether a path is what our stdout goes to, such as `/dev/stdout`.
+fn is_stdout(path: &Path) -> bool {
+    let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from).and_then(|file| file.metadata());
+    let (Ok(stdout), Ok(path)) = (stdout, std::fs::metadata(path)) else { return false };
+    (stdout.dev(), stdout.ino()) == (path.dev(), path.ino())
 }
 
 fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
+    let (name, path) = (printable(name), path.display().to_string());
     let mut text =
-        format!("got {name}: {} to {}, {}", size(got.bytes), path.display(), rate(got.bytes, start));
+        format!("got {name}: {} to {}, {}", size(got.bytes), printable(&path), rate(got.bytes, start));
     for reason in &got.replanned {
-        text += &format!("\nplanned anew on the way: {reason}");
+        text += &format!("\nplanned anew on the way: {}", printable(reason));
     }
     text
 }
@@ -101,7 +124,7 @@ pub async fn ls(client: &Client, args: &LsArgs) -> Result<Answer, Failure> {
     let text = if args.long {
         table(["name", ">bytes", "code", ">block", ">stripes", "put"], files.iter().map(row))
     } else {
-        files.iter().map(|file| format!("{}\n", file.name)).collect()
+        files.iter().map(|file| format!("{}\n", printable(&file.name))).collect()
     };
     Ok(Answer::new(if files.is_empty() { String::new() } else { text }, &files))
 }
@@ -129,6 +152,24 @@ pub async fn rm(client: &Client, args: &RmArgs) -> Result<Answer, Failure> {
             }
         })?;
     }
-    let text: String = args.names.iter().map(|name| format!("removed {name}\n")).collect();
+    let text: String = args.names.iter().map(|name| format!("removed {}\n", printable(name))).collect();
     Ok(Answer::new(text, &serde_json::json!({ "removed": args.names })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_harmless_names_become_files_here() {
+        for name in ["film-that-is-not-here", "a/b/film-that-is-not-here"] {
+            assert_eq!(default_target(name).unwrap(), Path::new("film-that-is-not-here"));
+        }
+        for name in ["", "/", "a/", ".", "..", "a/..", "a/.", "a\n", "b/\u{1b}[2J", "\u{202e}gpj"] {
+            let failure = default_target(name).expect_err(name);
+            assert!(failure.message().contains("gives no file name"), "{name:?}: {failure:?}");
+        }
+        // What is here is kept.
+        assert!(default_target("x/Cargo.toml").unwrap_err().message().contains("exists"));
+    }
 }

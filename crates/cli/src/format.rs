@@ -1,5 +1,6 @@
-//! Numbers and tables for people.
+//! Numbers, names and tables for people.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -47,13 +48,45 @@ pub fn date(unix_ms: u64) -> String {
     }
 }
 
+/// A name or message from elsewhere, on one line and with nothing in it that a terminal obeys: escaped are control
+/// characters, separators of lines, and what turns the direction of writing.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, is_obeyed)
+}
+
+/// The same for a text of several lines, which may hold tabs.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_obeyed(c) && !matches!(c, '\n' | '\t'))
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match is_escaped(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a terminal obeys a character instead of showing it.
+pub fn is_obeyed(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
 /// A table without borders. Columns whose heading begins with `>` are aligned to the right.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings.map(|heading| heading.trim_start_matches('>')));
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| printable(cell)));
     }
     for (column, heading) in table.column_iter_mut().zip(headings) {
         column.set_padding((0, 2));
@@ -80,6 +113,16 @@ mod tests {
     fn tables_are_aligned_and_have_no_trailing_blanks() {
         let rows = [["a".to_owned(), "1".to_owned()], ["bcd".to_owned(), "1000".to_owned()]];
         assert_eq!(table(["name", ">bytes"], rows), "name  bytes\na         1\nbcd    1000\n");
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_escaped() {
+        assert_eq!(printable("Grüße, 世界 👩‍👩‍👧 a\\b"), "Grüße, 世界 👩‍👩‍👧 a\\b");
+        assert_eq!(printable("a\u{1b}[2J\r\n\t\u{7f}"), r"a\u{1b}[2J\r\n\t\u{7f}");
+        assert_eq!(printable("\u{9b}31m\u{202e}gpj\u{2028}"), r"\u{9b}31m\u{202e}gpj\u{2028}");
+        assert_eq!(printable_lines("a\n\tb\u{1b}]0;x\u{7}\r"), "a\n\tb\\u{1b}]0;x\\u{7}\\r");
+        let rows = [["a\nb".to_owned(), "c\u{1b}".to_owned()]];
+        assert_eq!(table(["name", "code"], rows), "name  code\na\\nb  c\\u{1b}\n");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use client::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::format::printable;
+
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
@@ -22,7 +24,7 @@ impl Bar {
     pub fn new(what: &str, bytes: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
         bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("the template is right"));
-        bar.set_message(what.to_owned());
+        bar.set_message(printable(what).into_owned());
         let shown = tokio::spawn(show(bar.clone()));
         Self { bar, shown }
     }

@@ -8,7 +8,7 @@ use crate::answer::Answer;
 use crate::args::RepairArgs;
 use crate::blocks::{Target, find};
 use crate::failure::{Exit, Failure};
-use crate::format::{count, size};
+use crate::format::{count, printable, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
@@ -55,7 +55,8 @@ async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Fa
 }
 
 fn exit_of(view: &RepairView) -> Exit {
-    if view.items.iter().any(|item| item.state == "unrepairable") {
+    let is_damage = |item: &RepairItem| matches!(item.state.as_str(), "unrepairable" | "contradictory");
+    if view.items.iter().any(is_damage) {
         Exit::Data
     } else if view.state == "done" {
         Exit::Done
@@ -98,8 +99,8 @@ fn item_text(item: &RepairItem) -> String {
     let scheme = item.scheme.as_ref().map(|scheme| format!(", {scheme}"));
     let parity = item.parity.as_deref().map(parity_in_words);
     text += &format!("{}{}\n", scheme.unwrap_or_default(), parity.unwrap_or_default());
-    let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {note}\n"));
-    let replanned = item.replanned.iter().map(|reason| format!("  planned anew: {reason}\n"));
+    let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {}\n", printable(note)));
+    let replanned = item.replanned.iter().map(|reason| format!("  planned anew: {}\n", printable(reason)));
     text.extend(notes.chain(replanned));
     text
 }

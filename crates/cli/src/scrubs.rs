@@ -6,7 +6,7 @@ use client::{Client, ScrubView};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-use crate::format::{count, size};
+use crate::format::{count, printable, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
@@ -39,7 +39,10 @@ fn text(view: &ScrubView) -> String {
     for finding in &view.findings {
         text += &format!(
             "{} of stripe {} on {}: {}\n",
-            finding.block, finding.stripe, finding.node, finding.problem
+            printable(&finding.block),
+            finding.stripe,
+            finding.node,
+            printable(&finding.problem)
         );
     }
     for skipped in &view.skipped {
@@ -47,7 +50,7 @@ fn text(view: &ScrubView) -> String {
             &format!("not checked: {} on {}, which is down\n", count(skipped.blocks, "block"), skipped.node);
     }
     for orphan in &view.orphans {
-        text += &format!("{} on {} belongs to no stripe\n", orphan.block, orphan.node);
+        text += &format!("{} on {} belongs to no stripe\n", printable(&orphan.block), orphan.node);
     }
     text
 }

@@ -4,7 +4,7 @@ use client::{Client, NodeView, RepairView, ScrubView, Status};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-use crate::format::{count, date, size, table};
+use crate::format::{count, date, printable, size, table};
 
 /// `mend status`
 pub async fn status(client: &Client) -> Result<Answer, Failure> {
@@ -15,7 +15,7 @@ pub async fn status(client: &Client) -> Result<Answer, Failure> {
 
 /// The coordinator's own first line, which answers the question, and what it rests on.
 fn status_text(status: &Status) -> String {
-    let mut text = format!("{}\n", status.summary);
+    let mut text = format!("{}\n", printable(&status.summary));
     if status.settling {
         text += "the coordinator has just started and still waits for helpers\n";
     }
@@ -47,7 +47,7 @@ fn status_text(status: &Status) -> String {
             "{} found bad on {}: {} ({})\n",
             lost.block,
             lost.node,
-            lost.problem,
+            printable(&lost.problem),
             date(lost.at_unix_ms)
         );
     }

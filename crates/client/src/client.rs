@@ -141,6 +141,11 @@ impl Client {
         self.inner.http.get(&format!("/v1/files/{}", encoded(name))).await
     }
 
+    /// An answer that was read and cannot be right.
+    pub(crate) fn unreadable(&self, error: &impl ToString) -> ClientError {
+        self.inner.http.protocol(error.to_string())
+    }
+
     /// Removes a file.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! Reading a file, whole or a range of it.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,8 +13,10 @@ use repair::{Scheme, StripeId};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
+use crate::destination::Destination;
 use crate::endpoints::{Memory, MemorySink};
 use crate::error::LocalFileError;
+use crate::layout;
 use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
 use crate::session::ReadRequest;
 use crate::target::{Fault, FileTarget, StripeTarget};
@@ -40,7 +45,9 @@ pub struct GetOptions {
 
 /// Where the bytes go.
 pub enum GetTarget {
-    /// A file, which appears under its name when all bytes are there.
+    /// A path. A regular file appears there when all bytes are there, with the owner and the permissions of the one
+    /// whose place it takes; symbolic links are followed. What else the path stands for, such as a device or a FIFO, is
+    /// a stream.
     File(PathBuf),
     /// A stream, in order.
     Stream(Box<dyn AsyncWrite + Send + Unpin>),
@@ -92,10 +99,14 @@ impl Client {
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let layout = self.file(name).await?;
+        layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
         let wanted = options.range.within(name, layout.file.bytes)?;
         let result = match target {
-            GetTarget::File(path) => self.get_file(&layout, &wanted, options, &path, progress).await,
-            GetTarget::Stream(out) => self.get_stream(&layout, &wanted, options, out, progress).await,
+            GetTarget::File(path) => self.get_path(&layout, &wanted, options, path, progress).await,
+            GetTarget::Stream(out) => {
+                let path = Path::new("the output");
+                self.get_stream(&layout, &wanted, options, (out, path), progress).await
+            }
         };
         match result {
             Err(ClientError::Failed { stripe, reason }) => {
@@ -105,15 +116,35 @@ impl Client {
         }
     }
 
+    async fn get_path(
+        &self,
+        layout: &FileLayout,
+        wanted: &Range<u64>,
+        options: &GetOptions,
+        path: PathBuf,
+        progress: Progress,
+    ) -> Result<Got, ClientError> {
+        let opened = path.clone();
+        match waiting(move || open(&opened)).await? {
+            Opened::File(target) => self.get_file(layout, wanted, options, (target, &path), progress).await,
+            Opened::Stream(file) => {
+                let held = file.try_clone().map_err(LocalFileError::io("write", &path))?;
+                let out = Box::new(tokio::fs::File::from_std(file));
+                let got = self.get_stream(layout, wanted, options, (out, &path), progress).await?;
+                waiting(move || settle(&held)).await.map_err(LocalFileError::io("write", &path))?;
+                Ok(got)
+            }
+        }
+    }
+
     async fn get_file(
         &self,
         layout: &FileLayout,
         wanted: &Range<u64>,
         options: &GetOptions,
-        path: &Path,
+        (target, path): (Box<FileTarget>, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
-        let target = FileTarget::create(path)?;
         let (file, fault) = (target.file()?, Fault::default());
         let mut got = Got::new(layout, wanted);
         let mut running = Running::default();
@@ -135,7 +166,7 @@ impl Client {
         while !running.reads.is_empty() {
             got.add(running.next(&fault).await?);
         }
-        target.finish()?;
+        waiting(move || target.finish()).await?;
         Ok(got)
     }
 
@@ -144,7 +175,7 @@ impl Client {
         layout: &FileLayout,
         wanted: &Range<u64>,
         options: &GetOptions,
-        mut out: Box<dyn AsyncWrite + Send + Unpin>,
+        (mut out, path): (Box<dyn AsyncWrite + Send + Unpin>, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let mut got = Got::new(layout, wanted);
@@ -159,11 +190,11 @@ impl Client {
             let Some(mut next) = ahead.pop_front() else { break };
             let (ended, bytes) =
                 next.join_next().await.expect("it holds one read").expect("reads do not panic")?;
-            out.write_all(&bytes).await.map_err(LocalFileError::io("write", Path::new("the output")))?;
+            out.write_all(&bytes).await.map_err(LocalFileError::io("write", path))?;
             progress(bytes.len() as u64);
             got.add(ended);
         }
-        out.flush().await.map_err(LocalFileError::io("write", Path::new("the output")))?;
+        out.flush().await.map_err(LocalFileError::io("write", path))?;
         Ok(got)
     }
 
@@ -205,6 +236,29 @@ impl Client {
         }
         ClientError::Unreadable { file: name.to_owned(), stripes, lost, reason }
     }
+}
+
+/// What a path stands for, ready to be written to.
+enum Opened {
+    File(Box<FileTarget>),
+    Stream(File),
+}
+
+fn open(path: &Path) -> Result<Opened, LocalFileError> {
+    match Destination::open(path).map_err(LocalFileError::io("write", path))? {
+        Destination::File(place) => FileTarget::create(place).map(Box::new).map(Opened::File),
+        Destination::Stream(file) => Ok(Opened::Stream(file)),
+    }
+}
+
+/// A disk says only now whether it took everything.
+fn settle(file: &File) -> io::Result<()> {
+    if file.metadata()?.file_type().is_block_device() { file.sync_all() } else { Ok(()) }
+}
+
+/// Does on another thread what may wait for a medium, or for the reader of a FIFO.
+async fn waiting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("it does not panic")
 }
 
 impl Got {
@@ -280,6 +334,16 @@ fn fetches<'a>(
             piece,
         })
     })
+}
+
+/// See [`fuzzing`](crate::fuzzing).
+#[cfg(feature = "fuzzing")]
+pub(crate) fn plan_reads(layout: &FileLayout, range: ByteRange) -> Option<u64> {
+    layout::check(layout).ok()?;
+    let wanted = range.within(&layout.file.name, layout.file.bytes).ok()?;
+    let read = fetches(layout, &wanted, &pieces_of).map(|fetch| fetch.piece.bytes()).sum();
+    assert_eq!(read, wanted.end - wanted.start, "the reads are not the range");
+    Some(read)
 }
 
 fn span_of(layout: &FileLayout, stripe: &FileStripe) -> StripeSpan {

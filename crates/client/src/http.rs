@@ -130,7 +130,7 @@ impl Http {
         }
     }
 
-    fn protocol(&self, error: impl ToString) -> ClientError {
+    pub(crate) fn protocol(&self, error: impl ToString) -> ClientError {
         ClientError::Protocol { address: self.address.clone(), detail: error.to_string() }
     }
 }

@@ -25,10 +25,13 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod destination;
+mod draft;
 mod endpoints;
 mod error;
 mod get;
 mod http;
+mod layout;
 mod local;
 mod pieces;
 mod put;
@@ -45,6 +48,18 @@ pub use session::ReadRequest;
 pub use views::*;
 
 use std::sync::Arc;
+
+/// What is made of a coordinator's answers, for `crates/fuzz`.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// The bytes that the reads of a get add up to; `None` if the layout or the range is refused.
+    ///
+    /// # Panics
+    /// If they are not those of the range.
+    pub fn plan_reads(layout: &crate::FileLayout, range: crate::ByteRange) -> Option<u64> {
+        crate::get::plan_reads(layout, range)
+    }
+}
 
 /// Told of bytes as they move, from any thread.
 pub type Progress = Arc<dyn Fn(u64) + Send + Sync>;

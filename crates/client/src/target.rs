@@ -1,52 +1,60 @@
 //! Where a get's bytes go on this machine: a file that appears when it is complete.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codes::BlockIndex;
 use repair::{BlockId, Sink};
 use stores::{BlockError, BlockWriter};
-use tempfile::NamedTempFile;
 
 use crate::Progress;
+use crate::destination::{FilePlace, folder_of};
+use crate::draft::Draft;
 use crate::endpoints::{Endpoints, Taker, outside};
 use crate::error::LocalFileError;
 
 /// A file being made: written at any offset, and visible under its name only at the end.
 pub(crate) struct FileTarget {
-    path: PathBuf,
-    draft: NamedTempFile,
+    place: FilePlace,
+    draft: Draft,
 }
 
 impl FileTarget {
     /// Starts a file beside the place where it will be.
-    pub(crate) fn create(path: &Path) -> Result<Self, LocalFileError> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if path.is_dir() {
-            let source = io::Error::from(io::ErrorKind::IsADirectory);
-            return Err(LocalFileError::io("write", path)(source));
-        }
-        let draft = tempfile::Builder::new()
-            .prefix(".mend-get-")
-            .permissions(std::fs::Permissions::from_mode(0o666)) // The umask takes its part of it.
-            .tempfile_in(folder)
+    pub(crate) fn create(place: FilePlace) -> Result<Self, LocalFileError> {
+        let folder = folder_of(&place.path);
+        let draft = Draft::create(folder, place.existing.is_some())
             .map_err(LocalFileError::io("make a file in", folder))?;
-        Ok(Self { path: path.to_owned(), draft })
+        Ok(Self { place, draft })
     }
 
     /// A second hold of the file, for writing.
     pub(crate) fn file(&self) -> Result<Arc<File>, LocalFileError> {
-        let file = self.draft.as_file().try_clone();
-        file.map(Arc::new).map_err(LocalFileError::io("write", &self.path))
+        let file = self.draft.file().try_clone();
+        file.map(Arc::new).map_err(LocalFileError::io("write", &self.place.path))
     }
 
     /// Makes the file visible.
     pub(crate) fn finish(self) -> Result<(), LocalFileError> {
-        let kept = self.draft.persist(&self.path);
-        kept.map(drop).map_err(|error| LocalFileError::io("write", &self.path)(error.error))
+        let Self { place: FilePlace { path, existing }, draft } = self;
+        let replaced = what_is_replaced(&path, existing).map_err(LocalFileError::io("write", &path))?;
+        draft.persist(&path, replaced.as_ref()).map_err(LocalFileError::io("write", &path))
+    }
+}
+
+/// What is there now, or was at the start. A get may take long, and what came there meanwhile and is not a regular
+/// file must not be destroyed.
+fn what_is_replaced(path: &std::path::Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
+    match std::fs::symlink_metadata(path) {
+        Ok(now) if !now.is_file() => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "something that is not a regular file has come there since the get began",
+        )),
+        Ok(now) => Ok(Some(now)),
+        Err(_) => Ok(before),
     }
 }
 

@@ -42,7 +42,8 @@ impl Role {
         ServerName::try_from(self.dns_name()).expect("a role's name is a DNS name, since a Name is one label")
     }
 
-    fn from_dns_name(dns_name: &str) -> Option<Self> {
+    /// The role whose certificates carry this DNS name; no two names are one role.
+    pub fn from_dns_name(dns_name: &str) -> Option<Self> {
         if dns_name == COORDINATOR_DNS_NAME {
             return Some(Role::Coordinator);
         }

@@ -352,7 +352,7 @@ pub struct RepairView {
 pub struct RepairItem {
     /// The stripe.
     pub stripe: String,
-    /// waiting, running, done, failed, unrepairable or cancelled.
+    /// waiting, running, done, failed, unrepairable, contradictory (its blocks disagree) or cancelled.
     pub state: String,
     /// The blocks to rebuild.
     pub blocks: Vec<String>,

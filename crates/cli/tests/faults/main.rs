@@ -4,6 +4,8 @@
 mod cluster;
 mod embedding;
 mod input;
+mod names;
+mod outputs;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;

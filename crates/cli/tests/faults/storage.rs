@@ -45,6 +45,37 @@ fn scrub_finds_silent_corruption_truncation_and_missing_files() {
     cluster.mend(&["scrub"]).ok();
 }
 
+/// Puts `from` with its checksum file in the place of `to` and its own, as new files.
+fn replace_with_checksums(from: &Path, to: &Path) {
+    for suffix in ["", ".crc"] {
+        let (from, to) = (format!("{}{suffix}", from.display()), format!("{}{suffix}", to.display()));
+        let new = format!("{to}.new");
+        std::fs::copy(from, &new).unwrap();
+        std::fs::rename(new, to).unwrap();
+    }
+}
+
+/// Two sources of three are another stripe's, checksums and all. Whether that is found when they are opened or only
+/// when what was rebuilt from them is not what was lost, data is damaged, and nothing is published.
+#[test]
+fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
+    let cluster = Cluster::new(6, "rs-4-2", "64KiB");
+    cluster.put("film", 256 << 10);
+    std::fs::remove_file(cluster.block_file("1.0")).unwrap();
+    cluster.mend(&["scrub"]).fails_with(&["1.0"]);
+    for index in ["1", "2"] {
+        let (other, source) =
+            (cluster.block_file(&format!("2.{index}")), cluster.block_file(&format!("1.{index}")));
+        replace_with_checksums(&other, &source);
+    }
+    let repair = cluster.mend(&["repair", "1.0"]).fails_with(&["stripe 1"]);
+    assert_eq!(repair.code, 3, "{repair:?}");
+    assert!(["contradictory", "unrepairable"].iter().any(|word| repair.out.contains(word)), "{repair:?}");
+    assert!(cluster.block_files().iter().all(|file| !file.ends_with("1.0")), "{repair:?}");
+    // The other stripe is whole.
+    cluster.mend(&["repair", "2"]).ok();
+}
+
 #[test]
 fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     let Some(mut cluster) = with_tiny_disk(7) else { return };

@@ -88,6 +88,8 @@ enum ItemState {
     Done,
     Failed,
     Unrepairable,
+    /// Its blocks contradict each other, and nothing tells which of them is wrong.
+    Contradictory,
     Cancelled,
 }
 
@@ -484,7 +486,7 @@ impl Core {
             state: repair.state_name().to_owned(),
             stripes: repair.items.len() as u64,
             stripes_done: count(&[ItemState::Done]),
-            stripes_failed: count(&[ItemState::Failed, ItemState::Unrepairable]),
+            stripes_failed: count(&ItemState::ENDED_BADLY),
             blocks_rebuilt: repair.items.values().map(|item| item.rebuilt.len() as u64).sum(),
             bytes_rebuilt: repair.items.values().map(|item| self.bytes_rebuilt(item)).sum(),
             bytes: repair.items.values().map(bytes).sum(),
@@ -604,7 +606,7 @@ impl Repair {
         if self.cancelled {
             "cancelled"
         } else if self.ended_unix_ms.is_some() || self.is_over() {
-            if any(&[ItemState::Failed, ItemState::Unrepairable]) { "failed" } else { "done" }
+            if any(&ItemState::ENDED_BADLY) { "failed" } else { "done" }
         } else if self.items.values().all(|item| item.state == ItemState::Waiting) {
             "waiting"
         } else {
@@ -640,6 +642,15 @@ impl Item {
             JobError::Plan { error, .. }
                 if !matches!(error, PlanError::Decode { .. } | PlanError::DeadRequestor { .. })
         );
+        if self.attempts >= ATTEMPTS && matches!(error, JobError::Contradiction { .. }) {
+            self.fail(
+                reason,
+                "nothing was published; start helpers that are down, so that more blocks can bear witness, then repair \
+                 again; what cannot be settled so must be put again from another copy",
+            );
+            self.state = ItemState::Contradictory;
+            return;
+        }
         if hopeless || self.attempts >= ATTEMPTS {
             return self.fail(reason, "look at mend status for helpers that are down, then repair again");
         }
@@ -649,6 +660,9 @@ impl Item {
 }
 
 impl ItemState {
+    /// Ends without the blocks that were wanted, and not at anybody's wish.
+    const ENDED_BADLY: [Self; 3] = [Self::Failed, Self::Unrepairable, Self::Contradictory];
+
     fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -656,6 +670,7 @@ impl ItemState {
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Unrepairable => "unrepairable",
+            Self::Contradictory => "contradictory",
             Self::Cancelled => "cancelled",
         }
     }

@@ -48,6 +48,8 @@ struct PlayedNode {
     assigned: Vec<Assignment>,
     /// What it has received and not done yet.
     backlog: VecDeque<ToNode>,
+    /// What it rebuilds is not what was lost: its sources were not what their checksums say.
+    rebuilds_wrongly: bool,
 }
 
 fn settings() -> Settings {
@@ -134,6 +136,7 @@ impl Scene {
             removed: Vec::new(),
             assigned: Vec::new(),
             backlog: VecDeque::new(),
+            rebuilds_wrongly: false,
         };
         self.nodes.insert(name.to_owned(), node);
         self.handle(Event::Joined { connection, role, hello: Box::new(hello), outbox });
@@ -321,7 +324,8 @@ impl PlayedNode {
             ToNode::Stop { job, epoch } => (job, epoch, Report::Stopped { delivered: Default::default() }),
             ToNode::Seal { job, epoch } => {
                 let sinks = &self.sinks[&job];
-                let digests = sinks.iter().map(|(block, _)| (block.clone(), digest(block))).collect();
+                let made = |block: &BlockId| digest(block) ^ u32::from(self.rebuilds_wrongly);
+                let digests = sinks.iter().map(|(block, _)| (block.clone(), made(block))).collect();
                 (job, epoch, Report::Sealed { digests })
             }
             ToNode::Fingerprint { job, epoch, block, sub_blocks, .. } => {
@@ -748,6 +752,28 @@ fn what_cannot_be_repaired_is_listed_and_the_rest_goes_on() {
 
     scene.start("h2");
     assert_eq!(scene.repair_all().state, "done");
+}
+
+#[test]
+fn a_repair_whose_sources_contradict_each_other_says_so_and_publishes_nothing() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    scene.node(&home(&file, 0)).disk.remove(&block(&file, 0));
+    scene.nodes.values_mut().for_each(|node| node.rebuilds_wrongly = true);
+    let scrub = scene.ask(Command::Scrub).unwrap();
+    scene.play();
+    scene.ask(|reply| Command::ScrubState(scrub.scrub, reply)).unwrap();
+    let repair = scene.repair_all();
+    scene.wait(Duration::from_secs(30));
+    let repair = scene.repair_state(repair.repair);
+    assert_eq!((repair.state.as_str(), repair.stripes_failed), ("failed", 1), "{repair:#?}");
+    let item = &repair.items[0];
+    assert_eq!(item.state, "contradictory", "{repair:#?}");
+    assert!(item.reason.as_ref().unwrap().starts_with("the blocks contradict each other"), "{item:#?}");
+    assert!(item.next_step.as_ref().unwrap().contains("repair again"), "{item:#?}");
+    assert!(item.rebuilt.is_empty());
+    assert_eq!(states(&scene.file("f"))[0], "missing");
+    assert!(scene.nodes.values().all(|node| !node.disk.contains_key(&block(&file, 0))));
 }
 
 #[test]

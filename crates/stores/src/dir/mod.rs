@@ -16,6 +16,22 @@ mod reader;
 mod tests;
 mod writer;
 
+/// Decoders of what is on disks, for `crates/fuzz`.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Decodes a checksum file; whether it is one.
+    pub fn checksum_file(bytes: &[u8]) -> bool {
+        let Ok(checksums) = super::checksums::Checksums::decode(bytes) else { return false };
+        assert_eq!(checksums.encode(), bytes, "two files for the same checksums");
+        true
+    }
+
+    /// Whether a file of this name holds a block's bytes.
+    pub fn is_block_name(name: &str) -> bool {
+        super::place::is_block_name(name)
+    }
+}
+
 pub use blocks::DirBlocks;
 pub use catalog::{
     CATALOG_VERSION, DirCatalog, FileRecord, Inventory, NodeRecord, OpenError, PutError, PutId, PutRecord,

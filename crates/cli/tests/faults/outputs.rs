@@ -1,0 +1,242 @@
+//! Where `mend get` writes: devices, FIFOs, sockets, links, full disks, and what a killed one leaves behind.
+
+use std::fs::{self, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cluster::{Cluster, finish};
+
+/// A cluster with a file of some stripes, and a folder for outputs.
+fn scene() -> (Cluster, Vec<u8>, PathBuf) {
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    let content = cluster.put("film", 300_001);
+    let folder = cluster.path("out");
+    fs::create_dir(&folder).unwrap();
+    (cluster, content, folder)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(name).collect();
+    names.sort();
+    names
+}
+
+/// Makes a device, or says that this needs root.
+fn device(path: &Path, kind: &str, major: &str, minor: &str) -> bool {
+    let made = Command::new("mknod").args([text(path), kind, major, minor]).status();
+    let usable =
+        made.is_ok_and(|status| status.success()) && fs::OpenOptions::new().write(true).open(path).is_ok();
+    if !usable {
+        println!("skipped: making a device needs root");
+    }
+    usable
+}
+
+/// `mend get film -o PATH` by a shell, with redirections.
+fn shell(cluster: &Cluster, command: &str) -> std::process::Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).env("MEND_CLUSTER", cluster.folder());
+    shell.env("MEND", env!("CARGO_BIN_EXE_mend")).output().unwrap()
+}
+
+#[test]
+fn devices_stay_devices_and_full_ones_fail() {
+    let (cluster, _, folder) = scene();
+    let (null, full) = (folder.join("null"), folder.join("full"));
+    if !device(&null, "c", "1", "3") || !device(&full, "c", "1", "7") {
+        return;
+    }
+    let said = cluster.mend(&["get", "film", "-o", text(&null)]).ok();
+    assert!(said.out.starts_with("got film"), "{said:?}");
+    let said = cluster.mend(&["get", "film", "-o", text(&full)]).fails_with(&["full", "No space left"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let link = folder.join("link");
+    symlink("full", &link).unwrap();
+    cluster.mend(&["get", "film", "-o", text(&link)]).fails_with(&["No space left"]);
+    for (path, rdev) in [(&null, 0x103), (&full, 0x107)] {
+        let found = fs::symlink_metadata(path).unwrap();
+        assert!(found.file_type().is_char_device() && found.rdev() == rdev, "{path:?}");
+    }
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(names(&folder), ["full", "link", "null"]);
+}
+
+#[test]
+fn fifos_and_sockets_are_written_to_in_order() {
+    let (cluster, content, folder) = scene();
+    let fifo = folder.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let get = cluster.spawn(&["get", "film", "-o", text(&fifo)]);
+    let read = fs::read(&fifo).unwrap();
+    finish(get).ok();
+    assert!(read == content && fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+
+    let path = folder.join("socket");
+    let socket = UnixListener::bind(&path).unwrap();
+    let get = cluster.spawn(&["get", "film", "-o", text(&path)]);
+    let mut read = Vec::new();
+    socket.accept().unwrap().0.read_to_end(&mut read).unwrap();
+    finish(get).ok();
+    assert!(read == content);
+    assert_eq!(names(&folder), ["fifo", "socket"]);
+    // Whoever reads goes away.
+    let get = cluster.spawn(&["get", "film", "-o", text(&fifo)]);
+    drop(fs::File::open(&fifo).unwrap());
+    let said = finish(get).fails_with(&["fifo", "Broken pipe"]);
+    assert_eq!(said.code, 1, "{said:?}");
+}
+
+#[test]
+fn own_descriptors_are_written_to_where_they_are() {
+    let (cluster, content, folder) = scene();
+    let said = shell(&cluster, "\"$MEND\" get film -o /dev/stdout | cat");
+    assert!(said.stdout == content, "{}", String::from_utf8_lossy(&said.stderr));
+    let link = folder.join("link");
+    symlink("/dev/stdout", &link).unwrap();
+    let with_head = [b"head\n", &content[..]].concat();
+    for (number, output) in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/7", "/proc/self/fd/7", text(&link)]
+        .into_iter()
+        .enumerate()
+    {
+        let file = folder.join(number.to_string());
+        let redirection = if output.ends_with('7') { "7>&1 >/dev/null" } else { "" };
+        let command =
+            format!("{{ echo head; \"$MEND\" get film -o {output} {redirection}; }} > {}", text(&file));
+        let said = shell(&cluster, &command);
+        assert!(said.status.success(), "{output}: {}", String::from_utf8_lossy(&said.stderr));
+        assert!(fs::read(&file).unwrap() == with_head, "{output}");
+    }
+    // A descriptor that we were not given.
+    let said = shell(&cluster, "\"$MEND\" get film -o /dev/fd/9");
+    assert_eq!(said.status.code(), Some(1));
+    assert_eq!(names(&folder), ["0", "1", "2", "3", "4", "link"]);
+}
+
+#[test]
+fn links_are_followed_and_kept() {
+    let (cluster, content, folder) = scene();
+    let get = |name: &str| cluster.mend(&["get", "film", "-o", text(&folder.join(name))]);
+    fs::create_dir(folder.join("deep")).unwrap();
+    fs::write(folder.join("deep/old"), "old").unwrap();
+    symlink("deep/old", folder.join("first")).unwrap();
+    symlink("first", folder.join("second")).unwrap();
+    symlink("deep/new", folder.join("dangling")).unwrap();
+    symlink("deep", folder.join("to-folder")).unwrap();
+    symlink("no/such/folder", folder.join("nowhere")).unwrap();
+    symlink("loop-b", folder.join("loop-a")).unwrap();
+    symlink("loop-a", folder.join("loop-b")).unwrap();
+    get("second").ok();
+    get("dangling").ok();
+    for (link, target) in
+        [("first", "deep/old"), ("second", "first"), ("dangling", "deep/new"), ("loop-a", "loop-b")]
+    {
+        assert_eq!(fs::read_link(folder.join(link)).unwrap(), Path::new(target));
+    }
+    assert!(fs::read(folder.join("deep/old")).unwrap() == content);
+    assert!(fs::read(folder.join("deep/new")).unwrap() == content);
+    assert_eq!(names(&folder.join("deep")), ["new", "old"]);
+    get("loop-a").fails_with(&["loop-a", "symbolic links"]);
+    get("to-folder").fails_with(&["to-folder", "is a directory"]);
+    get("deep/").fails_with(&["deep/", "is a directory"]);
+    get("not-there/").fails_with(&["not-there/", "is a directory"]);
+    get("nowhere").fails_with(&["no/such"]);
+    get("to-folder/new").ok();
+    assert_eq!(names(&folder.join("deep")), ["new", "old"]);
+}
+
+/// As root, a stranger's link in a folder like `/tmp` would let the stranger choose which file we replace.
+#[test]
+fn a_strangers_link_in_a_shared_folder_is_not_followed() {
+    let (cluster, content, folder) = scene();
+    let (victim, link) = (cluster.path("victim"), folder.join("link"));
+    fs::write(&victim, "old").unwrap();
+    symlink(&victim, &link).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o1777)).unwrap();
+    if lchown(&link, Some(12_345), Some(12_345)).is_err() {
+        println!("skipped: it needs root to make a stranger's link");
+        return;
+    }
+    cluster.mend(&["get", "film", "-o", text(&link)]).fails_with(&["link", "ermission denied"]);
+    assert_eq!(fs::read(&victim).unwrap(), b"old");
+    lchown(&link, Some(0), Some(0)).unwrap();
+    cluster.mend(&["get", "film", "-o", text(&link)]).ok();
+    assert!(fs::read(&victim).unwrap() == content);
+}
+
+#[test]
+fn mode_and_owner_are_kept_and_other_names_keep_the_old_bytes() {
+    let (cluster, content, folder) = scene();
+    let (file, other) = (folder.join("file"), folder.join("other-name"));
+    fs::write(&file, "old").unwrap();
+    fs::hard_link(&file, &other).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o1640)).unwrap();
+    let owner = if chown(&file, Some(12_345), Some(12_346)).is_ok() { Some((12_345, 12_346)) } else { None };
+    cluster.mend(&["get", "film", "-o", text(&file)]).ok();
+    let found = fs::metadata(&file).unwrap();
+    assert_eq!(found.mode() & 0o7777, 0o1640);
+    assert!(owner.is_none_or(|owner| owner == (found.uid(), found.gid())));
+    assert!(fs::read(&file).unwrap() == content);
+    assert_eq!(fs::read(&other).unwrap(), b"old");
+    // A new file has what the umask leaves, whoever reads it.
+    let new = folder.join("new");
+    let said = shell(&cluster, &format!("umask 027; \"$MEND\" get film -o {}", text(&new)));
+    assert!(said.status.success());
+    assert_eq!(fs::metadata(&new).unwrap().mode() & 0o7777, 0o640);
+}
+
+#[test]
+fn a_full_disk_keeps_the_old_file() {
+    let (mut cluster, content, folder) = scene();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&folder).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: mounting a tmpfs needs root");
+        return;
+    }
+    cluster.unmount_at_end(folder.clone());
+    let file = folder.join("film");
+    fs::write(&file, "old").unwrap();
+    let said = cluster.mend(&["get", "film", "-o", text(&file)]).fails_with(&["out/film", "No space left"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(fs::read(&file).unwrap(), b"old");
+    assert_eq!(names(&folder), ["film"]);
+    let part = ["get", "film", "-o", text(&file), "--range", "0+100000"];
+    cluster.mend(&part).ok();
+    assert!(fs::read(&file).unwrap() == content[..100_000]);
+}
+
+#[test]
+fn what_a_killed_get_leaves_is_removed_by_the_next_and_what_is_in_use_is_not() {
+    let (cluster, content, folder) = scene();
+    cluster.put("nothing", 0);
+    let drafts = || names(&folder).into_iter().filter(|name| name.starts_with('.')).collect::<Vec<_>>();
+    let (killed, running, third) = (folder.join("killed"), folder.join("running"), folder.join("third"));
+    let alike = ".mend-get-a-note-of-mine";
+    ["h1", "h2", "h3", "h4"].iter().for_each(|helper| cluster.signal(helper, "STOP"));
+    let mut get = cluster.spawn(&["get", "film", "-o", text(&killed)]);
+    cluster.eventually("the get has begun", |_| drafts().len() == 1);
+    get.kill().unwrap();
+    get.wait().unwrap();
+    let left = drafts();
+    assert_eq!(left.len(), 1, "a killed get cannot tidy up");
+    fs::write(folder.join(alike), "mine").unwrap();
+
+    let get = cluster.spawn(&["get", "film", "-o", text(&running)]);
+    let others = || drafts().into_iter().filter(|name| name != alike).collect::<Vec<_>>();
+    cluster.eventually("the leftover is gone", |_| others().len() == 1 && others() != left);
+    let in_use = others();
+    cluster.mend(&["get", "nothing", "-o", text(&third)]).ok();
+    assert_eq!(others(), in_use);
+    ["h1", "h2", "h3", "h4"].iter().for_each(|helper| cluster.signal(helper, "CONT"));
+    finish(get).ok();
+    assert!(fs::read(&running).unwrap() == content);
+    assert_eq!(names(&folder), [alike, "running", "third"]);
+}

@@ -1,0 +1,151 @@
+//! What the path of a get's output turns out to be: a file to be made or replaced, or something that is written to as
+//! it is.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, geteuid, getpid, pidfd_getfd, pidfd_open};
+
+/// Symbolic links that are followed one after another, as Linux does.
+const MAX_LINKS: u32 = 40;
+/// The mode of a folder like `/tmp`.
+const STICKY_AND_WRITABLE_BY_ALL: u32 = 0o1002;
+/// The flag of a descriptor that a process does not hand on, as `/proc/self/fdinfo` shows it.
+const CLOSE_ON_EXEC: u32 = 0o2000000;
+
+/// What a path turns out to be.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// A regular file, or none yet.
+    File(FilePlace),
+    /// A device, a FIFO, a socket, or a descriptor of this process; open.
+    Stream(File),
+}
+
+/// Where a regular file is or will be.
+#[derive(Debug)]
+pub(crate) struct FilePlace {
+    /// Its path, behind all symbolic links.
+    pub(crate) path: PathBuf,
+    /// What is there now.
+    pub(crate) existing: Option<Metadata>,
+}
+
+/// Where a walk along symbolic links ends.
+enum End {
+    Nothing(PathBuf),
+    There(PathBuf, Metadata),
+    /// A descriptor of this process.
+    Descriptor(i32),
+}
+
+impl Destination {
+    /// Finds out, and opens what is not a regular file; a FIFO waits for its reader.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        match follow(path)? {
+            End::Descriptor(number) => descriptor(number).map(File::from).map(Self::Stream),
+            End::Nothing(end) => match std::fs::metadata(path) {
+                // A link of /proc, whose text is not a path.
+                Ok(found) => open_as_it_is(path, &found).map(Self::Stream),
+                Err(_) if end.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+                    Err(io::ErrorKind::IsADirectory.into())
+                }
+                Err(_) if end.file_name().is_none() => Err(io::ErrorKind::NotFound.into()),
+                Err(_) => Ok(Self::File(FilePlace { path: end, existing: None })),
+            },
+            End::There(_, found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+            End::There(end, found) if found.is_file() => {
+                check_writable(&end)?;
+                Ok(Self::File(FilePlace { path: end, existing: Some(found) }))
+            }
+            End::There(end, found) => open_as_it_is(&end, &found).map(Self::Stream),
+        }
+    }
+}
+
+/// Follows symbolic links to the last, which may point to nothing.
+fn follow(path: &Path) -> io::Result<End> {
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_LINKS {
+        if let Some(number) = own_descriptor(&path) {
+            return Ok(End::Descriptor(number));
+        }
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if found.is_symlink() => {
+                check_followable(&path, &found)?;
+                path = folder_of(&path).join(std::fs::read_link(&path)?);
+            }
+            Ok(found) => return Ok(End::There(path, found)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(End::Nothing(path)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// In a folder like `/tmp`, only our own links and those of the folder's owner: a stranger's would let the stranger choose
+/// which file we replace. It is the rule of `fs.protected_symlinks`, which not every system has switched on.
+fn check_followable(link: &Path, found: &Metadata) -> io::Result<()> {
+    let folder = std::fs::metadata(folder_of(link))?;
+    let is_shared = folder.mode() & STICKY_AND_WRITABLE_BY_ALL == STICKY_AND_WRITABLE_BY_ALL;
+    let is_known = found.uid() == geteuid().as_raw() || found.uid() == folder.uid();
+    if is_shared && !is_known { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+}
+
+/// The folder that a path's last component is in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The number of the descriptor that `/dev/stdout`, `/dev/fd/N` or `/proc/self/fd/N` stands for. To open such a path
+/// would make a new descriptor, which for a file begins at its start, and for a socket does not go at all.
+fn own_descriptor(path: &Path) -> Option<i32> {
+    let number = path.file_name()?.to_str()?.parse().ok()?;
+    let folder = std::fs::canonicalize(folder_of(path)).ok()?;
+    let own = Path::new("/proc").join(std::process::id().to_string());
+    (folder.starts_with(own) && folder.ends_with("fd")).then_some(number)
+}
+
+fn descriptor(number: i32) -> io::Result<OwnedFd> {
+    match number {
+        0 => return io::stdin().as_fd().try_clone_to_owned(),
+        1 => return io::stdout().as_fd().try_clone_to_owned(),
+        2 => return io::stderr().as_fd().try_clone_to_owned(),
+        _ => {}
+    }
+    if !is_inherited(number) {
+        return Err(Errno::BADF.into()); // One of our own sockets, say.
+    }
+    let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+    Ok(pidfd_getfd(own, number, PidfdGetfdFlags::empty())?)
+}
+
+/// Whether we were started with this descriptor; those that we open ourselves are not handed on.
+fn is_inherited(number: i32) -> bool {
+    let Ok(facts) = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { return false };
+    let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)
+}
+
+fn open_as_it_is(path: &Path, found: &Metadata) -> io::Result<File> {
+    if found.file_type().is_socket() {
+        return Ok(File::from(OwnedFd::from(UnixStream::connect(path)?)));
+    }
+    let flags = OFlags::NOCTTY.bits() as i32;
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
+}
+
+/// A file that we may not write to is not replaced either, although its folder would allow it.
+fn check_writable(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()), // A program that runs cannot be written to, and can be replaced.
+    }
+}

@@ -1,0 +1,195 @@
+//! A file that is being made under a name of its own, until it is complete.
+//!
+//! A get that is killed leaves its draft behind. The next get into the same folder removes it, and nothing else:
+//! a draft is locked for as long as somebody writes to it, and its name carries a checksum of itself, so that a
+//! file which merely looks like a draft is not one.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::Path;
+
+use repair::wire::edge::crc32c;
+use rustix::fs::OFlags;
+use tempfile::NamedTempFile;
+
+const PREFIX: &str = ".mend-get-";
+/// Drafts in a row that somebody took for leftovers between their creation and their lock.
+const ATTEMPTS: u32 = 16;
+/// Permissions of a file that was not there before; the umask takes its part of it.
+const NEW_FILE_MODE: u32 = 0o666;
+/// Permissions of a draft that takes the place of a file, whose permissions it gets at the end.
+const PRIVATE_MODE: u32 = 0o600;
+
+/// See the module's documentation. Removed when it is dropped.
+pub(crate) struct Draft {
+    file: NamedTempFile,
+}
+
+impl Draft {
+    /// Makes a draft in `folder`, and removes those that nobody writes to any more. If it `replaces` a file, only we
+    /// may read it until it does.
+    pub(crate) fn create(folder: &Path, replaces: bool) -> io::Result<Self> {
+        remove_leftovers(folder);
+        let mode = if replaces { PRIVATE_MODE } else { NEW_FILE_MODE };
+        for _ in 0..ATTEMPTS {
+            let file = tempfile::Builder::new()
+                .prefix(&new_name())
+                .rand_bytes(0)
+                .permissions(Permissions::from_mode(mode))
+                .tempfile_in(folder)?;
+            let locked = match file.as_file().try_lock() {
+                // A file system without locks: nobody can tell that it is in use, so nobody removes it.
+                Ok(()) | Err(TryLockError::Error(_)) => true,
+                Err(TryLockError::WouldBlock) => false,
+            };
+            if locked && is_at(file.as_file(), file.path()) {
+                return Ok(Self { file });
+            }
+        }
+        Err(io::Error::other("other gets remove our drafts as if they were leftovers"))
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    /// Puts it in the place of `path`, once the disk has all of it. It gets the owner, as far as we may give it away,
+    /// and the permissions of the file that it `replaces`.
+    pub(crate) fn persist(self, path: &Path, replaces: Option<&Metadata>) -> io::Result<()> {
+        if let Some(replaced) = replaces {
+            keep_owner_and_mode(self.file(), replaced)?;
+        }
+        // Some file systems find out only now that they are full, and the old file is gone after the next line.
+        self.file().sync_all()?;
+        self.file.persist(path).map(drop).map_err(|error| error.error)
+    }
+}
+
+fn keep_owner_and_mode(file: &File, replaced: &Metadata) -> io::Result<()> {
+    let (uid, gid) = (replaced.uid(), replaced.gid());
+    let now = file.metadata()?;
+    let is_kept = (now.uid(), now.gid()) == (uid, gid) || fchown(file, Some(uid), Some(gid)).is_ok();
+    if !is_kept {
+        let _ = fchown(file, None, Some(gid)); // The group alone may be ours to give.
+    }
+    // A set-user-id bit must not come to mean another user.
+    let mode = replaced.mode() & if is_kept { 0o7777 } else { 0o777 };
+    if file.metadata()?.mode() & 0o7777 != mode {
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// `.mend-get-`, 16 random digits, and the checksum of those.
+fn new_name() -> String {
+    let digits = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
+    format!("{PREFIX}{digits}-{:08x}", checksum(&digits))
+}
+
+fn is_draft_name(name: &OsStr) -> bool {
+    let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+    let parts = rest.and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(digits, sum)| digits.len() == 16 && sum == format!("{:08x}", checksum(digits)))
+}
+
+fn checksum(digits: &str) -> u32 {
+    crc32c(&[PREFIX.as_bytes(), digits.as_bytes()])
+}
+
+/// A leftover that cannot be removed is in nobody's way.
+fn remove_leftovers(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !is_draft_name(&entry.file_name()) {
+            continue;
+        }
+        let path = entry.path();
+        match remove_if_left(&path) {
+            Ok(true) => tracing::info!(path = %path.display(), "removed what a killed get had left"),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(path = %path.display(), %error, "a draft is not removed"),
+        }
+    }
+}
+
+fn remove_if_left(path: &Path) -> io::Result<bool> {
+    let found = std::fs::symlink_metadata(path)?;
+    if !found.is_file() || found.nlink() != 1 || found.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(false);
+    }
+    // Some network file systems lock only what is open for writing.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    let file = open(true).or_else(|_| open(false))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    if !is_at(&file, path) {
+        return Ok(false);
+    }
+    std::fs::remove_file(path)?;
+    Ok(true)
+}
+
+/// Whether the file is the one that has this name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(file), Ok(named)) = (file.metadata(), std::fs::symlink_metadata(path)) else { return false };
+    (file.dev(), file.ino()) == (named.dev(), named.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_go_and_nothing_else_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let leave = |name: &str| std::fs::write(folder.path().join(name), "x").unwrap();
+        let left = new_name();
+        leave(&left);
+        let mut alike = [".mend-get-", ".mend-get-notes1", ".mend-get-0123456789abcdef-00000000", "film"]
+            .map(str::to_owned)
+            .to_vec();
+        alike.push(left.to_uppercase());
+        alike.push(format!("{left}~"));
+        alike.iter().for_each(|name| leave(name));
+        let (folder_like, link) = (new_name(), new_name());
+        std::fs::create_dir(folder.path().join(&folder_like)).unwrap();
+        std::os::unix::fs::symlink("film", folder.path().join(&link)).unwrap();
+        alike.extend([folder_like, link]);
+
+        let used = Draft::create(folder.path(), false).unwrap();
+        let draft = Draft::create(folder.path(), true).unwrap();
+        assert!(!folder.path().join(&left).exists());
+        assert!(used.file.path().exists() && draft.file.path().exists());
+        drop((used, draft));
+        let mut kept: Vec<String> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        kept.sort();
+        alike.sort();
+        assert_eq!(kept, alike);
+    }
+
+    #[test]
+    fn drafts_made_at_once_do_not_take_each_other_for_leftovers() {
+        let folder = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let draft = Draft::create(folder.path(), false).unwrap();
+                        assert!(is_at(draft.file(), draft.file.path()));
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

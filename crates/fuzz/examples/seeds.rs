@@ -1,0 +1,420 @@
+//! Makes `fuzz/seeds` anew, by the encoders that a cluster uses: `cargo run -p mend-fuzz --example seeds`.
+//!
+//! Inputs that were found by fuzzing are kept; their names begin with `found-`.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cluster::{Cluster, InitOptions, Role};
+use codes::{BlockIndex, CodeSpec};
+use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
+use repair::wire::edge::{Direction, FrameHeader, Greeting};
+use repair::{
+    Assignment, BlockId, BlockProblem, EdgeKey, Epoch, Fingerprint, Job, JobAction, JobId, JobRequest,
+    NodeId, NodeView, Pacing, Policy, Report, Scheme, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId,
+    Topology, Verify, Wanted,
+};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde::Serialize;
+use stores::dir::{DirBlocks, FileRecord, NodeRecord, PutId, PutRecord};
+use stores::{BlockRecord, BlockState, Blocks, StripeRecord};
+
+const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The seeds of one target.
+struct Folder {
+    path: PathBuf,
+    count: usize,
+}
+
+impl Folder {
+    fn of(target: &str) -> Result<Self> {
+        let path = Path::new(SEEDS).join(target);
+        std::fs::create_dir_all(&path)?;
+        for entry in std::fs::read_dir(&path)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with("found-") {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(Self { path, count: 0 })
+    }
+
+    fn add(&mut self, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.count += 1;
+        Ok(std::fs::write(self.path.join(format!("{:02}", self.count)), bytes)?)
+    }
+
+    fn add_json(&mut self, value: &impl Serialize) -> Result<()> {
+        self.add(serde_json::to_vec(value)?)
+    }
+}
+
+fn main() -> Result<()> {
+    edge()?;
+    control()?;
+    http()?;
+    disks()?;
+    records()?;
+    texts()?;
+    folder()
+}
+
+fn edge() -> Result<()> {
+    let mut greetings = Folder::of("edge_greeting")?;
+    for (direction, number) in [(Direction::Receive, 1), (Direction::Send, u64::MAX)] {
+        let key = EdgeKey([number as u8; 16]);
+        greetings.add(Greeting { direction, job: JobId(number), epoch: Epoch(3), key }.encode())?;
+    }
+    let mut frames = Folder::of("edge_frames")?;
+    let frame = |lane, stream, slice, payload: &[u8]| {
+        [&FrameHeader::slice(lane, stream, slice, payload).encode()[..], payload].concat()
+    };
+    frames.add(frame(0, 0, 0, b""))?;
+    frames.add([frame(1, 2, 3, b"slice"), frame(0, 0, u32::MAX, &[7; 100])].concat())
+}
+
+fn control() -> Result<()> {
+    let mut up = Folder::of("control_from_node")?;
+    for message in from_node() {
+        up.add_json(&message)?;
+    }
+    let mut reports = Folder::of("job_reports")?;
+    for message in from_node().iter().filter(|message| matches!(message, FromNode::Report { .. })) {
+        reports.add(serde_json::to_string(message)?.replace("17.3", "1.1"))?;
+    }
+    let mut down = Folder::of("control_to_node")?;
+    for message in to_node() {
+        down.add_json(&message)?;
+    }
+    for (code, scheme) in [
+        ("rs-4-2", Scheme::Conventional),
+        ("rs-4-2", Scheme::Pipelined),
+        ("rs-6-4", Scheme::CrrS),
+        ("rs-6-4", Scheme::Ppr),
+        ("hitchhiker-xor-6-4", Scheme::PipeB),
+        ("clay-4-2-3", Scheme::Pipelined),
+    ] {
+        let all = assignments(code, scheme)?;
+        // A requestor and a helper: what lies between them is like the one or the other.
+        let ends = [all.first(), all.last()].into_iter().flatten();
+        for assignment in ends {
+            down.add_json(&ToNode::Assign(Box::new(assignment.clone())))?;
+        }
+    }
+    Ok(())
+}
+
+fn from_node() -> Vec<FromNode> {
+    let block = BlockId("17.3".into());
+    let held = || vec![HeldBlock { id: BlockId("17.3".into()), bytes: 1 << 26 }];
+    let report = |report| FromNode::Report { job: JobId(5), epoch: Epoch(2), report };
+    let problem = BlockProblem::Corrupt("checksum at byte 4096".into());
+    let mut delivered = SliceSet::all(3);
+    delivered.insert(7..9);
+    let read = ClientRequest::Read {
+        stripe: StripeId("17".into()),
+        blocks: vec![BlockIndex(0), BlockIndex(1)],
+        sub_blocks: Some((0, 2)),
+        window: (0, 4096),
+        scheme: Scheme::Auto,
+        slice_bytes: Some(4096),
+        pacing: Some(Pacing::Serial),
+        pretend_lost: vec![BlockIndex(1)],
+    };
+    let put = ClientRequest::PutStripe { put: 4, position: 1 };
+    vec![
+        FromNode::RegisterHelper {
+            version: VERSION,
+            cluster_id: "0123456789abcdef0123456789abcdef".into(),
+            address: "127.0.0.1:7410".into(),
+            rack: Some("r1".into()),
+            bandwidth: Some(125_000_000),
+            blocks: held(),
+            free_bytes: 1 << 40,
+        },
+        FromNode::RegisterClient { version: VERSION },
+        FromNode::Pong { free_bytes: 0, tasks: 3 },
+        FromNode::Removed { block: block.clone() },
+        FromNode::Verified { ask: 1, block: block.clone(), result: Ok(0xe306_9283) },
+        FromNode::Verified { ask: 2, block: block.clone(), result: Err(problem.clone()) },
+        FromNode::Listed { ask: 3, blocks: held() },
+        FromNode::Open { tag: 1, request: read },
+        FromNode::Open { tag: 2, request: put },
+        FromNode::Close { tag: 1 },
+        report(Report::Progress { slices: 3 }),
+        report(Report::Delivered),
+        report(Report::Waiting { on: vec![NodeId(1), NodeId(2)] }),
+        report(Report::Closed { peer: NodeId(1), detail: "reset".into() }),
+        report(Report::BadFrame { from: NodeId(1), detail: "checksum".into() }),
+        report(Report::BadBlock { block: block.clone(), problem: BlockProblem::Missing }),
+        report(Report::SinkFailed { block: block.clone(), problem: SinkProblem::NoSpace }),
+        report(Report::Refused { detail: "no pattern".into() }),
+        report(Report::Stopped { delivered }),
+        report(Report::Sealed { digests: vec![(block.clone(), 1)] }),
+        report(Report::Fingerprinted { block: block.clone(), fingerprints: vec![Fingerprint::zero(); 2] }),
+        report(Report::Committed),
+        report(Report::Reread { block, digest: 1 }),
+    ]
+}
+
+fn to_node() -> Vec<ToNode> {
+    let (job, epoch, block) = (JobId(5), Epoch(2), BlockId("17.3".into()));
+    let ended = Ended { scheme: Some(Scheme::Cyclic), replanned: vec!["h1 fell silent".into()] };
+    let fingerprint = ToNode::Fingerprint {
+        job,
+        epoch,
+        block: block.clone(),
+        sub_block_bytes: 1 << 20,
+        sub_blocks: 4,
+        seed: u64::MAX,
+    };
+    vec![
+        ToNode::Registered { node: NodeId(1) },
+        ToNode::Refused { reason: "another cluster".into() },
+        ToNode::Ping,
+        ToNode::Stop { job, epoch },
+        ToNode::Seal { job, epoch },
+        fingerprint,
+        ToNode::Commit { job, epoch },
+        ToNode::Reread { job, epoch, block: block.clone() },
+        ToNode::Forget { job },
+        ToNode::Remove { block: block.clone() },
+        ToNode::Verify { ask: 1, block },
+        ToNode::List { ask: 2 },
+        ToNode::Closed { tag: 1, result: Ok(ended) },
+        ToNode::Closed { tag: 2, result: Err("too much is lost".into()) },
+    ]
+}
+
+/// What a coordinator hands out for a repair of block 1 onto a node that holds none.
+fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
+    let code = code.parse::<CodeSpec>()?.build()?;
+    let (n, block_bytes) = (code.blocks() as u32, 8192 * code.sub_blocks() as u64);
+    let mut topology = Topology::new();
+    for node in 0..=n {
+        let mut view = NodeView::unknown(format!("h{node}"));
+        view.address = Some(format!("127.0.0.1:{}", 7410 + node));
+        topology.set(NodeId(node), view);
+    }
+    let blocks = (0..n).map(|index| StripeBlock {
+        id: BlockId(format!("1.{index}")),
+        bytes: block_bytes,
+        holder: (index != 1).then_some(NodeId(index)),
+    });
+    let stripe = Stripe { id: StripeId("1".into()), code, block_bytes, blocks: blocks.collect() };
+    let request = JobRequest {
+        job: JobId(1),
+        window: 0..stripe.sub_block_bytes(),
+        stripe,
+        wanted: vec![Wanted { block: BlockIndex(1), requestor: NodeId(n) }],
+        sub_blocks: None,
+        policy: Policy { scheme, slice_bytes: Some(4096), ..Policy::default() },
+        verify: Verify::default(),
+        publish: true,
+        tag: None,
+    };
+    let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
+    let assigned = std::iter::from_fn(|| job.poll()).filter_map(|action| match action {
+        JobAction::Assign { assignment, .. } => Some(*assignment),
+        _ => None,
+    });
+    Ok(assigned.collect())
+}
+
+fn http() -> Result<()> {
+    let mut requests = Folder::of("api_request")?;
+    requests.add_json(&views::PutRequest {
+        name: "film".into(),
+        bytes: 70_000,
+        code: Some("rs-6-4".into()),
+        block_bytes: Some(8192),
+        replace: true,
+    })?;
+    requests.add_json(&views::RepairRequest { all: true, ..views::RepairRequest::default() })?;
+    requests.add_json(&views::PlanRequestView {
+        stripe: "17".into(),
+        blocks: vec![1],
+        requestor: Some("client".into()),
+        ..views::PlanRequestView::default()
+    })?;
+    let mut answers = Folder::of("api_answer")?;
+    answers.add_json(&layout())?;
+    answers.add_json(&vec![layout().file])?;
+    answers.add_json(&layout().layout[0].stripe)?;
+    answers.add_json(&repair())?;
+    answers.add_json(&views::ErrorBody { error: "there is no file `x`".into(), next_step: "mend ls".into() })
+}
+
+fn layout() -> views::FileLayout {
+    let stripe = |position: u64, file_offset, data_bytes, block_bytes| views::FileStripe {
+        position,
+        file_offset,
+        data_bytes,
+        stripe: views::StripeView {
+            stripe: format!("{}", 17 + position),
+            code: "rs-3-2".into(),
+            block_bytes,
+            readable: true,
+            survives: 1,
+            blocks: vec![views::BlockView {
+                block: "17.0".into(),
+                index: 0,
+                bytes: block_bytes,
+                node: "h1".into(),
+                state: "healthy".into(),
+                digest: Some("e3069283".into()),
+            }],
+        },
+    };
+    views::FileLayout {
+        file: views::FileView {
+            name: "film".into(),
+            bytes: 70_000,
+            code: "rs-3-2".into(),
+            block_bytes: 32_768,
+            stripes: 2,
+            created_unix_ms: 1_790_000_000_000,
+        },
+        data_blocks: 2,
+        sub_blocks: 4,
+        layout: vec![stripe(0, 0, 65_536, 32_768), stripe(1, 65_536, 4464, 4096)],
+    }
+}
+
+fn repair() -> views::RepairView {
+    views::RepairView {
+        repair: 1,
+        target: "all".into(),
+        scheme: "auto".into(),
+        state: "done".into(),
+        stripes: 1,
+        stripes_done: 1,
+        stripes_failed: 0,
+        blocks_rebuilt: 1,
+        bytes_rebuilt: 4096,
+        bytes: 4096,
+        started_unix_ms: 0,
+        ended_unix_ms: Some(1),
+        items: Vec::new(),
+    }
+}
+
+/// Blocks as a helper stores them, for the checksum files beside them.
+fn disks() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let mut files = Folder::of("checksum_file")?;
+    for (index, bytes) in [0_usize, 1, 4096, 9000].into_iter().enumerate() {
+        let root = scratch.path().join(index.to_string());
+        let blocks = DirBlocks::open(root.clone())?;
+        let mut writer = blocks.create(&BlockId("17.3".into()), bytes as u64)?;
+        writer.write_at(0, &vec![7; bytes])?;
+        writer.seal()?;
+        writer.commit()?;
+        files.add(std::fs::read(checksums_below(&root)?)?)?;
+    }
+    let mut names = Folder::of("block_name")?;
+    ["17.3", "a-B_c", "0"].iter().try_for_each(|name| names.add(name))
+}
+
+fn checksums_below(root: &Path) -> Result<PathBuf> {
+    for shard in std::fs::read_dir(root)?.filter_map(|entry| std::fs::read_dir(entry.ok()?.path()).ok()) {
+        for file in shard {
+            let path = file?.path();
+            if path.extension().is_some_and(|extension| extension == "crc") {
+                return Ok(path);
+            }
+        }
+    }
+    Err("a stored block has no checksum file".into())
+}
+
+fn records() -> Result<()> {
+    let mut records = Folder::of("catalog_record")?;
+    let code: CodeSpec = "clay-6-4-5".parse()?;
+    let block = |index: u32, state| BlockRecord {
+        id: BlockId(format!("17.{index}")),
+        bytes: 8192,
+        node: NodeId(index),
+        state,
+        digest: (index > 0).then_some(index),
+    };
+    records.add_json(&StripeRecord {
+        id: StripeId("17".into()),
+        code: code.clone(),
+        block_bytes: 8192,
+        blocks: vec![
+            block(0, BlockState::Missing),
+            block(1, BlockState::Healthy),
+            block(2, BlockState::Corrupt),
+        ],
+    })?;
+    records.add_json(&FileRecord {
+        name: "film".into(),
+        bytes: 70_000,
+        code: code.clone(),
+        block_bytes: 8192,
+        stripes: vec![StripeId("17".into()), StripeId("18".into())],
+        created_unix_ms: 1_790_000_000_000,
+    })?;
+    records.add_json(&NodeRecord { id: NodeId(1), name: "h1".into(), address: Some("h1:7410".into()) })?;
+    let name = "film".into();
+    records.add_json(&PutRecord {
+        id: PutId(1),
+        name,
+        bytes: 70_000,
+        code,
+        block_bytes: 8192,
+        replace: false,
+    })
+}
+
+fn texts() -> Result<()> {
+    let texts: [(&str, &[&str]); 5] = [
+        ("byte_range", &["0-99", "1MiB+4KiB", "1000-", "0+0", "1.5KiB-2KiB"]),
+        ("address", &["127.0.0.1:7410", "[::1]:7410", "node7.example:1", "::1", "h1"]),
+        ("quantity", &["64MiB", "1.5GiB", "4096", "1gbit", "2.5Mbit/s", "100MB/s", "0"]),
+        ("role_name", &["coordinator.mend", "h1.helper.mend", "admin.client.mend"]),
+        (
+            "code_spec",
+            &[
+                "rs-14-10",
+                "RS(9,6)-jerasure",
+                "rs-9-6-qfs",
+                "lrc-12-2-2",
+                "lrc1-6-2-2",
+                "rotated-9-6-4",
+                "hitchhiker-xor+-6-4",
+                "clay-6-4-5",
+                "pipelined",
+            ],
+        ),
+    ];
+    for (target, seeds) in texts {
+        let mut folder = Folder::of(target)?;
+        seeds.iter().try_for_each(|seed| folder.add(seed))?;
+    }
+    Ok(())
+}
+
+/// A cluster folder's configuration and certificates.
+fn folder() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let options = InitOptions { helpers: 2, ..InitOptions::default() };
+    let cluster = Cluster::init(&scratch.path().join("demo"), &options)?;
+    let mut configs = Folder::of("config")?;
+    let text = std::fs::read_to_string(cluster.config_path())?;
+    configs.add(&text)?;
+    configs.add(format!(
+        "{text}rack = \"r1\"\nbandwidth = \"1gbit\"\nadvertise = \"h2.example:7412\"\nblocks = \"/srv/b\"\n"
+    ))?;
+    let mut certificates = Folder::of("certificate")?;
+    for role in [Role::Coordinator, Role::Helper("h1".parse()?), Role::default_client()] {
+        certificates.add(CertificateDer::from_pem_file(cluster.certificate(&role))?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! The control plane, both ways, without the length in front; and relays built from assignments.
+
+use std::fmt::Debug;
+
+use repair::wire::control::{self, FromNode, ToNode};
+use repair::{Action, Assignment, BufferPool, Relay};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A relay is driven for so many actions.
+const ACTIONS: usize = 200;
+/// And while its buffers stay below this: arithmetic on megabytes finds nothing that kilobytes do not.
+const BYTES: usize = 1 << 20;
+
+pub(crate) fn from_node(bytes: &[u8]) -> bool {
+    message::<FromNode>(bytes).is_some()
+}
+
+pub(crate) fn to_node(bytes: &[u8]) -> bool {
+    let Some(message) = message::<ToNode>(bytes) else { return false };
+    if let ToNode::Assign(assignment) = message {
+        carry_out(&assignment);
+    }
+    true
+}
+
+fn message<M: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<M> {
+    if let Some(Ok(length)) = bytes.first_chunk().map(|&length| control::decode_length(length)) {
+        assert!(length <= control::MAX_MESSAGE_BYTES as usize);
+    }
+    let message: M = control::decode(bytes).ok()?;
+    let encoded = control::encode(&message);
+    let again: M = control::decode(&encoded[4..]).expect("what we encode can be decoded");
+    assert_eq!(again, message);
+    Some(message)
+}
+
+/// What a node does with an assignment: refuse it, or play its part with disks full of zeros.
+fn carry_out(assignment: &Assignment) {
+    let Ok(mut relay) = Relay::new(assignment, BYTES, BufferPool::default()) else { return };
+    let mut moved = 0;
+    for _ in 0..ACTIONS {
+        feed(assignment, &mut relay, &mut moved);
+        let Some(action) = relay.poll() else { continue };
+        match action {
+            Action::ReadAhead { .. } => {}
+            Action::Read { slice, locals, range } => {
+                assert!(!locals.is_empty() && range.bytes.start < range.bytes.end, "a read of nothing");
+                let bytes = (range.bytes.end - range.bytes.start) as usize / locals.len();
+                moved += bytes * locals.len();
+                if moved > BYTES {
+                    return;
+                }
+                for local in locals {
+                    let buffer = relay.buffer(bytes);
+                    relay.handle_read(slice, local, buffer).expect("a read is as long as it was asked for");
+                }
+            }
+            Action::Send { slice, buffer, .. } => relay.handle_sent(slice, buffer),
+            Action::Deliver { slice, buffer, .. } => relay.handle_delivered(slice, buffer),
+            Action::Finished => return,
+        }
+    }
+}
+
+/// Frames that may be due, and some that are not.
+fn feed(assignment: &Assignment, relay: &mut Relay, moved: &mut usize) {
+    let inlets = assignment.inlets.len().min(4);
+    for inlet in (0..inlets).filter(|&inlet| relay.wants(inlet)).collect::<Vec<_>>() {
+        let Some(bytes) = relay.due_bytes(inlet) else { continue };
+        for (slice, stream) in assignment.slices.iter().take(4).flat_map(|slice| [(slice, 0), (slice, 1)]) {
+            *moved += bytes;
+            if *moved <= BYTES {
+                let buffer = relay.buffer(bytes);
+                let _ = relay.handle_received(inlet, stream, slice, buffer); // It may not be due.
+            }
+        }
+    }
+}

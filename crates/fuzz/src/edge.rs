@@ -1,0 +1,40 @@
+//! The data plane: what anybody can send to a data port.
+
+use repair::wire::edge::{FrameHeader, GREETING_BYTES, Greeting, HEADER_BYTES, crc32c};
+
+/// A payload may have so many bytes here.
+const LIMIT: u32 = 1 << 20;
+
+pub(crate) fn greeting(bytes: &[u8]) -> bool {
+    let Some(bytes) = bytes.first_chunk::<GREETING_BYTES>() else { return false };
+    let accepted = greet(bytes);
+    // Behind the checksum, where mutations seldom get.
+    let mut sealed = *bytes;
+    let checksum = crc32c(&[&sealed[..GREETING_BYTES - 4]]);
+    sealed[GREETING_BYTES - 4..].copy_from_slice(&checksum.to_be_bytes());
+    greet(&sealed);
+    accepted
+}
+
+fn greet(bytes: &[u8; GREETING_BYTES]) -> bool {
+    let Ok(greeting) = Greeting::decode(bytes) else { return false };
+    assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
+    true
+}
+
+/// One frame after another, as a reader takes them from a connection.
+pub(crate) fn frames(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    let mut accepted = !rest.is_empty();
+    while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
+        let Ok(header) = FrameHeader::decode(header, LIMIT) else { return false };
+        assert!(header.bytes <= LIMIT);
+        let Some((payload, after)) = after.split_at_checked(header.bytes as usize) else { return false };
+        accepted &= header.verify(payload).is_ok();
+        let ours = FrameHeader::slice(header.lane, header.stream, header.slice, payload);
+        assert_eq!(FrameHeader::decode(&ours.encode(), LIMIT), Ok(ours));
+        assert!(ours.verify(payload).is_ok());
+        rest = after;
+    }
+    accepted && rest.is_empty()
+}

@@ -1,0 +1,112 @@
+//! What a helper says of its part of a repair, heard by the coordinator's job in every phase of it.
+
+use std::time::Duration;
+
+use codes::{BlockIndex, CodeSpec};
+use repair::wire::control::{self, FromNode};
+use repair::{
+    BlockId, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Report, Scheme,
+    SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+};
+
+/// The node that gets the rebuilt block, and one that it is rebuilt from.
+const SPEAKERS: [NodeId; 2] = [NodeId(4), NodeId(0)];
+/// Honest reports that come before: from the first plan to the block that is read back.
+const REPORTS_BEFORE: usize = 7;
+/// A job that has not ended by then has hung.
+const STEPS: usize = 4000;
+const STEP: Duration = Duration::from_millis(250);
+const DIGEST: u32 = 17;
+
+/// A message of a helper; reports on its job are heard.
+pub(crate) fn reports(bytes: &[u8]) -> bool {
+    let Ok(FromNode::Report { report, .. }) = control::decode(bytes) else { return false };
+    for before in 0..REPORTS_BEFORE {
+        for speaker in SPEAKERS {
+            Scene::new().play(before, speaker, &report);
+        }
+    }
+    true
+}
+
+/// A repair of block 1 of RS(4,2), with nodes that do what they are told.
+struct Scene {
+    topology: Topology,
+    job: Job,
+    now: Duration,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let code = CodeSpec::reed_solomon(4, 2).build().expect("there is such a code");
+        let mut topology = Topology::new();
+        for node in 0..=4 {
+            let address = Some(format!("h{node}:7410"));
+            topology.set(NodeId(node), NodeView { address, ..NodeView::unknown(format!("h{node}")) });
+        }
+        let blocks = (0..4).map(|index| StripeBlock {
+            id: BlockId(format!("1.{index}")),
+            bytes: 8192,
+            holder: (index != 1).then_some(NodeId(index)),
+        });
+        let stripe = Stripe { id: StripeId("1".into()), code, block_bytes: 8192, blocks: blocks.collect() };
+        let wanted = vec![Wanted { block: BlockIndex(1), requestor: SPEAKERS[0] }];
+        let request = JobRequest {
+            job: JobId(1),
+            stripe,
+            wanted,
+            window: 0..8192,
+            sub_blocks: None,
+            policy: Policy { scheme: Scheme::Pipelined, slice_bytes: Some(4096), ..Policy::default() },
+            verify: Verify { digests: [(BlockIndex(1), DIGEST)].into(), parity: true, reread: true },
+            publish: true,
+            tag: None,
+        };
+        let job = Job::new(request, [1; 32], &topology, Duration::ZERO);
+        Self { topology, job, now: Duration::ZERO }
+    }
+
+    /// Lets nodes report, one of them what was decoded, and time pass until the job has ended.
+    fn play(&mut self, before: usize, speaker: NodeId, report: &Report) {
+        let mut reports = 0;
+        for _ in 0..STEPS {
+            while let Some(action) = self.job.poll() {
+                let Some((node, answer)) = self.answer(action) else { continue };
+                if reports == before {
+                    self.hear(speaker, report.clone());
+                }
+                reports += 1;
+                self.hear(node, answer);
+            }
+            if self.job.is_finished() {
+                return;
+            }
+            self.now += STEP;
+            self.job.handle_tick(&self.topology, self.now);
+        }
+        panic!("{report:?} of {speaker} after {before} reports hangs the job: {:?}", self.job.state());
+    }
+
+    fn hear(&mut self, node: NodeId, report: Report) {
+        let epoch = self.job.epoch();
+        self.job.handle_report(node, epoch, report, &self.topology, self.now);
+        let _ = self.job.state();
+    }
+
+    fn answer(&self, action: JobAction) -> Option<(NodeId, Report)> {
+        let block = || BlockId("1.1".into());
+        Some(match action {
+            JobAction::Assign { node, assignment } if !assignment.sinks.is_empty() => {
+                (node, Report::Delivered)
+            }
+            JobAction::Stop { node, .. } => (node, Report::Stopped { delivered: SliceSet::new() }),
+            JobAction::Seal { node } => (node, Report::Sealed { digests: vec![(block(), DIGEST)] }),
+            JobAction::Fingerprint { node, block, .. } => {
+                (node, Report::Fingerprinted { block, fingerprints: vec![Fingerprint::zero()] })
+            }
+            JobAction::Commit { node } => (node, Report::Committed),
+            JobAction::Reread { node, block } => (node, Report::Reread { block, digest: DIGEST }),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Every decoder of bytes from outside, as a function that takes any bytes.
+//!
+//! A target decodes, and holds against what it got whatever must be true of it: it is encoded to the same again, it
+//! is within its bounds, what is built from it can be used. It panics if that is not so, and says whether the bytes
+//! were taken. `fuzz/` hands these functions to cargo-fuzz; `tests/corpus.rs` runs them over `fuzz/seeds` and
+//! mutations of it, on any toolchain.
+//!
+//! Deliberately absent: sockets, files, threads. What a target does depends on its bytes alone.
+#![forbid(unsafe_code)]
+
+mod control;
+mod edge;
+mod http;
+mod job;
+mod stored;
+mod text;
+
+/// A decoder of outside bytes.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// The name of its folder in `fuzz/seeds` and of its file in `fuzz/fuzz_targets`.
+    pub name: &'static str,
+    /// Decodes the bytes; whether they were taken.
+    ///
+    /// # Panics
+    /// If the decoder does, or what it made of the bytes is not sound: the defects that are looked for.
+    pub run: fn(&[u8]) -> bool,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "edge_greeting", run: edge::greeting },
+    Target { name: "edge_frames", run: edge::frames },
+    Target { name: "control_from_node", run: control::from_node },
+    Target { name: "control_to_node", run: control::to_node },
+    Target { name: "job_reports", run: job::reports },
+    Target { name: "api_request", run: http::request },
+    Target { name: "api_answer", run: http::answer },
+    Target { name: "checksum_file", run: stored::checksum_file },
+    Target { name: "block_name", run: stored::block_name },
+    Target { name: "catalog_record", run: stored::catalog_record },
+    Target { name: "config", run: text::config },
+    Target { name: "byte_range", run: text::byte_range },
+    Target { name: "address", run: text::address },
+    Target { name: "quantity", run: text::quantity },
+    Target { name: "code_spec", run: text::code_spec },
+    Target { name: "role_name", run: text::role_name },
+    Target { name: "certificate", run: text::certificate },
+];
+
+/// Runs a target by its name.
+///
+/// # Panics
+/// If there is no such target, or it found a defect.
+pub fn run(name: &str, bytes: &[u8]) -> bool {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    (target.unwrap_or_else(|| panic!("there is no target {name}")).run)(bytes)
+}

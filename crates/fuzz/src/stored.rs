@@ -1,0 +1,49 @@
+//! What is on disks: checksum files, names of block files, records of the catalog.
+
+use std::fmt::Debug;
+
+use repair::wire::edge::crc32c;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stores::StripeRecord;
+use stores::dir::{FileRecord, NodeRecord, PutRecord, fuzzing};
+
+pub(crate) fn checksum_file(bytes: &[u8]) -> bool {
+    let accepted = fuzzing::checksum_file(bytes);
+    // Behind the file's own checksum, where mutations seldom get.
+    if let Some((body, _)) = bytes.split_last_chunk::<4>() {
+        fuzzing::checksum_file(&[body, &crc32c(&[body]).to_be_bytes()].concat());
+    }
+    accepted
+}
+
+pub(crate) fn block_name(bytes: &[u8]) -> bool {
+    let Ok(name) = std::str::from_utf8(bytes) else { return false };
+    let accepted = fuzzing::is_block_name(name);
+    if accepted {
+        assert!(
+            !name.contains(['/', '\0']) && !matches!(name, "" | "." | ".."),
+            "{name:?} is not a file's name"
+        );
+    }
+    accepted
+}
+
+pub(crate) fn catalog_record(bytes: &[u8]) -> bool {
+    let put = record::<PutRecord>(bytes);
+    if let Some(put) = &put {
+        let _ = put.stripes();
+    }
+    let stripe = record::<StripeRecord>(bytes).is_some();
+    let file = record::<FileRecord>(bytes).is_some();
+    let node = record::<NodeRecord>(bytes).is_some();
+    put.is_some() || stripe || file || node
+}
+
+/// As the catalog reads and writes its values.
+fn record<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
+    let record: T = serde_json::from_slice(bytes).ok()?;
+    let encoded = serde_json::to_vec(&record).expect("records have string keys");
+    assert_eq!(serde_json::from_slice::<T>(&encoded).expect("what we encode can be decoded"), record);
+    Some(record)
+}
