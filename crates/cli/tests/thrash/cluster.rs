@@ -27,6 +27,7 @@ pub struct Cluster {
     scratch: Option<TempDir>,
     ports: Ports,
     helpers: usize,
+    clocks: Option<PathBuf>,
     _janitor: Janitor,
 }
 
@@ -37,9 +38,16 @@ impl Cluster {
         let janitor = Janitor::start(scratch.path());
         let ports = Ports::take(helpers as u16 + 2);
         let scratch = Some(scratch);
-        let mut cluster =
-            Self { daemons: Mutex::default(), disks: Vec::new(), scratch, ports, helpers, _janitor: janitor };
-        for folder in ["logs", "operations", "snapshots"] {
+        let mut cluster = Self {
+            daemons: Mutex::default(),
+            disks: Vec::new(),
+            scratch,
+            ports,
+            helpers,
+            clocks: None,
+            _janitor: janitor,
+        };
+        for folder in ["logs", "operations", "snapshots", "clocks"] {
             std::fs::create_dir(cluster.path(folder)).unwrap();
         }
         cluster.init_folder(code);
@@ -110,12 +118,33 @@ impl Cluster {
         command
     }
 
+    /// Lets daemons that are started from now on have clocks that can be set.
+    pub fn fake_clocks(&mut self, library: Option<PathBuf>) {
+        self.clocks = library;
+        self.helpers().iter().for_each(|helper| self.set_clock(helper, "+0"));
+        self.set_clock(COORDINATOR, "+0");
+    }
+
+    /// Sets a daemon's clock so much before or after the machine's.
+    pub fn set_clock(&self, name: &str, offset: &str) {
+        std::fs::write(self.clock(name), offset).unwrap();
+    }
+
+    fn clock(&self, name: &str) -> PathBuf {
+        self.path("clocks").join(name)
+    }
+
     /// Starts a daemon, whose log goes on where it was, without waiting until it is ready.
     pub fn start(&self, name: &str) {
         let log = OpenOptions::new().create(true).append(true).open(self.log(name)).unwrap();
         let out: File = log.try_clone().unwrap();
         let arguments = if name == COORDINATOR { vec![name] } else { vec!["helper", name] };
-        let child = self.command(&arguments).stdout(out).stderr(log).spawn().unwrap();
+        let mut command = self.command(&arguments);
+        if let Some(library) = &self.clocks {
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.clock(name));
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("FAKETIME_CACHE_DURATION", "1");
+        }
+        let child = command.stdout(out).stderr(log).spawn().unwrap();
         assert!(self.daemons().insert(name.to_owned(), child).is_none(), "{name} runs already");
     }
 

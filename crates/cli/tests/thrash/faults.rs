@@ -9,6 +9,7 @@ use crate::cluster::{COORDINATOR, Cluster};
 use crate::disk::{self, Damage};
 use crate::helpers::{Health, Helpers, Process};
 use crate::report::{Report, Section};
+use crate::switches::Switches;
 
 /// Something that is done to the cluster. `who` is a helper or the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub enum Action {
     Unfill { helper: String },
     Starve { helper: String },
     Feed { helper: String },
+    SetClock { who: String, offset: &'static str },
 }
 
 /// An action and when in its round it comes.
@@ -47,6 +49,8 @@ pub struct Disturbed {
 pub struct Schedule {
     pub events: Vec<Event>,
     pub disturbed: Disturbed,
+    /// Faults that consist of many actions.
+    pub names: Vec<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +68,12 @@ enum Kind {
     Starve,
     KillCoordinator,
     StopCoordinator,
+    SetClock,
     Excess,
     PowerCut,
 }
 
-const WEIGHTS: [(Kind, u32); 15] = [
+const WEIGHTS: [(Kind, u32); 16] = [
     (Kind::KillHelper, 14),
     (Kind::StartHelper, 8),
     (Kind::StopHelper, 8),
@@ -82,24 +87,17 @@ const WEIGHTS: [(Kind, u32); 15] = [
     (Kind::Starve, 3),
     (Kind::KillCoordinator, 4),
     (Kind::StopCoordinator, 3),
+    (Kind::SetClock, 5),
     (Kind::Excess, 2),
     (Kind::PowerCut, 1),
 ];
 
-/// Kinds of faults that can be left out.
-#[derive(Clone, Copy, Debug)]
-pub struct Switches {
-    /// Pairs of block and checksums that agree, and are not those that belong there.
-    pub consistent_damage: bool,
-    /// Hardly any descriptors.
-    pub starving: bool,
-    /// Full disks.
-    pub full_disks: bool,
-}
+/// Offsets of a clock. A certificate of the cluster is valid from a day before it was made, and for years.
+const OFFSETS: [&str; 6] = ["+0", "-20h", "-3600", "+1", "+40d", "+3y"];
 
-/// Draws what is done in one round, and takes note of it in `helpers`.
-pub fn draw(rng: &mut Rng, helpers: &mut Helpers, switches: Switches) -> Schedule {
-    let mut draw = Draw { rng, helpers, switches, schedule: Schedule::default() };
+/// Draws what is done in one round, and takes note of it in `helpers`. `begins` is when the round's operations begin.
+pub fn draw(rng: &mut Rng, helpers: &mut Helpers, switches: &Switches, begins: Vec<Duration>) -> Schedule {
+    let mut draw = Draw { rng, helpers, switches, begins, schedule: Schedule::default() };
     // Many rounds have nothing new, so that what was done before is met alone as well.
     let faults = *draw.rng.choice(&[0, 0, 0, 1, 1, 1, 2, 2, 3]).expect("not empty");
     for _ in 0..faults {
@@ -113,7 +111,8 @@ pub fn draw(rng: &mut Rng, helpers: &mut Helpers, switches: Switches) -> Schedul
 struct Draw<'a> {
     rng: &'a mut Rng,
     helpers: &'a mut Helpers,
-    switches: Switches,
+    switches: &'a Switches,
+    begins: Vec<Duration>,
     schedule: Schedule,
 }
 
@@ -147,9 +146,15 @@ impl Draw<'_> {
         self.rng.choice(&which).cloned()
     }
 
+    /// Mostly soon after an operation began.
+    fn moment(&mut self) -> Duration {
+        let begin = self.rng.choice(&self.begins).copied().unwrap_or_default();
+        if self.rng.u32(..10) < 7 { begin + self.milliseconds(200) } else { self.milliseconds(900) }
+    }
+
     /// Adds a fault of this kind, if there is somebody for it.
     fn add(&mut self, kind: Kind) -> Option<()> {
-        let at = self.milliseconds(800);
+        let at = self.moment();
         match kind {
             Kind::KillHelper => self.kill_helper(at)?,
             Kind::StartHelper => {
@@ -181,7 +186,7 @@ impl Draw<'_> {
                 self.helpers.of(&helper).full = false;
                 self.event(at, Action::Unfill { helper });
             }
-            Kind::Starve if self.switches.starving => self.starve(at)?,
+            Kind::Starve if self.switches.descriptors => self.starve(at)?,
             Kind::Fill | Kind::Starve => {}
             Kind::KillCoordinator => {
                 let pause = self.milliseconds(2500);
@@ -191,6 +196,7 @@ impl Draw<'_> {
                 let pause = self.milliseconds(8000);
                 self.cycle_coordinator(at, pause, false);
             }
+            Kind::SetClock => self.set_clock(at)?,
             Kind::Excess => self.excess(at),
             Kind::PowerCut => self.power_cut(at),
         }
@@ -252,7 +258,7 @@ impl Draw<'_> {
         let helper = self.target(|_| true)?;
         self.is_damaged(&helper);
         for _ in 0..self.rng.u32(1..=4) {
-            let consistent = self.switches.consistent_damage && self.rng.u32(..10) < 3;
+            let consistent = self.switches.pairs && self.rng.u32(..10) < 3;
             let kinds: &[Damage] = if consistent { &Damage::CONSISTENT } else { &Damage::PLAIN };
             let damage = *self.rng.choice(kinds).expect("not empty");
             let seed = self.rng.u64(..);
@@ -292,6 +298,16 @@ impl Draw<'_> {
         Some(())
     }
 
+    /// Nobody's data may depend on what time it is.
+    fn set_clock(&mut self, at: Duration) -> Option<()> {
+        self.switches.clocks.as_ref()?;
+        let helper = self.one_of(|_| true)?;
+        let who = if self.rng.u32(..4) == 0 { COORDINATOR.to_owned() } else { helper };
+        let offset = *self.rng.choice(&OFFSETS).expect("not empty");
+        self.event(at, Action::SetClock { who, offset });
+        Some(())
+    }
+
     /// Kills or stops the coordinator, and lets it run again in the same round.
     fn cycle_coordinator(&mut self, at: Duration, pause: Duration, kill: bool) {
         let who = COORDINATOR.to_owned();
@@ -312,6 +328,7 @@ impl Draw<'_> {
     fn excess(&mut self, at: Duration) {
         let pause = Duration::from_millis(500) + self.milliseconds(7000);
         let kill = self.rng.bool();
+        self.schedule.names.push("more than codes bear");
         let mut healthy = self.helpers.which(|health| !health.is_bad());
         self.rng.shuffle(&mut healthy);
         let more = (self.helpers.budget + 1 + self.rng.usize(..3)).saturating_sub(self.helpers.bad());
@@ -323,6 +340,7 @@ impl Draw<'_> {
     /// Everything ends at once, and starts again.
     fn power_cut(&mut self, at: Duration) {
         let pause = self.milliseconds(2000);
+        self.schedule.names.push("everything killed");
         self.cycle_coordinator(at, pause, true);
         for who in self.helpers.which(|health| health.process == Process::Up) {
             self.away_for(at, pause, &who, true);
@@ -383,6 +401,7 @@ pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
         }
         Action::Fill { helper, leave } => note(report, disk::fill(&cluster.blocks(helper), *leave)),
         Action::Unfill { helper } => disk::unfill(&cluster.blocks(helper)),
+        Action::SetClock { who, offset } => cluster.set_clock(who, offset),
         Action::Starve { helper } => limit_descriptors(cluster, helper, 24),
         Action::Feed { helper } => {
             limit_descriptors(cluster, helper, getrlimit(Resource::Nofile).current.unwrap_or(1024));
@@ -416,6 +435,7 @@ fn counted(action: &Action) -> Option<&'static str> {
         Action::RollBack { .. } => "disk rolled back",
         Action::Fill { .. } => "disk full",
         Action::Starve { .. } => "no descriptors",
+        Action::SetClock { .. } => "clock set",
         Action::Start { .. } | Action::Continue { .. } | Action::Snapshot { .. } => return None,
         Action::Unfill { .. } | Action::Feed { .. } => return None,
     })

@@ -11,11 +11,13 @@ mod helpers;
 mod janitor;
 mod judge;
 mod model;
+mod old_catalog;
 mod operations;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod report;
 mod rounds;
+mod switches;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -8,7 +8,7 @@ use crate::content::Content;
 pub type State = Option<Content>;
 
 /// What every file may hold: more than one thing if a writer was killed, since nobody knows then how far it came.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     files: BTreeMap<String, BTreeSet<State>>,
 }

@@ -129,7 +129,9 @@ fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {
         Verb::Get { .. } => 8,
         _ => 2,
     };
-    let after = Duration::from_millis(rng.u64(..600));
+    // Most of what users do takes a fraction of a second, and the beginning is where it is decided.
+    let longest = *rng.choice(&[40, 120, 400, 1500]).expect("not empty");
+    let after = Duration::from_millis(rng.u64(..longest));
     let pause = Duration::from_millis(rng.u64(..7000));
     match rng.u32(..100) {
         dice if dice < kill => Fate::Killed { after },
@@ -148,11 +150,11 @@ fn draw_verb(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb 
     match rng.u32(..100) {
         0..26 => draw_put(rng, model, codes, number),
         26..30 => Verb::Remove { name: draw_name(rng, &present) },
-        30..37 => Verb::Repair,
-        37..40 => Verb::Scrub,
-        40..44 => Verb::Status,
-        44..46 => Verb::List,
-        46..72 => draw_get(rng, model, &present, false),
+        30..39 => Verb::Repair,
+        39..43 => Verb::Scrub,
+        43..46 => Verb::Status,
+        46..48 => Verb::List,
+        48..74 => draw_get(rng, model, &present, false),
         _ => draw_get(rng, model, &present, true),
     }
 }

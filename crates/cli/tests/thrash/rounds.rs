@@ -9,12 +9,14 @@ use fastrand::Rng;
 
 use crate::clients::{self, Fate, Ran};
 use crate::cluster::{COORDINATOR, Cluster, within};
-use crate::faults::{self, Disturbed, Schedule, Switches};
+use crate::faults::{self, Disturbed, Schedule};
 use crate::helpers::{Health, Helpers, Process};
 use crate::judge::{Circumstances, Verdict, judge, write_of};
 use crate::model::Model;
+use crate::old_catalog::OldCatalog;
 use crate::operations::{self, Operation};
 use crate::report::{Report, Section, say};
+use crate::switches::Switches;
 
 /// What should work again some time after a fault has to, by then.
 pub const SETTLED: Duration = Duration::from_secs(60);
@@ -34,6 +36,7 @@ pub struct Thrash {
     pub(crate) report: Report,
     codes: &'static [&'static str],
     switches: Switches,
+    pub(crate) old_catalog: Option<OldCatalog>,
     seed: u64,
     round: u64,
 }
@@ -43,15 +46,25 @@ impl Thrash {
     pub fn start(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (budget, helpers, codes) = *rng.choice(&SCALES).expect("not empty");
-        let cluster = Cluster::init(helpers, codes[0]);
-        let switches = switches(&cluster);
+        let mut cluster = Cluster::init(helpers, codes[0]);
+        let switches = Switches::choose(&cluster);
+        cluster.fake_clocks(switches.clocks.clone());
         let report = Report::new(&cluster.path("operations.log"));
         report.log(&format!("MEND_THRASH_SEED={seed}, {helpers} helpers, {codes:?}, {switches:?}"));
         cluster.start(COORDINATOR);
         cluster.helpers().iter().for_each(|helper| cluster.start(helper));
         let helpers = Helpers::new(cluster.helpers(), budget);
-        let mut thrash =
-            Self { cluster, helpers, model: Model::default(), report, codes, switches, seed, round: 0 };
+        let mut thrash = Self {
+            cluster,
+            helpers,
+            model: Model::default(),
+            report,
+            codes,
+            switches,
+            old_catalog: None,
+            seed,
+            round: 0,
+        };
         thrash.wait_for_all();
         thrash
     }
@@ -62,25 +75,33 @@ impl Thrash {
         let mut rng = Rng::with_seed(self.seed ^ self.round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.see_who_is_back();
         let before = self.circumstances(Disturbed::default());
-        let schedule = faults::draw(&mut rng, &mut self.helpers, self.switches);
         let operations = operations::draw(&mut rng, &self.model, self.codes, self.round);
+        let begins = operations.iter().map(|operation| operation.at).collect();
+        let schedule = faults::draw(&mut rng, &mut self.helpers, &self.switches, begins);
+        schedule.names.iter().for_each(|name| self.report.count(Section::Faults, name));
         let heal = rng.u32(..100) < if self.helpers.bad() >= self.helpers.budget { 25 } else { 4 };
         self.report.log(&format!("round {} [{}]", self.round, self.helpers.words()));
         let around = self.with_writes(self.circumstances(schedule.disturbed), &before, &operations);
         let ran = self.run(&operations, &schedule);
         self.restart_who_ended();
-        self.await_coordinator(schedule.disturbed);
+        self.await_coordinator(schedule.disturbed.coordinator);
         for (operation, ran) in operations.iter().zip(&ran) {
             self.take(operation, ran, &around);
         }
         if heal {
             self.heal(3);
+            // One of the first, so that much has changed since.
+            if self.switches.old_catalog && self.old_catalog.is_none() {
+                self.keep_catalog();
+                self.await_coordinator(true);
+            }
         }
     }
 
     /// Heals everything, reads every file back, and says what was done.
     pub fn finish(mut self) {
         self.heal(usize::MAX);
+        self.restore_old_catalog(&mut Rng::with_seed(self.seed ^ u64::MAX));
         let complaints = self.report.complaints();
         self.say_summary();
         let wrong = if complaints.is_empty() { "nothing".to_owned() } else { complaints.join("; ") };
@@ -286,8 +307,8 @@ impl Thrash {
         }
     }
 
-    fn await_coordinator(&self, disturbed: Disturbed) {
-        if !disturbed.coordinator {
+    fn await_coordinator(&self, was_away: bool) {
+        if !was_away {
             return;
         }
         let answers = || {
@@ -313,18 +334,4 @@ impl Thrash {
 
 fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
-}
-
-/// What is left out, unless `MEND_THRASH_FAULTS=all`: what is known not to hold yet, and what this machine cannot do.
-fn switches(cluster: &Cluster) -> Switches {
-    let all = std::env::var("MEND_THRASH_FAULTS").is_ok_and(|value| value == "all");
-    if !all {
-        say(
-            "thrash: left out: swapped and stale pairs, helpers without descriptors (MEND_THRASH_FAULTS=all)",
-        );
-    }
-    if !cluster.has_disks() {
-        say("thrash: left out: full disks, since mounting a tmpfs needs root");
-    }
-    Switches { consistent_damage: all, starving: all, full_disks: cluster.has_disks() }
 }
