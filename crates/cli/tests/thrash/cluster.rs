@@ -19,8 +19,8 @@ pub const COORDINATOR: &str = "coordinator";
 /// What a helper's disk holds, where it has one of its own.
 const DISK_BYTES: u64 = 256 << 20;
 
-/// A cluster folder, its daemons and its disks. Everything is gone when this is dropped; after a panic the folder
-/// stays, with what was on the disks.
+/// A cluster folder, its daemons and its disks. Everything is gone when this is dropped; after a panic, or with
+/// `MEND_THRASH_KEEP` set, the folder stays with what was on the disks.
 pub struct Cluster {
     daemons: Mutex<BTreeMap<String, Child>>,
     disks: Vec<PathBuf>,
@@ -225,7 +225,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let names: Vec<String> = self.daemons().keys().cloned().collect();
         names.iter().for_each(|name| self.kill(name));
-        if thread::panicking() {
+        if thread::panicking() || std::env::var_os("MEND_THRASH_KEEP").is_some() {
             let kept = self.keep();
             let kept = kept.display();
             crate::report::say(&format!(

@@ -159,12 +159,14 @@ impl Draw<'_> {
             Kind::KillHelper => self.kill_helper(at)?,
             Kind::StartHelper => {
                 let who = self.one_of(|health| health.process == Process::Down)?;
+                self.is_untouched(&who)?;
                 self.helpers.returns(&who);
                 self.event(at, Action::Start { who });
             }
             Kind::StopHelper => self.stop_helper(at)?,
             Kind::ContinueHelper => {
                 let who = self.one_of(|health| health.process == Process::Stopped)?;
+                self.is_untouched(&who)?;
                 self.helpers.returns(&who);
                 self.event(at, Action::Continue { who });
             }
@@ -219,6 +221,10 @@ impl Draw<'_> {
             | Action::Starve { helper: other } => who == other,
             _ => false,
         })
+    }
+
+    fn is_untouched(&self, who: &str) -> Option<()> {
+        (!self.is_touched(who)).then_some(())
     }
 
     fn untouched(&mut self, is: impl Fn(&Health) -> bool) -> Option<String> {

@@ -39,7 +39,8 @@ impl Thrash {
         self.exchange_catalog(&old.file, Some(&newest));
         if self.serves() {
             self.one("repair", &["repair", "--all"]);
-            let new: Vec<(String, Content)> = (0..6).filter_map(|number| self.put_new(number, rng)).collect();
+            let new: Vec<(String, Content)> =
+                (0..12).filter_map(|number| self.put_new(number, rng)).collect();
             self.read_all(&old.model);
             new.iter().for_each(|(name, content)| self.read_new(name, *content));
         } else {
@@ -75,7 +76,7 @@ impl Thrash {
     }
 
     fn put_new(&self, number: u64, rng: &mut Rng) -> Option<(String, Content)> {
-        let content = Content { number: rng.u64(..), bytes: rng.usize(1..600_000) };
+        let content = Content { number: rng.u64(..), bytes: rng.usize(1..2_000_000) };
         let (name, source) = (format!("new {number}"), self.cluster.path("operations/new.src"));
         fs::write(&source, content.make()).unwrap();
         let put = self.one("put", &["put", source.to_str()?, "--as", &name]);

@@ -12,12 +12,16 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// Errors that are shown out of those that went away.
+const EXAMPLES: usize = 10;
+
 /// Counts and the log.
 pub struct Report {
     start: Instant,
     log: Mutex<File>,
     counts: Mutex<BTreeMap<(Section, String), u64>>,
     complaints: Mutex<Vec<String>>,
+    tolerated: Mutex<Vec<String>>,
 }
 
 /// What is counted.
@@ -39,6 +43,7 @@ impl Report {
             log: Mutex::new(log),
             counts: Mutex::default(),
             complaints: Mutex::default(),
+            tolerated: Mutex::default(),
         }
     }
 
@@ -59,11 +64,17 @@ impl Report {
         self.complaints.lock().expect("nobody panics with it").push(complaint.to_owned());
     }
 
+    /// Takes note of an error without an excuse, which is gone before long.
+    pub fn tolerate(&self, what: &str) {
+        self.log(&format!("  must succeed before long: {what}"));
+        self.tolerated.lock().expect("nobody panics with it").push(what.to_owned());
+    }
+
     pub fn complaints(&self) -> Vec<String> {
         self.complaints.lock().expect("nobody panics with it").clone()
     }
 
-    /// The counts of each section in one line.
+    /// The counts of each section in one line, and some of the errors that went away.
     pub fn summary(&self) -> String {
         let counts = self.counts.lock().expect("nobody panics with it");
         let mut sections: BTreeMap<Section, (u64, Vec<String>)> = BTreeMap::new();
@@ -75,6 +86,8 @@ impl Report {
         let line = |(section, (sum, words)): (Section, (u64, Vec<String>))| {
             format!("thrash: {:<10} {sum:>5}: {}\n", format!("{section:?}").to_lowercase(), words.join(", "))
         };
-        sections.into_iter().map(line).collect()
+        let tolerated = self.tolerated.lock().expect("nobody panics with it");
+        let example = |what: &String| format!("thrash: at first {what}\n");
+        sections.into_iter().map(line).chain(tolerated.iter().take(EXAMPLES).map(example)).collect()
     }
 }

@@ -206,7 +206,7 @@ impl Thrash {
         self.report.count(Section::Operations, word);
         let mut verdict = self.note(operation, ran, around);
         if verdict == Verdict::Again {
-            self.report.log(&format!("  {} must succeed before long", operation.label));
+            self.report.tolerate(&format!("{}: {}", operation.label, ran.words()));
             verdict = self.again(operation);
         }
         match verdict {
