@@ -131,6 +131,11 @@ impl Draw<'_> {
         Duration::from_millis(self.rng.u64(..below))
     }
 
+    /// How long somebody is stopped: a moment, or longer than anybody waits for an answer.
+    fn pause(&mut self) -> Duration {
+        if self.rng.u32(..3) == 0 { self.milliseconds(8000) } else { self.milliseconds(1000) }
+    }
+
     fn event(&mut self, at: Duration, action: Action) {
         self.schedule.events.push(Event { at, action });
     }
@@ -195,7 +200,7 @@ impl Draw<'_> {
                 self.cycle_coordinator(at, pause, true);
             }
             Kind::StopCoordinator => {
-                let pause = self.milliseconds(8000);
+                let pause = self.pause();
                 self.cycle_coordinator(at, pause, false);
             }
             Kind::SetClock => self.set_clock(at)?,
@@ -250,8 +255,7 @@ impl Draw<'_> {
         self.schedule.disturbed.helpers = true;
         self.event(at, Action::Stop { who: who.clone() });
         if self.rng.u32(..10) < 7 {
-            // The coordinator gives up who is silent for five seconds; both sides of that are worth having.
-            let pause = self.milliseconds(7000);
+            let pause = self.pause();
             self.helpers.returns(&who);
             self.event(at + pause, Action::Continue { who });
         } else {
@@ -332,7 +336,7 @@ impl Draw<'_> {
 
     /// Stops or kills more helpers than any code bears, for a few seconds.
     fn excess(&mut self, at: Duration) {
-        let pause = Duration::from_millis(500) + self.milliseconds(7000);
+        let pause = Duration::from_millis(500) + self.pause();
         let kill = self.rng.bool();
         self.schedule.names.push("more than codes bear");
         let mut healthy = self.helpers.which(|health| !health.is_bad());

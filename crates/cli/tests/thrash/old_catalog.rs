@@ -1,47 +1,37 @@
 //! At the end, the coordinator gets a catalog of an earlier moment back.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use fastrand::Rng;
 
 use crate::clients::{self, Fate, Ran};
 use crate::cluster::{COORDINATOR, within};
 use crate::content::Content;
-use crate::model::Model;
+use crate::model::{Model, Write};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// A catalog of an earlier moment, and what files could hold then.
-pub struct OldCatalog {
-    file: PathBuf,
-    model: Model,
-}
+/// Files that are put with each of the catalogs.
+const PUTS: usize = 8;
 
 impl Thrash {
-    /// Copies the catalog while the coordinator is down, as `docs/dir-store.md` says.
-    pub(crate) fn keep_catalog(&mut self) {
-        let file = self.cluster.path("old-catalog.redb");
-        self.cluster.kill(COORDINATOR);
-        fs::copy(self.cluster.catalog(), &file).unwrap();
-        self.cluster.start(COORDINATOR);
-        self.report.log("  the catalog is kept");
-        self.old_catalog = Some(OldCatalog { file, model: self.model.clone() });
-    }
-
-    /// Goes on with the old catalog for a while, then with the newest again. Whatever is read is right, or is an
-    /// error: of files that were changed since then nothing else can be promised.
+    /// Keeps the catalog, changes files, goes on with the kept catalog for a while, then with the newest again.
+    /// Whatever is read is right, or is an error: of files that were changed since then nothing else can be promised.
     pub(crate) fn restore_old_catalog(&mut self, rng: &mut Rng) {
-        let Some(old) = self.old_catalog.take() else { return };
-        self.report.log("the old catalog is restored");
+        self.report.log("an old catalog will be restored");
         self.report.count(Section::Faults, "old catalog restored");
-        let newest = self.cluster.path("newest-catalog.redb");
-        self.exchange_catalog(&old.file, Some(&newest));
+        let (old, newest) = (self.cluster.path("old-catalog.redb"), self.cluster.path("newest-catalog.redb"));
+        self.cluster.kill(COORDINATOR);
+        fs::copy(self.cluster.catalog(), &old).unwrap();
+        self.cluster.start(COORDINATOR);
+        let then = self.model.clone();
+        self.change_files(rng);
+        self.exchange_catalog(&old, Some(&newest));
         if self.serves() {
             self.one("repair", &["repair", "--all"]);
-            let new: Vec<(String, Content)> =
-                (0..12).filter_map(|number| self.put_new(number, rng)).collect();
-            self.read_all(&old.model);
+            let new = self.put_all("new", rng);
+            self.read_all(&then);
             new.iter().for_each(|(name, content)| self.read_new(name, *content));
         } else {
             let words = self.cluster.last_words(COORDINATOR);
@@ -54,7 +44,21 @@ impl Thrash {
         self.read_all(&self.model);
     }
 
-    fn exchange_catalog(&self, with: &PathBuf, keep: Option<&PathBuf>) {
+    /// Removes some files, and puts others whose stripes get the numbers that the old catalog would give next.
+    fn change_files(&mut self, rng: &mut Rng) {
+        if !self.serves() {
+            self.fail("the coordinator does not serve after its catalog was copied");
+        }
+        for name in self.model.present().into_iter().take(3) {
+            let removed = self.one("rm", &["rm", &name]).code == Some(0);
+            self.model.write(&name, None, if removed { Write::Done } else { Write::Unknown });
+        }
+        for (name, content) in self.put_all("late", rng) {
+            self.model.write(&name, Some(content), Write::Done);
+        }
+    }
+
+    fn exchange_catalog(&self, with: &Path, keep: Option<&Path>) {
         self.cluster.kill(COORDINATOR);
         let catalog = self.cluster.catalog();
         if let Some(keep) = keep {
@@ -75,12 +79,19 @@ impl Thrash {
         within(SETTLED / 3, whole)
     }
 
-    fn put_new(&self, number: u64, rng: &mut Rng) -> Option<(String, Content)> {
-        let content = Content { number: rng.u64(..), bytes: rng.usize(1..2_000_000) };
-        let (name, source) = (format!("new {number}"), self.cluster.path("operations/new.src"));
-        fs::write(&source, content.make()).unwrap();
-        let put = self.one("put", &["put", source.to_str()?, "--as", &name]);
-        (put.code == Some(0)).then_some((name, content))
+    fn put_all(&self, kind: &str, rng: &mut Rng) -> Vec<(String, Content)> {
+        let source = self.cluster.path("operations/old.src");
+        let mut done = Vec::new();
+        for number in 0..PUTS {
+            let content = Content { number: rng.u64(..), bytes: rng.usize(500_000..3_000_000) };
+            let name = format!("{kind} {number}");
+            fs::write(&source, content.make()).unwrap();
+            let put = self.one("put", &["put", source.to_str().expect("a plain name"), "--as", &name]);
+            if put.code == Some(0) {
+                done.push((name, content));
+            }
+        }
+        done
     }
 
     fn read_all(&self, model: &Model) {

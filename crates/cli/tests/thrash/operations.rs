@@ -132,7 +132,7 @@ fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {
     // Most of what users do takes a fraction of a second, and the beginning is where it is decided.
     let longest = *rng.choice(&[40, 120, 400, 1500]).expect("not empty");
     let after = Duration::from_millis(rng.u64(..longest));
-    let pause = Duration::from_millis(rng.u64(..7000));
+    let pause = Duration::from_millis(if rng.u32(..3) == 0 { rng.u64(..7000) } else { rng.u64(..800) });
     match rng.u32(..100) {
         dice if dice < kill => Fate::Killed { after },
         dice if dice < kill + 4 => Fate::Stopped { after, pause },

@@ -13,7 +13,6 @@ use crate::faults::{self, Disturbed, Schedule};
 use crate::helpers::{Health, Helpers, Process};
 use crate::judge::{Circumstances, Verdict, judge, write_of};
 use crate::model::Model;
-use crate::old_catalog::OldCatalog;
 use crate::operations::{self, Operation};
 use crate::report::{Report, Section, say};
 use crate::switches::Switches;
@@ -36,7 +35,6 @@ pub struct Thrash {
     pub(crate) report: Report,
     codes: &'static [&'static str],
     switches: Switches,
-    pub(crate) old_catalog: Option<OldCatalog>,
     seed: u64,
     round: u64,
 }
@@ -54,17 +52,8 @@ impl Thrash {
         cluster.start(COORDINATOR);
         cluster.helpers().iter().for_each(|helper| cluster.start(helper));
         let helpers = Helpers::new(cluster.helpers(), budget);
-        let mut thrash = Self {
-            cluster,
-            helpers,
-            model: Model::default(),
-            report,
-            codes,
-            switches,
-            old_catalog: None,
-            seed,
-            round: 0,
-        };
+        let mut thrash =
+            Self { cluster, helpers, model: Model::default(), report, codes, switches, seed, round: 0 };
         thrash.wait_for_all();
         thrash
     }
@@ -90,18 +79,15 @@ impl Thrash {
         }
         if heal {
             self.heal(3);
-            // One of the first, so that much has changed since.
-            if self.switches.old_catalog && self.old_catalog.is_none() {
-                self.keep_catalog();
-                self.await_coordinator(true);
-            }
         }
     }
 
     /// Heals everything, reads every file back, and says what was done.
     pub fn finish(mut self) {
         self.heal(usize::MAX);
-        self.restore_old_catalog(&mut Rng::with_seed(self.seed ^ u64::MAX));
+        if self.switches.old_catalog {
+            self.restore_old_catalog(&mut Rng::with_seed(self.seed ^ u64::MAX));
+        }
         let complaints = self.report.complaints();
         self.say_summary();
         let wrong = if complaints.is_empty() { "nothing".to_owned() } else { complaints.join("; ") };
