@@ -23,6 +23,7 @@ impl Thrash {
         self.take_faults_away();
         self.await_helpers();
         self.repair_until_whole();
+        self.look_for_false_alarms();
         for name in self.cluster.helpers() {
             *self.helpers.of(&name) =
                 Health { has_snapshot: self.helpers.of(&name).has_snapshot, ..Health::default() };
@@ -103,6 +104,18 @@ impl Thrash {
             self.fail(&format!("`mend {}` hangs while all is well", arguments.join(" ")));
         }
         ran
+    }
+
+    /// A block is called bad only if something happened to its helper's disk.
+    fn look_for_false_alarms(&mut self) {
+        let damaged = self.helpers.which(|health| health.damaged);
+        let status = self.verb(&["status", "--output", "json"]).json().unwrap_or_default();
+        for loss in status["lost_lately"].as_array().into_iter().flatten() {
+            let is_new = self.losses.insert(loss.to_string());
+            if is_new && !damaged.iter().any(|helper| loss["node"] == **helper) {
+                self.report.complain(&format!("an intact block was called bad: {loss}"));
+            }
+        }
     }
 
     fn look_for_panics(&self) {

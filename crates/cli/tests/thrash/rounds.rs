@@ -19,8 +19,6 @@ use crate::switches::Switches;
 
 /// What should work again some time after a fault has to, by then.
 pub const SETTLED: Duration = Duration::from_secs(60);
-/// Helpers end by themselves where they should try again; to be taken out when they do not any more.
-const EXITS_ARE_KNOWN: bool = true;
 /// How many blocks of a stripe may be bad, with codes that bear it and helpers enough.
 const SCALES: [(usize, usize, &[&str]); 2] = [
     (2, 11, &["rs-6-4", "rs-6-4", "clay-6-4-5", "hitchhiker-xorplus-6-4"]),
@@ -33,6 +31,8 @@ pub struct Thrash {
     pub(crate) helpers: Helpers,
     pub(crate) model: Model,
     pub(crate) report: Report,
+    /// Bad blocks that the coordinator told of.
+    pub(crate) losses: BTreeSet<String>,
     codes: &'static [&'static str],
     switches: Switches,
     seed: u64,
@@ -52,8 +52,17 @@ impl Thrash {
         cluster.start(COORDINATOR);
         cluster.helpers().iter().for_each(|helper| cluster.start(helper));
         let helpers = Helpers::new(cluster.helpers(), budget);
-        let mut thrash =
-            Self { cluster, helpers, model: Model::default(), report, codes, switches, seed, round: 0 };
+        let mut thrash = Self {
+            cluster,
+            helpers,
+            model: Model::default(),
+            report,
+            losses: BTreeSet::new(),
+            codes,
+            switches,
+            seed,
+            round: 0,
+        };
         thrash.wait_for_all();
         thrash
     }
@@ -280,7 +289,7 @@ impl Thrash {
     pub(crate) fn restart_who_ended(&mut self) {
         for (name, status) in self.cluster.ended() {
             let what = format!("{name} ended by itself ({status}): {}", self.cluster.last_words(&name));
-            if EXITS_ARE_KNOWN && name != COORDINATOR && !what.contains("panicked") {
+            if !self.switches.exits && name != COORDINATOR && !what.contains("panicked") {
                 self.report.log(&what);
                 self.report.count(Section::Known, "helper ended by itself");
             } else {
