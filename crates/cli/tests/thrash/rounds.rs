@@ -71,7 +71,9 @@ impl Thrash {
     pub fn round(&mut self) {
         self.round += 1;
         let mut rng = Rng::with_seed(self.seed ^ self.round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        self.see_who_is_back();
+        // Who comes back in time decides what may be done next, so mostly nobody is hurried.
+        let patience = Duration::from_secs(if rng.u32(..5) == 0 { 0 } else { 3 });
+        self.wait_for_returns(patience);
         let before = self.circumstances(Disturbed::default());
         let operations = operations::draw(&mut rng, &self.model, self.codes, self.round);
         let begins = operations.iter().map(|operation| operation.at).collect();
@@ -312,6 +314,17 @@ impl Thrash {
         };
         if !within(SETTLED, answers) {
             self.fail(&format!("the coordinator is not back: {}", self.cluster.last_words(COORDINATOR)));
+        }
+    }
+
+    fn wait_for_returns(&mut self, patience: Duration) {
+        let start = Instant::now();
+        self.see_who_is_back();
+        while start.elapsed() < patience
+            && !self.helpers.which(|health| health.returning.is_some()).is_empty()
+        {
+            thread::sleep(Duration::from_millis(100));
+            self.see_who_is_back();
         }
     }
 
