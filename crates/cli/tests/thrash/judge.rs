@@ -145,11 +145,12 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
             return Wrong(format!("WRONG BYTES: a get of `{name}` {range:?} failed and left {text}"));
         }
     }
-    let states = possible.len();
-    if ran.err.contains("there is no file") && !possible.contains(&None) && !around.disturbed.coordinator {
+    let says = |text| ran.code == Some(1) && ran.err.contains(text);
+    let may_be_shorter = wanted.len() < possible.iter().flatten().count();
+    if says("there is no file") && !possible.contains(&None) {
         Wrong(format!("`{name}` is lost: {}", ran.err))
-    } else if possible.contains(&None) || wanted.len() < states {
-        Excused("it may not be there, or be shorter")
+    } else if says("there is no file") || (says("past the end of") && may_be_shorter) {
+        Excused("it is not there, or shorter")
     } else if around.written.contains(name) {
         Excused("written meanwhile")
     } else {
@@ -172,7 +173,7 @@ fn judge_write(verb: &Verb, ran: &Ran, around: &Circumstances) -> Verdict {
     if refused("there is a file") {
         return if maybe_there { Fine } else { Wrong(format!("`{name}` is not there, and {}", ran.err)) };
     }
-    if refused("there is no file") && !around.disturbed.coordinator {
+    if refused("there is no file") {
         return if maybe_not { Fine } else { Wrong(format!("`{name}` is lost: {}", ran.err)) };
     }
     if matches!(verb, Verb::Put { replace: false, .. }) && ran.code == Some(0) && !maybe_not {
