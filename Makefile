@@ -3,12 +3,13 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test fmt lint doc unit long setup bench clean
+.PHONY: help demo test fmt lint doc unit long thrash setup bench clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
+	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
 	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
 
 setup:
@@ -34,6 +35,9 @@ unit:
 
 long: setup
 	MEND_SIM_RUNS=200000 PROPTEST_CASES=5000 $(CARGO) test --workspace --locked --release
+
+thrash: setup
+	MEND_THRASH_SECONDS=$$(($(or $(MINUTES),10) * 60)) MEND_THRASH_SEED=$(SEED) $(CARGO) test -p mend-cli --locked --release --test thrash
 
 bench: setup
 	$(CARGO) bench -p mend-gf --bench table

@@ -1,0 +1,260 @@
+//! The processes of the run, and the disks of its helpers.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::janitor::Janitor;
+use crate::ports::Ports;
+
+/// The name of the coordinator's process. Helpers have their own names.
+pub const COORDINATOR: &str = "coordinator";
+/// What a helper's disk holds, where it has one of its own.
+const DISK_BYTES: u64 = 256 << 20;
+
+/// A cluster folder, its daemons and its disks. Everything is gone when this is dropped; after a panic, or with
+/// `MEND_THRASH_KEEP` set, the folder stays with what was on the disks.
+pub struct Cluster {
+    daemons: Mutex<BTreeMap<String, Child>>,
+    disks: Vec<PathBuf>,
+    scratch: Option<TempDir>,
+    ports: Ports,
+    helpers: usize,
+    clocks: Option<PathBuf>,
+    _janitor: Janitor,
+}
+
+impl Cluster {
+    /// A cluster of which nothing runs yet.
+    pub fn init(helpers: usize, code: &str) -> Self {
+        let scratch = tempfile::Builder::new().prefix("mend-thrash-").tempdir().unwrap();
+        let janitor = Janitor::start(scratch.path());
+        let ports = Ports::take(helpers as u16 + 2);
+        let scratch = Some(scratch);
+        let mut cluster = Self {
+            daemons: Mutex::default(),
+            disks: Vec::new(),
+            scratch,
+            ports,
+            helpers,
+            clocks: None,
+            _janitor: janitor,
+        };
+        for folder in ["logs", "operations", "snapshots", "clocks"] {
+            std::fs::create_dir(cluster.path(folder)).unwrap();
+        }
+        cluster.init_folder(code);
+        cluster.mount_disks();
+        cluster
+    }
+
+    fn init_folder(&self, code: &str) {
+        let first = self.ports.first();
+        let mut init = Command::new(env!("CARGO_BIN_EXE_mend"));
+        init.arg("init").arg(self.folder()).args(["--code", code, "--block-size", "64KiB"]);
+        init.args(["--helpers", &self.helpers.to_string()]);
+        init.args(["--coordinator-port", &first.to_string(), "--base-port", &(first + 2).to_string()]);
+        let output = init.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Gives every helper a disk of its own, if we may.
+    fn mount_disks(&mut self) {
+        for helper in self.helpers() {
+            let blocks = self.blocks(&helper);
+            std::fs::create_dir_all(&blocks).unwrap();
+            let size = format!("size={DISK_BYTES}");
+            let mount =
+                Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&blocks).output();
+            if !mount.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            self.disks.push(blocks);
+        }
+    }
+
+    /// Whether helpers have disks that can be filled.
+    pub fn has_disks(&self) -> bool {
+        self.disks.len() == self.helpers
+    }
+
+    /// The names of all helpers.
+    pub fn helpers(&self) -> Vec<String> {
+        (1..=self.helpers).map(|number| format!("h{number}")).collect()
+    }
+
+    /// The cluster folder.
+    pub fn folder(&self) -> PathBuf {
+        self.path("cluster")
+    }
+
+    /// A place in the folder of the run.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.as_ref().expect("until it is dropped").path().join(name)
+    }
+
+    /// The folder that a helper keeps its blocks in.
+    pub fn blocks(&self, helper: &str) -> PathBuf {
+        self.folder().join("helpers").join(helper).join("blocks")
+    }
+
+    /// Where the coordinator keeps its catalog.
+    pub fn catalog(&self) -> PathBuf {
+        self.folder().join("coordinator/catalog.redb")
+    }
+
+    /// A command of `mend` for this cluster.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
+        command.args(arguments).env("MEND_CLUSTER", self.folder()).env_remove("RUST_LOG");
+        command.env("RUST_BACKTRACE", "1").current_dir(self.path("operations")).stdin(Stdio::null());
+        command
+    }
+
+    /// Lets daemons that are started from now on have clocks that can be set.
+    pub fn fake_clocks(&mut self, library: Option<PathBuf>) {
+        self.clocks = library;
+        self.helpers().iter().for_each(|helper| self.set_clock(helper, "+0"));
+        self.set_clock(COORDINATOR, "+0");
+    }
+
+    /// Sets a daemon's clock so much before or after the machine's.
+    pub fn set_clock(&self, name: &str, offset: &str) {
+        std::fs::write(self.clock(name), offset).unwrap();
+    }
+
+    fn clock(&self, name: &str) -> PathBuf {
+        self.path("clocks").join(name)
+    }
+
+    /// Starts a daemon, whose log goes on where it was, without waiting until it is ready.
+    pub fn start(&self, name: &str) {
+        let log = OpenOptions::new().create(true).append(true).open(self.log(name)).unwrap();
+        let out: File = log.try_clone().unwrap();
+        let arguments = if name == COORDINATOR { vec![name] } else { vec!["helper", name] };
+        let mut command = self.command(&arguments);
+        if let Some(library) = &self.clocks {
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.clock(name));
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("FAKETIME_CACHE_DURATION", "1");
+        }
+        let child = command.stdout(out).stderr(log).spawn().unwrap();
+        assert!(self.daemons().insert(name.to_owned(), child).is_none(), "{name} runs already");
+    }
+
+    fn daemons(&self) -> MutexGuard<'_, BTreeMap<String, Child>> {
+        self.daemons.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn take(&self, name: &str) -> Option<Child> {
+        self.daemons().remove(name)
+    }
+
+    /// The file that a daemon logs to.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.path("logs").join(format!("{name}.log"))
+    }
+
+    /// Whether a daemon runs, as far as nobody has looked whether it ended.
+    pub fn is_started(&self, name: &str) -> bool {
+        self.daemons().contains_key(name)
+    }
+
+    /// SIGKILL, and wait until the process is gone.
+    pub fn kill(&self, name: &str) {
+        if let Some(mut child) = self.take(name) {
+            let _ = child.kill(); // It may have ended.
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends a signal to a daemon, if it runs.
+    pub fn signal(&self, name: &str, signal: Signal) {
+        if let Some(pid) = self.pid(name) {
+            let _ = kill_process(pid, signal); // It may have ended.
+        }
+    }
+
+    /// The process number of a daemon that runs.
+    pub fn pid(&self, name: &str) -> Option<Pid> {
+        self.daemons().get(name).map(pid)
+    }
+
+    /// Daemons that have ended although nobody ended them.
+    pub fn ended(&self) -> Vec<(String, ExitStatus)> {
+        let (mut daemons, mut ended) = (self.daemons(), Vec::new());
+        for (name, child) in daemons.iter_mut() {
+            if let Ok(Some(status)) = child.try_wait() {
+                ended.push((name.clone(), status));
+            }
+        }
+        ended.iter().for_each(|(name, _)| _ = daemons.remove(name));
+        ended
+    }
+
+    /// The last lines of a daemon's log.
+    pub fn last_words(&self, name: &str) -> String {
+        let log = std::fs::read(self.log(name)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(4)..].join(" | ")
+    }
+
+    /// Ends all daemons, and keeps the folder with what the disks hold; returns where it is.
+    fn keep(&mut self) -> PathBuf {
+        for disk in std::mem::take(&mut self.disks) {
+            let copy = disk.with_file_name("blocks.kept");
+            let _ = Command::new("cp").arg("-a").arg(&disk).arg(&copy).status();
+            unmount(&disk);
+            let _ = std::fs::remove_dir(&disk);
+            let _ = std::fs::rename(copy, disk);
+        }
+        let folder = self.scratch.take().expect("until it is dropped").keep();
+        let _ = File::create(folder.join("keep"));
+        folder
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let names: Vec<String> = self.daemons().keys().cloned().collect();
+        names.iter().for_each(|name| self.kill(name));
+        if thread::panicking() || std::env::var_os("MEND_THRASH_KEEP").is_some() {
+            let kept = self.keep();
+            let kept = kept.display();
+            crate::report::say(&format!(
+                "thrash: the cluster is kept in {kept}/cluster, its logs in {kept}/logs, what was done in \
+                 {kept}/operations.log"
+            ));
+        }
+        self.disks.iter().for_each(|disk| unmount(disk));
+    }
+}
+
+/// The process number of a child.
+pub fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+fn unmount(disk: &Path) {
+    // Whoever was killed a moment ago may still keep it busy.
+    let _ = Command::new("umount").arg("-l").arg(disk).status();
+}
+
+/// Asks until `done`; whether that came within the time.
+pub fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !done() {
+        if start.elapsed() > limit {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    true
+}

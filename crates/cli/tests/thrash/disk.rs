@@ -1,0 +1,203 @@
+//! What goes wrong with the files on a helper's disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fastrand::Rng;
+
+/// The name of the file that fills a disk. It is no block's name, so the helper leaves it alone.
+const FILLER: &str = "filler,";
+
+/// A way to damage one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    FlipByte,
+    FlipChecksum,
+    Truncate,
+    Empty,
+    DeleteBlock,
+    DeleteChecksums,
+    DeleteBoth,
+    /// A folder in the block's place: opening it works and reading fails.
+    Unreadable,
+    /// The files of two blocks, checksums included, change places.
+    Swap,
+    /// The files of a block of an earlier state, checksums included, take this one's place.
+    Stale,
+}
+
+impl Damage {
+    /// Those that a block's own checksums show.
+    pub const PLAIN: [Self; 8] = [
+        Self::FlipByte,
+        Self::FlipChecksum,
+        Self::Truncate,
+        Self::Empty,
+        Self::DeleteBlock,
+        Self::DeleteChecksums,
+        Self::DeleteBoth,
+        Self::Unreadable,
+    ];
+    /// Those with checksums that agree.
+    pub const CONSISTENT: [Self; 2] = [Self::Swap, Self::Stale];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FlipByte => "flipped byte",
+            Self::FlipChecksum => "flipped checksum",
+            Self::Truncate => "truncated block",
+            Self::Empty => "emptied block",
+            Self::DeleteBlock => "deleted block",
+            Self::DeleteChecksums => "deleted checksums",
+            Self::DeleteBoth => "deleted pair",
+            Self::Unreadable => "read error",
+            Self::Swap => "swapped pairs",
+            Self::Stale => "stale pair",
+        }
+    }
+}
+
+/// All blocks in a folder, in a fixed order: files that have checksums beside them.
+pub fn blocks_in(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for shard in entries(folder).into_iter().filter(|path| path.is_dir()) {
+        found.extend(entries(&shard).into_iter().filter(|path| path.is_file() && checksums(path).is_file()));
+    }
+    found
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+fn checksums(block: &Path) -> PathBuf {
+    let mut name = block.as_os_str().to_owned();
+    name.push(".crc");
+    name.into()
+}
+
+/// Damages one block in `folder`; says which. The helper may run and change the folder meanwhile, so it may fail.
+pub fn damage(folder: &Path, snapshot: &Path, damage: Damage, rng: &mut Rng) -> io::Result<String> {
+    let blocks = blocks_in(folder);
+    let Some(block) = rng.choice(&blocks) else { return Ok("no block".to_owned()) };
+    match damage {
+        Damage::FlipByte => flip(block, rng)?,
+        Damage::FlipChecksum => flip(&checksums(block), rng)?,
+        Damage::Truncate => truncate(block, rng)?,
+        Damage::Empty => OpenOptions::new().write(true).open(block)?.set_len(0)?,
+        Damage::DeleteBlock => fs::remove_file(block)?,
+        Damage::DeleteChecksums => fs::remove_file(checksums(block))?,
+        Damage::DeleteBoth => {
+            fs::remove_file(block)?;
+            fs::remove_file(checksums(block))?;
+        }
+        Damage::Unreadable => {
+            fs::remove_file(block)?;
+            fs::create_dir(block)?;
+        }
+        Damage::Swap => return swap(block, rng.choice(&blocks).expect("there is one")),
+        Damage::Stale => return replace(block, &blocks_in(snapshot), rng),
+    }
+    Ok(name(block))
+}
+
+fn name(block: &Path) -> String {
+    block.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn flip(path: &Path, rng: &mut Rng) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let bytes = file.metadata()?.len();
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (at, mut byte) = (rng.u64(..bytes), [0]);
+    file.read_exact_at(&mut byte, at)?;
+    file.write_all_at(&[byte[0] ^ 1 << rng.u32(..8)], at)
+}
+
+fn truncate(path: &Path, rng: &mut Rng) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    let bytes = file.metadata()?.len();
+    file.set_len(if bytes == 0 { 0 } else { rng.u64(..bytes) })
+}
+
+fn swap(one: &Path, other: &Path) -> io::Result<String> {
+    if one != other {
+        exchange(one, other)?;
+        exchange(&checksums(one), &checksums(other))?;
+    }
+    Ok(format!("{} and {}", name(one), name(other)))
+}
+
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    let mut aside = one.as_os_str().to_owned();
+    aside.push(",aside");
+    fs::rename(one, &aside)?;
+    fs::rename(other, one)?;
+    fs::rename(&aside, other)
+}
+
+/// New files in the block's place, so that who has it open keeps reading the old ones.
+fn replace(block: &Path, stale: &[PathBuf], rng: &mut Rng) -> io::Result<String> {
+    let Some(old) = rng.choice(stale) else { return Ok("no snapshot".to_owned()) };
+    fs::remove_file(block)?;
+    fs::copy(old, block)?;
+    fs::remove_file(checksums(block))?;
+    fs::copy(checksums(old), checksums(block))?;
+    Ok(format!("{} in place of {}", name(old), name(block)))
+}
+
+/// Removes everything from a folder that may be a mount point.
+pub fn empty(folder: &Path) -> io::Result<()> {
+    for path in entries(folder) {
+        if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+    }
+    Ok(())
+}
+
+/// Copies the blocks of a folder that is in use, as a careless backup does.
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for shard in entries(from).into_iter().filter(|path| path.is_dir()) {
+        let copy = to.join(shard.file_name().unwrap_or_default());
+        fs::create_dir_all(&copy)?;
+        for file in entries(&shard) {
+            match fs::copy(&file, copy.join(file.file_name().unwrap_or_default())) {
+                // It may have been removed since it was listed, or be one of our folders.
+                Err(error) if error.kind() != io::ErrorKind::NotFound && file.is_file() => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the folders that stand where blocks should be.
+pub fn make_readable(folder: &Path) {
+    for shard in entries(folder).into_iter().filter(|path| path.is_dir()) {
+        entries(&shard).iter().filter(|path| path.is_dir()).for_each(|path| _ = fs::remove_dir_all(path));
+    }
+}
+
+/// Fills a disk but for a few bytes.
+pub fn fill(folder: &Path, leave: u64) -> io::Result<()> {
+    let filler = File::create(folder.join(FILLER))?;
+    let found = rustix::fs::statvfs(folder)?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let bytes = free.saturating_sub(leave);
+    if bytes > 0 {
+        rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+    }
+    Ok(())
+}
+
+/// Gives the disk its room back.
+pub fn unfill(folder: &Path) {
+    let _ = fs::remove_file(folder.join(FILLER)); // It may not be there.
+}

@@ -1,0 +1,51 @@
+//! The thrash run: a cluster of real processes that is used and broken at the same time, at random, and a model
+//! that knows what every file may hold. `docs/thrash.md` tells what it does and how a run is repeated.
+
+mod clients;
+mod cluster;
+mod content;
+mod disk;
+mod faults;
+mod healing;
+mod helpers;
+mod janitor;
+mod judge;
+mod model;
+mod old_catalog;
+mod operations;
+#[path = "../ports/mod.rs"]
+mod ports;
+mod report;
+mod rounds;
+mod switches;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use report::say;
+use rounds::Thrash;
+
+/// How long a run takes that nobody gave a time.
+const DEFAULT_SECONDS: u64 = 100;
+
+#[test]
+fn nothing_wrong_is_read_and_nothing_falls_over() {
+    let seed = number("MEND_THRASH_SEED").unwrap_or_else(random_seed);
+    let seconds = number("MEND_THRASH_SECONDS").unwrap_or(DEFAULT_SECONDS);
+    say(&format!("thrash: {seconds} s with MEND_THRASH_SEED={seed}"));
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut thrash = Thrash::start(seed);
+    while Instant::now() < until {
+        thrash.round();
+    }
+    thrash.finish();
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+}
+
+fn random_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    u64::from(now.subsec_nanos()) ^ u64::from(std::process::id()) << 32
+}

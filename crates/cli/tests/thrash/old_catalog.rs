@@ -1,0 +1,123 @@
+//! At the end, the coordinator gets a catalog of an earlier moment back.
+
+use std::fs;
+use std::path::Path;
+
+use fastrand::Rng;
+
+use crate::clients::{self, Fate, Ran};
+use crate::cluster::{COORDINATOR, within};
+use crate::content::Content;
+use crate::model::{Model, Write};
+use crate::report::Section;
+use crate::rounds::{SETTLED, Thrash};
+
+/// Files that are put with each of the catalogs.
+const PUTS: usize = 8;
+
+impl Thrash {
+    /// Keeps the catalog, changes files, goes on with the kept catalog for a while, then with the newest again.
+    /// Whatever is read is right, or is an error: of files that were changed since then nothing else can be promised.
+    pub(crate) fn restore_old_catalog(&mut self, rng: &mut Rng) {
+        self.report.log("an old catalog will be restored");
+        self.report.count(Section::Faults, "old catalog restored");
+        let (old, newest) = (self.cluster.path("old-catalog.redb"), self.cluster.path("newest-catalog.redb"));
+        self.cluster.kill(COORDINATOR);
+        fs::copy(self.cluster.catalog(), &old).unwrap();
+        self.cluster.start(COORDINATOR);
+        let then = self.model.clone();
+        self.change_files(rng);
+        self.exchange_catalog(&old, Some(&newest));
+        if self.serves() {
+            self.one("repair", &["repair", "--all"]);
+            let new = self.put_all("new", rng);
+            self.read_all(&then);
+            new.iter().for_each(|(name, content)| self.read_new(name, *content));
+        } else {
+            let words = self.cluster.last_words(COORDINATOR);
+            self.report.log(&format!("  the coordinator does not serve: {words}"));
+        }
+        self.exchange_catalog(&newest, None);
+        if !self.serves() {
+            self.fail("the coordinator does not serve with the catalog that it had before");
+        }
+        self.read_all(&self.model);
+    }
+
+    /// Removes some files, and puts others whose stripes get the numbers that the old catalog would give next.
+    fn change_files(&mut self, rng: &mut Rng) {
+        if !self.serves() {
+            self.fail("the coordinator does not serve after its catalog was copied");
+        }
+        for name in self.model.present().into_iter().take(3) {
+            let removed = self.one("rm", &["rm", &name]).code == Some(0);
+            self.model.write(&name, None, if removed { Write::Done } else { Write::Unknown });
+        }
+        for (name, content) in self.put_all("late", rng) {
+            self.model.write(&name, Some(content), Write::Done);
+        }
+    }
+
+    fn exchange_catalog(&self, with: &Path, keep: Option<&Path>) {
+        self.cluster.kill(COORDINATOR);
+        let catalog = self.cluster.catalog();
+        if let Some(keep) = keep {
+            fs::rename(&catalog, keep).unwrap();
+        }
+        fs::copy(with, catalog).unwrap();
+        self.cluster.start(COORDINATOR);
+    }
+
+    /// Whether the coordinator runs, and all helpers come to it.
+    fn serves(&self) -> bool {
+        let whole = || {
+            let status = self.one("status", &["status", "--output", "json"]).json();
+            status.is_some_and(|status| {
+                status["nodes_up"].as_array().map(Vec::len) == Some(self.cluster.helpers().len())
+            })
+        };
+        within(SETTLED / 3, whole)
+    }
+
+    fn put_all(&self, kind: &str, rng: &mut Rng) -> Vec<(String, Content)> {
+        let source = self.cluster.path("operations/old.src");
+        let mut done = Vec::new();
+        for number in 0..PUTS {
+            let content = Content { number: rng.u64(..), bytes: rng.usize(500_000..3_000_000) };
+            let name = format!("{kind} {number}");
+            fs::write(&source, content.make()).unwrap();
+            let put = self.one("put", &["put", source.to_str().expect("a plain name"), "--as", &name]);
+            if put.code == Some(0) {
+                done.push((name, content));
+            }
+        }
+        done
+    }
+
+    fn read_all(&self, model: &Model) {
+        for name in model.names() {
+            let ran = self.one("get", &["get", &name, "-o", "-"]);
+            let found = fs::read(&ran.out).unwrap_or_default();
+            let right = model.possible(&name).iter().flatten().any(|content| content.make() == found);
+            if ran.code == Some(0) && !right {
+                self.fail(&format!("WRONG BYTES: `{name}` with an old catalog restored"));
+            }
+        }
+    }
+
+    fn read_new(&self, name: &str, content: Content) {
+        let ran = self.one("get", &["get", name, "-o", "-"]);
+        if ran.code != Some(0) || fs::read(&ran.out).unwrap_or_default() != content.make() {
+            self.fail(&format!("`{name}` was put with an old catalog, and its get ends so: {}", ran.words()));
+        }
+    }
+
+    fn one(&self, label: &str, arguments: &[&str]) -> Ran {
+        let ran = clients::run(&self.cluster, &format!("old-{label}"), arguments, Fate::Spared);
+        self.report.log(&format!("  mend {}: {}", arguments.join(" "), ran.words()));
+        if ran.hung {
+            self.fail(&format!("`mend {label}` hangs with an old catalog restored"));
+        }
+        ran
+    }
+}

@@ -1,0 +1,193 @@
+//! What users do: drawn for a round in advance.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::clients::Fate;
+use crate::cluster::Cluster;
+use crate::content::Content;
+use crate::model::{Model, State};
+
+/// Files that are written over and over.
+const NAMES: u64 = 20;
+/// When files have so many bytes, some are removed.
+const MOST_BYTES: usize = 80 << 20;
+const SCHEMES: [&str; 6] = ["auto", "conventional", "ppr", "crr-s", "pipelined", "cyclic"];
+
+/// A verb with what it is about.
+#[derive(Clone, Debug)]
+pub enum Verb {
+    Put { name: String, content: Content, code: String, block_bytes: usize, replace: bool },
+    Get { name: String, range: Option<(usize, usize)>, to_file: bool, scheme: &'static str },
+    Remove { name: String },
+    Repair,
+    Scrub,
+    Status,
+    List,
+}
+
+/// One use of `mend`.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// What its files are called.
+    pub label: String,
+    /// When in its round it begins.
+    pub at: Duration,
+    pub verb: Verb,
+    pub fate: Fate,
+}
+
+impl Verb {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Put { replace: true, .. } => "replace",
+            Self::Put { .. } => "put",
+            Self::Get { range: Some(_), .. } => "get range",
+            Self::Get { .. } => "get",
+            Self::Remove { .. } => "rm",
+            Self::Repair => "repair",
+            Self::Scrub => "scrub",
+            Self::Status => "status",
+            Self::List => "ls",
+        }
+    }
+
+    /// The file that it writes, and what that holds then.
+    pub fn writes(&self) -> Option<(&str, State)> {
+        match self {
+            Self::Put { name, content, .. } => Some((name, Some(*content))),
+            Self::Remove { name } => Some((name, None)),
+            _ => None,
+        }
+    }
+}
+
+impl Operation {
+    /// The file that a put reads.
+    pub fn source(&self, cluster: &Cluster) -> PathBuf {
+        cluster.path("operations").join(format!("{}.src", self.label))
+    }
+
+    /// The file that a get makes.
+    pub fn target(&self, cluster: &Cluster) -> PathBuf {
+        cluster.path("operations").join(format!("{}.got", self.label))
+    }
+
+    /// The command line.
+    pub fn arguments(&self, cluster: &Cluster) -> Vec<String> {
+        let text = |path: PathBuf| path.to_str().expect("our folders have plain names").to_owned();
+        let mut words: Vec<String> = Vec::new();
+        match &self.verb {
+            Verb::Put { name, code, block_bytes, replace, .. } => {
+                let (source, block) = (text(self.source(cluster)), block_bytes.to_string());
+                words.extend(
+                    ["put", &source, "--as", name, "--code", code, "--block-size", &block].map(Into::into),
+                );
+                words.extend(replace.then(|| "--replace".to_owned()));
+            }
+            Verb::Get { name, range, to_file, scheme } => {
+                let out = if *to_file { text(self.target(cluster)) } else { "-".to_owned() };
+                words.extend(["get", name, "-o", &out, "--scheme", scheme].map(Into::into));
+                if let Some((first, length)) = range {
+                    words.extend(["--range".to_owned(), format!("{first}+{length}")]);
+                }
+            }
+            Verb::Remove { name } => words.extend(["rm", name].map(Into::into)),
+            Verb::Repair => words.extend(["repair", "--all"].map(Into::into)),
+            Verb::Scrub => words.push("scrub".to_owned()),
+            Verb::Status => words.extend(["status", "--output", "json"].map(Into::into)),
+            Verb::List => words.push("ls".to_owned()),
+        }
+        words
+    }
+}
+
+/// Draws the operations of a round. No two of them write the same file.
+pub fn draw(rng: &mut Rng, model: &Model, codes: &[&str], round: u64) -> Vec<Operation> {
+    let mut operations: Vec<Operation> = Vec::new();
+    for number in 0..rng.u64(1..=5) {
+        let verb = draw_verb(rng, model, codes, round * 10 + number);
+        let writes = verb.writes().map(|(name, _)| name);
+        let taken = operations
+            .iter()
+            .any(|other| writes.is_some() && other.verb.writes().map(|(name, _)| name) == writes);
+        let verb = if taken { Verb::Status } else { verb };
+        let label = format!("{round:05}-{number}-{}", verb.word().replace(' ', "-"));
+        let at = Duration::from_millis(rng.u64(..400));
+        let fate = draw_fate(rng, &verb);
+        operations.push(Operation { label, at, verb, fate });
+    }
+    operations
+}
+
+fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {
+    let kill = match verb {
+        Verb::Put { .. } => 15,
+        Verb::Remove { .. } | Verb::Repair => 20,
+        Verb::Get { .. } => 8,
+        _ => 2,
+    };
+    // Most of what users do takes a fraction of a second, and the beginning is where it is decided.
+    let longest = *rng.choice(&[40, 120, 400, 1500]).expect("not empty");
+    let after = Duration::from_millis(rng.u64(..longest));
+    let pause = Duration::from_millis(if rng.u32(..3) == 0 { rng.u64(..7000) } else { rng.u64(..800) });
+    match rng.u32(..100) {
+        dice if dice < kill => Fate::Killed { after },
+        dice if dice < kill + 4 => Fate::Stopped { after, pause },
+        _ => Fate::Spared,
+    }
+}
+
+fn draw_verb(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb {
+    let present = model.present();
+    if model.bytes() > MOST_BYTES
+        && let Some(name) = rng.choice(&present)
+    {
+        return Verb::Remove { name: name.clone() };
+    }
+    match rng.u32(..100) {
+        0..26 => draw_put(rng, model, codes, number),
+        26..30 => Verb::Remove { name: draw_name(rng, &present) },
+        30..39 => Verb::Repair,
+        39..43 => Verb::Scrub,
+        43..46 => Verb::Status,
+        46..48 => Verb::List,
+        48..74 => draw_get(rng, model, &present, false),
+        _ => draw_get(rng, model, &present, true),
+    }
+}
+
+/// Mostly a file that is there.
+fn draw_name(rng: &mut Rng, present: &[String]) -> String {
+    let any = format!("file {}", rng.u64(..NAMES));
+    rng.choice(present).filter(|_| any != "file 0").cloned().unwrap_or(any)
+}
+
+fn draw_put(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb {
+    let name = format!("file {}", rng.u64(..NAMES));
+    let (bytes, blocks): (usize, &[usize]) = match rng.u32(..10) {
+        0 => (rng.usize(..100), &[4 << 10, 64 << 10]),
+        1..6 => (rng.usize(..700_000), &[16 << 10, 64 << 10, 128 << 10]),
+        6..9 => (rng.usize(..4_000_000), &[64 << 10, 256 << 10]),
+        _ => (rng.usize(..16_000_000), &[256 << 10, 1 << 20]),
+    };
+    let block_bytes = *rng.choice(blocks).expect("not empty");
+    let code = (*rng.choice(codes).expect("not empty")).to_owned();
+    // Now and then it is asked for what must be refused.
+    let replace = model.possible(&name).iter().any(Option::is_some) != (rng.u32(..10) == 0);
+    let content = Content { number: rng.u64(..) ^ number, bytes };
+    Verb::Put { name, content, code, block_bytes, replace }
+}
+
+fn draw_get(rng: &mut Rng, model: &Model, present: &[String], in_part: bool) -> Verb {
+    let name = draw_name(rng, present);
+    let bytes = model.possible(&name).iter().flatten().map(|content| content.bytes).next().unwrap_or(1000);
+    let range = (in_part && bytes > 0).then(|| {
+        let first = rng.usize(..bytes);
+        (first, rng.usize(1..=bytes - first))
+    });
+    let scheme = *rng.choice(&SCHEMES).expect("not empty");
+    Verb::Get { name, range, to_file: rng.bool(), scheme }
+}

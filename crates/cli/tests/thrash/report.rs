@@ -1,0 +1,93 @@
+//! What a run says: the log of its operations, and the counts at its end.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Prints a line, also where the test harness keeps what tests print.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Errors that are shown out of those that went away.
+const EXAMPLES: usize = 10;
+
+/// Counts and the log.
+pub struct Report {
+    start: Instant,
+    log: Mutex<File>,
+    counts: Mutex<BTreeMap<(Section, String), u64>>,
+    complaints: Mutex<Vec<String>>,
+    tolerated: Mutex<Vec<String>>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Section {
+    Operations,
+    Faults,
+    /// Errors that had a cause.
+    Excused,
+    /// What is known not to hold yet.
+    Known,
+}
+
+impl Report {
+    pub fn new(log: &Path) -> Self {
+        let log = File::create(log).expect("the run's folder takes a file");
+        Self {
+            start: Instant::now(),
+            log: Mutex::new(log),
+            counts: Mutex::default(),
+            complaints: Mutex::default(),
+            tolerated: Mutex::default(),
+        }
+    }
+
+    pub fn log(&self, line: &str) {
+        let at = self.start.elapsed().as_secs_f64();
+        let _ = writeln!(self.log.lock().expect("nobody panics with it"), "{at:9.3} {line}");
+    }
+
+    pub fn count(&self, section: Section, what: &str) {
+        *self.counts.lock().expect("nobody panics with it").entry((section, what.to_owned())).or_default() +=
+            1;
+    }
+
+    /// Takes note of something wrong that the run can go on after.
+    pub fn complain(&self, complaint: &str) {
+        self.log(&format!("WRONG: {complaint}"));
+        say(&format!("thrash: WRONG: {complaint}"));
+        self.complaints.lock().expect("nobody panics with it").push(complaint.to_owned());
+    }
+
+    /// Takes note of an error without an excuse, which is gone before long.
+    pub fn tolerate(&self, what: &str) {
+        self.log(&format!("  must succeed before long: {what}"));
+        self.tolerated.lock().expect("nobody panics with it").push(what.to_owned());
+    }
+
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().expect("nobody panics with it").clone()
+    }
+
+    /// The counts of each section in one line, and some of the errors that went away.
+    pub fn summary(&self) -> String {
+        let counts = self.counts.lock().expect("nobody panics with it");
+        let mut sections: BTreeMap<Section, (u64, Vec<String>)> = BTreeMap::new();
+        for ((section, what), count) in counts.iter() {
+            let (sum, words) = sections.entry(*section).or_default();
+            *sum += count;
+            words.push(format!("{what} {count}"));
+        }
+        let line = |(section, (sum, words)): (Section, (u64, Vec<String>))| {
+            format!("thrash: {:<10} {sum:>5}: {}\n", format!("{section:?}").to_lowercase(), words.join(", "))
+        };
+        let tolerated = self.tolerated.lock().expect("nobody panics with it");
+        let example = |what: &String| format!("thrash: at first {what}\n");
+        sections.into_iter().map(line).chain(tolerated.iter().take(EXAMPLES).map(example)).collect()
+    }
+}
