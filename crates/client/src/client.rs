@@ -1,6 +1,5 @@
 //! [`Client`]: the way to the coordinator, and its API with types.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,10 +12,9 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::endpoints::Endpoints;
-use crate::error::LocalFileError;
 use crate::http::Http;
 use crate::session::DataSession;
-use crate::target::FileTarget;
+use crate::target::write_whole;
 use crate::{
     AcceptedView, BlockPlace, ClientError, FileLayout, FileView, NodeView, PlanRequestView, PlanView,
     PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
@@ -232,10 +230,7 @@ impl Client {
     /// [`ClientError`].
     pub async fn copy_catalog(&self, to: &Path) -> Result<u64, ClientError> {
         let copy = self.inner.http.bytes("/v1/catalog").await?;
-        let target = FileTarget::create(to)?;
-        target.file()?.write_all_at(&copy, 0).map_err(LocalFileError::io("write", to))?;
-        target.file()?.sync_all().map_err(LocalFileError::io("write", to))?;
-        target.finish()?;
+        write_whole(to, &copy)?;
         Ok(copy.len() as u64)
     }
 

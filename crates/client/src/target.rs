@@ -1,9 +1,9 @@
 //! Where a get's bytes go on this machine: a file that appears when it is complete.
 
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codes::BlockIndex;
@@ -11,7 +11,7 @@ use repair::{BlockId, Sink};
 use stores::{BlockError, BlockWriter};
 
 use crate::Progress;
-use crate::destination::{FilePlace, folder_of};
+use crate::destination::{Destination, FilePlace, folder_of};
 use crate::draft::Draft;
 use crate::endpoints::{Endpoints, Taker, outside};
 use crate::error::LocalFileError;
@@ -45,9 +45,21 @@ impl FileTarget {
     }
 }
 
+/// Writes a whole file, which replaces one that has its name; what is not a regular file is written to as it is.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalFileError> {
+    match Destination::open(path).map_err(LocalFileError::io("write", path))? {
+        Destination::Stream(mut stream) => stream.write_all(bytes).map_err(LocalFileError::io("write", path)),
+        Destination::File(place) => {
+            let target = FileTarget::create(place)?;
+            target.draft.file().write_all_at(bytes, 0).map_err(LocalFileError::io("write", path))?;
+            target.finish()
+        }
+    }
+}
+
 /// What is there now, or was at the start. A get may take long, and what came there meanwhile and is not a regular
 /// file must not be destroyed.
-fn what_is_replaced(path: &std::path::Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
+fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
     match std::fs::symlink_metadata(path) {
         Ok(now) if !now.is_file() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,

@@ -11,9 +11,9 @@ use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
-    Assignment, BlockId, BlockProblem, EdgeKey, Epoch, Fingerprint, Job, JobAction, JobId, JobRequest,
-    NodeId, NodeView, Pacing, Policy, Report, Scheme, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId,
-    Topology, Verify, Wanted,
+    Assignment, BlockId, BlockProblem, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction, JobId,
+    JobRequest, LocalBlock, NodeId, NodeView, Pacing, Policy, Report, Scheme, Sink, SinkProblem, SliceSet,
+    Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -168,7 +168,7 @@ fn to_node() -> Vec<ToNode> {
     let fingerprint = ToNode::Fingerprint {
         job,
         epoch,
-        block: block.clone(),
+        block: LocalBlock { index: BlockIndex(3), id: block.clone(), bytes: 4 << 20, digest: Some(7) },
         sub_block_bytes: 1 << 20,
         sub_blocks: 4,
         seed: u64::MAX,
@@ -205,8 +205,15 @@ fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
         id: BlockId(format!("1.{index}")),
         bytes: block_bytes,
         holder: (index != 1).then_some(NodeId(index)),
+        digest: Some(index),
     });
-    let stripe = Stripe { id: StripeId("1".into()), code, block_bytes, blocks: blocks.collect() };
+    let stripe = Stripe {
+        id: StripeId("1".into()),
+        code,
+        block_bytes,
+        blocks: blocks.collect(),
+        label: Some(label()),
+    };
     let request = JobRequest {
         job: JobId(1),
         window: 0..stripe.sub_block_bytes(),
@@ -265,7 +272,7 @@ fn layout() -> views::FileLayout {
                 block: "17.0".into(),
                 index: 0,
                 bytes: block_bytes,
-                node: "h1".into(),
+                node: Some("h1".into()),
                 state: "healthy".into(),
                 digest: Some("e3069283".into()),
             }],
@@ -311,7 +318,12 @@ fn disks() -> Result<()> {
     for (index, bytes) in [0_usize, 1, 4096, 9000].into_iter().enumerate() {
         let root = scratch.path().join(index.to_string());
         let blocks = DirBlocks::open(root.clone())?;
-        let mut writer = blocks.create(&BlockId("17.3".into()), bytes as u64)?;
+        let mut writer = blocks.create(&Sink {
+            index: BlockIndex(3),
+            id: BlockId("17.3".into()),
+            bytes: bytes as u64,
+            label: (index > 0).then(label),
+        })?;
         writer.write_at(0, &vec![7; bytes])?;
         writer.seal()?;
         writer.commit()?;
@@ -319,6 +331,24 @@ fn disks() -> Result<()> {
     }
     let mut names = Folder::of("block_name")?;
     ["17.3", "a-B_c", "0"].iter().try_for_each(|name| names.add(name))
+}
+
+/// What a block says of its stripe.
+fn label() -> StripeLabel {
+    StripeLabel {
+        cluster: "0123456789abcdef0123456789abcdef".into(),
+        stripe: StripeId("17-k3f9x2".into()),
+        code: "rs-14-10".parse().expect("a code's name"),
+        block_bytes: 9000,
+        file: FilePart {
+            name: "film".into(),
+            bytes: 70_000,
+            block_bytes: 9000,
+            position: 0,
+            put: "1-k3f9x2".into(),
+            begun_unix_ms: 1_790_000_000_000,
+        },
+    }
 }
 
 fn checksums_below(root: &Path) -> Result<PathBuf> {
@@ -339,7 +369,7 @@ fn records() -> Result<()> {
     let block = |index: u32, state| BlockRecord {
         id: BlockId(format!("17.{index}")),
         bytes: 8192,
-        node: NodeId(index),
+        node: (index != 2).then_some(NodeId(index)),
         state,
         digest: (index > 0).then_some(index),
     };
@@ -352,6 +382,7 @@ fn records() -> Result<()> {
             block(1, BlockState::Healthy),
             block(2, BlockState::Corrupt),
         ],
+        file: Some(label().file),
     })?;
     records.add_json(&FileRecord {
         name: "film".into(),
@@ -370,6 +401,8 @@ fn records() -> Result<()> {
         code,
         block_bytes: 8192,
         replace: false,
+        name_of_put: "1-k3f9x2".into(),
+        begun_unix_ms: 1_790_000_000_000,
     })
 }
 

@@ -48,8 +48,15 @@ impl Scene {
             id: BlockId(format!("1.{index}")),
             bytes: 8192,
             holder: (index != 1).then_some(NodeId(index)),
+            digest: (index == 1).then_some(DIGEST),
         });
-        let stripe = Stripe { id: StripeId("1".into()), code, block_bytes: 8192, blocks: blocks.collect() };
+        let stripe = Stripe {
+            id: StripeId("1".into()),
+            code,
+            block_bytes: 8192,
+            blocks: blocks.collect(),
+            label: None,
+        };
         let wanted = vec![Wanted { block: BlockIndex(1), requestor: SPEAKERS[0] }];
         let request = JobRequest {
             job: JobId(1),
@@ -58,7 +65,7 @@ impl Scene {
             window: 0..8192,
             sub_blocks: None,
             policy: Policy { scheme: Scheme::Pipelined, slice_bytes: Some(4096), ..Policy::default() },
-            verify: Verify { digests: [(BlockIndex(1), DIGEST)].into(), parity: true, reread: true },
+            verify: Verify { parity: true, reread: true },
             publish: true,
             tag: None,
         };
@@ -102,7 +109,7 @@ impl Scene {
             JobAction::Stop { node, .. } => (node, Report::Stopped { delivered: SliceSet::new() }),
             JobAction::Seal { node } => (node, Report::Sealed { digests: vec![(block(), DIGEST)] }),
             JobAction::Fingerprint { node, block, .. } => {
-                (node, Report::Fingerprinted { block, fingerprints: vec![Fingerprint::zero()] })
+                (node, Report::Fingerprinted { block: block.id, fingerprints: vec![Fingerprint::zero()] })
             }
             JobAction::Commit { node } => (node, Report::Committed),
             JobAction::Reread { node, block } => (node, Report::Reread { block, digest: DIGEST }),
