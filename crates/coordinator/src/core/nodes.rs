@@ -106,6 +106,7 @@ impl Core {
                     bandwidth,
                     blocks,
                     free_bytes,
+                    more: _,
                 },
             ) => {
                 check_version(version)?;
