@@ -8,6 +8,7 @@ mod blocks;
 mod cluster_folder;
 mod compare;
 mod daemons;
+mod descriptors;
 mod failure;
 mod files;
 mod format;

@@ -171,11 +171,18 @@ impl Core {
         let Ok(record) = self.catalog.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
         // The job may have read a copy that is not the block any more.
-        if holder != Some(known.node) || known.state == state_for(problem) {
+        if holder != Some(known.node) {
+            return;
+        }
+        let Some(state) = state_for(problem) else {
+            // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
+            return self.look_again(stripe, block, known.clone());
+        };
+        if known.state == state {
             return;
         }
         self.remember_loss(known.node, &known.id, problem.to_string());
-        log_error(self.catalog.set_state(&stripe, block, state_for(problem)));
+        log_error(self.catalog.set_state(&stripe, block, state));
         self.census = None;
     }
 

@@ -81,6 +81,7 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
         rack: None,
         bandwidth: None,
         blocks: disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect(),
+        more: false,
         free_bytes: 1 << 30,
     }
 }
@@ -135,7 +136,13 @@ impl Scene {
             backlog: VecDeque::new(),
         };
         self.nodes.insert(name.to_owned(), node);
-        self.handle(Event::Joined { connection, role, hello: Box::new(hello), outbox });
+        self.handle(Event::Joined {
+            connection,
+            role,
+            hello: Box::new(hello),
+            outbox,
+            room: Default::default(),
+        });
     }
 
     /// Starts a helper with what is on its disk.
@@ -157,7 +164,7 @@ impl Scene {
 
     fn say(&mut self, name: &str, message: FromNode) {
         let connection = self.nodes[name].connection;
-        self.handle(Event::Said { connection, message: Box::new(message) });
+        self.handle(Event::Said { connection, message: Box::new(message), room: Default::default() });
     }
 
     /// Lets all nodes answer until nobody has anything to say.
@@ -278,7 +285,7 @@ impl PlayedNode {
     fn answer(&mut self, message: ToNode, rotten: &BTreeSet<BlockId>) -> Option<FromNode> {
         match message {
             ToNode::Registered { node } => self.node = Some(node),
-            ToNode::Refused { reason } => self.refused = Some(reason),
+            ToNode::Refused { reason, .. } => self.refused = Some(reason),
             ToNode::Closed { tag, result } => drop(self.closed.insert(tag, result)),
             ToNode::Forget { job } => drop(self.sinks.remove(&job)),
             ToNode::Assign(assignment) => {
@@ -342,7 +349,11 @@ impl PlayedNode {
             }
             ToNode::List { ask } => {
                 let held = |(id, &bytes): (&BlockId, &u64)| HeldBlock { id: id.clone(), bytes };
-                return Some(FromNode::Listed { ask, blocks: self.disk.iter().map(held).collect() });
+                return Some(FromNode::Listed {
+                    ask,
+                    blocks: self.disk.iter().map(held).collect(),
+                    more: false,
+                });
             }
             _ => return None,
         };

@@ -367,7 +367,9 @@ mod tests {
     use super::*;
 
     fn held(count: usize) -> Vec<HeldBlock> {
-        (0..count).map(|at| HeldBlock { id: BlockId(format!("{at}.{}", "x".repeat(190))), bytes: 1 }).collect()
+        (0..count)
+            .map(|at| HeldBlock { id: BlockId(format!("{at}.{}", "x".repeat(190))), bytes: 1 })
+            .collect()
     }
 
     #[test]
