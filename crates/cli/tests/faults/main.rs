@@ -3,8 +3,10 @@
 
 mod cluster;
 mod embedding;
+mod floods;
 mod input;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
+mod silence;
 mod storage;
