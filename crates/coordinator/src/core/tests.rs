@@ -412,6 +412,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         rack: None,
         bandwidth: None,
         blocks: Vec::new(),
+        more: false,
         free_bytes: 0,
     };
     let client = FromNode::RegisterClient { version: control::VERSION };
