@@ -92,7 +92,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         if let Some(message) = self.between.pop_front() {
             return Ok((message, Room::default()));
         }
-        let (length, start) = self.begin().await?;
+        let (length, start) = self.begin(control::MAX_MESSAGE_BYTES as usize).await?;
         let room = self.room_for(length).await;
         let message = self.finish(length, start).await?;
         let FromNode::Listed { ask, mut blocks, more: true } = message else { return Ok((message, room)) };
@@ -118,7 +118,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
     ) -> Result<Vec<HeldBlock>, EndReason> {
         let (mut all, mut bytes) = (Vec::new(), LISTING_PART_BYTES);
         loop {
-            let (length, start) = self.begin().await?;
+            let (length, start) = self.begin(control::MAX_MESSAGE_BYTES as usize).await?;
             bytes += length;
             if bytes > LISTING_BYTES {
                 return Err(EndReason::LongListing { blocks: all.len(), limit: LISTING_BYTES });
@@ -138,18 +138,18 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
 
     /// One message of at most `most` bytes.
     async fn read(&mut self, most: usize) -> Result<FromNode, EndReason> {
-        let (length, start) = self.begin().await?;
-        if length > most {
-            return Err(EndReason::LongMessage { length, limit: most });
-        }
+        let (length, start) = self.begin(most).await?;
         self.finish(length, start).await
     }
 
-    /// The length of the next message, and enough of it to know that its kind may be so long.
-    async fn begin(&mut self) -> Result<(usize, Vec<u8>), EndReason> {
+    /// The length of the next message, of at most `most` bytes, and enough of it to know that its kind may be so long.
+    async fn begin(&mut self, most: usize) -> Result<(usize, Vec<u8>), EndReason> {
         let mut length = [0; 4];
         patient(self.stream.read_exact(&mut length)).await?;
         let length = control::decode_length(length)?;
+        if length > most {
+            return Err(EndReason::LongMessage { length, limit: most });
+        }
         let mut start = vec![0; length.min(KIND_BYTES)];
         patient(self.stream.read_exact(&mut start)).await?;
         match control::limit(&start) {
