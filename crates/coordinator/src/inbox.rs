@@ -79,7 +79,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         if let FromNode::RegisterHelper { blocks, more: more @ true, .. } = &mut hello {
             let rest = self.rest_of_listing(|message| match message {
                 FromNode::Held { blocks, more } => Ok((blocks, more)),
-                other => Err(other),
+                other => Err(Box::new(other)),
             });
             blocks.extend(soon(LISTING_LIMIT, rest).await?);
             *more = false;
@@ -100,7 +100,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         let room = self.listing_room().await;
         let rest = self.rest_of_listing(|message| match message {
             FromNode::Listed { ask: other, blocks, more } if other == ask => Ok((blocks, more)),
-            other => Err(other),
+            other => Err(Box::new(other)),
         });
         blocks.extend(soon(LISTING_LIMIT, rest).await?);
         Ok((FromNode::Listed { ask, blocks, more: false }, room))
@@ -114,7 +114,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
     /// The blocks in the following parts of a list.
     async fn rest_of_listing(
         &mut self,
-        part: impl Fn(FromNode) -> Result<(Vec<HeldBlock>, bool), FromNode>,
+        part: impl Fn(FromNode) -> Result<(Vec<HeldBlock>, bool), Box<FromNode>>,
     ) -> Result<Vec<HeldBlock>, EndReason> {
         let (mut all, mut bytes) = (Vec::new(), LISTING_PART_BYTES);
         loop {
@@ -131,7 +131,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
                     }
                 }
                 // It counts as part of the list, so what comes in between is bounded, too.
-                Err(other) => self.between.push_back(other),
+                Err(other) => self.between.push_back(*other),
             }
         }
     }
