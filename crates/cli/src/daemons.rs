@@ -10,13 +10,15 @@ use helper::{Daemon, DaemonError, DaemonOptions};
 use stores::dir::DirBlocks;
 
 use crate::answer::Answer;
+use crate::descriptors;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::interrupted;
 
 /// `mend coordinator`
 pub async fn coordinator(cluster: Cluster) -> Result<Answer, Failure> {
-    let mut handle =
-        coordinator::start(CoordinatorConfig::from_cluster(cluster)).await.map_err(Failure::new)?;
+    let mut config = CoordinatorConfig::from_cluster(cluster);
+    config.descriptors = descriptors::raise();
+    let mut handle = coordinator::start(config).await.map_err(Failure::new)?;
     say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
     let crashed = tokio::select! {
         () = handle.crashed() => true,
@@ -46,6 +48,7 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         rack: config.rack.clone(),
         bandwidth: config.bandwidth.map(|link| link.bytes_per_second() as u64),
         blocks: Arc::new(blocks),
+        descriptors: descriptors::raise(),
     };
     let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;
     let line = format!("ready: helper {name} at {}", daemon.address());

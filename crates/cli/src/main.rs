@@ -9,6 +9,7 @@ mod catalogs;
 mod cluster_folder;
 mod compare;
 mod daemons;
+mod descriptors;
 mod failure;
 mod files;
 mod format;

@@ -46,8 +46,12 @@ fn text(view: &ScrubView) -> String {
         );
     }
     for skipped in &view.skipped {
-        text +=
-            &format!("not checked: {} on {}, which is down\n", count(skipped.blocks, "block"), skipped.node);
+        text += &match skipped.blocks {
+            0 => format!("not everything of {}: {}\n", skipped.node, skipped.why),
+            blocks => {
+                format!("not checked: {} on {}: {}\n", count(blocks, "block"), skipped.node, skipped.why)
+            }
+        };
     }
     for orphan in &view.orphans {
         text += &format!("{} on {} belongs to no stripe\n", printable(&orphan.block), orphan.node);

@@ -1,24 +1,35 @@
-//! HTTP/JSON to the coordinator over mutual TLS, one connection kept between requests.
+//! HTTP/JSON to the coordinator over mutual TLS, one connection for all requests.
+//!
+//! An answer may take long: a listing of a hundred thousand stripes does. A coordinator that is gone without a word must
+//! not be waited for, though. So the protocol is HTTP/2, whose pings the coordinator answers whatever it is busy with:
+//! not an answer's time is bounded, but the silence of who gives it.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Address, Identity, Role};
+use cluster::{Address, Identity, Role, is_certificate_refused};
+use helper::CONNECT_LIMIT;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, Response, StatusCode, header};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use crate::ClientError;
 
 /// No answer of the API is longer.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
+/// While an answer is awaited, the coordinator is asked this often whether it is there, and has this long to say so.
+const PING_EVERY: Duration = Duration::from_secs(1);
+const PING_LIMIT: Duration = Duration::from_secs(3);
+/// A connection that has rested for longer is not used again: the coordinator closes it after twice this time.
+const REST_LIMIT: Duration = Duration::from_secs(15);
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -27,7 +38,14 @@ type Sender = SendRequest<Full<Bytes>>;
 pub(crate) struct Http {
     address: Address,
     identity: Identity,
-    idle: Mutex<Option<Sender>>,
+    kept: Mutex<Option<Kept>>,
+}
+
+/// A connection, and when it was last used.
+#[derive(Debug)]
+struct Kept {
+    sender: Sender,
+    used: Instant,
 }
 
 /// What the API says when it says no.
@@ -40,7 +58,7 @@ struct ErrorBody {
 
 impl Http {
     pub(crate) fn new(address: Address, identity: Identity) -> Self {
-        Self { address, identity, idle: Mutex::default() }
+        Self { address, identity, kept: Mutex::default() }
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
@@ -75,42 +93,59 @@ impl Http {
     }
 
     async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
-        let mut sender = self.take().await?;
+        let mut sender = self.sender().await?;
         let request = request(method, path, body);
         let response = sender.send_request(request).await.map_err(|error| self.lost(error))?;
         let status = response.status();
         let body = self.body(response).await?;
-        *self.idle.lock().await = Some(sender);
+        if let Some(kept) = &mut *self.kept.lock().await {
+            kept.used = Instant::now();
+        }
         if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }
     }
 
-    /// The kept connection if it is still good, or a new one.
-    async fn take(&self) -> Result<Sender, ClientError> {
-        let idle = self.idle.lock().await.take();
-        if let Some(mut sender) = idle
-            && !sender.is_closed()
-            && sender.ready().await.is_ok()
+    /// The kept connection if it is still good, or a new one. Who comes while it is being made waits for it.
+    async fn sender(&self) -> Result<Sender, ClientError> {
+        let mut kept = self.kept.lock().await;
+        if let Some(kept) =
+            kept.as_mut().filter(|kept| !kept.sender.is_closed() && kept.used.elapsed() < REST_LIMIT)
         {
-            return Ok(sender);
+            kept.used = Instant::now();
+            return Ok(kept.sender.clone());
         }
-        let stream = TokioIo::new(self.connect().await?);
-        let (sender, connection) = handshake(stream).await.map_err(|error| self.lost(error))?;
+        let sender = timeout(CONNECT_LIMIT, self.connect()).await.unwrap_or_else(|_| {
+            let text = format!("it has not answered for {} s", CONNECT_LIMIT.as_secs());
+            let source = io::Error::new(io::ErrorKind::TimedOut, text);
+            Err(ClientError::Unreachable { address: self.address.clone(), source })
+        })?;
+        *kept = Some(Kept { sender: sender.clone(), used: Instant::now() });
+        Ok(sender)
+    }
+
+    async fn connect(&self) -> Result<Sender, ClientError> {
+        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
+        let stream = TcpStream::connect(self.address.to_string()).await.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let stream = TlsConnector::from(self.identity.client_config())
+            .connect(Role::Coordinator.server_name(), stream)
+            .await
+            .map_err(|source| match is_certificate_refused(&source) {
+                true => ClientError::Untrusted { address: self.address.clone(), source },
+                false => unreachable(source),
+            })?;
+        let (sender, connection) = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_LIMIT)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.lost(error))?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the API connection ended");
             }
         });
         Ok(sender)
-    }
-
-    async fn connect(&self) -> Result<TlsStream<TcpStream>, ClientError> {
-        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
-        let stream = TcpStream::connect(self.address.to_string()).await.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
-        TlsConnector::from(self.identity.client_config())
-            .connect(Role::Coordinator.server_name(), stream)
-            .await
-            .map_err(|source| ClientError::Untrusted { address: self.address.clone(), source })
     }
 
     async fn body(&self, response: Response<hyper::body::Incoming>) -> Result<Bytes, ClientError> {
@@ -120,13 +155,15 @@ impl Http {
 
     fn lost(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
         let error = error.into();
-        // With TLS 1.3 the server judges our certificate after we consider the handshake done.
+        let detail = chain(&*error);
         match root_cause(&*error) {
+            // With TLS 1.3 the server judges our certificate after we consider the handshake done. HTTP/2 keeps of what
+            // TLS says only its kind and its text.
             Some(alert) if alert.kind() == io::ErrorKind::InvalidData => ClientError::Untrusted {
                 address: self.address.clone(),
                 source: io::Error::new(alert.kind(), alert.to_string()),
             },
-            _ => ClientError::Lost { address: self.address.clone(), detail: chain(&*error) },
+            _ => ClientError::Lost { address: self.address.clone(), detail },
         }
     }
 
@@ -138,8 +175,7 @@ impl Http {
 fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
     Request::builder()
         .method(method)
-        .uri(path)
-        .header(header::HOST, Role::Coordinator.dns_name())
+        .uri(format!("https://{}{path}", Role::Coordinator.dns_name()))
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
         .expect("paths are percent-encoded")
@@ -154,7 +190,10 @@ fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
 }
 
 fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
-    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+    let io_of = |error: &'a (dyn std::error::Error + 'static)| {
+        error.downcast_ref::<io::Error>().or_else(|| error.downcast_ref::<h2::Error>()?.get_io())
+    };
+    std::iter::successors(Some(error), |error| error.source()).find_map(io_of)
 }
 
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {

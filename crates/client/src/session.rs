@@ -66,7 +66,7 @@ impl DataSession {
     pub(crate) async fn open(address: Address, identity: &Identity) -> Result<Self, ClientError> {
         let (reports, outgoing) = mpsc::unbounded_channel();
         let hello = FromNode::RegisterClient { version: control::VERSION };
-        let Session { node, incoming } = Session::open(&address, identity, hello, outgoing).await?;
+        let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;
         let requests = Arc::new(Requests::default());
         // Nobody dials a client, so nobody listens on this rendezvous.
         let engine = Engine::new(requests.clone(), Rendezvous::default(), reports.clone(), Workers::here());

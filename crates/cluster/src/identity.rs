@@ -227,3 +227,29 @@ fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
 fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
     IdentityError::Damaged { path: path.to_owned(), reason: reason.to_string() }
 }
+
+/// Whether a handshake failed because one end does not take the other's certificate. Whatever else ends a handshake,
+/// such as a connection that breaks or an end that is just going down, may go better the next time.
+///
+/// With TLS 1.3 the end that accepts judges after the other considers the handshake done, so what the first read
+/// or write after it says counts as well.
+pub fn is_certificate_refused(error: &std::io::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => true,
+        Some(rustls::Error::AlertReceived(alert)) => matches!(
+            alert,
+            Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::DecryptError
+                | Alert::CertificateRequired
+        ),
+        _ => false,
+    }
+}

@@ -41,7 +41,7 @@ pub use config::{
 };
 pub use durable::FileError;
 pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError};
-pub use identity::{Identity, IdentityError};
+pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};
 pub use quantity::{Bandwidth, ByteSize, ParseQuantityError};
 pub use role::{Role, peer_role};

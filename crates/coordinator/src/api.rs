@@ -1,45 +1,43 @@
-//! The HTTP/JSON API, over mutual TLS. Only this file knows HTTP.
+//! The HTTP/JSON API: its paths, requests and answers. Connections are the business of `http`.
 //!
 //! Every request becomes one command to the core. The OpenAPI document is generated from the same
 //! definitions.
 
-use std::net::SocketAddr;
+use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{ConnectInfo, FromRequest, Path, Query, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::serve::{IncomingStream, Listener};
 use axum::{Json, Router};
-use cluster::{Role, peer_role};
+use cluster::Role;
 use repair::StripeId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::dir::PutId;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::server::TlsStream;
 use tokio_util::io::ReaderStream;
 use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::control::{HANDSHAKE_LIMIT, pause_after};
 use crate::core::{Command, Event, Reply};
+use crate::door::Door;
 use crate::error::{ErrorKind, RequestError};
+use crate::http::{self, Caller};
 use views::{
     AcceptedView, BlockPlace, ErrorBody, FileLayout, FileView, NodeView, PlanRequestView, PlanView,
     PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
-/// Connections that have shaken hands and wait to be served.
-const CONNECTIONS_WAITING: usize = 64;
+/// No request is longer; its body must come within the time.
+const REQUEST_BYTES: usize = 64 << 10;
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(OpenApi)]
 #[openapi(
@@ -88,7 +86,7 @@ fn routes() -> OpenApiRouter<Asking> {
 /// Serves the API.
 pub(crate) struct ApiServer {
     pub listener: TcpListener,
-    pub tls: Arc<ServerConfig>,
+    pub door: Arc<Door>,
     pub events: mpsc::Sender<Event>,
 }
 
@@ -100,83 +98,9 @@ impl ApiServer {
             .fallback(no_such_path)
             .method_not_allowed_fallback(no_such_method)
             .layer(middleware::from_fn(authorize))
+            .layer(DefaultBodyLimit::max(REQUEST_BYTES))
             .with_state(Asking { events: self.events });
-        let local = self.listener.local_addr();
-        let (ready, incoming) = mpsc::channel(CONNECTIONS_WAITING);
-        let accepting = accept(self.listener, TlsAcceptor::from(self.tls), ready);
-        let listener = TlsListener { incoming, local: local.ok() };
-        let service = router.into_make_service_with_connect_info::<Caller>();
-        tokio::select! {
-            () = accepting => {}
-            _ = axum::serve(listener, service) => {}
-        }
-    }
-}
-
-/// Who is at the other end.
-#[derive(Clone, Debug)]
-struct Caller {
-    role: Option<Role>,
-}
-
-/// Shakes hands with each connection in a task of its own: a slow one holds nobody up.
-async fn accept(
-    listener: TcpListener,
-    tls: TlsAcceptor,
-    ready: mpsc::Sender<(TlsStream<TcpStream>, Caller)>,
-) {
-    loop {
-        match listener.accept().await {
-            Ok((socket, address)) => {
-                tokio::spawn(shake_hands(socket, address, tls.clone(), ready.clone()));
-            }
-            Err(error) => pause_after(error).await,
-        }
-    }
-}
-
-async fn shake_hands(
-    socket: TcpStream,
-    address: SocketAddr,
-    tls: TlsAcceptor,
-    ready: mpsc::Sender<(TlsStream<TcpStream>, Caller)>,
-) {
-    let _ = socket.set_nodelay(true); // Slower, but right, without it.
-    match timeout(HANDSHAKE_LIMIT, tls.accept(socket)).await {
-        Ok(Ok(stream)) => {
-            let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
-            let _ = ready.send((stream, Caller { role })).await; // The server may be stopping.
-        }
-        Ok(Err(error)) => tracing::warn!(%address, %error, "refused an API connection"),
-        Err(_) => tracing::warn!(%address, "a handshake took too long"),
-    }
-}
-
-struct TlsListener {
-    incoming: mpsc::Receiver<(TlsStream<TcpStream>, Caller)>,
-    local: Option<SocketAddr>,
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = Caller;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.incoming.recv().await {
-            Some(connection) => connection,
-            None => std::future::pending().await, // The server is being dropped.
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        tracing::trace!(local = ?self.local, "asked for the API's own address");
-        Ok(Caller { role: Some(Role::Coordinator) })
-    }
-}
-
-impl Connected<IncomingStream<'_, TlsListener>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
-        stream.remote_addr().clone()
+        http::serve(self.listener, self.door, router).await;
     }
 }
 
@@ -218,15 +142,44 @@ struct Asking {
     events: mpsc::Sender<Event>,
 }
 
-type Answer<T> = Result<Json<T>, ApiError>;
+type Answer<T> = Result<Encoded<T>, ApiError>;
+
+/// An answer as JSON, encoded where it holds nobody up: a large one takes its time.
+struct Encoded<T> {
+    json: Vec<u8>,
+    _of: PhantomData<T>,
+}
+
+impl<T: Serialize + Send + 'static> Encoded<T> {
+    async fn new(answer: T) -> Self {
+        let encoded = tokio::task::spawn_blocking(move || {
+            serde_json::to_vec(&answer).expect("views have string keys and go to memory")
+        });
+        Self { json: encoded.await.expect("encoding does not panic"), _of: PhantomData }
+    }
+}
+
+impl<T> IntoResponse for Encoded<T> {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], self.json).into_response()
+    }
+}
 
 impl Asking {
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Answer<T> {
+    async fn ask<T: Serialize + Send + 'static>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Answer<T> {
+        Ok(Encoded::new(self.value(command).await?).await)
+    }
+
+    /// The core's own answer.
+    async fn value<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
         let (reply, answer) = oneshot::channel();
         let event = Event::Asked(Box::new(command(reply)));
         self.events.send(event).await.map_err(|_| ApiError(RequestError::Stopping))?;
         let answer = answer.await.map_err(|_| ApiError(RequestError::Stopping))?;
-        Ok(Json(answer?))
+        Ok(answer?)
     }
 }
 
@@ -262,9 +215,13 @@ where
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
-            Err(rejection) => Err(ApiError(RequestError::Malformed(rejection.body_text()))),
+        match timeout(REQUEST_LIMIT, Json::<T>::from_request(request, state)).await {
+            Ok(Ok(Json(body))) => Ok(Self(body)),
+            Ok(Err(rejection)) => Err(ApiError(RequestError::Malformed(rejection.body_text()))),
+            Err(_) => {
+                let text = format!("its body did not come within {} s", REQUEST_LIMIT.as_secs());
+                Err(ApiError(RequestError::Malformed(text)))
+            }
         }
     }
 }
@@ -479,7 +436,7 @@ async fn scrub_state(State(core): State<Asking>, Path(scrub): Path<String>) -> A
     )
 )]
 async fn catalog_copy(State(core): State<Asking>) -> Result<Response, ApiError> {
-    let Json(copy) = core.ask(Command::Snapshot).await?;
+    let copy = core.value(Command::Snapshot).await?;
     let file = tokio::task::spawn_blocking(move || copy.file()).await;
     let file = file.expect("copying a catalog does not panic").map_err(RequestError::Copy)?;
     let bytes = axum::body::Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file)));

@@ -19,14 +19,19 @@ pub struct CoordinatorConfig {
     pub control: SocketAddr,
     /// The catalog's file.
     pub catalog: PathBuf,
+    /// How many descriptors this process may have; each listener takes a share of them.
+    pub descriptors: u64,
 }
+
+/// What Linux gives a process that does not ask for more.
+const USUAL_DESCRIPTORS: u64 = 1024;
 
 impl CoordinatorConfig {
     /// What the cluster's own configuration says.
     pub fn from_cluster(cluster: Cluster) -> Self {
         let (api, control) = (cluster.config().coordinator.api, cluster.config().coordinator.control);
         let catalog = catalog_path(&cluster);
-        Self { cluster, api, control, catalog }
+        Self { cluster, api, control, catalog, descriptors: USUAL_DESCRIPTORS }
     }
 }
 

@@ -2,72 +2,84 @@
 //!
 //! Who somebody is comes from its certificate only. A connection is one task that reads and one that writes;
 //! both end together. Nothing is decided here but whether a connection lives: what messages mean is the
-//! core's business.
+//! core's business. Pings begin with the connection, so that who waits for the core's answer to its registration knows
+//! that somebody is there.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::{Cluster, Name, Role, peer_role};
 use repair::wire::control::{self, ControlError, FromNode, ToNode};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-use crate::core::{ConnectionId, Event, OUTBOX_MESSAGES};
+use crate::core::{ConnectionId, Event, OUTBOX_MESSAGES, Outbox};
+use crate::door::{Door, TELL_EVERY};
+use crate::inbox::{Inbox, Room, Rooms};
 
-/// How long a handshake may take.
-pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// A client's first message is no longer; a helper's carries its inventory.
-const CLIENT_HELLO_BYTES: usize = 64 << 10;
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// A node that says nothing for so long is lost.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a refused node has to read why.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
-/// Bytes of a message that are waited for at a time; memory is taken only as they come.
-const READ_STEP_BYTES: usize = 1 << 20;
 
 type Stream = TlsStream<TcpStream>;
 
 /// Accepts control connections.
 pub(crate) struct ControlServer {
     pub listener: TcpListener,
-    pub tls: Arc<ServerConfig>,
+    pub door: Arc<Door>,
     pub cluster: Cluster,
     pub events: mpsc::Sender<Event>,
 }
 
 /// What every connection needs.
 struct Shared {
-    tls: TlsAcceptor,
+    door: Arc<Door>,
     cluster: Cluster,
     events: mpsc::Sender<Event>,
     next_connection: AtomicU64,
+    rooms: Rooms,
+    /// Helpers that are saying hello; each does so on one connection at a time.
+    joining: Mutex<BTreeSet<Name>>,
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum EndReason {
+pub(crate) enum EndReason {
     #[error("it closed the connection")]
     Closed,
     #[error("it said nothing for {} s", SILENCE_LIMIT.as_secs())]
     Silent,
+    #[error("it took longer than {} s for what it had to say", .0.as_secs())]
+    Slow(Duration),
     #[error("{0}")]
     Io(io::Error),
     #[error(transparent)]
     Message(#[from] ControlError),
-    #[error("its first message has more than {CLIENT_HELLO_BYTES} bytes")]
-    LongHello,
+    #[error("a message of {length} bytes, where {limit} are enough")]
+    LongMessage { length: usize, limit: usize },
+    #[error(
+        "it lists more blocks than the coordinator takes: {blocks} of them in {limit} bytes, and more to come"
+    )]
+    LongListing { blocks: usize, limit: usize },
     #[error("the coordinator dropped it")]
     Dropped,
+}
+
+impl EndReason {
+    /// Whether the same node may do better the next time, such as one that was suspended in the middle of its hello.
+    fn is_passing(&self) -> bool {
+        matches!(self, Self::Closed | Self::Silent | Self::Slow(_) | Self::Io(_) | Self::Dropped)
+    }
 }
 
 impl From<io::Error> for EndReason {
@@ -83,77 +95,121 @@ impl ControlServer {
     /// Serves until it is dropped, and all its connections with it.
     pub(crate) async fn serve(self) {
         let shared = Arc::new(Shared {
-            tls: TlsAcceptor::from(self.tls),
+            door: self.door.clone(),
             cluster: self.cluster,
             events: self.events,
             next_connection: AtomicU64::new(1),
+            rooms: Rooms::default(),
+            joining: Mutex::default(),
         });
         let mut connections = JoinSet::new();
+        let mut tell = interval(TELL_EVERY);
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
                     Ok((socket, address)) => {
                         connections.spawn(shared.clone().connection(socket, address));
                     }
-                    Err(error) => pause_after(error).await,
+                    Err(error) => self.door.pause_after(error).await,
                 },
                 Some(_) = connections.join_next() => {}
+                _ = tell.tick() => self.door.tell_rest(),
             }
         }
     }
 }
 
-/// Out of file descriptors, most likely: others will close theirs.
-pub(crate) async fn pause_after(error: io::Error) {
-    tracing::warn!(%error, "cannot accept a connection");
-    tokio::time::sleep(Duration::from_millis(200)).await;
-}
-
 impl Shared {
     async fn connection(self: Arc<Self>, socket: TcpStream, address: SocketAddr) {
-        let _ = socket.set_nodelay(true); // Slower, but right, without it.
-        let stream = match timeout(HANDSHAKE_LIMIT, self.tls.accept(socket)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::warn!(%address, %error, "refused a control connection"),
-            Err(_) => return tracing::warn!(%address, "a handshake took too long"),
-        };
+        let Some((stream, _place)) = self.door.enter(socket, address).await else { return };
         let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
         let (reader, writer) = tokio::io::split(stream);
-        let Some(role) = role else {
-            return refuse(writer, "its certificate is no helper's and no client's").await;
-        };
-        self.registered(role, address, BufReader::with_capacity(64 << 10, reader), writer).await;
+        match role {
+            None => self.refuse(writer, address, "its certificate is no helper's and no client's").await,
+            Some(role) => self.converse(role, address, reader, writer).await,
+        }
     }
 
-    async fn registered(
+    async fn converse(
         &self,
         role: Role,
         address: SocketAddr,
-        mut reader: BufReader<ReadHalf<Stream>>,
+        reader: ReadHalf<Stream>,
         writer: WriteHalf<Stream>,
     ) {
         if let Role::Helper(name) = &role
             && let Some(reason) = self.unknown_helper(name)
         {
-            return refuse(writer, &reason).await;
+            return self.refuse(writer, address, &reason).await;
         }
-        let limit = match &role {
-            Role::Helper(_) => control::MAX_MESSAGE_BYTES as usize,
-            _ => CLIENT_HELLO_BYTES,
-        };
-        let hello = match read_message(&mut reader, limit).await {
-            Ok(hello) => hello,
-            Err(error) => return refuse(writer, &format!("no registration: {error}")).await,
-        };
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let (outbox, messages) = mpsc::channel(OUTBOX_MESSAGES);
-        let joined = Event::Joined { connection, role: role.clone(), hello: Box::new(hello), outbox };
-        if self.events.send(joined).await.is_err() {
-            return; // The coordinator is stopping.
-        }
-        let why = self.converse(connection, reader, writer, messages).await;
+        let inbox = Inbox::new(reader, self.rooms.clone());
+        let reading = self.read_all(connection, &role, address, inbox, outbox);
+        tokio::pin!(reading);
+        let why = tokio::select! {
+            why = &mut reading => why,
+            written = write_all(writer, messages) => match written {
+                Ok(()) => {
+                    let _ = timeout(FAREWELL_LIMIT, reading).await;
+                    EndReason::Dropped
+                }
+                Err(why) => why,
+            },
+        };
         tracing::debug!(%role, %address, %why, "a control connection ended");
         let _ = self.events.send(Event::Left { connection, why: why.to_string() }).await; // It may be stopping.
+    }
+
+    /// Hands what a node says to the core, its hello first.
+    async fn read_all(
+        &self,
+        connection: ConnectionId,
+        role: &Role,
+        address: SocketAddr,
+        mut inbox: Inbox<ReadHalf<Stream>>,
+        outbox: Outbox,
+    ) -> EndReason {
+        let (hello, room) = match self.hello(role, &mut inbox).await {
+            Ok(hello) => hello,
+            Err((reason, passing)) => {
+                self.door.refused(address, &reason);
+                let _ = outbox.try_send(ToNode::Refused { reason, passing }); // It is new and has room.
+                drop(outbox);
+                inbox.drain().await; // Closing with unread bytes would take the answer back.
+                return EndReason::Dropped;
+            }
+        };
+        let joined = Event::Joined { connection, role: role.clone(), hello: Box::new(hello), outbox, room };
+        if self.events.send(joined).await.is_err() {
+            return EndReason::Dropped; // The coordinator is stopping.
+        }
+        loop {
+            let (message, room) = match inbox.next().await {
+                Ok((message, room)) => (Box::new(message), room),
+                Err(why) => return why,
+            };
+            if self.events.send(Event::Said { connection, message, room }).await.is_err() {
+                return EndReason::Dropped;
+            }
+        }
+    }
+
+    /// Somebody's first message, or why there is none that counts and whether that passes.
+    async fn hello(
+        &self,
+        role: &Role,
+        inbox: &mut Inbox<ReadHalf<Stream>>,
+    ) -> Result<(FromNode, Room), (String, bool)> {
+        let hello = match role {
+            Role::Helper(name) => {
+                let _joining = Joining::begin(&self.joining, name)
+                    .ok_or_else(|| (format!("helper {name} is registering on another connection"), true))?;
+                inbox.helper_hello().await
+            }
+            _ => inbox.client_hello().await.map(|hello| (hello, Room::default())),
+        };
+        hello.map_err(|why| (format!("no registration: {why}"), why.is_passing()))
     }
 
     /// Why a helper of this name is not taken, if it is not in the cluster's configuration.
@@ -176,54 +232,32 @@ impl Shared {
         ))
     }
 
-    async fn converse(
-        &self,
-        connection: ConnectionId,
-        reader: BufReader<ReadHalf<Stream>>,
-        writer: WriteHalf<Stream>,
-        messages: mpsc::Receiver<ToNode>,
-    ) -> EndReason {
-        let reading = self.read_all(connection, reader);
-        tokio::pin!(reading);
-        tokio::select! {
-            why = &mut reading => why,
-            written = write_all(writer, messages) => match written {
-                Ok(()) => {
-                    let _ = timeout(FAREWELL_LIMIT, reading).await;
-                    EndReason::Dropped
-                }
-                Err(why) => why,
-            },
-        }
-    }
-
-    async fn read_all(&self, connection: ConnectionId, mut reader: BufReader<ReadHalf<Stream>>) -> EndReason {
-        loop {
-            let message = match read_message(&mut reader, control::MAX_MESSAGE_BYTES as usize).await {
-                Ok(message) => Box::new(message),
-                Err(why) => return why,
-            };
-            if self.events.send(Event::Said { connection, message }).await.is_err() {
-                return EndReason::Dropped;
-            }
+    async fn refuse(&self, mut writer: WriteHalf<Stream>, address: SocketAddr, reason: &str) {
+        self.door.refused(address, reason);
+        let message = control::encode(&ToNode::Refused { reason: reason.to_owned(), passing: false });
+        if patient(writer.write_all(&message)).await.is_ok() {
+            let _ = patient(writer.shutdown()).await;
         }
     }
 }
 
-async fn read_message(reader: &mut BufReader<ReadHalf<Stream>>, limit: usize) -> Result<FromNode, EndReason> {
-    let mut length = [0; 4];
-    patient(reader.read_exact(&mut length)).await?;
-    let length = control::decode_length(length)?;
-    if length > limit {
-        return Err(EndReason::LongHello);
+/// A helper that is saying hello.
+struct Joining<'a> {
+    names: &'a Mutex<BTreeSet<Name>>,
+    name: &'a Name,
+}
+
+impl<'a> Joining<'a> {
+    fn begin(names: &'a Mutex<BTreeSet<Name>>, name: &'a Name) -> Option<Self> {
+        let begun = names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        begun.then_some(Self { names, name })
     }
-    let mut message = Vec::new();
-    while message.len() < length {
-        let start = message.len();
-        message.resize(length.min(start + READ_STEP_BYTES), 0);
-        patient(reader.read_exact(&mut message[start..])).await?;
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(self.name);
     }
-    Ok(control::decode(&message)?)
 }
 
 /// Writes what there is in one go, then flushes; pings in between.
@@ -233,7 +267,7 @@ async fn write_all(
 ) -> Result<(), EndReason> {
     let mut pings = interval(PING_EVERY);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    pings.reset(); // Registration is answered first.
+    pings.reset(); // The handshake has just shown that we are there.
     loop {
         let mut bytes = tokio::select! {
             message = messages.recv() => match message {
@@ -251,15 +285,8 @@ async fn write_all(
     patient(writer.shutdown()).await
 }
 
-async fn refuse(mut writer: WriteHalf<Stream>, reason: &str) {
-    tracing::warn!(reason, "refused a control connection");
-    let message = control::encode(&ToNode::Refused { reason: reason.to_owned() });
-    if patient(writer.write_all(&message)).await.is_ok() {
-        let _ = patient(writer.shutdown()).await;
-    }
-}
-
-async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, EndReason> {
+/// Waits for as long as a node may be silent.
+pub(crate) async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, EndReason> {
     match timeout(SILENCE_LIMIT, work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(EndReason::Silent),

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::CoordinatorConfig;
 use crate::control::ControlServer;
 use crate::core::{ConnectionId, Event, Outbox};
+use crate::door::Door;
 use crate::server::{RunError, listen};
 
 /// Events that may wait for us; beyond that connections wait.
@@ -40,8 +41,9 @@ pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Resul
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (listener, _) = listen(&config, config.control, "[coordinator] control").await?;
     let (events, incoming) = mpsc::channel(EVENTS_WAITING);
-    let (tls, cluster) = (identity.server_config(), config.cluster.clone());
-    let server = tokio::spawn(ControlServer { listener, tls, cluster, events }.serve());
+    let door = Door::new("control", identity.server_config(), config.descriptors);
+    let cluster = config.cluster.clone();
+    let server = tokio::spawn(ControlServer { listener, door, cluster, events }.serve());
     let expected = config.cluster.config().helpers.iter().map(|helper| helper.name.to_string()).collect();
     let cluster_id = config.cluster.config().cluster_id.to_string();
     let mut asking = Asking { cluster_id, expected, connections: BTreeMap::new(), answered: BTreeMap::new() };
@@ -86,15 +88,15 @@ impl Asking {
         while !self.expected.iter().all(|helper| self.answered.contains_key(helper)) {
             let Ok(Some(event)) = timeout_at(until, incoming.recv()).await else { return };
             match event {
-                Event::Joined { connection, role: Role::Helper(name), hello, outbox } => {
+                Event::Joined { connection, role: Role::Helper(name), hello, outbox, .. } => {
                     self.ask(connection, name.to_string(), *hello, outbox);
                 }
-                Event::Said { connection, message } => self.hear(connection, *message),
+                Event::Said { connection, message, .. } => self.hear(connection, *message),
                 Event::Left { connection, .. } => drop(self.connections.remove(&connection)),
                 Event::Joined { outbox, .. } => {
                     let reason =
                         "the catalog is being made anew; try again when the coordinator runs".to_owned();
-                    let _ = outbox.try_send(ToNode::Refused { reason }); // Its outbox is new, or it has gone.
+                    let _ = outbox.try_send(ToNode::Refused { reason, passing: true }); // Its outbox is new, or it has gone.
                 }
                 Event::Asked(_) | Event::Stop => {}
             }

@@ -18,6 +18,7 @@ use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
 use crate::control::ControlServer;
 use crate::core::{Core, Event, Settings};
+use crate::door::Door;
 
 /// Events that may wait for the core; beyond that connections wait.
 const EVENTS_WAITING: usize = 1024;
@@ -128,11 +129,12 @@ pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
     let tls = identity.server_config();
     let control = ControlServer {
         listener: control_listener,
-        tls: tls.clone(),
+        door: Door::new("control", tls.clone(), config.descriptors),
         cluster: config.cluster.clone(),
         events: events.clone(),
     };
-    let api = ApiServer { listener: api_listener, tls, events: events.clone() };
+    let door = Door::new("API", tls, config.descriptors);
+    let api = ApiServer { listener: api_listener, door, events: events.clone() };
     let servers = vec![tokio::spawn(control.serve()), tokio::spawn(api.serve())];
     tracing::info!(%api_addr, %control_addr, "coordinator is up");
     Ok(Handle { api_addr, control_addr, events, servers, ended })

@@ -8,15 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use cluster::{Address, ClusterId, Identity};
-use repair::wire::control::{self, FromNode, ToNode};
+use repair::wire::control::{self, FromNode, HeldBlock};
 use repair::{BlockId, LocalBlock, Sink};
 use stores::{BlockError, BlockReader, BlockWriter, Blocks};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::drive::block_problem;
-use crate::engine::{Engine, Local, Reports, blocking};
+use crate::chores::Chores;
+use crate::engine::{Engine, Local, blocking};
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session};
 use crate::workers::Workers;
@@ -24,12 +24,10 @@ use crate::workers::Workers;
 /// Pause between attempts to reach the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 /// A coordinator that has not yet noticed that our last connection is gone refuses a second one; it notices
-/// within this time.
+/// within this time. After that, somebody else has our name.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(15);
 /// Threads that move slices, at most: one moves more than two gigabytes a second.
 const MAX_WORKERS: usize = 8;
-/// Whole blocks that are read through at once for scrubbing.
-const VERIFIES_AT_ONCE: usize = 2;
 
 /// What a helper needs to know.
 pub struct DaemonOptions {
@@ -49,6 +47,8 @@ pub struct DaemonOptions {
     pub bandwidth: Option<u64>,
     /// Its blocks.
     pub blocks: Arc<dyn Blocks>,
+    /// How many descriptors this process may have; a share of them is for connections from anybody.
+    pub descriptors: u64,
 }
 
 /// Why a helper cannot run.
@@ -92,7 +92,8 @@ impl Daemon {
         let failed = |source| DaemonError::Listen { address: options.listen, source };
         let listener = bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { options, rendezvous: Rendezvous::default(), address, listener: Some(listener) })
+        let rendezvous = Rendezvous::within(options.descriptors);
+        Ok(Self { options, rendezvous, address, listener: Some(listener) })
     }
 
     /// The data port that it has.
@@ -100,10 +101,12 @@ impl Daemon {
         self.address
     }
 
-    /// Serves until the coordinator refuses it. `ready` is called whenever it has registered.
+    /// Serves until the coordinator refuses it, or one of both does not take the other's certificate. `ready` is called
+    /// whenever it has registered.
     ///
-    /// A coordinator that cannot be reached is tried again for as long as it takes; jobs of a lost one are
-    /// dropped, with all they did not commit.
+    /// Whatever may pass is tried again for as long as it takes, and what it waits for is logged once: a coordinator that
+    /// cannot be reached, one that falls silent, blocks that cannot be listed at the moment. Jobs of a lost coordinator
+    /// are dropped, with all they did not commit.
     ///
     /// # Errors
     /// [`DaemonError`].
@@ -112,26 +115,14 @@ impl Daemon {
         let _listening = AbortOnDrop(tokio::spawn(self.rendezvous.clone().listen(listener)));
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let workers = Workers::here_and(cores.min(MAX_WORKERS) - 1).map_err(DaemonError::Threads)?;
-        let mut complained = false;
-        let mut lost: Option<Instant> = None;
+        let mut waiting = Waiting::default();
         loop {
             match self.serve(&workers, &mut ready).await {
                 Ok(()) => {
-                    complained = false;
-                    lost = Some(Instant::now());
+                    waiting = Waiting::default();
                     tracing::warn!("lost the coordinator; its jobs are dropped");
                 }
-                Err(DaemonError::Session(ConnectError::Refused(reason)))
-                    if lost.is_some_and(|lost| lost.elapsed() < REFUSAL_LIMIT) =>
-                {
-                    tracing::warn!(%reason, "the coordinator refuses; trying again");
-                }
-                Err(DaemonError::Session(error @ ConnectError::Unreachable { .. })) => {
-                    if !complained {
-                        tracing::warn!("{error}; trying again until it answers");
-                    }
-                    complained = true;
-                }
+                Err(error) if waiting.is_worthwhile(&error) => waiting.say(&error),
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(RETRY_EVERY).await;
@@ -147,12 +138,7 @@ impl Daemon {
         ready();
         let local = Arc::new(Store(self.options.blocks.clone()));
         let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone());
-        let chores = Chores {
-            blocks: self.options.blocks.clone(),
-            reports,
-            engine: engine.clone(),
-            verifies: Arc::new(Semaphore::new(VERIFIES_AT_ONCE)),
-        };
+        let chores = Chores::new(self.options.blocks.clone(), reports, engine.clone());
         while let Some(message) = session.incoming.recv().await {
             if let Some(message) = engine.handle(message) {
                 chores.handle(message);
@@ -162,96 +148,70 @@ impl Daemon {
         Ok(())
     }
 
-    async fn hello(&self) -> Result<FromNode, DaemonError> {
+    /// What it says first: who it is, and what it holds, in as many messages as that takes.
+    async fn hello(&self) -> Result<Vec<FromNode>, DaemonError> {
         let blocks = self.options.blocks.clone();
         let (held, free_bytes) =
-            blocking(move || Ok::<_, BlockError>((blocks.list()?, blocks.free_bytes()?))).await?;
+            blocking(move || Ok::<_, BlockError>((control::parts(blocks.list()?), blocks.free_bytes()?)))
+                .await?;
         let address =
             self.options.advertise.as_ref().map_or_else(|| self.address.to_string(), ToString::to_string);
-        Ok(FromNode::RegisterHelper {
+        let register = |blocks: Vec<HeldBlock>, more| FromNode::RegisterHelper {
             version: control::VERSION,
             cluster_id: self.options.cluster_id.to_string(),
-            address,
+            address: address.clone(),
             rack: self.options.rack.clone(),
             bandwidth: self.options.bandwidth,
-            blocks: held,
+            blocks,
+            more,
             free_bytes,
-        })
+        };
+        let last = held.len() - 1;
+        let message = |(at, blocks)| match at {
+            0 => register(blocks, at < last),
+            _ => FromNode::Held { blocks, more: at < last },
+        };
+        Ok(held.into_iter().enumerate().map(message).collect())
     }
 }
 
-/// What a helper does outside of jobs.
-struct Chores {
-    blocks: Arc<dyn Blocks>,
-    reports: Reports,
-    engine: Engine,
-    verifies: Arc<Semaphore>,
+/// Waiting for the coordinator to take us.
+#[derive(Default)]
+struct Waiting {
+    /// What was last said to be waited for.
+    said: Option<String>,
+    /// Since when it has refused us for what should pass.
+    refused: Option<Instant>,
 }
 
-impl Chores {
-    fn handle(&self, message: ToNode) {
-        match message {
-            ToNode::Ping => {
-                let tasks = self.engine.jobs();
-                self.answer(move |blocks| {
-                    blocks.free_bytes().map(|free_bytes| FromNode::Pong { free_bytes, tasks })
-                });
+impl Waiting {
+    /// Whether what went wrong may go better the next time.
+    fn is_worthwhile(&mut self, error: &DaemonError) -> bool {
+        match error {
+            DaemonError::Session(ConnectError::Refused { passing: true, .. }) => {
+                self.refused.get_or_insert_with(Instant::now).elapsed() < REFUSAL_LIMIT
             }
-            ToNode::Remove { block } => self.answer(move |blocks| {
-                blocks.remove(&block)?;
-                Ok(FromNode::Removed { block })
-            }),
-            ToNode::List { ask } => {
-                self.answer(move |blocks| blocks.list().map(|blocks| FromNode::Listed { ask, blocks }));
+            DaemonError::Session(ConnectError::Unreachable { .. }) | DaemonError::Blocks(_) => {
+                self.refused = None;
+                true
             }
-            ToNode::Verify { ask, block } => self.verify(ask, block),
-            ToNode::Describe { ask } => self.describe(ask),
-            other => tracing::warn!(?other, "a message that is not for a helper"),
+            DaemonError::Session(
+                ConnectError::Refused { passing: false, .. }
+                | ConnectError::Untrusted { .. }
+                | ConnectError::Protocol { .. },
+            )
+            | DaemonError::Listen { .. }
+            | DaemonError::Threads(_) => false,
         }
     }
 
-    fn answer(&self, work: impl FnOnce(&dyn Blocks) -> Result<FromNode, BlockError> + Send + 'static) {
-        let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
-        tokio::task::spawn_blocking(move || match work(&*blocks) {
-            Ok(message) => {
-                let _ = reports.send(message); // A lost coordinator asks again.
-            }
-            Err(error) => tracing::error!(%error, "cannot do what the coordinator asks"),
-        });
-    }
-
-    fn describe(&self, ask: u64) {
-        let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
-        tokio::task::spawn_blocking(move || {
-            let held = blocks.list().inspect_err(|error| tracing::error!(%error, "cannot list the blocks"));
-            let mut held = held.unwrap_or_default().into_iter().peekable();
-            loop {
-                let next = held.by_ref().take(control::DESCRIBED_AT_ONCE);
-                let described = next.filter_map(|block| match blocks.describe(&block.id) {
-                    Ok(description) => Some(description),
-                    Err(error) => {
-                        tracing::warn!(%error, "a block that cannot say what it is");
-                        None
-                    }
-                });
-                let (blocks, last) = (described.collect(), held.peek().is_none());
-                let answer = FromNode::Described { ask, blocks, last };
-                if reports.send(answer).is_err() || last {
-                    return; // A lost coordinator asks again.
-                }
-            }
-        });
-    }
-
-    fn verify(&self, ask: u64, block: BlockId) {
-        let (blocks, reports, verifies) = (self.blocks.clone(), self.reports.clone(), self.verifies.clone());
-        tokio::spawn(async move {
-            let _permit = verifies.acquire_owned().await;
-            let name = block.clone();
-            let result = blocking(move || blocks.open(&name)?.verify()).await;
-            let result = result.map_err(|error| block_problem(&error));
-            let _ = reports.send(FromNode::Verified { ask, block, result });
-        });
+    /// Says what is waited for, if it is something new.
+    fn say(&mut self, error: &DaemonError) {
+        let text = error.to_string();
+        if self.said.as_ref() != Some(&text) {
+            tracing::warn!("{text}; trying again until that passes");
+            self.said = Some(text);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -360,8 +361,19 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
         BlockError::Corrupt { detail, .. } | BlockError::Other { detail, .. } => {
             BlockProblem::Corrupt(detail.clone())
         }
+        BlockError::Io { source, .. } if is_of_the_machine(source) => {
+            BlockProblem::Unavailable(error.to_string())
+        }
         other => BlockProblem::Unreadable(other.to_string()),
     }
+}
+
+/// Whether an error says something of the machine at this moment, and nothing of the file.
+fn is_of_the_machine(error: &io::Error) -> bool {
+    let passing =
+        [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::EIO];
+    error.raw_os_error().is_some_and(|code| passing.contains(&code))
+        || matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
 }
 
 fn sink_failed(DiskError { block, error }: DiskError) -> Report {

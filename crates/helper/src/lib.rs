@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod chores;
 mod daemon;
 mod disk;
 mod drive;
@@ -15,12 +16,13 @@ mod engine;
 mod rendezvous;
 mod session;
 mod socket;
+mod strangers;
 mod traffic;
 mod workers;
 
 pub use daemon::{Daemon, DaemonError, DaemonOptions};
 pub use engine::{Engine, Local, Reports};
 pub use rendezvous::Rendezvous;
-pub use session::{ConnectError, Incoming, Outgoing, Session};
+pub use session::{CONNECT_LIMIT, ConnectError, Incoming, Outgoing, Session};
 pub use traffic::{Moved, Traffic};
 pub use workers::Workers;

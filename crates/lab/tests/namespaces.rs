@@ -78,6 +78,7 @@ fn serve(verb: Mend) -> ExitCode {
                     rack: config.rack.clone(),
                     bandwidth: None,
                     blocks: Arc::new(stores::dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),
+                    descriptors: 1024,
                 };
                 let daemon = helper::Daemon::bind(options).await.unwrap_or_else(|error| panic!("{error}"));
                 daemon.run(|| println!("ready")).await.unwrap_or_else(|error| panic!("{error}"));

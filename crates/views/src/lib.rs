@@ -442,13 +442,16 @@ pub struct ScrubView {
     pub orphans: Vec<OrphanView>,
 }
 
-/// A helper that a scrub could not ask.
+/// A helper that a scrub could not ask, or not about everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedNode {
     /// The helper.
     pub node: String,
     /// Blocks on it that were not checked.
     pub blocks: u64,
+    /// Why.
+    #[serde(default)]
+    pub why: String,
 }
 
 /// A bad block.

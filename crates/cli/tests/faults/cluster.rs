@@ -113,10 +113,39 @@ impl Cluster {
 
     /// Starts a daemon; its name is the last argument.
     pub fn start(&mut self, arguments: &[&str]) {
+        let command = self.command(arguments);
+        self.run_daemon(command, arguments);
+    }
+
+    /// The same with a limit of file descriptors that it cannot raise.
+    pub fn start_limited(&mut self, arguments: &[&str], descriptors: u32) {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_mend")]).args(arguments);
+        command.env("MEND_CLUSTER", self.folder()).stdin(Stdio::null());
+        self.run_daemon(command, arguments);
+    }
+
+    fn run_daemon(&mut self, mut command: Command, arguments: &[&str]) {
         let name = (*arguments.last().unwrap()).to_owned();
         let log = std::fs::File::create(self.path(&format!("{name}.log"))).unwrap();
-        let child = self.command(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         self.processes.insert(name, child);
+    }
+
+    /// The process of a daemon.
+    pub fn pid(&self, name: &str) -> u32 {
+        self.processes[name].id()
+    }
+
+    /// Whether a daemon has not ended.
+    pub fn runs(&mut self, name: &str) -> bool {
+        self.processes.get_mut(name).unwrap().try_wait().unwrap().is_none()
+    }
+
+    /// What a daemon has logged so far.
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap()
     }
 
     /// Waits until every daemon says that it is ready.

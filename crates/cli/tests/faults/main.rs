@@ -3,10 +3,12 @@
 
 mod cluster;
 mod embedding;
+mod floods;
 mod input;
 mod names;
 mod outputs;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
+mod silence;
 mod storage;

@@ -173,11 +173,15 @@ impl Core {
         let known = &record.blocks[usize::from(block.0)];
         // The job may have read a copy that is not the block any more.
         let Some(node) = known.node.filter(|_| holder == known.node) else { return };
-        if known.state == state_for(problem) {
+        let Some(state) = state_for(problem) else {
+            // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
+            return self.look_again(stripe, block, known.clone());
+        };
+        if known.state == state {
             return;
         }
         self.remember_loss(node, &known.id, problem.to_string());
-        log_error(self.catalog.set_state(&stripe, block, state_for(problem)));
+        log_error(self.catalog.set_state(&stripe, block, state));
         self.census = None;
     }
 

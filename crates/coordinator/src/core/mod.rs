@@ -41,6 +41,7 @@ use scrubs::Scrub;
 use status::Risks;
 use stripes::Codes;
 
+use crate::inbox::Room;
 use views::{Census, LostBlock};
 
 /// Messages that may wait for one connection before it counts as broken.
@@ -68,9 +69,9 @@ pub(crate) struct ConnectionId(pub u64);
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Somebody said hello. The answer goes to its outbox, and the outbox is dropped to end the connection.
-    Joined { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox },
-    /// A message of somebody who joined.
-    Said { connection: ConnectionId, message: Box<FromNode> },
+    Joined { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox, room: Room },
+    /// A message of somebody who joined, and its share of memory.
+    Said { connection: ConnectionId, message: Box<FromNode>, room: Room },
     /// A connection ended.
     Left { connection: ConnectionId, why: String },
     /// The API wants something.
@@ -170,8 +171,10 @@ impl Core {
     pub(crate) fn handle(&mut self, event: Event, now: Duration) {
         self.now = now;
         match event {
-            Event::Joined { connection, role, hello, outbox } => self.join(connection, role, *hello, outbox),
-            Event::Said { connection, message } => self.hear(connection, *message),
+            Event::Joined { connection, role, hello, outbox, room: _room } => {
+                self.join(connection, role, *hello, outbox);
+            }
+            Event::Said { connection, message, room: _room } => self.hear(connection, *message),
             Event::Left { connection, why } => self.part(connection, &why),
             Event::Asked(command) => self.carry_out(*command),
             Event::Stop => {}
@@ -187,7 +190,8 @@ impl Core {
             self.stirred.insert(id);
         }
         self.abort_idle_puts();
-        self.watch_scrub();
+        self.expire_asks();
+        self.retry_removals();
         self.forget_retired();
         self.keep_copy();
         self.work();

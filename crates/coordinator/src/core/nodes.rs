@@ -1,10 +1,11 @@
 //! Helpers and clients: joining, what they hold, leaving.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use cluster::Role;
 use codes::BlockIndex;
-use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
+use repair::wire::control::{self, FromNode, HeldBlock, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, JobId, NodeId, NodeView, StripeId};
 use stores::{BlockRecord, BlockState, Catalog, CatalogError};
 
@@ -15,6 +16,13 @@ use super::{ConnectionId, Core, Outbox, log_error};
 pub(super) const FIRST_CLIENT: u32 = 1 << 31;
 /// Removals that one helper is asked for at a time.
 const REMOVALS_AT_ONCE: usize = 256;
+
+/// What a helper could not remove is asked for again after this time.
+const REMOVE_AGAIN: Duration = Duration::from_secs(30);
+/// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads a block,
+/// the time that a slow and busy disk takes for its bytes comes on top.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
 
 /// Somebody who is connected.
 pub(super) struct Peer {
@@ -32,6 +40,8 @@ pub(super) enum PeerKind {
         orphans: BTreeSet<BlockId>,
         /// Blocks it was told to remove and that it has not answered for.
         removing: BTreeSet<BlockId>,
+        /// Blocks that it could not remove, and when it is asked again.
+        stuck: BTreeMap<BlockId, Duration>,
         /// Bad blocks that it has again, to be verified before they count.
         rechecks: VecDeque<(StripeId, BlockIndex)>,
     },
@@ -45,6 +55,8 @@ pub(super) enum PeerKind {
 pub(super) struct Ask {
     pub node: NodeId,
     pub subject: Subject,
+    /// It counts as unanswered then.
+    until: Duration,
 }
 
 pub(super) enum Subject {
@@ -52,6 +64,19 @@ pub(super) enum Subject {
     Block { stripe: StripeId, index: BlockIndex, known: BlockRecord, scrub: bool },
     /// All its blocks, for a scrub.
     List,
+}
+
+/// Why a node is not taken.
+struct Refusal {
+    reason: String,
+    /// Whether it may be otherwise in a few seconds.
+    passing: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self { reason, passing: false }
+    }
 }
 
 /// What a helper says of itself when it registers.
@@ -84,9 +109,9 @@ impl Core {
     pub(super) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode, outbox: Outbox) {
         match self.admit(connection, &role, hello, &outbox) {
             Ok(node) => tracing::info!(%role, %node, "registered"),
-            Err(reason) => {
+            Err(Refusal { reason, passing }) => {
                 tracing::warn!(%role, %reason, "refused");
-                let _ = outbox.try_send(ToNode::Refused { reason }); // Its outbox is new, or it has gone.
+                let _ = outbox.try_send(ToNode::Refused { reason, passing }); // Its outbox is new, or it has gone.
             }
         }
     }
@@ -97,7 +122,7 @@ impl Core {
         role: &Role,
         hello: FromNode,
         outbox: &Outbox,
-    ) -> Result<NodeId, String> {
+    ) -> Result<NodeId, Refusal> {
         match (role, hello) {
             (
                 Role::Helper(name),
@@ -109,6 +134,7 @@ impl Core {
                     bandwidth,
                     blocks,
                     free_bytes,
+                    more: _,
                 },
             ) => {
                 check_version(version)?;
@@ -121,9 +147,11 @@ impl Core {
                 Ok(self.admit_client(connection, name.as_str(), outbox))
             }
             (Role::Coordinator, _) => {
-                Err("this is the certificate of a coordinator; use a helper's or a client's".into())
+                Err("this is the certificate of a coordinator; use a helper's or a client's"
+                    .to_owned()
+                    .into())
             }
-            (role, _) => Err(format!("{role} must register as what its certificate says")),
+            (role, _) => Err(format!("{role} must register as what its certificate says").into()),
         }
     }
 
@@ -144,14 +172,16 @@ impl Core {
         name: &str,
         hello: Hello,
         outbox: &Outbox,
-    ) -> Result<NodeId, String> {
+    ) -> Result<NodeId, Refusal> {
         let node = self.catalog.node_id(name).map_err(|error| error.to_string())?;
         if self.peers.contains_key(&node) {
             let address = self.topology.get(node).and_then(|view| view.address.clone()).unwrap_or_default();
-            return Err(format!(
+            let reason = format!(
                 "helper {name} is registered already, from {address}; stop that one, or give this one its own \
                  name and certificate"
-            ));
+            );
+            // The other one may be this one, before its connection was cut.
+            return Err(Refusal { reason, passing: true });
         }
         let address = self.catalog.set_node_address(node, &hello.address);
         address.map_err(|error| error.to_string())?;
@@ -165,6 +195,7 @@ impl Core {
                 bandwidth: hello.bandwidth,
                 orphans: BTreeSet::new(),
                 removing: BTreeSet::new(),
+                stuck: BTreeMap::new(),
                 rechecks: VecDeque::new(),
             },
             blocks: self.catalog.blocks_of(node).len(),
@@ -203,13 +234,13 @@ impl Core {
         if !self.settled || self.is_behind() {
             return;
         }
-        let Some(PeerKind::Helper { removing, .. }) = self.kind_mut(node) else { return };
-        let mut removing = std::mem::take(removing);
+        let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
+        let (mut removing, stuck) = (std::mem::take(removing), stuck.clone());
         for block in log_error(self.catalog.discards(node)).unwrap_or_default() {
             if removing.len() == REMOVALS_AT_ONCE {
                 break;
             }
-            if !self.is_worked_on(&block) && removing.insert(block.clone()) {
+            if !stuck.contains_key(&block) && !self.is_worked_on(&block) && removing.insert(block.clone()) {
                 self.send(node, ToNode::Remove { block });
             }
         }
@@ -238,13 +269,15 @@ impl Core {
             FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
             FromNode::Removed { block } => self.note_removed(node, &block),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
-            FromNode::Listed { ask, blocks } => self.take_listed(node, ask, &blocks),
+            FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
+            FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
+            FromNode::RemoveFailed { block, problem } => self.note_stuck(node, block, &problem),
             FromNode::Open { tag, request } => self.open(node, tag, request),
             FromNode::Close { tag } => self.close(node, tag),
             FromNode::Described { .. } => {
                 tracing::warn!(node = %self.name(node), "an answer that nobody asked for")
             }
-            FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } => {
+            FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
                 self.lose(node, "it registered twice on one connection");
             }
         }
@@ -269,6 +302,38 @@ impl Core {
         log_error(self.catalog.discarded(node, block));
         if empty {
             self.remove_discards(node); // There may be more than were asked for at once.
+        }
+    }
+
+    /// A node cannot remove a block. It is asked again later, and not before.
+    fn note_stuck(&mut self, node: NodeId, block: BlockId, problem: &StoreProblem) {
+        let again = self.now + REMOVE_AGAIN;
+        let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
+        if !removing.remove(&block) {
+            return;
+        }
+        let (first, empty) = (stuck.is_empty(), removing.is_empty());
+        stuck.insert(block.clone(), again);
+        if first {
+            let node = self.name(node);
+            tracing::warn!(%block, %node, %problem, "cannot remove a block; trying again later");
+        }
+        if empty {
+            self.remove_discards(node);
+        }
+    }
+
+    /// Asks again for removals that failed some time ago.
+    pub(super) fn retry_removals(&mut self) {
+        let now = self.now;
+        let due = |peer: &Peer| matches!(&peer.kind, PeerKind::Helper { stuck, .. } if stuck.values().any(|&at| at <= now));
+        let nodes: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| due(peer)).map(|(&node, _)| node).collect();
+        for node in nodes {
+            if let Some(PeerKind::Helper { stuck, .. }) = self.kind_mut(node) {
+                stuck.retain(|_, at| *at > now);
+            }
+            self.remove_discards(node);
         }
     }
 
@@ -330,7 +395,7 @@ impl Core {
         for number in unanswered {
             self.asks.remove(&number);
         }
-        self.skip_in_scrub(node);
+        self.skip_in_scrub(node, "it is down");
     }
 
     fn lose_client(&mut self, node: NodeId, requests: impl Iterator<Item = JobId>) {
@@ -362,8 +427,26 @@ impl Core {
 
     pub(super) fn ask(&mut self, node: NodeId, subject: Subject) -> u64 {
         self.next_ask += 1;
-        self.asks.insert(self.next_ask, Ask { node, subject });
+        let reading = match &subject {
+            Subject::Block { known, .. } => Duration::from_secs(known.bytes / SLOW_BYTES_PER_SECOND),
+            Subject::List => Duration::ZERO,
+        };
+        let until = self.now + ANSWER_LIMIT + reading;
+        self.asks.insert(self.next_ask, Ask { node, subject, until });
         self.next_ask
+    }
+
+    /// Goes on without answers that do not come, though the helper's connection lives.
+    pub(super) fn expire_asks(&mut self) {
+        let late = self.asks.iter().filter(|(_, ask)| ask.until <= self.now);
+        for number in late.map(|(&number, _)| number).collect::<Vec<_>>() {
+            let Some(Ask { node, subject, .. }) = self.asks.remove(&number) else { continue };
+            tracing::warn!(node = %self.name(node), "a helper does not answer what it is asked; its disk may hang");
+            match subject {
+                Subject::Block { scrub: false, .. } => self.recheck_next(node),
+                Subject::Block { .. } | Subject::List => self.skip_in_scrub(node, "it does not answer"),
+            }
+        }
     }
 
     fn take_verified(
@@ -418,6 +501,25 @@ impl Core {
         }
     }
 
+    /// A helper cannot say what it holds: the scrub goes on without its list.
+    fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
+        if self.take_ask(node, number).is_some() {
+            tracing::warn!(node = %self.name(node), %problem, "cannot list the blocks of a helper");
+            self.unlisted_in_scrub(node, format!("it cannot list its blocks: {problem}"));
+        }
+    }
+
+    /// Has a block looked at that could not be read for a reason that says nothing of it.
+    pub(super) fn look_again(&mut self, stripe: StripeId, index: BlockIndex, known: BlockRecord) {
+        let asked = self
+            .asks
+            .values()
+            .any(|ask| matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id));
+        if let Some(node) = known.node.filter(|node| !asked && self.peers.contains_key(node)) {
+            self.ask_for_block(node, stripe, index, known, false);
+        }
+    }
+
     fn apply_verdict(
         &mut self,
         node: NodeId,
@@ -426,7 +528,7 @@ impl Core {
         known: &BlockRecord,
         problem: Option<&BlockProblem>,
     ) {
-        let state = problem.map_or(BlockState::Healthy, state_for);
+        let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
         if known.state == state {
             return;
         }
@@ -506,11 +608,12 @@ fn view_of(name: &str, hello: &Hello) -> NodeView {
     view
 }
 
-/// The state of a block of which this is wrong.
-pub(super) fn state_for(problem: &BlockProblem) -> BlockState {
+/// The state of a block of which this is wrong, if that says anything of the block.
+pub(super) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
     match problem {
-        BlockProblem::Missing => BlockState::Missing,
-        BlockProblem::Corrupt(_) | BlockProblem::Unreadable(_) => BlockState::Corrupt,
+        BlockProblem::Missing => Some(BlockState::Missing),
+        BlockProblem::Corrupt(_) | BlockProblem::Unreadable(_) => Some(BlockState::Corrupt),
+        BlockProblem::Unavailable(_) => None,
     }
 }
 

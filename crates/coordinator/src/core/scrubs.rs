@@ -1,7 +1,7 @@
-//! Scrubs: every live helper reads every block that the catalog places on it, a few at a time.
+//! Scrubs: every live helper reads every block that the catalog places on it, a few at a time. A helper that goes, falls
+//! silent or cannot say what it holds is told of, and the others go on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
@@ -15,8 +15,6 @@ use views::{Finding, OrphanView, ScrubView, SkippedNode};
 
 /// Questions that one helper has to answer at a time.
 const OUTSTANDING: usize = 2;
-/// A helper that answers nothing for so long is skipped: its disk may hang.
-const SILENCE_LIMIT: Duration = Duration::from_secs(900);
 /// Findings that are listed; all are counted in the states of their blocks.
 const FINDINGS_LISTED: usize = 10_000;
 /// The catalog's key of the last scrub.
@@ -33,7 +31,18 @@ struct NodeScrub {
     queue: VecDeque<(StripeId, BlockIndex)>,
     outstanding: BTreeSet<u64>,
     listed: bool,
-    heard: Duration,
+    /// Blocks that it could not read for a reason that says nothing of them, and the last such reason.
+    unavailable: (u64, String),
+}
+
+impl NodeScrub {
+    fn new(queue: VecDeque<(StripeId, BlockIndex)>) -> Self {
+        Self { queue, outstanding: BTreeSet::new(), listed: false, unavailable: (0, String::new()) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.queue.is_empty() && self.outstanding.is_empty() && self.listed
+    }
 }
 
 impl Core {
@@ -67,8 +76,7 @@ impl Core {
             let queue: VecDeque<_> = self.blocks_on(node).into();
             view.blocks += queue.len() as u64;
             view.bytes += self.bytes_of(&queue)?;
-            let heard = self.now;
-            nodes.insert(node, NodeScrub { queue, outstanding: BTreeSet::new(), listed: false, heard });
+            nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
         self.scrub = Some(Scrub { view, nodes });
@@ -84,7 +92,7 @@ impl Core {
         let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
         down.map(|(&node, name)| (name, self.catalog.blocks_of(node).len() as u64))
             .filter(|&(_, blocks)| blocks > 0)
-            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks })
+            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
             .collect()
     }
 
@@ -133,13 +141,16 @@ impl Core {
         block: &BlockRecord,
         problem: Option<BlockProblem>,
     ) {
-        let (name, now) = (self.name(node), self.now);
+        let name = self.name(node);
         let Some(scrub) = &mut self.scrub else { return };
         let Some(of_node) = scrub.nodes.get_mut(&node) else { return };
         if !of_node.outstanding.remove(&ask) {
             return;
         }
-        of_node.heard = now;
+        if let Some(problem @ BlockProblem::Unavailable(_)) = &problem {
+            of_node.unavailable = (of_node.unavailable.0 + 1, problem.to_string());
+            return;
+        }
         scrub.view.checked += 1;
         scrub.view.checked_bytes += block.bytes;
         if let Some(problem) = problem
@@ -155,41 +166,48 @@ impl Core {
     }
 
     pub(super) fn listed_in_scrub(&mut self, node: NodeId) {
-        let now = self.now;
         if let Some(node) = self.scrub.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
-            (node.listed, node.heard) = (true, now);
+            node.listed = true;
         }
     }
 
-    /// Goes on without helpers that answer nothing.
-    pub(super) fn watch_scrub(&mut self) {
-        let Some(scrub) = self.scrub.as_ref().filter(|scrub| scrub.is_running()) else { return };
-        let busy = |node: &NodeScrub| !node.outstanding.is_empty() || !node.listed;
-        let silent = |node: &NodeScrub| busy(node) && node.heard + SILENCE_LIMIT <= self.now;
-        let silent: Vec<NodeId> =
-            scrub.nodes.iter().filter(|(_, node)| silent(node)).map(|(&node, _)| node).collect();
-        silent.into_iter().for_each(|node| self.skip_in_scrub(node));
+    /// Its blocks are checked all the same; only what belongs to no stripe is not known.
+    pub(super) fn unlisted_in_scrub(&mut self, node: NodeId, why: String) {
+        let name = self.name(node);
+        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        if scrub.nodes.contains_key(&node) {
+            scrub.view.skipped.push(SkippedNode { node: name, blocks: 0, why });
+            self.listed_in_scrub(node);
+            self.end_scrub();
+        }
     }
 
-    /// A helper is gone: what it had still to check is not checked.
-    pub(super) fn skip_in_scrub(&mut self, node: NodeId) {
+    /// A helper is gone or does not answer: what it had still to check is not checked.
+    pub(super) fn skip_in_scrub(&mut self, node: NodeId, why: &str) {
         let name = self.name(node);
         let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
         let Some(left) = scrub.nodes.remove(&node) else { return };
         let blocks = (left.queue.len() + left.outstanding.len()) as u64;
         if blocks > 0 || !left.listed {
-            scrub.view.skipped.push(SkippedNode { node: name, blocks });
+            scrub.view.skipped.push(SkippedNode { node: name.clone(), blocks, why: why.to_owned() });
         }
+        scrub.view.skipped.extend(unavailable(name, &left));
         self.end_scrub();
     }
 
     fn end_scrub(&mut self) {
         let orphans = self.orphan_views();
+        let names: BTreeMap<NodeId, String> = match &self.scrub {
+            Some(scrub) => scrub.nodes.keys().map(|&node| (node, self.name(node))).collect(),
+            None => return,
+        };
         let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
-        let done = |node: &NodeScrub| node.queue.is_empty() && node.outstanding.is_empty() && node.listed;
-        if !scrub.nodes.values().all(done) {
+        if !scrub.nodes.values().all(NodeScrub::is_done) {
             return;
         }
+        let unavailable =
+            scrub.nodes.iter().filter_map(|(node, of_node)| unavailable(names[node].clone(), of_node));
+        scrub.view.skipped.extend(unavailable);
         scrub.view.state = "done".into();
         scrub.view.ended_unix_ms = Some(unix_ms());
         scrub.view.orphans = orphans;
@@ -219,6 +237,12 @@ impl Core {
         }
         views
     }
+}
+
+/// What is told of blocks that a helper could not read at the moment.
+fn unavailable(node: String, of_node: &NodeScrub) -> Option<SkippedNode> {
+    let (blocks, why) = of_node.unavailable.clone();
+    (blocks > 0).then_some(SkippedNode { node, blocks, why })
 }
 
 impl Scrub {

@@ -7,7 +7,7 @@ use cluster::Role;
 use codes::BlockIndex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use repair::wire::control::{self, ClientRequest, Ended, FromNode, HeldBlock, ToNode};
+use repair::wire::control::{self, ClientRequest, Ended, FromNode, HeldBlock, StoreProblem, ToNode};
 use repair::{Assignment, BlockId, BlockProblem, Fingerprint, JobId, NodeId, Report, Scheme, StripeId};
 use stores::dir::{DirCatalog, PutId};
 use tempfile::TempDir;
@@ -84,6 +84,7 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
         rack: None,
         bandwidth: None,
         blocks: disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect(),
+        more: false,
         free_bytes: 1 << 30,
     }
 }
@@ -139,7 +140,13 @@ impl Scene {
             rebuilds_wrongly: false,
         };
         self.nodes.insert(name.to_owned(), node);
-        self.handle(Event::Joined { connection, role, hello: Box::new(hello), outbox });
+        self.handle(Event::Joined {
+            connection,
+            role,
+            hello: Box::new(hello),
+            outbox,
+            room: Default::default(),
+        });
     }
 
     /// Starts a helper with what is on its disk.
@@ -161,7 +168,7 @@ impl Scene {
 
     fn say(&mut self, name: &str, message: FromNode) {
         let connection = self.nodes[name].connection;
-        self.handle(Event::Said { connection, message: Box::new(message) });
+        self.handle(Event::Said { connection, message: Box::new(message), room: Default::default() });
     }
 
     /// Lets all nodes answer until nobody has anything to say.
@@ -282,7 +289,7 @@ impl PlayedNode {
     fn answer(&mut self, message: ToNode, rotten: &BTreeSet<BlockId>) -> Option<FromNode> {
         match message {
             ToNode::Registered { node } => self.node = Some(node),
-            ToNode::Refused { reason } => self.refused = Some(reason),
+            ToNode::Refused { reason, .. } => self.refused = Some(reason),
             ToNode::Closed { tag, result } => drop(self.closed.insert(tag, result)),
             ToNode::Forget { job } => drop(self.sinks.remove(&job)),
             ToNode::Assign(assignment) => {
@@ -347,7 +354,11 @@ impl PlayedNode {
             }
             ToNode::List { ask } => {
                 let held = |(id, &bytes): (&BlockId, &u64)| HeldBlock { id: id.clone(), bytes };
-                return Some(FromNode::Listed { ask, blocks: self.disk.iter().map(held).collect() });
+                return Some(FromNode::Listed {
+                    ask,
+                    blocks: self.disk.iter().map(held).collect(),
+                    more: false,
+                });
             }
             _ => return None,
         };
@@ -406,6 +417,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         rack: None,
         bandwidth: None,
         blocks: Vec::new(),
+        more: false,
         free_bytes: 0,
     };
     let client = FromNode::RegisterClient { version: control::VERSION };
@@ -864,6 +876,69 @@ fn a_scrub_asks_each_helper_two_things_at_a_time() {
     assert_eq!(state.orphans[0].block, "stray");
     scene.restart();
     assert_eq!(scene.status().last_scrub.unwrap(), state, "it is remembered");
+}
+
+#[test]
+fn a_helper_that_does_not_answer_is_told_of_and_the_scrub_ends() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.frozen.insert("h1".into());
+    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    scene.play();
+    assert_eq!(scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap().state, "running");
+    scene.wait(Duration::from_secs(130));
+    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    assert_eq!((state.state.as_str(), state.blocks, state.checked), ("done", 4, 3));
+    assert_eq!((state.skipped[0].node.as_str(), state.skipped[0].blocks), ("h1", 1));
+    assert_eq!(state.skipped[0].why, "it does not answer");
+}
+
+#[test]
+fn what_a_machine_cannot_do_at_the_moment_says_nothing_of_its_blocks() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.frozen.insert("h1".into());
+    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    scene.play();
+    let few = || "too many open files".to_owned();
+    for message in std::mem::take(&mut scene.node("h1").backlog) {
+        let answer = match message {
+            ToNode::Verify { ask, block } => {
+                FromNode::Verified { ask, block, result: Err(BlockProblem::Unavailable(few())) }
+            }
+            ToNode::List { ask } => FromNode::ListFailed { ask, problem: StoreProblem::Machine(few()) },
+            _ => continue,
+        };
+        scene.say("h1", answer);
+    }
+    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    assert_eq!((state.state.as_str(), state.checked, state.findings.len()), ("done", 3, 0));
+    let skipped: Vec<_> =
+        state.skipped.iter().map(|skipped| (skipped.node.as_str(), skipped.blocks)).collect();
+    assert_eq!(skipped, [("h1", 0), ("h1", 1)], "{:?}", state.skipped);
+    assert!(state.skipped.iter().all(|skipped| skipped.why.contains("too many open files")));
+    assert_eq!(states(&scene.file("f")), ["healthy"; 4]);
+}
+
+#[test]
+fn a_removal_that_failed_is_asked_for_again_and_not_at_once() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let (name, block) = (home(&file, 0), block(&file, 0));
+    scene.frozen.insert(name.clone());
+    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.play();
+    let asked = |scene: &mut Scene| {
+        let backlog = std::mem::take(&mut scene.node(&name).backlog);
+        backlog.iter().filter(|message| matches!(message, ToNode::Remove { .. })).count()
+    };
+    assert_eq!(asked(&mut scene), 1);
+    let problem = StoreProblem::Store("is a directory".into());
+    scene.say(&name, FromNode::RemoveFailed { block, problem });
+    scene.wait(Duration::from_secs(10));
+    assert_eq!(asked(&mut scene), 0);
+    scene.wait(Duration::from_secs(30));
+    assert_eq!(asked(&mut scene), 1);
 }
 
 #[test]

@@ -91,8 +91,11 @@ pub enum BlockProblem {
     Missing,
     /// Its bytes differ from their checksums.
     Corrupt(String),
-    /// The disk does not give it.
+    /// The disk does not give it, however often it is asked.
     Unreadable(String),
+    /// The machine cannot read it at the moment, for want of descriptors or memory, or because one read failed. It
+    /// says nothing of the block.
+    Unavailable(String),
 }
 
 impl fmt::Display for BlockProblem {
@@ -101,6 +104,7 @@ impl fmt::Display for BlockProblem {
             Self::Missing => f.write_str("missing"),
             Self::Corrupt(detail) => write!(f, "corrupt: {detail}"),
             Self::Unreadable(detail) => write!(f, "unreadable: {detail}"),
+            Self::Unavailable(detail) => write!(f, "not to be had at the moment: {detail}"),
         }
     }
 }

@@ -12,16 +12,22 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
-/// No message is longer.
+/// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
+
+/// A longer list of blocks travels in several messages, of this many bytes of JSON each at most.
+pub const LISTING_PART_BYTES: usize = 512 << 10;
+
+/// So many of a message's first bytes tell what it is.
+pub const KIND_BYTES: usize = 24;
 
 /// A client may have so many requests open on its connection; more are refused.
 pub const MAX_OPEN_REQUESTS: usize = 256;
 
 /// So many blocks are described in one message.
-pub const DESCRIBED_AT_ONCE: usize = 4096;
+pub const DESCRIBED_AT_ONCE: usize = 256;
 
 /// What a node says to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,10 +45,20 @@ pub enum FromNode {
         rack: Option<String>,
         /// Link rate in bytes per second, if configured.
         bandwidth: Option<u64>,
-        /// All blocks it holds.
+        /// The blocks it holds, or the first of them.
         blocks: Vec<HeldBlock>,
+        /// Whether [`Held`](Self::Held) with more of them follows.
+        #[serde(default)]
+        more: bool,
         /// Bytes free for blocks.
         free_bytes: u64,
+    },
+    /// More of the blocks that a helper holds, before it is registered.
+    Held {
+        /// The next of them.
+        blocks: Vec<HeldBlock>,
+        /// Whether more follow.
+        more: bool,
     },
     /// First message of a client.
     RegisterClient {
@@ -79,12 +95,29 @@ pub enum FromNode {
         /// Its digest, or what is wrong with it.
         result: Result<u32, crate::BlockProblem>,
     },
-    /// Answer to [`ToNode::List`].
+    /// Answer to [`ToNode::List`], or a part of it.
     Listed {
         /// The question's number.
         ask: u64,
-        /// All blocks held.
+        /// All blocks held, or the next of them.
         blocks: Vec<HeldBlock>,
+        /// Whether more follow.
+        #[serde(default)]
+        more: bool,
+    },
+    /// Answer to [`ToNode::List`] of a helper that cannot list its blocks.
+    ListFailed {
+        /// The question's number.
+        ask: u64,
+        /// Why.
+        problem: StoreProblem,
+    },
+    /// A block cannot be removed.
+    RemoveFailed {
+        /// The block.
+        block: BlockId,
+        /// Why.
+        problem: StoreProblem,
     },
     /// Answer to [`ToNode::Describe`], in several messages if there are many blocks.
     Described {
@@ -122,8 +155,11 @@ pub enum ToNode {
     Refused {
         /// Why, for people.
         reason: String,
+        /// Whether it may be otherwise in a few seconds.
+        #[serde(default)]
+        passing: bool,
     },
-    /// Are you there?
+    /// Are you there? Also asked before the registration is answered.
     Ping,
     /// A share of a plan.
     Assign(Box<Assignment>),
@@ -217,6 +253,18 @@ pub struct Ended {
     pub replanned: Vec<String>,
 }
 
+/// Why a helper cannot do what it is asked outside of jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "problem", content = "detail", rename_all = "kebab-case")]
+pub enum StoreProblem {
+    /// The machine is short of something, such as descriptors or memory: it may do so later.
+    #[error("the machine cannot at the moment: {0}")]
+    Machine(String),
+    /// The store refuses.
+    #[error("{0}")]
+    Store(String),
+}
+
 /// A block that a helper holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBlock {
@@ -273,6 +321,39 @@ pub enum ClientRequest {
     },
 }
 
+/// The most bytes that a message of a node may have, by its first [`KIND_BYTES`] bytes: as many as its kind needs.
+/// A name that is not where [`encode`] writes it has the lowest limit.
+pub fn limit(start: &[u8]) -> usize {
+    let start = start.strip_prefix(b"{").unwrap_or(start);
+    let name = start.strip_prefix(b"\"").and_then(|rest| rest.split(|&byte| byte == b'"').next());
+    match name {
+        // Which slices are there: a few bytes for every range of them.
+        Some(b"report") => 16 << 20,
+        // A part and the rest of the message around it.
+        Some(b"register-helper" | b"held" | b"listed") => LISTING_PART_BYTES + (64 << 10),
+        // Of each block a label, with a file's name of up to 1 KiB, six bytes for each at worst.
+        Some(b"described") => DESCRIBED_AT_ONCE << 13,
+        // Block indices; and what systems say of their errors.
+        Some(b"open" | b"verified" | b"list-failed" | b"remove-failed") => 64 << 10,
+        _ => 1 << 10,
+    }
+}
+
+/// Cuts a list of blocks into parts that fit into one message each; one part at least.
+pub fn parts(blocks: Vec<HeldBlock>) -> Vec<Vec<HeldBlock>> {
+    let (mut parts, mut room) = (vec![Vec::new()], LISTING_PART_BYTES);
+    for block in blocks {
+        let bytes = serde_json::to_vec(&block).expect("messages have string keys and go to memory").len() + 1;
+        if bytes > room {
+            parts.push(Vec::new());
+            room = LISTING_PART_BYTES;
+        }
+        room = room.saturating_sub(bytes);
+        parts.last_mut().expect("one at least").push(block);
+    }
+    parts
+}
+
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -313,4 +394,49 @@ pub fn decode_length(bytes: [u8; 4]) -> Result<usize, ControlError> {
 /// [`ControlError::Malformed`] if it is none.
 pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, ControlError> {
     Ok(serde_json::from_slice(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(count: usize) -> Vec<HeldBlock> {
+        (0..count)
+            .map(|at| HeldBlock { id: BlockId(format!("{at}.{}", "x".repeat(190))), bytes: 1 })
+            .collect()
+    }
+
+    #[test]
+    fn parts_of_a_listing_are_within_the_limit_of_their_message() {
+        for count in [0, 1, 2_000, 30_000] {
+            let parts = parts(held(count));
+            assert_eq!(parts.concat(), held(count));
+            for blocks in parts {
+                for message in [
+                    FromNode::Held { blocks: blocks.clone(), more: true },
+                    FromNode::Listed { ask: u64::MAX, blocks, more: true },
+                ] {
+                    let bytes = encode(&message);
+                    assert!(bytes.len() - 4 <= limit(&bytes[4..]), "{} bytes", bytes.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_limit_by_its_first_bytes() {
+        let open = ClientRequest::PutStripe { put: 1, position: 2 };
+        for (message, expected) in [
+            (FromNode::Pong { free_bytes: 1, tasks: 2 }, 1 << 10),
+            (FromNode::RegisterClient { version: VERSION }, 1 << 10),
+            (FromNode::Open { tag: 1, request: open }, 64 << 10),
+            (FromNode::Held { blocks: Vec::new(), more: false }, LISTING_PART_BYTES + (64 << 10)),
+        ] {
+            let bytes = encode(&message);
+            assert_eq!(limit(&bytes[4..][..KIND_BYTES.min(bytes.len() - 4)]), expected, "{message:?}");
+        }
+        for nonsense in [&b""[..], b"{", b"{\"", b"\xff\xff", b"{ \"report\""] {
+            assert_eq!(limit(nonsense), 1 << 10);
+        }
+    }
 }

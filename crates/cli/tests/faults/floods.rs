@@ -1,0 +1,199 @@
+//! Strangers and members who come in numbers, announce much, or say nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use ::cluster::Role;
+use repair::wire::control::{self, FromNode};
+use repair::wire::edge::{Direction, Greeting};
+use repair::{EdgeKey, Epoch, JobId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::cluster::Cluster;
+
+/// File descriptors of the helper that strangers besiege.
+const DESCRIPTORS: u32 = 256;
+
+/// Strangers at the data port, each with a well-formed greeting and a key that nobody awaits.
+fn strangers(port: u16, count: u32) -> Vec<TcpStream> {
+    let greeting = |number: u32| {
+        let mut key = [0x5a; 16];
+        key[..4].copy_from_slice(&number.to_be_bytes());
+        Greeting { direction: Direction::Receive, job: JobId(1), epoch: Epoch(1), key: EdgeKey(key) }
+    };
+    let dial = |number| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _ = stream.write_all(&greeting(number).encode()); // It may have been turned away.
+        stream
+    };
+    (0..count).map(dial).collect()
+}
+
+fn descriptors_of(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+#[test]
+fn strangers_at_the_data_port_cannot_disable_a_helper() {
+    let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    let content = cluster.put("film", 300_000);
+    cluster.kill("h1");
+    cluster.start_limited(&["helper", "h1"], DESCRIPTORS);
+    cluster.await_ready();
+    let before = descriptors_of(cluster.pid("h1"));
+    // While they are there, and again when they have closed everything: the helper reads its disk, is scrubbed, serves.
+    let port = cluster.base_port() + 2;
+    let besieging = strangers(port, 1137);
+    for besieging in [Some(besieging), None] {
+        let scrub = cluster.mend(&["scrub"]).ok();
+        assert!(scrub.out.contains("all agree") && !scrub.out.contains("not checked"), "{scrub:?}");
+        cluster.assert_reads("film", &content, &[]);
+        drop(besieging);
+    }
+    cluster.eventually("the strangers' descriptors are free again", |cluster| {
+        descriptors_of(cluster.pid("h1")) <= before + 40
+    });
+    let log = cluster.log("coordinator");
+    assert!(!log.contains("a block is bad"), "{log}");
+    assert!(cluster.log("h1").contains(&format!("limit={DESCRIPTORS}")), "{}", cluster.log("h1"));
+}
+
+#[test]
+fn a_stranger_who_holds_on_is_closed_by_a_timer() {
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    let mut stranger = strangers(cluster.base_port() + 2, 1).remove(0);
+    stranger.set_read_timeout(Some(Duration::from_secs(4 * 10))).unwrap();
+    assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "closed, with nothing sent");
+}
+
+#[test]
+fn a_machine_short_of_descriptors_has_no_bad_blocks() {
+    let mut cluster = Cluster::new(5, "rs-4-2", "64KiB");
+    let content = cluster.put("film", 1 << 20);
+    let victim = cluster.holder("1.0");
+    // Enough to start and to listen, and for not much more: some of what is asked of it meets EMFILE.
+    let enough = descriptors_of(cluster.pid(&victim)) as u32 + 2;
+    cluster.kill(&victim);
+    cluster.start_limited(&["helper", &victim], enough);
+    cluster.await_ready();
+    cluster.mend(&["scrub"]);
+    cluster.assert_reads("film", &content, &[]);
+    cluster.kill(&victim);
+    cluster.start(&["helper", &victim]);
+    cluster.await_ready();
+    cluster.eventually("all is well", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
+    assert!(!cluster.log("coordinator").contains("a block is bad"), "{}", cluster.log("coordinator"));
+    cluster.mend(&["scrub"]).ok();
+}
+
+async fn connect(cluster: &Cluster, role: &Role, port: u16) -> TlsStream<tokio::net::TcpStream> {
+    let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
+    let identity = opened.identity(role).unwrap();
+    let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    TlsConnector::from(identity.client_config())
+        .connect(Role::Coordinator.server_name(), socket)
+        .await
+        .unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// The most memory that a process has had, in bytes.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn members_cannot_fill_the_coordinators_memory() {
+    const MEMBERS: usize = 6;
+    const ANNOUNCED: u32 = 128 << 20;
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    runtime().block_on(async {
+        let mut members = Vec::new();
+        for number in 0..MEMBERS {
+            let mut stream = connect(&cluster, &Role::default_client(), cluster.base_port() + 1).await;
+            // Before and after it is registered; of a kind that is short, and of one that may be long.
+            if number % 2 == 0 {
+                let hello = FromNode::RegisterClient { version: control::VERSION };
+                stream.write_all(&control::encode(&hello)).await.unwrap();
+            }
+            let start = if number % 3 == 0 { &b"{\"open\":{"[..] } else { b"{\"report\":{" };
+            members.push(tokio::spawn(async move {
+                let mut sent = stream.write_all(&ANNOUNCED.to_be_bytes()).await;
+                sent = sent.and(stream.write_all(start).await);
+                let spaces = vec![b' '; 1 << 20];
+                for _ in 0..(ANNOUNCED >> 20) {
+                    if sent.is_err() {
+                        break;
+                    }
+                    sent = stream.write_all(&spaces).await;
+                }
+                stream
+            }));
+        }
+        for member in members {
+            drop(member.await);
+        }
+    });
+    let peak = peak_memory(cluster.pid("coordinator"));
+    assert!(peak < 300 << 20, "{peak} bytes");
+    cluster.mend(&["status"]).ok();
+}
+
+#[test]
+fn a_helper_with_very_many_blocks_registers_and_is_listed() {
+    const BLOCKS: usize = 20_000;
+    let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    cluster.put("film", 300_000);
+    cluster.kill("h1");
+    // Blocks of another time, of which the coordinator knows nothing. Their long names make a list of megabytes.
+    let folder = cluster.folder().join("helpers/h1/blocks/00");
+    std::fs::create_dir_all(&folder).unwrap();
+    for number in 0..BLOCKS {
+        let name = format!("stray-{number}-{}", "x".repeat(120));
+        std::fs::write(folder.join(&name), "").unwrap();
+        std::fs::write(folder.join(format!("{name}.crc")), "").unwrap();
+    }
+    cluster.start(&["helper", "h1"]);
+    cluster.await_ready();
+    let scrub = cluster.mend(&["scrub", "--output", "json"]).ok().json();
+    assert_eq!(scrub["orphans"].as_array().unwrap().len(), BLOCKS);
+    assert_eq!(scrub["skipped"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn idle_api_connections_end_and_bad_handshakes_are_counted() {
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    for port in [cluster.base_port(), cluster.base_port() + 1] {
+        for _ in 0..200 {
+            let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let _ = stranger.write_all(b"GET / HTTP/1.1\r\n\r\n");
+            let _ = stranger.read_to_end(&mut Vec::new());
+        }
+    }
+    let log = cluster.log("coordinator");
+    let told = log.matches("refused connections").count();
+    assert!((2..=12).contains(&told), "{log}");
+    runtime().block_on(async {
+        let admin = Role::default_client();
+        let mut silent = connect(&cluster, &admin, cluster.base_port()).await;
+        let mut asked = connect(&cluster, &admin, cluster.base_port()).await;
+        let request = b"GET /v1/status HTTP/1.1\r\nhost: coordinator.mend\r\n\r\n";
+        asked.write_all(request).await.unwrap();
+        let (started, limit) = (Instant::now(), Duration::from_secs(4 * 30));
+        let mut answer = Vec::new();
+        for stream in [&mut silent, &mut asked] {
+            let left = limit.saturating_sub(started.elapsed());
+            let _ = tokio::time::timeout(left, stream.read_to_end(&mut answer)).await.expect("it ends");
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "the answer came first");
+    });
+    cluster.mend(&["status"]).ok();
+}

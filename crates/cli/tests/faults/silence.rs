@@ -1,0 +1,202 @@
+//! Coordinators that fall silent instead of closing, are busy, or reset connections; helpers that cannot answer.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use cluster::Role;
+use repair::NodeId;
+use repair::wire::control::{self, FromNode, ToNode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsAcceptor;
+
+use crate::cluster::{Cluster, LIMIT, finish};
+
+/// Four times what is promised: the machine may be busy.
+const TOLD_LIMIT: Duration = Duration::from_secs(4 * 5);
+const NOTICED_LIMIT: Duration = Duration::from_secs(4 * 10);
+
+#[test]
+fn helpers_notice_a_coordinator_that_stopped_and_come_back_to_it() {
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    let content = cluster.put("film", 300_000);
+    cluster.signal("coordinator", "STOP");
+    let stopped = Instant::now();
+    cluster.eventually("all helpers notice", |cluster| {
+        (1..=4).all(|helper| cluster.log(&format!("h{helper}")).contains("lost the coordinator"))
+    });
+    assert!(stopped.elapsed() < NOTICED_LIMIT, "{:?}", stopped.elapsed());
+    // They try again and say once what for.
+    let waits = |cluster: &Cluster| cluster.log("h1").matches("has not answered").count();
+    cluster.eventually("a helper says what it waits for", |cluster| waits(cluster) > 0);
+    std::thread::sleep(Duration::from_secs(10));
+    assert_eq!(waits(&cluster), 1, "{}", cluster.log("h1"));
+    cluster.signal("coordinator", "CONT");
+    let back = Instant::now();
+    cluster.eventually("the helpers are back", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
+    assert!(back.elapsed() < TOLD_LIMIT, "{:?}", back.elapsed());
+    cluster.assert_reads("film", &content, &[]);
+}
+
+#[test]
+fn every_verb_says_that_the_coordinator_does_not_answer() {
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    cluster.put("film", 300_000);
+    let film = cluster.path("film");
+    cluster.signal("coordinator", "STOP");
+    let started = Instant::now();
+    let verbs = [
+        &["status"][..],
+        &["helpers"],
+        &["ls"],
+        &["put", film.to_str().unwrap(), "--as", "more"],
+        &["get", "film", "-o", "-"],
+        &["rm", "film"],
+        &["stat", "film"],
+        &["stat", "1.0"],
+        &["repair", "1.0"],
+        &["repair", "--all"],
+        &["cancel", "1"],
+        &["plan", "1.0"],
+        &["compare", "1.0"],
+        &["scrub"],
+    ];
+    let running: Vec<_> = verbs.iter().map(|verb| cluster.spawn(verb)).collect();
+    for child in running {
+        let said = finish(child).fails_with(&["cannot reach the coordinator", "has not answered"]);
+        assert_eq!(said.code, 4, "{said:?}");
+    }
+    assert!(started.elapsed() < TOLD_LIMIT, "{:?}", started.elapsed());
+    cluster.signal("coordinator", "CONT");
+    cluster.eventually("it answers again", |cluster| cluster.mend(&["ls"]).out.contains("film"));
+}
+
+#[test]
+fn a_get_and_a_put_end_when_the_coordinator_falls_silent() {
+    let cluster = Cluster::new(6, "rs-6-4", "1MiB");
+    cluster.put("film", 8 << 20);
+    let film = cluster.path("film");
+    // Both need this helper, and neither is given up before it is lost, five seconds later.
+    let needed = cluster.holder("1.0");
+    cluster.signal(&needed, "STOP");
+    let get = cluster.spawn(&["get", "film", "-o", cluster.path("copy").to_str().unwrap()]);
+    let put = cluster.spawn(&["put", film.to_str().unwrap(), "--as", "more"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    cluster.signal("coordinator", "STOP");
+    for child in [get, put] {
+        let said = finish(child).fails_with(&["coordinator"]);
+        assert_eq!(said.code, 4, "{said:?}");
+    }
+    assert!(!cluster.path("copy").exists());
+    cluster.signal("coordinator", "CONT");
+    cluster.signal(&needed, "CONT");
+}
+
+/// A coordinator that is played here: it shakes hands, takes a hello, pings for a while because its core is busy, and
+/// then answers.
+fn play_busy_coordinator(cluster: &Cluster) {
+    let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
+    let tls = TlsAcceptor::from(opened.identity(&Role::Coordinator).unwrap().server_config());
+    let listener = TcpListener::bind(("127.0.0.1", cluster.base_port() + 1)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((socket, _)) = listener.accept().await {
+                let Ok(mut stream) = tls.accept(socket).await else { continue };
+                let mut length = [0; 4];
+                stream.read_exact(&mut length).await.unwrap();
+                let mut hello = vec![0; u32::from_be_bytes(length) as usize];
+                stream.read_exact(&mut hello).await.unwrap();
+                assert!(matches!(control::decode(&hello).unwrap(), FromNode::RegisterHelper { .. }));
+                for _ in 0..8 {
+                    stream.write_all(&control::encode(&ToNode::Ping)).await.unwrap();
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                stream.write_all(&control::encode(&ToNode::Registered { node: NodeId(1) })).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(3)).await;
+            }
+        });
+    });
+}
+
+#[test]
+fn a_helper_waits_for_a_coordinator_that_is_busy() {
+    let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
+    play_busy_coordinator(&cluster);
+    cluster.start(&["helper", "h1"]);
+    cluster.await_ready();
+    assert!(cluster.runs("h1"));
+}
+
+/// The next connection; a helper that comes no more fails the test instead of holding it up.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let started = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                return stream;
+            }
+            Err(_) => assert!(started.elapsed() < LIMIT, "nobody tries again"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_helper_whose_handshakes_are_reset_tries_again_and_says_so_once() {
+    let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
+    let listener = TcpListener::bind(("127.0.0.1", cluster.base_port() + 1)).unwrap();
+    cluster.start(&["helper", "h1"]);
+    for taken in [0, 5, 50] {
+        for _ in 0..2 {
+            let mut stream = accept(&listener);
+            stream.read_exact(&mut vec![0; taken]).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            // Closing with unread bytes resets the connection.
+        }
+    }
+    assert!(cluster.runs("h1"), "{}", cluster.log("h1"));
+    drop(listener);
+    cluster.start(&["coordinator"]);
+    for helper in ["h2", "h3", "h4"] {
+        cluster.start(&["helper", helper]);
+    }
+    cluster.await_ready();
+    let log = cluster.log("h1");
+    assert!((1..=4).contains(&log.matches("trying again").count()), "{log}");
+}
+
+#[test]
+fn a_helper_that_cannot_list_its_blocks_does_not_hold_up_a_scrub() {
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    cluster.put("film", 300_000);
+    // A file where a folder should be: the list cannot be made, and the blocks can be read.
+    let blocks = cluster.folder().join("helpers/h1/blocks");
+    let free = (0..256).map(|shard| blocks.join(format!("{shard:02x}"))).find(|path| !path.exists());
+    std::fs::write(free.as_ref().unwrap(), "").unwrap();
+    let scrub = cluster.mend(&["scrub"]).ok();
+    assert!(scrub.out.contains("h1: it cannot list its blocks"), "{scrub:?}");
+    assert!(scrub.out.contains("all agree"), "{scrub:?}");
+    std::fs::remove_file(free.unwrap()).unwrap();
+    let scrub = cluster.mend(&["scrub"]).ok();
+    assert!(!scrub.out.contains("cannot list"), "{scrub:?}");
+}
+
+#[test]
+fn a_block_that_cannot_be_removed_is_asked_for_again() {
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    cluster.put("film", 100_000);
+    let file = cluster.block_file("1.0");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    std::fs::write(file.join("in the way"), "").unwrap();
+    cluster.mend(&["rm", "film"]).ok();
+    cluster.eventually("it is told", |cluster| cluster.log("coordinator").contains("cannot remove a block"));
+    std::fs::remove_dir_all(&file).unwrap();
+    std::fs::write(&file, "old").unwrap();
+    cluster.eventually("it is removed", |cluster| cluster.block_files().is_empty());
+}

@@ -1,0 +1,191 @@
+//! HTTP connections over mutual TLS: HTTP/1.1 and HTTP/2, whichever the client speaks.
+//!
+//! A client that waits for a long answer asks by HTTP/2's own pings whether we are there, and those are answered
+//! whatever the core does. A connection on which nothing moves and nothing is being answered ends after a while; so does
+//! one whose other end is gone.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use cluster::{Role, peer_role};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep};
+use tokio_rustls::server::TlsStream;
+
+use crate::door::{Door, TELL_EVERY};
+
+/// A connection ends after so long without a byte and without a request that is being answered.
+const IDLE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a connection that is told to end may take for what it has begun.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+/// Requests that are answered at once on one connection.
+const STREAMS_AT_ONCE: u32 = 64;
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub role: Option<Role>,
+}
+
+/// Serves until it is dropped, and all its connections with it.
+pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router) {
+    let mut connections = JoinSet::new();
+    let mut tell = interval(TELL_EVERY);
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, address)) => {
+                    let (door, router) = (door.clone(), router.clone());
+                    connections.spawn(async move {
+                        // The handshake is part of the connection's own task: a slow one holds nobody up.
+                        let Some((stream, _place)) = door.enter(socket, address).await else { return };
+                        converse(stream, router).await;
+                    });
+                }
+                Err(error) => door.pause_after(error).await,
+            },
+            Some(_) = connections.join_next() => {}
+            _ = tell.tick() => door.tell_rest(),
+        }
+    }
+}
+
+async fn converse(stream: TlsStream<TcpStream>, router: Router) {
+    let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
+    let activity = Arc::new(Activity::default());
+    activity.moved();
+    let watched = Watched { stream, activity: activity.clone() };
+    let caller = ConnectInfo(Caller { role });
+    let service = service_fn(|mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(caller.clone());
+        let answering = Answering::begin(&activity);
+        let answer = hyper::service::Service::call(&TowerToHyperService::new(router.clone()), request);
+        async move {
+            let _answering = answering;
+            answer.await
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_LIMIT);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_AT_ONCE);
+    let connection = builder.serve_connection(TokioIo::new(watched), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = &mut connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "an API connection broke");
+            }
+        }
+        () = activity.idle() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(FAREWELL_LIMIT, connection).await; // It ends either way.
+        }
+    }
+}
+
+/// What happens on a connection.
+#[derive(Debug, Default)]
+struct Activity {
+    /// Milliseconds since the process began to count, when a byte last moved.
+    moved_ms: AtomicU64,
+    answering: AtomicUsize,
+}
+
+impl Activity {
+    fn moved(&self) {
+        self.moved_ms.store(since_start().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Returns when nothing has happened for long enough.
+    async fn idle(&self) {
+        loop {
+            let rested =
+                since_start().saturating_sub(Duration::from_millis(self.moved_ms.load(Ordering::Relaxed)));
+            if self.answering.load(Ordering::Relaxed) > 0 {
+                sleep(IDLE_LIMIT).await;
+            } else if rested < IDLE_LIMIT {
+                sleep(IDLE_LIMIT - rested).await;
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+fn since_start() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+/// A request that is being answered.
+struct Answering {
+    activity: Arc<Activity>,
+}
+
+impl Answering {
+    fn begin(activity: &Arc<Activity>) -> Self {
+        activity.answering.fetch_add(1, Ordering::Relaxed);
+        Self { activity: activity.clone() }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.activity.answering.fetch_sub(1, Ordering::Relaxed);
+        self.activity.moved();
+    }
+}
+
+/// A stream that notes when bytes move.
+struct Watched {
+    stream: TlsStream<TcpStream>,
+    activity: Arc<Activity>,
+}
+
+impl Watched {
+    fn noted<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.activity.moved();
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.noted(polled)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.noted(polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx) // Called again and again, also with nothing to send.
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

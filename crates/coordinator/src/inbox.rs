@@ -1,0 +1,274 @@
+//! What members send, read within bounds: each message has as many bytes as its kind needs, all that are on their way
+//! to the core together have [`ROOM_BYTES`], and lists of blocks are taken from two helpers at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use repair::wire::control::{self, FromNode, HeldBlock, KIND_BYTES, LISTING_PART_BYTES};
+use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::control::{EndReason, patient};
+
+/// Bytes of messages, of all connections, that have been announced and that the core has not handled yet.
+const ROOM_BYTES: usize = 64 << 20;
+/// Messages up to this length need no room: there is one for each connection at most, and a queue of some for the core.
+const SMALL_BYTES: usize = 4 << 10;
+/// Room is counted in units of so many bytes.
+const ROOM_UNIT: usize = 1 << 10;
+/// A client says hello in fewer bytes.
+const CLIENT_HELLO_BYTES: usize = 1 << 10;
+/// How long a first message may take to come.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes of JSON in one helper's list of blocks: those of a million blocks and more.
+const LISTING_BYTES: usize = 64 << 20;
+/// Helpers whose lists are in memory at once.
+const LISTINGS_AT_ONCE: usize = 2;
+/// How long a list may take to come.
+const LISTING_LIMIT: Duration = Duration::from_secs(60);
+/// Bytes of a message that are waited for at a time; memory is taken only as they come.
+const READ_STEP_BYTES: usize = 1 << 20;
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 8 << 10;
+
+/// A message's share of the memory that there is for messages, given back when the core has handled it.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    _permits: Vec<OwnedSemaphorePermit>,
+}
+
+/// The memory that there is for messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Rooms {
+    messages: Arc<Semaphore>,
+    listings: Arc<Semaphore>,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        let messages = Arc::new(Semaphore::new(ROOM_BYTES / ROOM_UNIT));
+        Self { messages, listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)) }
+    }
+}
+
+/// What one member sends.
+pub(crate) struct Inbox<R> {
+    stream: BufReader<R>,
+    rooms: Rooms,
+    /// What came between the parts of a list.
+    between: VecDeque<FromNode>,
+}
+
+impl<R: AsyncRead + Unpin> Inbox<R> {
+    pub(crate) fn new(stream: R, rooms: Rooms) -> Self {
+        Self { stream: BufReader::with_capacity(BUFFER_BYTES, stream), rooms, between: VecDeque::new() }
+    }
+
+    /// The first message of a client.
+    pub(crate) async fn client_hello(&mut self) -> Result<FromNode, EndReason> {
+        soon(HELLO_LIMIT, self.read(CLIENT_HELLO_BYTES)).await
+    }
+
+    /// The first message of a helper, with all blocks that it lists.
+    pub(crate) async fn helper_hello(&mut self) -> Result<(FromNode, Room), EndReason> {
+        // Taken before anything is read: whoever waits for its turn holds nothing.
+        let room = self.listing_room().await;
+        let mut hello = soon(HELLO_LIMIT, self.read(LISTING_PART_BYTES * 2)).await?;
+        if let FromNode::RegisterHelper { blocks, more: more @ true, .. } = &mut hello {
+            let rest = self.rest_of_listing(|message| match message {
+                FromNode::Held { blocks, more } => Ok((blocks, more)),
+                other => Err(Box::new(other)),
+            });
+            blocks.extend(soon(LISTING_LIMIT, rest).await?);
+            *more = false;
+        }
+        Ok((hello, room))
+    }
+
+    /// The next message; a list of blocks in parts is one.
+    pub(crate) async fn next(&mut self) -> Result<(FromNode, Room), EndReason> {
+        if let Some(message) = self.between.pop_front() {
+            return Ok((message, Room::default()));
+        }
+        let (length, start) = self.begin(control::MAX_MESSAGE_BYTES as usize).await?;
+        let room = self.room_for(length).await;
+        let message = self.finish(length, start).await?;
+        let FromNode::Listed { ask, mut blocks, more: true } = message else { return Ok((message, room)) };
+        drop(room); // Whoever waits for its turn holds no room that the others need to go on.
+        let room = self.listing_room().await;
+        let rest = self.rest_of_listing(|message| match message {
+            FromNode::Listed { ask: other, blocks, more } if other == ask => Ok((blocks, more)),
+            other => Err(Box::new(other)),
+        });
+        blocks.extend(soon(LISTING_LIMIT, rest).await?);
+        Ok((FromNode::Listed { ask, blocks, more: false }, room))
+    }
+
+    /// Reads and drops what comes until nothing does.
+    pub(crate) async fn drain(&mut self) {
+        let _ = tokio::io::copy(&mut self.stream, &mut tokio::io::sink()).await; // However it ends, it ends.
+    }
+
+    /// The blocks in the following parts of a list.
+    async fn rest_of_listing(
+        &mut self,
+        part: impl Fn(FromNode) -> Result<(Vec<HeldBlock>, bool), Box<FromNode>>,
+    ) -> Result<Vec<HeldBlock>, EndReason> {
+        let (mut all, mut bytes) = (Vec::new(), LISTING_PART_BYTES);
+        loop {
+            let (length, start) = self.begin(control::MAX_MESSAGE_BYTES as usize).await?;
+            bytes += length;
+            if bytes > LISTING_BYTES {
+                return Err(EndReason::LongListing { blocks: all.len(), limit: LISTING_BYTES });
+            }
+            match part(self.finish(length, start).await?) {
+                Ok((blocks, more)) => {
+                    all.extend(blocks);
+                    if !more {
+                        return Ok(all);
+                    }
+                }
+                // It counts as part of the list, so what comes in between is bounded, too.
+                Err(other) => self.between.push_back(*other),
+            }
+        }
+    }
+
+    /// One message of at most `most` bytes.
+    async fn read(&mut self, most: usize) -> Result<FromNode, EndReason> {
+        let (length, start) = self.begin(most).await?;
+        self.finish(length, start).await
+    }
+
+    /// The length of the next message, of at most `most` bytes, and enough of it to know that its kind may be so long.
+    async fn begin(&mut self, most: usize) -> Result<(usize, Vec<u8>), EndReason> {
+        let mut length = [0; 4];
+        patient(self.stream.read_exact(&mut length)).await?;
+        let length = control::decode_length(length)?;
+        if length > most {
+            return Err(EndReason::LongMessage { length, limit: most });
+        }
+        let mut start = vec![0; length.min(KIND_BYTES)];
+        patient(self.stream.read_exact(&mut start)).await?;
+        match control::limit(&start) {
+            limit if length > limit => Err(EndReason::LongMessage { length, limit }),
+            _ => Ok((length, start)),
+        }
+    }
+
+    /// The rest of a message.
+    async fn finish(&mut self, length: usize, start: Vec<u8>) -> Result<FromNode, EndReason> {
+        let mut message = start;
+        while message.len() < length {
+            let from = message.len();
+            message.resize(length.min(from + READ_STEP_BYTES), 0);
+            patient(self.stream.read_exact(&mut message[from..])).await?;
+        }
+        Ok(control::decode(&message)?)
+    }
+
+    async fn room_for(&self, length: usize) -> Room {
+        if length <= SMALL_BYTES {
+            return Room::default();
+        }
+        let units = length.div_ceil(ROOM_UNIT) as u32;
+        let permit = self.rooms.messages.clone().acquire_many_owned(units).await;
+        Room { _permits: vec![permit.expect("it is never closed")] }
+    }
+
+    async fn listing_room(&self) -> Room {
+        let permit = self.rooms.listings.clone().acquire_owned().await;
+        Room { _permits: vec![permit.expect("it is never closed")] }
+    }
+}
+
+/// Bounds what a member may take altogether, however busily it sends.
+async fn soon<T>(limit: Duration, work: impl Future<Output = Result<T, EndReason>>) -> Result<T, EndReason> {
+    timeout(limit, work).await.unwrap_or(Err(EndReason::Slow(limit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use repair::BlockId;
+    use tokio::io::{AsyncWriteExt, DuplexStream};
+
+    use super::*;
+
+    fn blocks(count: usize) -> Vec<HeldBlock> {
+        (0..count)
+            .map(|at| HeldBlock { id: BlockId(format!("{at}.{}", "x".repeat(180))), bytes: 1 })
+            .collect()
+    }
+
+    fn inbox(rooms: &Rooms) -> (DuplexStream, Inbox<DuplexStream>) {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        (ours, Inbox::new(theirs, rooms.clone()))
+    }
+
+    #[tokio::test]
+    async fn a_list_in_parts_is_one_message_and_gives_its_room_back() {
+        let rooms = Rooms::default();
+        let (mut ours, mut inbox) = inbox(&rooms);
+        let said = tokio::spawn(async move {
+            let parts = control::parts(blocks(20_000));
+            let last = parts.len() - 1;
+            assert!(last > 3);
+            for (at, blocks) in parts.into_iter().enumerate() {
+                let part = FromNode::Listed { ask: 7, blocks, more: at < last };
+                ours.write_all(&control::encode(&part)).await.unwrap();
+                let pong = FromNode::Pong { free_bytes: 0, tasks: 0 };
+                ours.write_all(&control::encode(&pong)).await.unwrap();
+            }
+            ours
+        });
+        let (message, room) = inbox.next().await.unwrap();
+        assert_eq!(message, FromNode::Listed { ask: 7, blocks: blocks(20_000), more: false });
+        assert_eq!(rooms.listings.available_permits(), LISTINGS_AT_ONCE - 1);
+        drop(room);
+        let (between, _) = inbox.next().await.unwrap();
+        assert_eq!(between, FromNode::Pong { free_bytes: 0, tasks: 0 }, "nothing is lost");
+        assert_eq!(rooms.listings.available_permits(), LISTINGS_AT_ONCE);
+        assert_eq!(rooms.messages.available_permits(), ROOM_BYTES / ROOM_UNIT);
+        drop(said.await);
+    }
+
+    #[tokio::test]
+    async fn a_message_is_as_long_as_its_kind_needs() {
+        let rooms = Rooms::default();
+        for (start, length, taken) in [
+            (&br#"{"pong":{"free_bytes":1,"#[..], 2 << 10, false),
+            (br#"{"open":{"tag":1,"request""#, 65 << 10, false),
+            (br#"{"report":{"job":1,"epoch""#, 17 << 20, false),
+            (br#"{"report":{"job":1,"epoch""#, 8 << 20, true),
+        ] {
+            let (mut ours, mut inbox) = inbox(&rooms);
+            ours.write_all(&(length as u32).to_be_bytes()).await.unwrap();
+            ours.write_all(start).await.unwrap();
+            drop(ours);
+            let error = inbox.next().await.unwrap_err();
+            assert_eq!(matches!(error, EndReason::LongMessage { .. }), !taken, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn announced_bytes_of_all_connections_are_bounded() {
+        let rooms = Rooms::default();
+        let mut open = Vec::new();
+        for _ in 0..6 {
+            let (mut ours, mut inbox) = inbox(&rooms);
+            ours.write_all(&(16_u32 << 20).to_be_bytes()).await.unwrap();
+            ours.write_all(&[&br#"{"report":{"job":1,"epoch":1"#[..], &[b' '; 1000]].concat()).await.unwrap();
+            open.push((ours, tokio::spawn(async move { inbox.next().await.map(drop) })));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // Four have all the room that there is, and two wait.
+        assert_eq!(rooms.messages.available_permits(), 0);
+        for (ours, reading) in open {
+            drop(ours);
+            reading.await.unwrap().unwrap_err();
+        }
+        assert_eq!(rooms.messages.available_permits(), ROOM_BYTES / ROOM_UNIT);
+    }
+}
