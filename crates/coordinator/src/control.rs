@@ -132,10 +132,14 @@ impl Shared {
         mut reader: BufReader<ReadHalf<Stream>>,
         writer: WriteHalf<Stream>,
     ) {
+        let cluster = self.reread_cluster();
         if let Role::Helper(name) = &role
-            && let Some(reason) = self.unknown_helper(name)
+            && let Some(reason) = unknown_helper(&cluster, name)
         {
             return refuse(writer, &reason).await;
+        }
+        if cluster.config().encrypts_data_edges() && self.events.send(Event::EncryptEdges).await.is_err() {
+            return; // The coordinator is stopping.
         }
         let limit = match &role {
             Role::Helper(_) => control::MAX_MESSAGE_BYTES as usize,
@@ -156,24 +160,13 @@ impl Shared {
         let _ = self.events.send(Event::Left { connection, why: why.to_string() }).await; // It may be stopping.
     }
 
-    /// Why a helper of this name is not taken, if it is not in the cluster's configuration.
-    fn unknown_helper(&self, name: &Name) -> Option<String> {
-        let cluster = match Cluster::open(self.cluster.folder()) {
-            Ok(cluster) => cluster,
-            Err(error) => {
-                // Those that were known at the start are known still.
-                tracing::warn!(%error, "cannot read the cluster's configuration again");
-                self.cluster.clone()
-            }
-        };
-        if cluster.config().helper(name).is_some() {
-            return None;
-        }
-        let path = cluster.config_path();
-        Some(format!(
-            "helper {name} is not in the coordinator's {}; add it there with `mend helper add`",
-            path.display()
-        ))
+    /// The cluster's configuration as it is now.
+    fn reread_cluster(&self) -> Cluster {
+        Cluster::open(self.cluster.folder()).unwrap_or_else(|error| {
+            // Those that were known at the start are known still.
+            tracing::warn!(%error, "cannot read the cluster's configuration again");
+            self.cluster.clone()
+        })
     }
 
     async fn converse(
@@ -208,6 +201,18 @@ impl Shared {
             }
         }
     }
+}
+
+/// Why a helper of this name is not taken, if it is not in the cluster's configuration.
+fn unknown_helper(cluster: &Cluster, name: &Name) -> Option<String> {
+    if cluster.config().helper(name).is_some() {
+        return None;
+    }
+    let path = cluster.config_path();
+    Some(format!(
+        "helper {name} is not in the coordinator's {}; add it there with `mend helper add`",
+        path.display()
+    ))
 }
 
 async fn read_message(reader: &mut BufReader<ReadHalf<Stream>>, limit: usize) -> Result<FromNode, EndReason> {

@@ -158,7 +158,10 @@ fn start_core(
         scheme: cluster.defaults.scheme.clone(),
     };
     let catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;
-    let core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
+    let mut core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
+    if cluster.encrypts_data_edges() {
+        core.encrypt_edges();
+    }
     let (guard, ended) = oneshot::channel::<()>();
     let work = move || {
         let _guard = guard; // Dropped at the end, a panic included.

@@ -47,6 +47,8 @@ pub struct DaemonOptions {
     pub rack: Option<String>,
     /// Its link in bytes per second, if known.
     pub bandwidth: Option<u64>,
+    /// Whether it takes no plain data edge. It encrypts those that the coordinator wants encrypted either way.
+    pub data_tls: bool,
     /// Its blocks.
     pub blocks: Arc<dyn Blocks>,
 }
@@ -92,7 +94,8 @@ impl Daemon {
         let failed = |source| DaemonError::Listen { address: options.listen, source };
         let listener = bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { options, rendezvous: Rendezvous::default(), address, listener: Some(listener) })
+        let rendezvous = Rendezvous::secured(&options.identity, options.data_tls);
+        Ok(Self { options, rendezvous, address, listener: Some(listener) })
     }
 
     /// The data port that it has.

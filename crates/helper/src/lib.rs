@@ -13,8 +13,10 @@ mod disk;
 mod drive;
 mod engine;
 mod rendezvous;
+mod secure;
 mod session;
 mod socket;
+mod stream;
 mod traffic;
 mod workers;
 
