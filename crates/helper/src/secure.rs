@@ -401,3 +401,6 @@ impl AsyncWrite for Records {
         Pin::new(&mut self.tcp).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,9 +7,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
+use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
 use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
@@ -143,6 +144,16 @@ impl Local for Memory {
     }
 }
 
+/// Who nodes are where edges are encrypted: helpers, and a client after them.
+static MEMBERS: LazyLock<Vec<Identity>> = LazyLock::new(|| {
+    let scratch = tempfile::tempdir().unwrap();
+    let options = InitOptions { helpers: 24, ..InitOptions::default() };
+    let cluster = Cluster::init(&scratch.path().join("cluster"), &options).unwrap();
+    let helpers = cluster.config().helpers.iter().map(|helper| Role::Helper(helper.name.clone()));
+    let roles = helpers.chain([Role::default_client()]);
+    roles.map(|role| cluster.identity(&role).unwrap()).collect()
+});
+
 /// Some engines, and the messages they send to the coordinator that this test plays.
 struct Nodes {
     engines: BTreeMap<NodeId, (Engine, Memory)>,
@@ -154,13 +165,27 @@ struct Nodes {
 impl Nodes {
     /// `helpers` engines that listen, and one that only dials, as a client does.
     async fn new(helpers: u32) -> Self {
+        Self::start(helpers, false).await
+    }
+
+    async fn start(helpers: u32, encrypted: bool) -> Self {
         let (sender, said) = mpsc::unbounded_channel();
         let mut engines = BTreeMap::new();
         let mut topology = Topology::new();
+        if encrypted {
+            topology.encrypt_edges();
+        }
         let workers = Workers::here_and(1).unwrap();
         for node in (0..=helpers).map(NodeId) {
-            let rendezvous = Rendezvous::default();
             let mut view = NodeView::unknown(node.to_string());
+            let rendezvous = if encrypted {
+                let client = MEMBERS.len() - 1;
+                let identity = &MEMBERS[if node.0 < helpers { node.0 as usize } else { client }];
+                view.tls_name = identity.role().dns_name();
+                Rendezvous::secured(identity, true)
+            } else {
+                Rendezvous::default()
+            };
             if node.0 < helpers {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 view.address = Some(listener.local_addr().unwrap().to_string());
@@ -232,6 +257,7 @@ struct Scene {
     window: (prop::sample::Index, prop::sample::Index),
     publish: bool,
     short: bool,
+    encrypted: bool,
     seed: u64,
 }
 
@@ -247,8 +273,8 @@ fn scenes() -> impl Strategy<Value = Scene> {
         Scheme::ALL.iter().copied().filter(|&scheme| scheme != Scheme::Migration).collect::<Vec<_>>(),
     );
     let place = any::<(prop::sample::Index, prop::sample::Index)>();
-    (code, 1u64..1500, 1usize..4, scheme, 0u32..3, place, any::<(bool, bool)>(), any::<u64>()).prop_map(
-        |(code, units, lost, scheme, slices, window, (publish, short), seed)| Scene {
+    (code, 1u64..1500, 1usize..4, scheme, 0u32..3, place, any::<(bool, bool, bool)>(), any::<u64>()).prop_map(
+        |(code, units, lost, scheme, slices, window, (publish, short, encrypted), seed)| Scene {
             code: code.parse().unwrap(),
             sub_block_bytes: units * 64,
             lost,
@@ -257,6 +283,7 @@ fn scenes() -> impl Strategy<Value = Scene> {
             window,
             publish,
             short,
+            encrypted,
             seed,
         },
     )
@@ -310,7 +337,7 @@ async fn play(scene: &Scene) {
         return; // A pattern that a local code cannot decode.
     }
     let spare = lost_count as u32;
-    let mut nodes = Nodes::new(n as u32 + spare).await;
+    let mut nodes = Nodes::start(n as u32 + spare, scene.encrypted).await;
     let client = NodeId(n as u32 + spare);
     let length = |index: usize| match scene.short && index + 1 == code.data_blocks() {
         true => block_bytes / 3,
