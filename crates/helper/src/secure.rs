@@ -52,7 +52,7 @@ impl Security {
         let wanted = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.client.clone());
         let (records, connection) = connector.connect(wanted, Records::new(tcp)).await?.into_inner();
-        Ok(Tls::over(records.tcp, connection.into(), name.to_owned()))
+        Ok(Tls::over(records, connection.into(), name.to_owned()))
     }
 
     /// Encrypts a connection that another member of this cluster has dialled.
@@ -61,7 +61,7 @@ impl Security {
         let (records, connection) = acceptor.accept(Records::new(tcp)).await?.into_inner();
         let role = connection.peer_certificates().and_then(peer_role);
         let role = role.ok_or_else(|| io::Error::other("its certificate is no member's"))?;
-        Ok(Tls::over(records.tcp, connection.into(), role.dns_name()))
+        Ok(Tls::over(records, connection.into(), role.dns_name()))
     }
 }
 
@@ -120,8 +120,14 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    fn over(tcp: TcpStream, connection: Connection, name: String) -> EdgeStream {
-        let tls = Self { connection, name, incoming: Vec::new(), begin: 0, end: 0, going: 0 };
+    /// A session whose handshake is done.
+    fn over(records: Records, connection: Connection, name: String) -> EdgeStream {
+        let Records { tcp, record: mut incoming, .. } = records;
+        let end = incoming.len();
+        if end > 0 {
+            incoming.resize(INCOMING_BYTES, 0);
+        }
+        let tls = Self { connection, name, incoming, begin: 0, end, going: 0 };
         EdgeStream { tcp, tls: Some(Box::new(tls)) }
     }
 
@@ -337,37 +343,39 @@ impl Write for Socket<'_> {
     }
 }
 
-/// A socket that is read up to the end of a record and no further, so that a handshake takes nothing of what comes
-/// after it.
+/// A socket that hands out whole records. What a handshake reads beyond its own end is whole records, too: it leaves
+/// none of which we would know only the rest.
 struct Records {
     tcp: TcpStream,
-    header: [u8; RECORD_HEADER_BYTES],
-    /// Bytes of the header that are here.
-    known: usize,
-    /// Bytes of the record that follow.
-    left: usize,
+    /// What is here of the next record.
+    record: Vec<u8>,
+    /// Bytes of it that have been handed out, once all of it is here.
+    given: usize,
 }
 
 impl Records {
     fn new(tcp: TcpStream) -> Self {
-        Self { tcp, header: [0; RECORD_HEADER_BYTES], known: 0, left: 0 }
+        Self { tcp, record: Vec::new(), given: 0 }
     }
 
-    /// Notes what was read: a part of the header, or of what follows it.
-    fn note(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.known < RECORD_HEADER_BYTES {
-            self.header[self.known..self.known + bytes.len()].copy_from_slice(bytes);
-            self.known += bytes.len();
-            if let Some(record) = record_bytes(&self.header[..self.known])? {
-                self.left = record - RECORD_HEADER_BYTES;
+    /// Waits until all of the next record is here; false if the other end has closed instead.
+    fn poll_record(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        loop {
+            let known = self.record.len();
+            let wanted = record_bytes(&self.record)?.unwrap_or(RECORD_HEADER_BYTES);
+            if known >= RECORD_HEADER_BYTES && known == wanted {
+                return Poll::Ready(Ok(true));
             }
-        } else {
-            self.left -= bytes.len();
+            self.record.resize(wanted, 0);
+            let mut rest = ReadBuf::new(&mut self.record[known..]);
+            let polled = Pin::new(&mut self.tcp).poll_read(cx, &mut rest);
+            let bytes = rest.filled().len();
+            self.record.truncate(known + bytes);
+            ready!(polled)?;
+            if bytes == 0 {
+                return Poll::Ready(Ok(false));
+            }
         }
-        if self.known == RECORD_HEADER_BYTES && self.left == 0 {
-            self.known = 0;
-        }
-        Ok(())
     }
 }
 
@@ -377,14 +385,16 @@ impl AsyncRead for Records {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let wanted =
-            if self.known < RECORD_HEADER_BYTES { RECORD_HEADER_BYTES - self.known } else { self.left };
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(wanted.min(buffer.remaining())));
-        ready!(Pin::new(&mut self.tcp).poll_read(cx, &mut part))?;
-        let bytes = part.filled().len();
-        let start = buffer.filled().len();
-        buffer.advance(bytes);
-        Poll::Ready(self.note(&buffer.filled()[start..]))
+        if ready!(self.poll_record(cx))? {
+            let rest = &self.record[self.given..];
+            let bytes = rest.len().min(buffer.remaining());
+            buffer.put_slice(&rest[..bytes]);
+            self.given += bytes;
+            if self.given == self.record.len() {
+                (self.record, self.given) = (Vec::new(), 0);
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
