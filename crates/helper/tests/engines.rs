@@ -441,6 +441,42 @@ proptest! {
     }
 }
 
+#[test]
+fn a_node_that_encrypts_its_edges_refuses_plain_ones_and_says_what_to_do() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut nodes = Nodes::start(3, true).await;
+        // The coordinator's configuration knows nothing of it.
+        let plain = nodes.topology.iter().fold(Topology::new(), |mut plain, (node, view)| {
+            plain.set(node, view.clone());
+            plain
+        });
+        nodes.topology = plain;
+        let code = "rs-3-2".parse::<CodeSpec>().unwrap().build().unwrap();
+        let block = |index: u32| {
+            let id = BlockId(format!("s.{index}"));
+            let holder = (index > 0).then_some(NodeId(index));
+            StripeBlock { id, bytes: 4096, holder }
+        };
+        let stripe =
+            Stripe { id: StripeId("s".into()), code, block_bytes: 4096, blocks: (0..3).map(block).collect() };
+        let job = JobRequest {
+            job: JobId(1),
+            stripe,
+            wanted: vec![Wanted { block: BlockIndex(0), requestor: NodeId(3) }],
+            window: 0..4096,
+            sub_blocks: None,
+            policy: Policy::default(),
+            verify: Verify::default(),
+            publish: false,
+            tag: None,
+        };
+        let error = tokio::time::timeout(Duration::from_secs(60), nodes.carry_out(job)).await.unwrap();
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("data_tls"), "{error}");
+    });
+}
+
 /// What a conventional repair of one block did, as counted at files and sockets, and what its plan says.
 struct Counted {
     /// Bytes read from files, and as many sent over sockets.
