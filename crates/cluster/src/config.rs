@@ -592,6 +592,19 @@ bandwidth = "1gbit"
     }
 
     #[test]
+    fn data_edges_are_encrypted_beyond_loopback_unless_the_file_says_otherwise() {
+        let local = GOOD.replace("node2:7411", "localhost:7411");
+        let encrypts = |text: &str| parse(text).unwrap().encrypts_data_edges();
+        assert!(!encrypts(&local));
+        assert!(encrypts(GOOD), "node2 may be anywhere");
+        assert!(encrypts(&local.replace("127.0.0.1:7410", "10.0.0.7:7410")));
+        assert!(!encrypts(&local.replace("127.0.0.1:7410", "127.0.0.9:7410")));
+        assert!(encrypts(&format!("data_tls = true\n{local}")));
+        assert!(!encrypts(&format!("data_tls = false\n{GOOD}")));
+        check_refused("[coordinator]", "data_tls = \"yes\"\n[coordinator]", 2, "data_tls");
+    }
+
+    #[test]
     fn broken_toml_names_the_line() {
         check_refused("name = \"h1\"", "name = \"h1", 10, "name = \"h1");
         check_refused("code = \"rs-14-10\"", "code rs", 6, "code rs");
