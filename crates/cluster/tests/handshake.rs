@@ -92,7 +92,10 @@ async fn data_edges_shake_hands_in_full_each_time_and_send_nothing_unasked() {
         let accepts = async { acceptor.accept(listener.accept().await.unwrap().0).await.unwrap() };
         let dials = async {
             let stream = TcpStream::connect(address).await.unwrap();
-            TlsConnector::from(h2.edge_client_config()).connect(helper("h1").server_name(), stream).await.unwrap()
+            TlsConnector::from(h2.edge_client_config())
+                .connect(helper("h1").server_name(), stream)
+                .await
+                .unwrap()
         };
         let both = async { tokio::join!(accepts, dials) };
         let (accepted, dialled) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();

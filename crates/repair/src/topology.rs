@@ -114,3 +114,18 @@ impl Topology {
         self.nodes.iter().map(|(&node, view)| (node, view))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_to_nodes_without_a_known_name_are_never_plain_where_edges_are_encrypted() {
+        let mut topology = Topology::new();
+        topology.set(NodeId(1), NodeView { tls_name: "h1.helper.mend".into(), ..NodeView::unknown("h1") });
+        assert_eq!(topology.tls_name(NodeId(1)), None);
+        topology.encrypt_edges();
+        assert_eq!(topology.tls_name(NodeId(1)).as_deref(), Some("h1.helper.mend"));
+        assert_eq!(topology.tls_name(NodeId(2)).as_deref(), Some(""));
+    }
+}

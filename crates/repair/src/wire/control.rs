@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Assignment, BlockId, Epoch, JobId, NodeId, Pacing, Report, Scheme, StripeId};
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// No message is longer.
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
