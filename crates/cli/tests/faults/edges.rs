@@ -89,7 +89,7 @@ fn use_it(cluster: &Cluster, name: &str) -> Vec<u8> {
     let content = cluster.put(name, BYTES);
     cluster.assert_reads(name, &content, &[]);
     let stripe = cluster.mend(&["stat", name, "--output", "json"]).ok().json();
-    let stripe = stripe["stripes"][0]["stripe"].as_str().unwrap().to_owned();
+    let stripe = stripe["layout"][0]["stripe"].as_str().unwrap().to_owned();
     let block = format!("{stripe}.0");
     std::fs::remove_file(cluster.block_file(&block)).unwrap();
     for scheme in ["pipelined", "conventional", "ppr", "crr-s"] {
