@@ -116,6 +116,9 @@ pub struct InitArgs {
     /// The scheme of reads and repairs that name none
     #[arg(long, default_value = "auto")]
     pub scheme: Scheme,
+    /// Whether data edges are encrypted [default: if helpers listen beyond loopback]
+    #[arg(long, value_name = "true|false")]
+    pub data_tls: Option<bool>,
     /// What everything listens on
     #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
     pub listen: IpAddr,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cluster::{Cluster, HelperConfig, InitOptions, Role};
+use cluster::{Cluster, Config, HelperConfig, InitOptions, Role};
 
 use crate::answer::Answer;
 use crate::args::{AddHelperArgs, InitArgs, IssueArgs, RoleKind};
@@ -24,6 +24,7 @@ pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure>
         code: args.code.to_string(),
         block_bytes: args.block_size,
         scheme: args.scheme.to_string(),
+        data_tls: args.data_tls,
     };
     let cluster = Cluster::init(&folder, &options)?;
     coordinator::create_catalog(&cluster)?;
@@ -33,6 +34,7 @@ pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure>
         "code": options.code,
         "block_bytes": options.block_bytes.bytes(),
         "scheme": options.scheme,
+        "data_tls": cluster.config().encrypts_data_edges(),
         "api": cluster.config().coordinator.dial_api(),
         "helpers": cluster.config().helpers.iter().map(|helper| helper.name.as_str()).collect::<Vec<_>>(),
     });
@@ -45,6 +47,7 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
         "made a cluster of {} helpers in {folder}: {}, blocks of {}\n",
         args.helpers, args.code, args.block_size
     );
+    text += &format!("data edges: {}\n", edges_text(cluster.config()));
     let needed = args.code.blocks();
     if usize::from(args.helpers) < needed {
         text += &format!(
@@ -58,6 +61,20 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
         helpers => text += &format!("      for i in $(seq {helpers}); do mend helper h$i & done"),
     }
     text
+}
+
+/// Whether blocks are encrypted on their way, and why.
+fn edges_text(config: &Config) -> &'static str {
+    match (config.data_tls, config.encrypts_data_edges()) {
+        (Some(true), _) => "encrypted, as data_tls in mend.toml says",
+        (Some(false), _) => "plain, as data_tls in mend.toml says",
+        (None, true) => {
+            "encrypted, as helpers listen beyond loopback (data_tls = false in mend.toml turns it off)"
+        }
+        (None, false) => {
+            "plain, as all helpers listen on loopback (data_tls = true in mend.toml encrypts them)"
+        }
+    }
 }
 
 /// `mend helper add`

@@ -47,6 +47,7 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         advertise: config.advertise.clone(),
         rack: config.rack.clone(),
         bandwidth: config.bandwidth.map(|link| link.bytes_per_second() as u64),
+        data_tls: cluster.config().encrypts_data_edges(),
         blocks: Arc::new(blocks),
         descriptors: descriptors::raise(),
     };

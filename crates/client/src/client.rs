@@ -30,6 +30,8 @@ struct Inner {
     http: Http,
     control: Address,
     identity: Identity,
+    /// Whether the cluster's configuration, as it is here, encrypts data edges.
+    data_tls: bool,
     /// Opened when bytes are to be moved, and again if it broke.
     session: tokio::sync::Mutex<Option<Arc<DataSession>>>,
     /// What still has to be tidied up; see [`Client::settle`].
@@ -48,6 +50,7 @@ impl Client {
             http: Http::new(coordinator.dial_api(), identity.clone()),
             control: coordinator.dial_control(),
             identity,
+            data_tls: cluster.config().encrypts_data_edges(),
             session: tokio::sync::Mutex::default(),
             background: Mutex::default(),
         };
@@ -102,7 +105,8 @@ impl Client {
         if let Some(session) = kept.as_ref().filter(|session| !session.is_closed()) {
             return Ok(session.clone());
         }
-        let session = Arc::new(DataSession::open(self.inner.control.clone(), &self.inner.identity).await?);
+        let Inner { control, identity, data_tls, .. } = &*self.inner;
+        let session = Arc::new(DataSession::open(control.clone(), identity, *data_tls).await?);
         *kept = Some(session.clone());
         Ok(session)
     }

@@ -63,13 +63,19 @@ pub(crate) struct DataSession {
 }
 
 impl DataSession {
-    pub(crate) async fn open(address: Address, identity: &Identity) -> Result<Self, ClientError> {
+    /// `data_tls`: plain data edges are refused.
+    pub(crate) async fn open(
+        address: Address,
+        identity: &Identity,
+        data_tls: bool,
+    ) -> Result<Self, ClientError> {
         let (reports, outgoing) = mpsc::unbounded_channel();
         let hello = FromNode::RegisterClient { version: control::VERSION };
         let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;
         let requests = Arc::new(Requests::default());
         // Nobody dials a client, so nobody listens on this rendezvous.
-        let engine = Engine::new(requests.clone(), Rendezvous::default(), reports.clone(), Workers::here());
+        let rendezvous = Rendezvous::default().secured(identity, data_tls);
+        let engine = Engine::new(requests.clone(), rendezvous, reports.clone(), Workers::here());
         let pump = tokio::spawn(pump(incoming, engine, requests.clone(), reports.clone()));
         let turns = Semaphore::new(MAX_OPEN_REQUESTS);
         Ok(Self { node, address, requests, turns, reports, pump })

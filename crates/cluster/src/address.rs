@@ -51,6 +51,11 @@ impl Host {
     pub fn is_unspecified(&self) -> bool {
         self.0.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
     }
+
+    /// Whether this is an address of the loopback, or `localhost`. Other names may lead anywhere.
+    pub fn is_loopback(&self) -> bool {
+        self.0.parse::<IpAddr>().map_or(self.0 == "localhost", |ip| ip.is_loopback())
+    }
 }
 
 impl From<IpAddr> for Host {

@@ -23,6 +23,10 @@ use crate::{Address, Bandwidth, ByteSize, Host, Name};
 pub struct Config {
     /// Which cluster this is.
     pub cluster_id: ClusterId,
+    /// Whether data edges are encrypted, if the file says so; see
+    /// [`encrypts_data_edges`](Self::encrypts_data_edges).
+    #[serde(default)]
+    pub data_tls: Option<bool>,
     /// Where the coordinator listens.
     pub coordinator: CoordinatorConfig,
     /// What is used when a command does not say.
@@ -137,6 +141,12 @@ impl Config {
         self.helpers.iter().find(|helper| helper.name == *name)
     }
 
+    /// Whether data edges are encrypted: as `data_tls` says, and without it as soon as one helper can be reached
+    /// from beyond this machine's loopback.
+    pub fn encrypts_data_edges(&self) -> bool {
+        self.data_tls.unwrap_or_else(|| self.helpers.iter().any(|helper| !helper.is_on_loopback()))
+    }
+
     /// The first thing that no single value shows to be wrong.
     fn contradiction(&self) -> Option<Contradiction> {
         self.coordinator
@@ -234,6 +244,11 @@ impl HelperConfig {
         self.advertise.clone().unwrap_or_else(|| self.listen.into())
     }
 
+    /// Whether nobody beyond this machine's loopback can reach it, as far as its addresses say.
+    pub fn is_on_loopback(&self) -> bool {
+        self.listen.ip().is_loopback() && self.dial_host().is_loopback()
+    }
+
     fn dial_host(&self) -> Host {
         self.dial_address().into_host()
     }
@@ -296,6 +311,7 @@ pub(crate) fn with_helpers(text: &str, path: &Path, helpers: &[HelperConfig]) ->
 /// The text of a new `mend.toml`, without helpers.
 pub(crate) fn new_text(
     cluster_id: ClusterId,
+    data_tls: Option<bool>,
     coordinator: &CoordinatorConfig,
     defaults: &Defaults,
 ) -> String {
@@ -304,6 +320,7 @@ pub(crate) fn new_text(
         Some(host) => format!("advertise = \"{host}\""),
         None => "# advertise = \"10.0.0.1\"".to_owned(),
     };
+    let data_tls = data_tls.map_or_else(|| "# data_tls = true".to_owned(), |on| format!("data_tls = {on}"));
     // The code and the scheme come from a command line and may hold anything.
     let (code, scheme) = (value(defaults.code.as_str()), value(defaults.scheme.as_str()));
     let block_bytes = defaults.block_bytes;
@@ -312,6 +329,11 @@ pub(crate) fn new_text(
 
 # Tells this cluster from others. Never change it.
 cluster_id = "{cluster_id}"
+
+# Whether the blocks that go between helpers and clients are encrypted, at some cost in CPU time. Left out, they are
+# as soon as one helper can be reached from beyond its machine's loopback. What the coordinator's copy of this file
+# says is done everywhere; a helper or client whose own copy says true takes no plain connection.
+{data_tls}
 
 [coordinator]
 # Clients: the HTTP/JSON API and the dashboard.
@@ -567,6 +589,19 @@ bandwidth = "1gbit"
             16,
             "already dialled for [[helper]] number 1",
         );
+    }
+
+    #[test]
+    fn data_edges_are_encrypted_beyond_loopback_unless_the_file_says_otherwise() {
+        let local = GOOD.replace("node2:7411", "localhost:7411");
+        let encrypts = |text: &str| parse(text).unwrap().encrypts_data_edges();
+        assert!(!encrypts(&local));
+        assert!(encrypts(GOOD), "node2 may be anywhere");
+        assert!(encrypts(&local.replace("127.0.0.1:7410", "10.0.0.7:7410")));
+        assert!(!encrypts(&local.replace("127.0.0.1:7410", "127.0.0.9:7410")));
+        assert!(encrypts(&format!("data_tls = true\n{local}")));
+        assert!(!encrypts(&format!("data_tls = false\n{GOOD}")));
+        check_refused("[coordinator]", "data_tls = \"yes\"\n[coordinator]", 2, "data_tls");
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub struct InitOptions {
     pub block_bytes: ByteSize,
     /// The repair scheme.
     pub scheme: String,
+    /// Whether data edges are encrypted; `None` leaves it to the helpers' addresses, see
+    /// [`Config::encrypts_data_edges`].
+    pub data_tls: Option<bool>,
 }
 
 impl Default for InitOptions {
@@ -69,6 +72,7 @@ impl Default for InitOptions {
             code: "rs-14-10".to_owned(),
             block_bytes: ByteSize::from_bytes(64 << 20),
             scheme: "auto".to_owned(),
+            data_tls: None,
         }
     }
 }
@@ -357,7 +361,7 @@ impl InitOptions {
         };
         let defaults =
             Defaults { code: self.code.clone(), block_bytes: self.block_bytes, scheme: self.scheme.clone() };
-        let text = new_text(cluster_id, &coordinator, &defaults);
+        let text = new_text(cluster_id, self.data_tls, &coordinator, &defaults);
         with_helpers(&text, path, &self.helper_configs()?).map_err(InitError::Options)
     }
 

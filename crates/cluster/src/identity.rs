@@ -4,14 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
 
 use crate::durable::{self, FileError};
 use crate::{Role, peer_role};
@@ -24,6 +24,8 @@ pub struct Identity {
     role: Role,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    edge_server: Arc<ServerConfig>,
+    edge_client: Arc<ClientConfig>,
 }
 
 /// Why an identity could not be loaded.
@@ -118,15 +120,24 @@ impl Identity {
             certificate: certificate.to_owned(),
             source,
         };
-        let server = server_config(&provider, accepts_peers, chain.clone(), private_key.clone_key());
         let accepts_servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
             .build()
             .map_err(|error| damaged(authority, error))?;
-        let client = client_config(&provider, accepts_servers, chain, private_key);
+        let server = |provider: &Arc<CryptoProvider>| {
+            server_config(provider, accepts_peers.clone(), chain.clone(), private_key.clone_key())
+                .map_err(mismatch)
+        };
+        let client = |provider: &Arc<CryptoProvider>| {
+            client_config(provider, accepts_servers.clone(), chain.clone(), private_key.clone_key())
+                .map_err(mismatch)
+        };
+        let edges = Arc::new(edge_provider());
         Ok(Self {
             role,
-            server: Arc::new(server.map_err(mismatch)?),
-            client: Arc::new(client.map_err(mismatch)?),
+            server: Arc::new(server(&provider)?),
+            client: Arc::new(client(&provider)?),
+            edge_server: Arc::new(without_tickets(server(&edges)?)),
+            edge_client: Arc::new(without_resumption(client(&edges)?)),
         })
     }
 
@@ -165,6 +176,17 @@ impl Identity {
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.client.clone()
     }
+
+    /// Like [`server_config`](Self::server_config), for data edges: every session begins with a full handshake, and
+    /// nothing follows it that the dialling end did not ask for.
+    pub fn edge_server_config(&self) -> Arc<ServerConfig> {
+        self.edge_server.clone()
+    }
+
+    /// Like [`client_config`](Self::client_config), for data edges: no session is resumed.
+    pub fn edge_client_config(&self) -> Arc<ClientConfig> {
+        self.edge_client.clone()
+    }
 }
 
 impl fmt::Debug for Identity {
@@ -196,6 +218,25 @@ fn client_config(
         .with_protocol_versions(&[&TLS13])?
         .with_webpki_verifier(accepts)
         .with_client_auth_cert(chain, key)
+}
+
+/// AES-128 first: it is as strong as the P-256 keys that the certificates have, and takes less of the CPU than AES-256.
+fn edge_provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    provider
+}
+
+/// Tickets would come unasked on a connection that rests, and rest there unread.
+fn without_tickets(mut config: ServerConfig) -> ServerConfig {
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config
+}
+
+fn without_resumption(mut config: ClientConfig) -> ClientConfig {
+    config.resumption = Resumption::disabled();
+    config
 }
 
 fn load_roots(authority: &Path) -> Result<RootCertStore, IdentityError> {

@@ -82,6 +82,33 @@ async fn members_of_one_cluster_know_each_other() {
 }
 
 #[tokio::test]
+async fn data_edges_shake_hands_in_full_each_time_and_send_nothing_unasked() {
+    let (_scratch, cluster) = init();
+    let (h1, h2) = (cluster.identity(&helper("h1")).unwrap(), cluster.identity(&helper("h2")).unwrap());
+    for _ in 0..2 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let acceptor = TlsAcceptor::from(h1.edge_server_config());
+        let accepts = async { acceptor.accept(listener.accept().await.unwrap().0).await.unwrap() };
+        let dials = async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            TlsConnector::from(h2.edge_client_config())
+                .connect(helper("h1").server_name(), stream)
+                .await
+                .unwrap()
+        };
+        let both = async { tokio::join!(accepts, dials) };
+        let (accepted, dialled) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
+        let session = dialled.get_ref().1;
+        assert_eq!(session.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        let suite = session.negotiated_cipher_suite().unwrap().suite();
+        assert_eq!(suite, rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
+        assert!(!accepted.get_ref().1.wants_write(), "no tickets");
+        assert_eq!(role_of(accepted.get_ref().1.peer_certificates()), Some(helper("h2")));
+    }
+}
+
+#[tokio::test]
 async fn a_helper_of_another_cluster_is_turned_away() {
     let (_scratch, cluster) = init();
     let (_other_scratch, other) = init();

@@ -137,10 +137,14 @@ impl Shared {
         reader: ReadHalf<Stream>,
         writer: WriteHalf<Stream>,
     ) {
+        let cluster = self.reread_cluster();
         if let Role::Helper(name) = &role
-            && let Some(reason) = self.unknown_helper(name)
+            && let Some(reason) = unknown_helper(&cluster, name)
         {
             return self.refuse(writer, address, &reason).await;
+        }
+        if cluster.config().encrypts_data_edges() && self.events.send(Event::EncryptEdges).await.is_err() {
+            return; // The coordinator is stopping.
         }
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let (outbox, messages) = mpsc::channel(OUTBOX_MESSAGES);
@@ -212,24 +216,13 @@ impl Shared {
         hello.map_err(|why| (format!("no registration: {why}"), why.is_passing()))
     }
 
-    /// Why a helper of this name is not taken, if it is not in the cluster's configuration.
-    fn unknown_helper(&self, name: &Name) -> Option<String> {
-        let cluster = match Cluster::open(self.cluster.folder()) {
-            Ok(cluster) => cluster,
-            Err(error) => {
-                // Those that were known at the start are known still.
-                tracing::warn!(%error, "cannot read the cluster's configuration again");
-                self.cluster.clone()
-            }
-        };
-        if cluster.config().helper(name).is_some() {
-            return None;
-        }
-        let path = cluster.config_path();
-        Some(format!(
-            "helper {name} is not in the coordinator's {}; add it there with `mend helper add`",
-            path.display()
-        ))
+    /// The cluster's configuration as it is now.
+    fn reread_cluster(&self) -> Cluster {
+        Cluster::open(self.cluster.folder()).unwrap_or_else(|error| {
+            // Those that were known at the start are known still.
+            tracing::warn!(%error, "cannot read the cluster's configuration again");
+            self.cluster.clone()
+        })
     }
 
     async fn refuse(&self, mut writer: WriteHalf<Stream>, address: SocketAddr, reason: &str) {
@@ -239,6 +232,18 @@ impl Shared {
             let _ = patient(writer.shutdown()).await;
         }
     }
+}
+
+/// Why a helper of this name is not taken, if it is not in the cluster's configuration.
+fn unknown_helper(cluster: &Cluster, name: &Name) -> Option<String> {
+    if cluster.config().helper(name).is_some() {
+        return None;
+    }
+    let path = cluster.config_path();
+    Some(format!(
+        "helper {name} is not in the coordinator's {}; add it there with `mend helper add`",
+        path.display()
+    ))
 }
 
 /// A helper that is saying hello.

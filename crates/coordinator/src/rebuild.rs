@@ -98,7 +98,7 @@ impl Asking {
                         "the catalog is being made anew; try again when the coordinator runs".to_owned();
                     let _ = outbox.try_send(ToNode::Refused { reason, passing: true }); // Its outbox is new, or it has gone.
                 }
-                Event::Asked(_) | Event::Stop => {}
+                Event::Asked(_) | Event::EncryptEdges | Event::Stop => {}
             }
         }
     }

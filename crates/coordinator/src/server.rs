@@ -174,7 +174,10 @@ fn start_core(
     if let Err(error) = catalog.snapshot()?.keep() {
         tracing::warn!(%error, "cannot keep a copy of the catalog");
     }
-    let core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
+    let mut core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
+    if cluster.encrypts_data_edges() {
+        core.encrypt_edges();
+    }
     let (guard, ended) = oneshot::channel::<()>();
     let work = move || {
         let _guard = guard; // Dropped at the end, a panic included.

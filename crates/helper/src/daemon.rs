@@ -45,6 +45,8 @@ pub struct DaemonOptions {
     pub rack: Option<String>,
     /// Its link in bytes per second, if known.
     pub bandwidth: Option<u64>,
+    /// Whether it takes no plain data edge. It encrypts those that the coordinator wants encrypted either way.
+    pub data_tls: bool,
     /// Its blocks.
     pub blocks: Arc<dyn Blocks>,
     /// How many descriptors this process may have; a share of them is for connections from anybody.
@@ -92,7 +94,7 @@ impl Daemon {
         let failed = |source| DaemonError::Listen { address: options.listen, source };
         let listener = bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let rendezvous = Rendezvous::within(options.descriptors);
+        let rendezvous = Rendezvous::within(options.descriptors).secured(&options.identity, options.data_tls);
         Ok(Self { options, rendezvous, address, listener: Some(listener) })
     }
 

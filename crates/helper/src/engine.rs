@@ -16,7 +16,6 @@ use repair::{
     SliceSet,
 };
 use stores::{BlockError, BlockReader, BlockWriter};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -24,7 +23,7 @@ use tokio::time::Instant;
 use crate::buffers::Buffers;
 use crate::disk::{Lane, ReadAhead, SharedWriter, Sinks, Source};
 use crate::drive::{Driver, block_problem, sink_report};
-use crate::rendezvous::Rendezvous;
+use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{Connecting, InletSocket, OutletSocket};
 use crate::traffic::Traffic;
 use crate::workers::Workers;
@@ -247,18 +246,25 @@ impl JobTask {
     async fn driver(&mut self, assignment: Assignment, reports: TaskReports) -> Result<Driver, Report> {
         let relay = Relay::new(&assignment, RELAY_BUDGET_BYTES, self.buffers.take())
             .map_err(|error| Report::Refused { detail: error.to_string() })?;
+        self.check_encryption(&assignment)?;
         let now = Instant::now();
         // The edges come first: neighbours may be dialling already.
         let inlets = assignment
             .inlets
             .iter()
-            .map(|inlet| self.connect(&assignment, inlet.key, inlet.dial.clone(), Direction::Receive))
+            .map(|inlet| {
+                let (dial, tls_name) = (inlet.dial.clone(), inlet.tls_name.clone());
+                self.connect(&assignment, inlet.key, dial, tls_name, Direction::Receive)
+            })
             .map(|connecting| InletSocket::new(connecting, now))
             .collect();
         let outlets = assignment
             .outlets
             .iter()
-            .map(|outlet| self.connect(&assignment, outlet.key, outlet.dial.clone(), Direction::Send))
+            .map(|outlet| {
+                let (dial, tls_name) = (outlet.dial.clone(), outlet.tls_name.clone());
+                self.connect(&assignment, outlet.key, dial, tls_name, Direction::Send)
+            })
             .map(|connecting| OutletSocket::new(connecting, now))
             .collect();
         let sources = self.open_sources(&assignment).await?;
@@ -283,31 +289,50 @@ impl JobTask {
         })
     }
 
+    /// Refuses edges that are less protected than this node's own configuration demands.
+    fn check_encryption(&self, assignment: &Assignment) -> Result<(), Report> {
+        let inlets = assignment.inlets.iter().map(|inlet| (inlet.from, &inlet.tls_name));
+        let outlets = assignment.outlets.iter().map(|outlet| (outlet.to, &outlet.tls_name));
+        let Some((peer, _)) = inlets.chain(outlets).find(|(_, tls_name)| tls_name.is_none()) else {
+            return Ok(());
+        };
+        if !self.rendezvous.refuses_plain() {
+            return Ok(());
+        }
+        let detail = format!(
+            "the edge to node {peer} is plain, and this node's mend.toml encrypts data edges; give data_tls the same \
+             value in every mend.toml and start the coordinator again"
+        );
+        tracing::warn!(detail, "refused an assignment");
+        Err(Report::Refused { detail })
+    }
+
     /// The connection of an edge: dialled, or awaited from the other end. `ours` is what this end does.
     fn connect(
         &self,
         assignment: &Assignment,
         key: EdgeKey,
         address: Option<String>,
+        tls_name: Option<String>,
         ours: Direction,
     ) -> Connecting {
         match address {
             Some(address) => {
                 let greeting =
                     Greeting { direction: ours, job: assignment.job, epoch: assignment.epoch, key };
-                Box::pin(self.rendezvous.clone().dial(address, greeting))
+                Box::pin(self.rendezvous.clone().dial(address, tls_name, greeting))
             }
             None => {
                 let theirs = match ours {
                     Direction::Receive => Direction::Send,
                     Direction::Send => Direction::Receive,
                 };
-                let coming = self.rendezvous.expect(key, theirs);
+                let coming = self.rendezvous.expect(key, Terms { direction: theirs, tls_name });
                 Box::pin(async move {
                     let stream =
                         coming.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
                     // It was taken on the listener's thread; from now on this job's thread polls it.
-                    TcpStream::from_std(stream.into_std()?)
+                    stream.moved_here()
                 })
             }
         }

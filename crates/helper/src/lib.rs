@@ -14,9 +14,11 @@ mod disk;
 mod drive;
 mod engine;
 mod rendezvous;
+mod secure;
 mod session;
 mod socket;
 mod strangers;
+mod stream;
 mod traffic;
 mod workers;
 

@@ -8,22 +8,28 @@
 //! A connection carries one edge after another: when an edge is complete, whoever dialled keeps the connection
 //! for its next edge from the same address, and the other end waits for the next greeting on it. What fails or
 //! is stopped is closed, never kept.
+//!
+//! An encrypted edge has terms beyond its key: the certificate of the other end. A connection that does not meet them
+//! is refused, and the edge goes on waiting for the one that does.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use cluster::Identity;
 use repair::EdgeKey;
-use repair::wire::edge::{Direction, GREETING_BYTES, Greeting};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use repair::wire::edge::{Direction, Greeting};
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::secure::{self, Security};
 use crate::strangers::{self, StrangerId, Strangers};
+use crate::stream::{EdgeStream, Resting};
 
 /// A connection must show its key within this time.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
@@ -49,15 +55,36 @@ const USUAL_DESCRIPTORS: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     table: Arc<Mutex<Table>>,
+    /// Absent if no edge can be encrypted.
+    security: Option<Security>,
+}
+
+/// What a connection must be to carry an edge, its key aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// What its dialler does.
+    pub(crate) direction: Direction,
+    /// The name in the other end's certificate, if the edge is encrypted.
+    pub(crate) tls_name: Option<String>,
+}
+
+/// The far end of a connection that we dialled: its address, and the name in its certificate.
+type FarEnd = (String, Option<String>);
+
+/// A connection on its way to a task.
+enum Incoming {
+    New(TcpStream),
+    /// It has carried an edge.
+    Rested(Resting),
 }
 
 #[derive(Debug)]
 struct Table {
-    awaited: BTreeMap<EdgeKey, (Direction, oneshot::Sender<TcpStream>)>,
+    awaited: BTreeMap<EdgeKey, (Terms, oneshot::Sender<EdgeStream>)>,
     early: BTreeMap<EdgeKey, Early>,
     strangers: Strangers,
-    /// Connections that we dialled, by address, the one that rests the shortest last.
-    resting: BTreeMap<String, Vec<(std::net::TcpStream, Instant)>>,
+    /// Connections that we dialled, the one that rests the shortest last.
+    resting: BTreeMap<FarEnd, Vec<(Resting, Instant)>>,
     /// The runtime that listens.
     listener: Option<Handle>,
 }
@@ -65,9 +92,9 @@ struct Table {
 /// A connection that came before its task. Its own task holds it, and hands it over when it is told to whom.
 #[derive(Debug)]
 struct Early {
-    direction: Direction,
+    terms: Terms,
     stranger: StrangerId,
-    claim: oneshot::Sender<oneshot::Sender<TcpStream>>,
+    claim: oneshot::Sender<oneshot::Sender<EdgeStream>>,
 }
 
 impl Default for Rendezvous {
@@ -77,7 +104,7 @@ impl Default for Rendezvous {
 }
 
 impl Rendezvous {
-    /// A rendezvous in a process that may have so many descriptors.
+    /// A rendezvous in a process that may have so many descriptors. It takes plain edges only.
     pub fn within(descriptors: u64) -> Self {
         let table = Table {
             awaited: BTreeMap::new(),
@@ -86,7 +113,17 @@ impl Rendezvous {
             resting: BTreeMap::new(),
             listener: None,
         };
-        Self { table: Arc::new(Mutex::new(table)) }
+        Self { table: Arc::new(Mutex::new(table)), security: None }
+    }
+
+    /// The same, which can encrypt edges as `identity`, and refuses plain ones if `refuses_plain`.
+    pub fn secured(self, identity: &Identity, refuses_plain: bool) -> Self {
+        Self { security: Some(Security::new(identity, refuses_plain)), ..self }
+    }
+
+    /// Whether plain edges are refused.
+    pub(crate) fn refuses_plain(&self) -> bool {
+        self.security.as_ref().is_some_and(|security| security.refuses_plain)
     }
 
     /// Takes connections from `listener` until it is dropped with its task.
@@ -98,7 +135,7 @@ impl Rendezvous {
                 Ok((stream, peer)) => {
                     let rendezvous = self.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = rendezvous.receive(stream, peer.ip(), GREETING_LIMIT).await {
+                        if let Err(error) = rendezvous.receive(Incoming::New(stream), peer.ip()).await {
                             tracing::debug!(%peer, %error, "a data connection was refused");
                         }
                     });
@@ -115,59 +152,72 @@ impl Rendezvous {
         }
     }
 
-    /// The connection that will come with `key`; `direction` is what its dialler must say.
-    pub fn expect(&self, key: EdgeKey, direction: Direction) -> oneshot::Receiver<TcpStream> {
+    /// The connection that will come with `key` and meet `terms`.
+    pub(crate) fn expect(&self, key: EdgeKey, terms: Terms) -> oneshot::Receiver<EdgeStream> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.table();
         match table.early.remove(&key) {
-            Some(early) if early.direction == direction => {
+            Some(early) if early.terms == terms => {
                 table.strangers.forget(early.stranger); // From now on it cannot be told to go.
                 let _ = early.claim.send(sender); // If it has just ended, the receiver hears of that.
             }
             _ => {
                 table.awaited.retain(|_, (_, waiting)| !waiting.is_closed());
-                table.awaited.insert(key, (direction, sender));
+                table.awaited.insert(key, (terms, sender));
             }
         }
         receiver
     }
 
     /// The connection of an edge that we dial: one that rests, or a new one.
-    pub(crate) async fn dial(self, address: String, greeting: Greeting) -> io::Result<TcpStream> {
-        while let Some(resting) = self.take_resting(&address) {
-            if let Some(stream) = use_again(resting, &greeting) {
+    pub(crate) async fn dial(
+        self,
+        address: String,
+        tls_name: Option<String>,
+        greeting: Greeting,
+    ) -> io::Result<EdgeStream> {
+        let far_end = (address, tls_name);
+        while let Some(resting) = self.take_resting(&far_end) {
+            if let Some(stream) = resting.use_again(&greeting) {
                 return Ok(stream);
             }
         }
-        timeout(DIAL_LIMIT, dial(&address, &greeting)).await.unwrap_or_else(|_| {
+        let (address, tls_name) = &far_end;
+        let dialled = async {
+            let mut stream = secure::dial(self.security.as_ref(), address, tls_name.as_deref()).await?;
+            stream.write_greeting(&greeting).await?;
+            Ok(stream)
+        };
+        timeout(DIAL_LIMIT, dialled).await.unwrap_or_else(|_| {
             let text = format!("{address} has not answered for {} s", DIAL_LIMIT.as_secs());
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
         })
     }
 
-    fn take_resting(&self, address: &str) -> Option<std::net::TcpStream> {
+    fn take_resting(&self, far_end: &FarEnd) -> Option<Resting> {
         let mut table = self.table();
-        let resting = table.resting.get_mut(address)?;
+        let resting = table.resting.get_mut(far_end)?;
         let newest = resting.pop();
         if resting.is_empty() {
-            table.resting.remove(address);
+            table.resting.remove(far_end);
         }
         newest.filter(|(_, since)| since.elapsed() < REST_LIMIT).map(|(stream, _)| stream)
     }
 
     /// Takes a connection whose edge is complete, to be used again: `dialled` is the address if this end
     /// dialled.
-    pub(crate) fn rest(&self, stream: TcpStream, dialled: Option<&str>) {
-        let Ok(stream) = stream.into_std() else { return };
+    pub(crate) fn rest(&self, stream: EdgeStream, dialled: Option<&str>) {
+        let tls_name = stream.tls_name().map(str::to_owned);
+        let Ok(stream) = stream.rest() else { return };
         let mut table = self.table();
         match (dialled, table.listener.clone()) {
-            (Some(address), _) => table.rest(stream, address),
+            (Some(address), _) => table.rest(stream, (address.to_owned(), tls_name)),
             (None, Some(listener)) => {
                 let rendezvous = self.clone();
                 listener.spawn(async move {
                     let address = stream.peer_addr()?.ip();
                     // That nobody uses it again is no fault.
-                    rendezvous.receive(TcpStream::from_std(stream)?, address, NEXT_GREETING_LIMIT).await
+                    rendezvous.receive(Incoming::Rested(stream), address).await
                 });
             }
             (None, None) => {}
@@ -175,23 +225,29 @@ impl Rendezvous {
     }
 
     /// Awaits a greeting and brings the connection to its task, unless it must make room for another.
-    async fn receive(self, stream: TcpStream, address: IpAddr, limit: Duration) -> io::Result<()> {
+    async fn receive(self, incoming: Incoming, address: IpAddr) -> io::Result<()> {
         let (id, mut evicted) = self.table().admit(address);
         let _forgotten = Forget { rendezvous: &self, id };
         tokio::select! {
-            done = self.greet(stream, id, limit) => done,
+            done = self.greet(incoming, id) => done,
             Ok(()) = &mut evicted => Err(io::Error::other("others wait, and this one waited the longest")),
         }
     }
 
-    async fn greet(&self, mut stream: TcpStream, id: StrangerId, limit: Duration) -> io::Result<()> {
-        let mut bytes = [0; GREETING_BYTES];
-        timeout(limit, stream.read_exact(&mut bytes)).await??;
+    async fn greet(&self, incoming: Incoming, id: StrangerId) -> io::Result<()> {
+        let (mut stream, limit) = match incoming {
+            Incoming::New(tcp) => {
+                let accepted = secure::accept(self.security.as_ref(), tcp);
+                (timeout(GREETING_LIMIT, accepted).await??, GREETING_LIMIT)
+            }
+            Incoming::Rested(resting) => (resting.wake()?, NEXT_GREETING_LIMIT),
+        };
+        let bytes = timeout(limit, stream.read_greeting()).await??;
         let greeting = Greeting::decode(&bytes).map_err(io::Error::other)?;
-        stream.set_nodelay(true)?;
-        let claimed = match self.table().meet(&greeting, id) {
+        let terms = Terms { direction: greeting.direction, tls_name: stream.tls_name().map(str::to_owned) };
+        let claimed = match self.table().meet(greeting.key, terms, id) {
             Met::Task(task) => return task.send(stream).map_err(|_| io::Error::other("the task is gone")),
-            Met::WrongWay => return Err(io::Error::other("the edge runs the other way")),
+            Met::OtherTerms(why) => return Err(io::Error::other(why)),
             Met::Nobody(claimed) => claimed,
         };
         self.wait(stream, greeting.key, id, claimed).await
@@ -200,10 +256,10 @@ impl Rendezvous {
     /// Keeps a connection until its task comes, its time is over, or the other end closes it.
     async fn wait(
         &self,
-        stream: TcpStream,
+        stream: EdgeStream,
         key: EdgeKey,
         id: StrangerId,
-        mut claimed: oneshot::Receiver<oneshot::Sender<TcpStream>>,
+        mut claimed: oneshot::Receiver<oneshot::Sender<EdgeStream>>,
     ) -> io::Result<()> {
         let why = tokio::select! {
             biased;
@@ -211,7 +267,7 @@ impl Rendezvous {
                 Ok(task) => return task.send(stream).map_err(|_| io::Error::other("the task is gone")),
                 Err(_) => "another connection came with its key",
             },
-            () = is_closed(&stream) => "it was closed before its task came",
+            () = is_closed(&stream.tcp) => "it was closed before its task came",
             () = sleep(EARLY_LIMIT) => "no task came for it",
         };
         self.table().unpark(&key, id);
@@ -229,10 +285,11 @@ impl Rendezvous {
 
 /// Whom a greeting meets.
 enum Met {
-    Task(oneshot::Sender<TcpStream>),
-    WrongWay,
+    Task(oneshot::Sender<EdgeStream>),
+    /// A task with other terms, which goes on waiting; in words.
+    OtherTerms(String),
     /// Nobody yet: the receiver hears when the task comes.
-    Nobody(oneshot::Receiver<oneshot::Sender<TcpStream>>),
+    Nobody(oneshot::Receiver<oneshot::Sender<EdgeStream>>),
 }
 
 /// Ends a connection's time as a stranger, whatever ends its task.
@@ -256,14 +313,19 @@ impl Table {
         (id, hears)
     }
 
-    fn meet(&mut self, greeting: &Greeting, id: StrangerId) -> Met {
-        if let Some((direction, task)) = self.awaited.remove(&greeting.key) {
-            return if direction == greeting.direction { Met::Task(task) } else { Met::WrongWay };
+    fn meet(&mut self, key: EdgeKey, found: Terms, id: StrangerId) -> Met {
+        match self.awaited.remove(&key) {
+            Some((terms, task)) if terms == found => return Met::Task(task),
+            Some((terms, task)) => {
+                let why = format!("the edge is for {terms:?}, and this is {found:?}");
+                self.awaited.insert(key, (terms, task));
+                return Met::OtherTerms(why);
+            }
+            None => {}
         }
         let (claim, claimed) = oneshot::channel();
-        let early = Early { direction: greeting.direction, stranger: id, claim };
-        self.early.insert(greeting.key, early);
-        self.strangers.waits_for(id, greeting.key);
+        self.early.insert(key, Early { terms: found, stranger: id, claim });
+        self.strangers.waits_for(id, key);
         Met::Nobody(claimed)
     }
 
@@ -274,13 +336,13 @@ impl Table {
         }
     }
 
-    fn rest(&mut self, stream: std::net::TcpStream, address: &str) {
+    fn rest(&mut self, stream: Resting, far_end: FarEnd) {
         self.resting.retain(|_, resting| {
             resting.retain(|(_, since)| since.elapsed() < REST_LIMIT);
             !resting.is_empty()
         });
         if self.resting.values().map(Vec::len).sum::<usize>() < MAX_RESTING {
-            self.resting.entry(address.to_owned()).or_default().push((stream, Instant::now()));
+            self.resting.entry(far_end).or_default().push((stream, Instant::now()));
         }
     }
 }
@@ -298,23 +360,6 @@ async fn is_closed(stream: &TcpStream) {
             Ok(_) => sleep(LOOK_EVERY).await,
         }
     }
-}
-
-/// Dials the other end of an edge and presents the key.
-async fn dial(address: &str, greeting: &Greeting) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)
-        .await
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot reach {address}: {error}")))?;
-    stream.set_nodelay(true)?;
-    stream.write_all(&greeting.encode()).await?;
-    Ok(stream)
-}
-
-/// Presents the key on a connection that has rested; `None` if the other end has closed it.
-fn use_again(stream: std::net::TcpStream, greeting: &Greeting) -> Option<TcpStream> {
-    let quiet = stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-    let sent = quiet && (&stream).write(&greeting.encode()).is_ok_and(|bytes| bytes == GREETING_BYTES);
-    sent.then(|| TcpStream::from_std(stream).ok())?
 }
 
 /// Binds the data port.
@@ -345,12 +390,12 @@ mod tests {
         }
 
         /// Both ends of a new edge.
-        async fn edge(&mut self) -> (TcpStream, TcpStream) {
+        async fn edge(&mut self) -> (EdgeStream, EdgeStream) {
             self.next += 1;
             let key = EdgeKey([self.next; 16]);
             let greeting = Greeting { direction: Direction::Receive, job: JobId(1), epoch: Epoch(1), key };
-            let accepted = self.server.expect(key, Direction::Receive);
-            let dialled = self.client.clone().dial(self.address.clone(), greeting).await.unwrap();
+            let accepted = self.server.expect(key, plain(Direction::Receive));
+            let dialled = self.client.clone().dial(self.address.clone(), None, greeting).await.unwrap();
             (dialled, accepted.await.unwrap())
         }
     }
@@ -359,11 +404,11 @@ mod tests {
     async fn a_connection_carries_one_edge_after_another() {
         let mut scene = Scene::new().await;
         let (dialled, accepted) = scene.edge().await;
-        let port = accepted.peer_addr().unwrap();
+        let port = accepted.tcp.peer_addr().unwrap();
         scene.server.rest(accepted, None);
         scene.client.rest(dialled, Some(&scene.address));
         let (dialled, accepted) = scene.edge().await;
-        assert_eq!(accepted.peer_addr().unwrap(), port);
+        assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
         // The other end is not done with it yet: its key is read as soon as it is.
         scene.client.rest(dialled, Some(&scene.address));
         let (server, patient) = (scene.server.clone(), async move {
@@ -371,25 +416,29 @@ mod tests {
             accepted
         });
         tokio::spawn(async move { server.rest(patient.await, None) });
-        assert_eq!(scene.edge().await.1.peer_addr().unwrap(), port);
+        assert_eq!(scene.edge().await.1.tcp.peer_addr().unwrap(), port);
     }
 
     #[tokio::test]
     async fn a_connection_that_the_other_end_closed_is_not_used_again() {
         let mut scene = Scene::new().await;
         let (dialled, accepted) = scene.edge().await;
-        let port = accepted.peer_addr().unwrap();
+        let port = accepted.tcp.peer_addr().unwrap();
         drop(accepted);
-        dialled.readable().await.unwrap();
+        dialled.tcp.readable().await.unwrap();
         scene.client.rest(dialled, Some(&scene.address));
-        assert_ne!(scene.edge().await.1.peer_addr().unwrap(), port);
+        assert_ne!(scene.edge().await.1.tcp.peer_addr().unwrap(), port);
     }
 
     /// A greeting whose key nobody awaits.
     async fn strange(scene: &Scene, key: u8) -> TcpStream {
         let key = EdgeKey([key; 16]);
         let greeting = Greeting { direction: Direction::Receive, job: JobId(1), epoch: Epoch(1), key };
-        dial(&scene.address, &greeting).await.unwrap()
+        scene.client.clone().dial(scene.address.clone(), None, greeting).await.unwrap().tcp
+    }
+
+    fn plain(direction: Direction) -> Terms {
+        Terms { direction, tls_name: None }
     }
 
     async fn until(what: &str, done: impl Fn() -> bool) {
@@ -407,7 +456,7 @@ mod tests {
         let mut dialled = strange(&scene, 1).await;
         let waits = || scene.server.table().early.len() == 1;
         until("it waits", waits).await;
-        let mut accepted = scene.server.expect(EdgeKey([1; 16]), Direction::Receive).await.unwrap();
+        let mut accepted = scene.server.expect(EdgeKey([1; 16]), plain(Direction::Receive)).await.unwrap();
         accepted.write_all(b"x").await.unwrap();
         assert_eq!(dialled.read_u8().await.unwrap(), b'x');
         assert!(scene.server.table().early.is_empty());

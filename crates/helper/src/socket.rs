@@ -9,25 +9,17 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use nix::sys::socket::SetSockOpt;
-use nix::{setsockopt_impl, sockopt_impl};
 use repair::Buffer;
 use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
-use rustix::io::readv;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::stream::{EdgeStream, Receiver};
+
 /// A connection that is being made.
-pub(crate) type Connecting = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+pub(crate) type Connecting = Pin<Box<dyn Future<Output = io::Result<EdgeStream>> + Send>>;
 
 /// At most so many frames go out in one system call.
 const MAX_FRAMES_AT_ONCE: usize = 8;
-
-sockopt_impl!(
-    /// `SO_RCVLOWAT`: fewer bytes do not make a socket ready to be read. The end of the stream and errors do.
-    RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
-);
 
 /// Why an edge ends before it is complete.
 #[derive(Debug)]
@@ -41,13 +33,13 @@ pub(crate) enum SocketError {
 /// A connection, made or in the making.
 enum Link {
     Connecting(Connecting),
-    Open(TcpStream),
+    Open(EdgeStream),
     /// Taken back when the edge was complete.
     Gone,
 }
 
 impl Link {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&TcpStream>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut EdgeStream>> {
         if let Self::Connecting(connecting) = self {
             *self = Self::Open(ready!(connecting.as_mut().poll(cx))?);
         }
@@ -57,7 +49,7 @@ impl Link {
         }
     }
 
-    fn take(&mut self) -> Option<TcpStream> {
+    fn take(&mut self) -> Option<EdgeStream> {
         match std::mem::replace(self, Self::Gone) {
             Self::Open(stream) => Some(stream),
             Self::Connecting(_) | Self::Gone => None,
@@ -68,10 +60,7 @@ impl Link {
 /// The receiving end of an edge.
 pub(crate) struct InletSocket {
     link: Link,
-    /// The last read took all that was there.
-    drained: bool,
-    /// Bytes that must have come before the kernel wakes us.
-    wake_at: usize,
+    receiver: Receiver,
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     frame: Option<Partial>,
@@ -89,7 +78,8 @@ impl InletSocket {
     pub(crate) fn new(connecting: Connecting, now: Instant) -> Self {
         let link = Link::Connecting(connecting);
         let header = [0; HEADER_BYTES];
-        Self { link, drained: false, wake_at: 1, header, header_filled: 0, frame: None, moved: now }
+        let receiver = Receiver::new();
+        Self { link, receiver, header, header_filled: 0, frame: None, moved: now }
     }
 
     /// Receives until a whole frame is here and its checksum holds. `take` provides a buffer of the length
@@ -127,55 +117,36 @@ impl InletSocket {
 
     /// Reads what is there: the rest of the payload, and as much of the next header as follows it.
     fn poll_fill(&mut self, cx: &mut Context<'_>, due_bytes: usize) -> Poll<io::Result<()>> {
-        let wake_at = self.missing(due_bytes);
-        let stream = ready!(self.link.poll(cx))?;
-        if self.drained && wake_at != self.wake_at {
-            // Links bring a slice in many pieces; to be woken for each of them costs more than the slice.
-            RecvLowWater.set(stream, &(wake_at as i32))?;
-            self.wake_at = wake_at;
-        }
-        loop {
-            ready!(stream.poll_read_ready(cx))?;
-            let header = &mut self.header[self.header_filled..];
-            let payload: &mut [u8] = match &mut self.frame {
-                Some(frame) => &mut frame.buffer[frame.filled..],
-                None => &mut [],
-            };
-            let (payload_bytes, wanted) = (payload.len(), payload.len() + header.len());
-            let mut bytes = None;
-            let done = stream.try_io(Interest::READABLE, || {
-                let read = readv(stream, &mut [IoSliceMut::new(payload), IoSliceMut::new(header)])?;
-                bytes = Some(read);
-                match read {
-                    // All that was there: the next byte makes the socket ready anew, and asking again now
-                    // would only be told to wait.
-                    1.. if read < wanted => Err(io::ErrorKind::WouldBlock.into()),
-                    _ => Ok(()),
-                }
-            });
-            match (bytes, done) {
-                (Some(0), _) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                (Some(bytes), _) => {
-                    self.drained = bytes < wanted;
-                    if let Some(frame) = &mut self.frame {
-                        frame.filled += bytes.min(payload_bytes);
-                    }
-                    self.header_filled += bytes.saturating_sub(payload_bytes);
-                    return Poll::Ready(Ok(()));
-                }
-                (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
-                    return Poll::Ready(Err(error));
-                }
-                (None, _) => self.drained = true,
+        let missing = self.missing(due_bytes);
+        let EdgeStream { tcp, tls } = ready!(self.link.poll(cx))?;
+        let header = &mut self.header[self.header_filled..];
+        let payload: &mut [u8] = match &mut self.frame {
+            Some(frame) => &mut frame.buffer[frame.filled..],
+            None => &mut [],
+        };
+        let payload_bytes = payload.len();
+        let bytes = match tls {
+            None => {
+                let wanted = payload_bytes + header.len();
+                let mut parts = [IoSliceMut::new(payload), IoSliceMut::new(header)];
+                ready!(self.receiver.poll(cx, tcp, &mut parts, wanted, missing))?
             }
+            Some(tls) => {
+                ready!(tls.poll_read(cx, tcp, &mut self.receiver, [payload, header], Some(missing)))?
+            }
+        };
+        if let Some(frame) = &mut self.frame {
+            frame.filled += bytes.min(payload_bytes);
         }
+        self.header_filled += bytes.saturating_sub(payload_bytes);
+        Poll::Ready(Ok(()))
     }
 
     /// The connection of a complete edge, fit to carry another one.
-    pub(crate) fn take(&mut self) -> Option<TcpStream> {
-        let stream = self.link.take()?;
+    pub(crate) fn take(&mut self) -> Option<EdgeStream> {
+        let mut stream = self.link.take()?;
         // Bytes after the last frame mean that the other end does not keep to the protocol.
-        (self.header_filled == 0 && RecvLowWater.set(&stream, &1).is_ok()).then_some(stream)
+        (self.header_filled == 0 && stream.is_drained()).then_some(stream)
     }
 
     /// Bytes without which the frame that is due is not complete.
@@ -221,7 +192,7 @@ impl OutletSocket {
     }
 
     /// The connection of a complete edge.
-    pub(crate) fn take(&mut self) -> Option<TcpStream> {
+    pub(crate) fn take(&mut self) -> Option<EdgeStream> {
         self.link.take()
     }
 
@@ -253,7 +224,7 @@ impl OutletSocket {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let stream = ready!(self.link.poll(cx))?;
+        let EdgeStream { tcp, tls } = ready!(self.link.poll(cx))?;
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(2 * MAX_FRAMES_AT_ONCE);
         let mut skip = self.gone;
         for frame in self.queue.iter().take(MAX_FRAMES_AT_ONCE) {
@@ -265,9 +236,12 @@ impl OutletSocket {
                 }
             }
         }
+        if let Some(tls) = tls {
+            return tls.poll_write(cx, tcp, &parts);
+        }
         loop {
-            ready!(stream.poll_write_ready(cx))?;
-            match stream.try_write_vectored(&parts) {
+            ready!(tcp.poll_write_ready(cx))?;
+            match tcp.try_write_vectored(&parts) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 result => return Poll::Ready(result),

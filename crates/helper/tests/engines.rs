@@ -7,9 +7,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
+use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
 use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
@@ -151,6 +152,16 @@ impl Local for Memory {
     }
 }
 
+/// Who nodes are where edges are encrypted: helpers, and a client after them.
+static MEMBERS: LazyLock<Vec<Identity>> = LazyLock::new(|| {
+    let scratch = tempfile::tempdir().unwrap();
+    let options = InitOptions { helpers: 24, ..InitOptions::default() };
+    let cluster = Cluster::init(&scratch.path().join("cluster"), &options).unwrap();
+    let helpers = cluster.config().helpers.iter().map(|helper| Role::Helper(helper.name.clone()));
+    let roles = helpers.chain([Role::default_client()]);
+    roles.map(|role| cluster.identity(&role).unwrap()).collect()
+});
+
 /// Some engines, and the messages they send to the coordinator that this test plays.
 struct Nodes {
     engines: BTreeMap<NodeId, (Engine, Memory)>,
@@ -162,13 +173,27 @@ struct Nodes {
 impl Nodes {
     /// `helpers` engines that listen, and one that only dials, as a client does.
     async fn new(helpers: u32) -> Self {
+        Self::start(helpers, false).await
+    }
+
+    async fn start(helpers: u32, encrypted: bool) -> Self {
         let (sender, said) = mpsc::unbounded_channel();
         let mut engines = BTreeMap::new();
         let mut topology = Topology::new();
+        if encrypted {
+            topology.encrypt_edges();
+        }
         let workers = Workers::here_and(1).unwrap();
         for node in (0..=helpers).map(NodeId) {
-            let rendezvous = Rendezvous::default();
             let mut view = NodeView::unknown(node.to_string());
+            let rendezvous = if encrypted {
+                let client = MEMBERS.len() - 1;
+                let identity = &MEMBERS[if node.0 < helpers { node.0 as usize } else { client }];
+                view.tls_name = identity.role().dns_name();
+                Rendezvous::default().secured(identity, true)
+            } else {
+                Rendezvous::default()
+            };
             if node.0 < helpers {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 view.address = Some(listener.local_addr().unwrap().to_string());
@@ -240,6 +265,7 @@ struct Scene {
     window: (prop::sample::Index, prop::sample::Index),
     publish: bool,
     short: bool,
+    encrypted: bool,
     seed: u64,
 }
 
@@ -255,8 +281,8 @@ fn scenes() -> impl Strategy<Value = Scene> {
         Scheme::ALL.iter().copied().filter(|&scheme| scheme != Scheme::Migration).collect::<Vec<_>>(),
     );
     let place = any::<(prop::sample::Index, prop::sample::Index)>();
-    (code, 1u64..1500, 1usize..4, scheme, 0u32..3, place, any::<(bool, bool)>(), any::<u64>()).prop_map(
-        |(code, units, lost, scheme, slices, window, (publish, short), seed)| Scene {
+    (code, 1u64..1500, 1usize..4, scheme, 0u32..3, place, any::<(bool, bool, bool)>(), any::<u64>()).prop_map(
+        |(code, units, lost, scheme, slices, window, (publish, short, encrypted), seed)| Scene {
             code: code.parse().unwrap(),
             sub_block_bytes: units * 64,
             lost,
@@ -265,6 +291,7 @@ fn scenes() -> impl Strategy<Value = Scene> {
             window,
             publish,
             short,
+            encrypted,
             seed,
         },
     )
@@ -318,7 +345,7 @@ async fn play(scene: &Scene) {
         return; // A pattern that a local code cannot decode.
     }
     let spare = lost_count as u32;
-    let mut nodes = Nodes::new(n as u32 + spare).await;
+    let mut nodes = Nodes::start(n as u32 + spare, scene.encrypted).await;
     let client = NodeId(n as u32 + spare);
     let length = |index: usize| match scene.short && index + 1 == code.data_blocks() {
         true => block_bytes / 3,
@@ -422,6 +449,47 @@ proptest! {
         });
         prop_assert!(played.is_ok(), "it hangs: {:?}", scene);
     }
+}
+
+#[test]
+fn a_node_that_encrypts_its_edges_refuses_plain_ones_and_says_what_to_do() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut nodes = Nodes::start(3, true).await;
+        // The coordinator's configuration knows nothing of it.
+        let plain = nodes.topology.iter().fold(Topology::new(), |mut plain, (node, view)| {
+            plain.set(node, view.clone());
+            plain
+        });
+        nodes.topology = plain;
+        let code = "rs-3-2".parse::<CodeSpec>().unwrap().build().unwrap();
+        let block = |index: u32| {
+            let id = BlockId(format!("s.{index}"));
+            let holder = (index > 0).then_some(NodeId(index));
+            StripeBlock { id, bytes: 4096, holder, digest: None }
+        };
+        let stripe = Stripe {
+            id: StripeId("s".into()),
+            code,
+            block_bytes: 4096,
+            blocks: (0..3).map(block).collect(),
+            label: None,
+        };
+        let job = JobRequest {
+            job: JobId(1),
+            stripe,
+            wanted: vec![Wanted { block: BlockIndex(0), requestor: NodeId(3) }],
+            window: 0..4096,
+            sub_blocks: None,
+            policy: Policy::default(),
+            verify: Verify::default(),
+            publish: false,
+            tag: None,
+        };
+        let error = tokio::time::timeout(Duration::from_secs(60), nodes.carry_out(job)).await.unwrap();
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("data_tls"), "{error}");
+    });
 }
 
 /// What a conventional repair of one block did, as counted at files and sockets, and what its plan says.

@@ -91,7 +91,7 @@ mod tests {
         check("hitchhiker-xorplus-14-10", conventional, 6.5, 6.5);
         check("clay-14-10-13", conventional, 3.25, 3.25);
         check("rs-14-10", Way::own(Scheme::Pipelined), 10.0, 1.0);
-        let rounds = Way { scheme: Scheme::Ppr, pacing: Some(Pacing::WholeBlock) };
+        let rounds = Way { pacing: Some(Pacing::WholeBlock), ..Way::own(Scheme::Ppr) };
         check("lrc-12-2-2", rounds, 6.0, 3.0);
         check("rs-16-12", rounds, 12.0, 4.0);
     }

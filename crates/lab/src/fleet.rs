@@ -21,6 +21,8 @@ use crate::order::{Answer, Order};
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
 const HELPER_PORT: u16 = 7410;
+/// The ports of a cluster with encrypted data edges are so much higher, so that it may stand beside a plain one.
+const ENCRYPTED_PORTS: u16 = 100;
 /// How long a process may take to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long an order may take: a conventional repair of a large block over a slow link takes minutes.
@@ -74,12 +76,21 @@ impl Fleet {
     /// # Errors
     /// [`LabError`]: whatever did not start, with its last words.
     pub fn start(network: &mut Network, programs: &Programs) -> Result<Self, LabError> {
+        Self::start_with(network, programs, false)
+    }
+
+    /// Like [`start`](Self::start); `data_tls` says whether data edges are encrypted. One of either kind may run in a
+    /// network.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn start_with(network: &mut Network, programs: &Programs, data_tls: bool) -> Result<Self, LabError> {
         let prefix = format!("{}-", network.names().of(Place::Coordinator).trim_end_matches("-coord"));
         let work = tempfile::Builder::new().prefix(&prefix).tempdir();
         let work = work.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
         network.owns_folder(&work)?;
         let cluster = work.join("cluster");
-        make_cluster(&cluster, network)?;
+        make_cluster(&cluster, network, data_tls)?;
         let mut fleet = Self {
             programs: programs.clone(),
             work,
@@ -311,13 +322,16 @@ impl Agent {
     }
 }
 
-fn make_cluster(folder: &Path, network: &Network) -> Result<(), LabError> {
+fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Cluster(error.to_string());
+    let above = if data_tls { ENCRYPTED_PORTS } else { 0 };
     let options = InitOptions {
         helpers: 0,
         listen_host: Place::Coordinator.address().into(),
-        api_port: API_PORT,
-        control_port: CONTROL_PORT,
+        api_port: API_PORT + above,
+        control_port: CONTROL_PORT + above,
+        // Said in either case: the lab's addresses are not on loopback.
+        data_tls: Some(data_tls),
         ..InitOptions::default()
     };
     let mut cluster = Cluster::init(folder, &options).map_err(|error| failed(&error))?;
@@ -325,7 +339,7 @@ fn make_cluster(folder: &Path, network: &Network) -> Result<(), LabError> {
     for index in 0..network.topology().nodes {
         let place = Place::Helper(index);
         let name = Name::try_from(place.to_string()).expect("h and a number is a name");
-        let mut helper = HelperConfig::new(name, SocketAddr::from((place.address(), HELPER_PORT)));
+        let mut helper = HelperConfig::new(name, SocketAddr::from((place.address(), HELPER_PORT + above)));
         helper.rack = network.topology().rack_of(index).map(|rack| format!("rack{}", rack + 1));
         cluster.add_helper(helper).map_err(|error| failed(&error))?;
     }

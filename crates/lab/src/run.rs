@@ -42,22 +42,36 @@ pub fn run(
     let topologies = scenario.topologies();
     let mut network = Network::up(names, &topologies[0])?;
     say(&format!("network: {}", network.topology()));
-    let fleet = Fleet::start(&mut network, programs)?;
-    let medium = Medium::of(fleet.work());
+    let fleets = scenario.data_tls.iter().map(|&data_tls| {
+        let fleet = Fleet::start_with(&mut network, programs, data_tls)?;
+        Ok(Clustered { data_tls, fleet })
+    });
+    let fleets = fleets.collect::<Result<Vec<_>, LabError>>()?;
+    let work = fleets[0].fleet.work();
+    let medium = Medium::of(work);
     if scenario.cold && medium.is_none() {
-        return Err(LabError::NoDevice { path: fleet.work().to_owned() });
+        return Err(LabError::NoDevice { path: work.to_owned() });
     }
-    let mut run = Run { network, fleet, medium, scenario, say };
+    let mut run = Run { network, fleets, current: 0, medium, scenario, say };
     let report = run.all();
     // The members first, so that nothing writes into the folder that is removed with the network.
-    drop(run.fleet);
+    drop(run.fleets);
     drop(run.network);
     report
 }
 
+/// A cluster, and whether its data edges are encrypted.
+struct Clustered {
+    data_tls: bool,
+    fleet: Fleet,
+}
+
 struct Run<'a> {
     network: Network,
-    fleet: Fleet,
+    /// Beside each other, so that what is measured of one and of another is measured in turn.
+    fleets: Vec<Clustered>,
+    /// The one that is asked.
+    current: usize,
     medium: Option<Medium>,
     scenario: &'a Scenario,
     say: Say<'a>,
@@ -88,20 +102,32 @@ impl Run<'_> {
         };
         for topology in self.scenario.topologies() {
             self.network.reshape(&topology)?;
-            let check = check(&self.network, &mut self.fleet)?;
+            let check = check(&self.network, &mut self.fleets[0].fleet)?;
             (self.say)(&check.summary());
             report.checks.push(check);
             for code in self.scenario.code.iter() {
                 for block_bytes in self.scenario.block_bytes.iter() {
-                    let stored = self.store(code, block_bytes.bytes())?;
+                    let stored = self.in_each(|run| run.store(code, block_bytes.bytes()))?;
                     for &slice in self.scenario.slice_bytes.iter() {
                         report.rows.extend(self.compare(&stored, slice)?);
                     }
-                    self.forget(&stored)?;
+                    self.in_each(|run| run.forget(&stored[run.current]))?;
                 }
             }
         }
         Ok(report)
+    }
+
+    /// What `work` gives for each cluster.
+    fn in_each<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<T, LabError>,
+    ) -> Result<Vec<T>, LabError> {
+        let results = (0..self.fleets.len()).map(|fleet| {
+            self.current = fleet;
+            work(self)
+        });
+        results.collect()
     }
 
     /// Stores a stripe of noise, from beside the coordinator.
@@ -109,14 +135,14 @@ impl Run<'_> {
         let built = code.build().map_err(|error| LabError::Cluster(error.to_string()))?;
         let data_blocks = built.data_blocks();
         let name = format!("{code}-{block_bytes}");
-        let source = self.fleet.work().join(format!("{name}.source"));
+        let source = self.fleets[self.current].fleet.work().join(format!("{name}.source"));
         write_noise(&source, data_blocks as u64 * block_bytes, block_bytes)
             .map_err(LabError::file("write", &source))?;
         let put =
             Order::Put { path: source.clone(), name: name.clone(), code: code.to_string(), block_bytes };
-        self.fleet.ask_loader(&self.network, &put)?;
+        self.fleets[self.current].fleet.ask_loader(&self.network, &put)?;
         let layout = Order::Layout { name: name.clone() };
-        match self.fleet.ask_loader(&self.network, &layout)? {
+        match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
             Answer::Layout { stripe, block_bytes, sub_blocks, blocks, .. } => Ok(Stored {
                 name,
                 code: code.clone(),
@@ -132,21 +158,26 @@ impl Run<'_> {
     }
 
     fn forget(&mut self, stored: &Stored) -> Result<(), LabError> {
-        self.fleet.ask_loader(&self.network, &Order::Remove { name: stored.name.clone() })?;
+        self.fleets[self.current]
+            .fleet
+            .ask_loader(&self.network, &Order::Remove { name: stored.name.clone() })?;
         fs::remove_file(&stored.source).map_err(LabError::file("remove", &stored.source))
     }
 
-    /// All schemes and losses for one stripe and slice size.
-    fn compare(&mut self, stored: &Stored, slice: Slice) -> Result<Vec<Row>, LabError> {
+    /// All schemes and losses for one stripe, as each cluster has it, and slice size.
+    fn compare(&mut self, stored: &[Stored], slice: Slice) -> Result<Vec<Row>, LabError> {
         let mut rows = Vec::new();
         for lost in &self.scenario.losses.clone() {
-            let expected =
-                lost.iter().map(|&block| self.expected(stored, block)).collect::<Result<Vec<_>, _>>()?;
-            let killed = self.kill_holders(stored, lost)?;
+            let expected = self.in_each(|run| {
+                lost.iter().map(|&block| run.expected(&stored[run.current], block)).collect()
+            })?;
+            let killed = self.in_each(|run| run.kill_holders(&stored[run.current], lost))?;
             rows.extend(self.interleaved(stored, slice, lost, &expected)?);
-            for helper in killed {
-                self.fleet.revive(&self.network, &helper)?;
-            }
+            self.in_each(|run| {
+                let mut helpers = killed[run.current].iter();
+                let fleet = &mut run.fleets[run.current].fleet;
+                helpers.try_for_each(|helper| fleet.revive(&run.network, helper))
+            })?;
         }
         Ok(rows)
     }
@@ -158,7 +189,7 @@ impl Run<'_> {
             let offset = u64::from(block) * stored.block_bytes;
             return Ok(Expected { block, path: stored.source.clone(), offset });
         }
-        let path = self.fleet.work().join(format!("{}.{block}", stored.name));
+        let path = self.fleets[self.current].fleet.work().join(format!("{}.{block}", stored.name));
         if !path.exists() {
             let save = Order::Save {
                 stripe: stored.stripe.clone(),
@@ -167,7 +198,7 @@ impl Run<'_> {
                 block_bytes: stored.block_bytes,
                 path: path.clone(),
             };
-            self.fleet.ask_loader(&self.network, &save)?;
+            self.fleets[self.current].fleet.ask_loader(&self.network, &save)?;
         }
         Ok(Expected { block, path, offset: 0 })
     }
@@ -179,11 +210,11 @@ impl Run<'_> {
         let holders: Vec<_> =
             lost.iter().map(|&block| stored.blocks[usize::from(block)].node.clone()).collect();
         for holder in &holders {
-            self.fleet.kill(holder)?;
+            self.fleets[self.current].fleet.kill(holder)?;
         }
         let give_up = std::time::Instant::now() + NOTICE_LIMIT;
         loop {
-            match self.fleet.ask_loader(&self.network, &Order::Nodes)? {
+            match self.fleets[self.current].fleet.ask_loader(&self.network, &Order::Nodes)? {
                 Answer::Nodes { up } if !holders.iter().any(|holder| up.contains(holder)) => {
                     return Ok(holders);
                 }
@@ -199,23 +230,27 @@ impl Run<'_> {
     /// Repetitions of all schemes in turn.
     fn interleaved(
         &mut self,
-        stored: &Stored,
+        stored: &[Stored],
         slice: Slice,
         lost: &[u16],
-        expected: &[Expected],
+        expected: &[Vec<Expected>],
     ) -> Result<Vec<Row>, LabError> {
         let ways = self.scenario.ways();
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); ways.len()];
         let mut direct_s = Vec::new();
         for _ in 0..self.scenario.repetitions {
-            direct_s.push(self.direct(stored, lost[0])?);
+            self.current = 0;
+            direct_s.push(self.direct(&stored[0], lost[0])?);
             for (&way, samples) in ways.iter().zip(&mut samples) {
+                let fleet = self.fleets.iter().position(|fleet| fleet.data_tls == way.encrypted);
+                self.current = fleet.expect("the ways are of the same list as the fleets");
+                let (stored, expected) = (&stored[self.current], &expected[self.current]);
                 samples.push(self.measure(stored, way, slice, lost, expected)?);
             }
         }
         let mut rows = Vec::new();
         for (&way, samples) in ways.iter().zip(samples) {
-            let mut row = self.row(stored, way, slice, lost);
+            let mut row = self.row(&stored[0], way, slice, lost);
             row.fill(&samples, &direct_s);
             (self.say)(&format!(
                 "{} {} {} slice {} {}: {:.4} s, {:.3} of a direct send, CPU {:.2} s {}",
@@ -239,7 +274,7 @@ impl Run<'_> {
         let other = stored.blocks.iter().enumerate().find(|(index, _)| *index != usize::from(lost));
         let node = other.map_or("h1", |(_, at)| at.node.as_str());
         let index = node.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
-        let address = self.fleet.sender(&self.network, Place::Helper(index))?;
+        let address = self.fleets[self.current].fleet.sender(&self.network, Place::Helper(index))?;
         let order = Order::Direct { address, bytes: stored.block_bytes };
         Ok(self.undisturbed(|run| run.took(&order))?.time_s)
     }
@@ -280,11 +315,11 @@ impl Run<'_> {
     /// An order of the client's, metered.
     fn took(&mut self, order: &Order) -> Result<Sample, LabError> {
         if self.scenario.cold {
-            self.fleet.forget_cached()?;
+            self.fleets[self.current].fleet.forget_cached()?;
         }
         let device_reads = || self.medium.as_ref().and_then(Medium::reads);
         let (meter, before) = (Meter::start(&self.network)?, device_reads());
-        let answer = self.fleet.ask(&self.network, order)?;
+        let answer = self.fleets[self.current].fleet.ask(&self.network, order)?;
         let (metered, after) = (meter.stop()?, device_reads());
         let device = after.zip(before).map(|(after, before)| after - before);
         match answer {
@@ -337,7 +372,7 @@ impl Run<'_> {
     /// Holds what the client read against the true bytes.
     fn hold(&mut self, stored: &Stored, way: Way, expected: &[Expected]) -> Result<(), LabError> {
         let compare = Order::Compare { expected: expected.to_vec() };
-        let compared = self.fleet.ask(&self.network, &compare).map(drop);
+        let compared = self.fleets[self.current].fleet.ask(&self.network, &compare).map(drop);
         compared.map_err(|error| LabError::WrongBytes {
             what: format!("{} of {} by {way}", stored.name, stored.stripe),
             reason: error.to_string(),
@@ -354,16 +389,17 @@ impl Run<'_> {
         expected: &[Expected],
     ) -> Result<Sample, LabError> {
         let at = self.holder(stored, lost)?;
-        let removed = remove_named(&self.fleet.blocks(&at.node), &at.block);
-        removed.map_err(LabError::file("remove a block in", self.fleet.blocks(&at.node)))?;
+        let removed = remove_named(&self.fleets[self.current].fleet.blocks(&at.node), &at.block);
+        removed
+            .map_err(LabError::file("remove a block in", self.fleets[self.current].fleet.blocks(&at.node)))?;
         let healthy = |order: ReadOrder| ReadOrder { pretend_lost: false, ..order };
         let plain = healthy(self.read_order(stored, way, slice, &[lost]));
         // A read finds that it is gone; what it reads is not needed.
         let touch = ReadOrder { window: 0..4096, ..plain.clone() };
-        self.fleet.ask(&self.network, &Order::Read(touch))?;
+        self.fleets[self.current].fleet.ask(&self.network, &Order::Read(touch))?;
         let order = Order::Repair { block: at.block.clone(), scheme: way.scheme, slice_bytes: slice.bytes() };
         let sample = self.took(&order)?;
-        self.fleet.ask(&self.network, &Order::Read(plain))?;
+        self.fleets[self.current].fleet.ask(&self.network, &Order::Read(plain))?;
         self.hold(stored, way, expected)?;
         Ok(sample)
     }
@@ -371,7 +407,7 @@ impl Run<'_> {
     /// Where a block is now.
     fn holder(&mut self, stored: &Stored, block: u16) -> Result<BlockAt, LabError> {
         let layout = Order::Layout { name: stored.name.clone() };
-        match self.fleet.ask_loader(&self.network, &layout)? {
+        match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
             Answer::Layout { blocks, .. } => Ok(blocks[usize::from(block)].clone()),
             other => Err(unexpected(&other)),
         }

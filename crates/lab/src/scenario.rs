@@ -54,6 +54,9 @@ pub struct Scenario {
     /// `crr-r`; the others run in their own way, once.
     #[serde(default = "pipelined")]
     pub pacing: Many<PacingName>,
+    /// Whether data edges are encrypted; of both, each is measured beside the other.
+    #[serde(default = "plain")]
+    pub data_tls: Many<bool>,
     /// Sets of blocks, by index in the stripe, each lost together.
     #[serde(default = "first_block")]
     pub losses: Vec<Vec<u16>>,
@@ -253,7 +256,9 @@ impl Scenario {
     /// The schemes and their pacings, in the order in which they are measured.
     pub fn ways(&self) -> Vec<Way> {
         let pacings = || self.pacing.iter().map(|pacing| pacing.0);
-        self.schemes.iter().flat_map(|scheme| Way::of(scheme.0, pacings())).collect()
+        let ways = self.schemes.iter().flat_map(|scheme| Way::of(scheme.0, pacings()));
+        let ways = ways.flat_map(|way| self.data_tls.iter().map(move |&encrypted| Way { encrypted, ..way }));
+        ways.collect()
     }
 
     /// The networks, in the order in which they are measured.
@@ -290,6 +295,10 @@ fn automatic() -> Many<Slice> {
 
 fn pipelined() -> Many<PacingName> {
     Many(vec![PacingName(Pacing::Pipelined)])
+}
+
+fn plain() -> Many<bool> {
+    Many::one(false)
 }
 
 fn first_block() -> Vec<Vec<u16>> {
@@ -345,6 +354,10 @@ impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for ManyVisitor<T> {
         self.visit_str(&number.to_string())
     }
 
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Many<T>, E> {
+        self.visit_str(&value.to_string())
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Many<T>, A::Error> {
         let mut values = Vec::new();
         while let Some(Text(text)) = list.next_element()? {
@@ -354,20 +367,22 @@ impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for ManyVisitor<T> {
     }
 }
 
-/// A text, or a number written without quotes.
+/// A text, or something else written without quotes.
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a text or a number")]
+        #[serde(untagged, expecting = "a text, a number, or true or false")]
         enum Either {
             Text(String),
             Number(i64),
+            Bool(bool),
         }
         Ok(match Either::deserialize(deserializer)? {
             Either::Text(text) => Self(text),
             Either::Number(number) => Self(number.to_string()),
+            Either::Bool(value) => Self(value.to_string()),
         })
     }
 }

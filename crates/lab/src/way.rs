@@ -11,19 +11,21 @@ pub struct Way {
     pub scheme: Scheme,
     /// The scheme's own pacing if `None`.
     pub pacing: Option<Pacing>,
+    /// Whether data edges are encrypted.
+    pub encrypted: bool,
 }
 
 impl Way {
     /// A scheme as Mend carries it out.
     pub fn own(scheme: Scheme) -> Self {
-        Self { scheme, pacing: None }
+        Self { scheme, pacing: None, encrypted: false }
     }
 
     /// The ways to carry a scheme out, of the pacings asked for. Rounds are measured only of schemes that were
     /// published in rounds; the others have one way.
     pub(crate) fn of(scheme: Scheme, pacings: impl Iterator<Item = Pacing>) -> Vec<Self> {
         match was_published_in_rounds(scheme) {
-            true => pacings.map(|pacing| Self { scheme, pacing: asked(pacing) }).collect(),
+            true => pacings.map(|pacing| Self { pacing: asked(pacing), ..Self::own(scheme) }).collect(),
             false => vec![Self::own(scheme)],
         }
     }
@@ -44,11 +46,12 @@ fn asked(pacing: Pacing) -> Option<Pacing> {
     (pacing != Pacing::Pipelined).then_some(pacing)
 }
 
-/// `ppr`, or `ppr in rounds`.
+/// `ppr`, or `ppr in rounds`, or `ppr encrypted`.
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.scheme.name())?;
-        if self.is_in_rounds() { f.write_str(" in rounds") } else { Ok(()) }
+        f.write_str(if self.is_in_rounds() { " in rounds" } else { "" })?;
+        f.write_str(if self.encrypted { " encrypted" } else { "" })
     }
 }
 

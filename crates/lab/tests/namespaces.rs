@@ -77,6 +77,7 @@ fn serve(verb: Mend) -> ExitCode {
                     advertise: None,
                     rack: config.rack.clone(),
                     bandwidth: None,
+                    data_tls: cluster.config().encrypts_data_edges(),
                     blocks: Arc::new(stores::dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),
                     descriptors: 1024,
                 };

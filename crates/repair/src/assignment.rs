@@ -65,6 +65,9 @@ pub struct Inlet {
     pub dial: Option<String>,
     /// The edge's one-time key.
     pub key: EdgeKey,
+    /// The name that the other end's certificate must carry, if the edge is encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_name: Option<String>,
 }
 
 /// An edge that goes out.
@@ -76,6 +79,9 @@ pub struct Outlet {
     pub dial: Option<String>,
     /// The edge's one-time key.
     pub key: EdgeKey,
+    /// The name that the other end's certificate must carry, if the edge is encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_name: Option<String>,
 }
 
 /// A block that is delivered here.

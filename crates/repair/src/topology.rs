@@ -8,6 +8,7 @@ use crate::NodeId;
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     nodes: BTreeMap<NodeId, NodeView>,
+    encrypts_edges: bool,
 }
 
 /// One node as the planner sees it. Rates are in bytes per second.
@@ -17,6 +18,8 @@ pub struct NodeView {
     pub name: String,
     /// Where its data port is; `None` for a node that only dials out (a client).
     pub address: Option<String>,
+    /// The name that its certificate carries, by which the other end of an encrypted edge knows it.
+    pub tls_name: String,
     /// Whether it takes tasks now.
     pub alive: bool,
     /// Its rack, if known.
@@ -39,6 +42,7 @@ impl NodeView {
         Self {
             name: name.into(),
             address: None,
+            tls_name: String::new(),
             alive: true,
             rack: None,
             up: 125e6,
@@ -54,6 +58,25 @@ impl Topology {
     /// A topology without nodes.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// From now on the edges of all plans are encrypted.
+    pub fn encrypt_edges(&mut self) {
+        self.encrypts_edges = true;
+    }
+
+    /// Whether the edges of plans are encrypted.
+    pub fn encrypts_edges(&self) -> bool {
+        self.encrypts_edges
+    }
+
+    /// The name that the certificate of `node` must carry at the other end of an edge; `None` if edges are plain.
+    ///
+    /// A node whose name is not known gets an empty one, which no certificate carries: its edges fail, and never
+    /// carry a byte in the clear.
+    pub fn tls_name(&self, node: NodeId) -> Option<String> {
+        let name = || self.get(node).map_or_else(String::new, |view| view.tls_name.clone());
+        self.encrypts_edges.then(name)
     }
 
     /// Adds or replaces a node.
@@ -89,5 +112,20 @@ impl Topology {
     /// All nodes, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &NodeView)> {
         self.nodes.iter().map(|(&node, view)| (node, view))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_to_nodes_without_a_known_name_are_never_plain_where_edges_are_encrypted() {
+        let mut topology = Topology::new();
+        topology.set(NodeId(1), NodeView { tls_name: "h1.helper.mend".into(), ..NodeView::unknown("h1") });
+        assert_eq!(topology.tls_name(NodeId(1)), None);
+        topology.encrypt_edges();
+        assert_eq!(topology.tls_name(NodeId(1)).as_deref(), Some("h1.helper.mend"));
+        assert_eq!(topology.tls_name(NodeId(2)).as_deref(), Some(""));
     }
 }

@@ -74,6 +74,8 @@ pub(crate) enum Event {
     Said { connection: ConnectionId, message: Box<FromNode>, room: Room },
     /// A connection ended.
     Left { connection: ConnectionId, why: String },
+    /// The configuration, read again, asks for encrypted data edges.
+    EncryptEdges,
     /// The API wants something.
     Asked(Box<Command>),
     /// The driver ends; the core never sees this.
@@ -176,10 +178,20 @@ impl Core {
             }
             Event::Said { connection, message, room: _room } => self.hear(connection, *message),
             Event::Left { connection, why } => self.part(connection, &why),
+            Event::EncryptEdges => self.encrypt_edges(),
             Event::Asked(command) => self.carry_out(*command),
             Event::Stop => {}
         }
         self.work();
+    }
+
+    /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
+    /// edits a file turns it off by accident.
+    pub(crate) fn encrypt_edges(&mut self) {
+        if !self.topology.encrypts_edges() {
+            tracing::info!("data edges are encrypted");
+            self.topology.encrypt_edges();
+        }
     }
 
     /// Time has passed.

@@ -140,11 +140,11 @@ impl Core {
                 check_version(version)?;
                 self.check_cluster(&cluster_id)?;
                 let hello = Hello { address, rack, bandwidth, blocks, free_bytes };
-                self.admit_helper(connection, name.as_str(), hello, outbox)
+                self.admit_helper(connection, role, name.as_str(), hello, outbox)
             }
             (Role::Client(name), FromNode::RegisterClient { version }) => {
                 check_version(version)?;
-                Ok(self.admit_client(connection, name.as_str(), outbox))
+                Ok(self.admit_client(connection, role, name.as_str(), outbox))
             }
             (Role::Coordinator, _) => {
                 Err("this is the certificate of a coordinator; use a helper's or a client's"
@@ -169,6 +169,7 @@ impl Core {
     fn admit_helper(
         &mut self,
         connection: ConnectionId,
+        role: &Role,
         name: &str,
         hello: Hello,
         outbox: &Outbox,
@@ -187,7 +188,7 @@ impl Core {
         address.map_err(|error| error.to_string())?;
         self.retired.remove(&node);
         self.names.insert(node, name.to_owned());
-        self.topology.set(node, view_of(name, &hello));
+        self.topology.set(node, view_of(role, name, &hello));
         let peer = Peer {
             connection,
             outbox: outbox.clone(),
@@ -207,10 +208,11 @@ impl Core {
         Ok(node)
     }
 
-    fn admit_client(&mut self, connection: ConnectionId, name: &str, outbox: &Outbox) -> NodeId {
+    fn admit_client(&mut self, connection: ConnectionId, role: &Role, name: &str, outbox: &Outbox) -> NodeId {
         let node = NodeId(self.next_client);
         self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
-        self.topology.set(node, NodeView::unknown(format!("client {name}")));
+        let view = NodeView { tls_name: role.dns_name(), ..NodeView::unknown(format!("client {name}")) };
+        self.topology.set(node, view);
         let kind = PeerKind::Client { requests: BTreeMap::new() };
         let peer = Peer { connection, outbox: outbox.clone(), kind, blocks: 0 };
         self.welcome(node, connection, peer);
@@ -597,8 +599,9 @@ fn check_version(version: u32) -> Result<(), String> {
     ))
 }
 
-fn view_of(name: &str, hello: &Hello) -> NodeView {
+fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeView {
     let mut view = NodeView::unknown(name);
+    view.tls_name = role.dns_name();
     view.address = Some(hello.address.clone());
     view.rack = hello.rack.clone();
     view.free_bytes = hello.free_bytes;

@@ -88,7 +88,7 @@ pub(super) fn section(report: &Report) -> String {
 fn cells(row: &Row, constants: &Constants) -> Option<Vec<String>> {
     let scheme = row.used?;
     // The model is of rounds; CRR-R is measured both ways, and sliced it is another thing.
-    if scheme == Scheme::CrrR && !(Way { scheme, pacing: row.pacing }).is_in_rounds() {
+    if scheme == Scheme::CrrR && !(Way { pacing: row.pacing, ..Way::own(scheme) }).is_in_rounds() {
         return None;
     }
     let model = constants.predict(scheme, row.data_blocks, row.block_bytes, row.direct_s)?;

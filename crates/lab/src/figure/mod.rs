@@ -44,6 +44,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/hitchhiker-1.toml"),
     include_str!("../../../../lab/figures/code-x-scheme.toml"),
     include_str!("../../../../lab/figures/cold-disk.toml"),
+    include_str!("../../../../lab/figures/data-tls.toml"),
 ];
 
 /// A figure that is measured on the network.
@@ -131,7 +132,7 @@ pub(crate) struct Claim {
 pub(crate) enum Kind {
     /// How much less, in percent.
     Less,
-    /// The time as a part of the other's.
+    /// As a part of the other's.
     Part,
     /// How many times faster.
     Times,

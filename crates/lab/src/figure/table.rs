@@ -76,7 +76,7 @@ fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64
     };
     Some(match claim.kind {
         Kind::Less => 1.0 - claim.measure.of(row) / claim.measure.of(other()?),
-        Kind::Part => row.median_s / other()?.median_s,
+        Kind::Part => claim.measure.of(row) / claim.measure.of(other()?),
         Kind::Times => other()?.median_s / row.median_s,
         Kind::OverDirect => row.ratio - 1.0,
         Kind::Seconds => row.median_s,

@@ -165,13 +165,18 @@ impl Job {
             let label = if self.publish { self.stripe.label.clone() } else { None };
             Sink { index, id, bytes, label }
         };
-        let inlet =
-            |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet { from, dial: address(from), key };
+        let inlet = |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet {
+            from,
+            dial: address(from),
+            key,
+            tls_name: topology.tls_name(from),
+        };
         // The downstream end dials, unless the upstream end is a client, which nobody can dial.
         let outlet = |(&(from, to), &key): (&(NodeId, NodeId), &EdgeKey)| Outlet {
             to,
             dial: if address(from).is_none() { address(to) } else { None },
             key,
+            tls_name: topology.tls_name(to),
         };
         Assignment {
             job: self.id,

@@ -1,0 +1,416 @@
+//! Encrypted edges: the handshake, and a TLS session that is driven by whoever drives the edge's socket.
+//!
+//! Both ends prove who they are: the plan names the certificate that the other end must have. Handshakes are
+//! tokio-rustls's; after that a session is a state machine over the same non-blocking socket that a plain edge has.
+//! It holds one buffer of what has come, and of what goes no more than one write takes; so an encrypted edge is as
+//! bounded as a plain one.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use cluster::{Identity, peer_role};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, Connection, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::stream::{EdgeStream, Receiver};
+
+/// First byte of a TLS client's first record; a plain greeting begins with an `M`.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// Bytes of a record's header; the last two are the length of what follows.
+const RECORD_HEADER_BYTES: usize = 5;
+/// Bytes that a record is longer than what it carries: header, type, and authentication tag.
+const RECORD_OVERHEAD_BYTES: usize = RECORD_HEADER_BYTES + 1 + 16;
+/// No record carries more.
+const RECORD_PAYLOAD_BYTES: usize = 16 << 10;
+/// No record is longer: RFC 8446, section 5.2.
+const MAX_RECORD_BYTES: usize = RECORD_HEADER_BYTES + RECORD_PAYLOAD_BYTES + 256;
+/// Bytes read from a socket at once; more than one record.
+const INCOMING_BYTES: usize = 64 << 10;
+
+/// How this node encrypts edges.
+#[derive(Clone)]
+pub(crate) struct Security {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    /// Whether plain connections are refused.
+    pub(crate) refuses_plain: bool,
+}
+
+impl Security {
+    pub(crate) fn new(identity: &Identity, refuses_plain: bool) -> Self {
+        Self { client: identity.edge_client_config(), server: identity.edge_server_config(), refuses_plain }
+    }
+
+    /// Encrypts a connection that this end has dialled. The other end must have the certificate of `name`.
+    async fn connect(&self, tcp: TcpStream, name: &str) -> io::Result<EdgeStream> {
+        let wanted = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(self.client.clone());
+        let (records, connection) = connector.connect(wanted, Records::new(tcp)).await?.into_inner();
+        Ok(Tls::over(records, connection.into(), name.to_owned()))
+    }
+
+    /// Encrypts a connection that another member of this cluster has dialled.
+    async fn accept(&self, tcp: TcpStream) -> io::Result<EdgeStream> {
+        let acceptor = TlsAcceptor::from(self.server.clone());
+        let (records, connection) = acceptor.accept(Records::new(tcp)).await?.into_inner();
+        let role = connection.peer_certificates().and_then(peer_role);
+        let role = role.ok_or_else(|| io::Error::other("its certificate is no member's"))?;
+        Ok(Tls::over(records, connection.into(), role.dns_name()))
+    }
+}
+
+impl fmt::Debug for Security {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Security").field("refuses_plain", &self.refuses_plain).finish_non_exhaustive()
+    }
+}
+
+/// Dials `address`; if `tls_name` is given the connection is encrypted, and the other end has that certificate.
+pub(crate) async fn dial(
+    security: Option<&Security>,
+    address: &str,
+    tls_name: Option<&str>,
+) -> io::Result<EdgeStream> {
+    let tcp = TcpStream::connect(address)
+        .await
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot reach {address}: {error}")))?;
+    tcp.set_nodelay(true)?;
+    let Some(name) = tls_name else { return Ok(EdgeStream { tcp, tls: None }) };
+    let failed = |error: io::Error| {
+        io::Error::new(error.kind(), format!("no encrypted edge to {name} at {address}: {error}"))
+    };
+    let security = security.ok_or_else(|| failed(io::Error::other("this node has no certificate")))?;
+    security.connect(tcp, name).await.map_err(failed)
+}
+
+/// Takes a connection that somebody has dialled, plain or encrypted: its first byte tells.
+pub(crate) async fn accept(security: Option<&Security>, tcp: TcpStream) -> io::Result<EdgeStream> {
+    tcp.set_nodelay(true)?;
+    let mut first = [0];
+    if tcp.peek(&mut first).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    match (first[0] == TLS_HANDSHAKE, security) {
+        (true, Some(security)) => security.accept(tcp).await,
+        (true, None) => Err(io::Error::other("it is encrypted, and this node has no certificate")),
+        (false, Some(security)) if security.refuses_plain => {
+            Err(io::Error::other("it is plain, and data edges are encrypted here (data_tls)"))
+        }
+        (false, _) => Ok(EdgeStream { tcp, tls: None }),
+    }
+}
+
+/// A TLS session after its handshake.
+pub(crate) struct Tls {
+    connection: Connection,
+    /// The name in the other end's certificate.
+    name: String,
+    /// What came and is not decrypted: whole records, and the beginning of another one.
+    incoming: Vec<u8>,
+    begin: usize,
+    end: usize,
+    /// Bytes of frames that are encrypted and have not all gone.
+    going: usize,
+}
+
+impl Tls {
+    /// A session whose handshake is done.
+    fn over(records: Records, connection: Connection, name: String) -> EdgeStream {
+        let Records { tcp, record: mut incoming, .. } = records;
+        let end = incoming.len();
+        if end > 0 {
+            incoming.resize(INCOMING_BYTES, 0);
+        }
+        let tls = Self { connection, name, incoming, begin: 0, end, going: 0 };
+        EdgeStream { tcp, tls: Some(Box::new(tls)) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads decrypted bytes into `parts`, one after the other; 0 if something came, and not yet a whole record.
+    /// `missing` bytes are surely still to come: the kernel need not wake us before it has them.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        receiver: &mut Receiver,
+        parts: [&mut [u8]; 2],
+        missing: Option<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let [mut first, mut second] = parts;
+        let mut bytes = 0;
+        loop {
+            for part in [&mut first, &mut second] {
+                let read = self.read_decrypted(part)?;
+                *part = &mut std::mem::take(part)[read..];
+                bytes += read;
+            }
+            if bytes > 0 && first.is_empty() && second.is_empty() {
+                return Poll::Ready(Ok(bytes));
+            }
+            if self.decrypt_next()? {
+                // A new key of the other end's may want an answer. It goes when it can, and nobody waits for it.
+                let _ = self.poll_flush(cx, tcp)?;
+                continue;
+            }
+            if bytes > 0 {
+                return Poll::Ready(Ok(bytes));
+            }
+            let wake_at = missing.map_or(1, |missing| self.least_to_come(missing));
+            ready!(self.poll_receive(cx, tcp, receiver, wake_at))?;
+            if self.next_record()?.is_none() {
+                return Poll::Ready(Ok(0));
+            }
+        }
+    }
+
+    /// Moves decrypted bytes; 0 if there are none.
+    fn read_decrypted(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.connection.reader().read(&mut into[filled..]) {
+                // Both ends know which byte is the last, so that an orderly end is as early as any other.
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The length of the next record, if all of it is here.
+    fn next_record(&self) -> io::Result<Option<usize>> {
+        let here = &self.incoming[self.begin..self.end];
+        Ok(record_bytes(here)?.filter(|&bytes| bytes <= here.len()))
+    }
+
+    /// Decrypts the next record, if all of it is here.
+    fn decrypt_next(&mut self) -> io::Result<bool> {
+        let Some(bytes) = self.next_record()? else { return Ok(false) };
+        let mut record = &self.incoming[self.begin..self.begin + bytes];
+        while !record.is_empty() {
+            if self.connection.read_tls(&mut record)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into()); // The other end has closed the session before it.
+            }
+        }
+        self.begin += bytes;
+        let processed = self.connection.process_new_packets();
+        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(true)
+    }
+
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        receiver: &mut Receiver,
+        wake_at: usize,
+    ) -> Poll<io::Result<()>> {
+        self.incoming.copy_within(self.begin..self.end, 0);
+        (self.begin, self.end) = (0, self.end - self.begin);
+        if self.incoming.is_empty() {
+            ready!(tcp.poll_read_ready(cx))?; // A connection at rest has no buffer.
+            self.incoming = vec![0; INCOMING_BYTES];
+        }
+        let free = &mut self.incoming[self.end..];
+        let wanted = free.len();
+        let bytes = ready!(receiver.poll(cx, tcp, &mut [IoSliceMut::new(free)], wanted, wake_at))?;
+        self.end += bytes;
+        Poll::Ready(Ok(()))
+    }
+
+    /// The least number of bytes that must still come before `missing` decrypted ones can be had. More than are sure
+    /// to come would be waited for in vain.
+    fn least_to_come(&self, missing: usize) -> usize {
+        let here = &self.incoming[self.begin..self.end];
+        let records =
+            |payload: usize| payload + payload.div_ceil(RECORD_PAYLOAD_BYTES) * RECORD_OVERHEAD_BYTES;
+        let least = match record_bytes(here) {
+            Ok(Some(record)) => {
+                let carried = record.saturating_sub(RECORD_OVERHEAD_BYTES);
+                record.saturating_sub(here.len()) + records(missing.saturating_sub(carried))
+            }
+            _ => records(missing) - here.len(),
+        };
+        least.max(1)
+    }
+
+    /// Sends bytes of `parts`; how many of them have gone. 0 if some have, and others wait in here to follow: the
+    /// same parts must then come again.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.going == 0 {
+            self.going = self.connection.writer().write_vectored(parts)?;
+        }
+        match self.poll_flush(cx, tcp)? {
+            Flushed::All => Poll::Ready(Ok(std::mem::take(&mut self.going))),
+            Flushed::Some => Poll::Ready(Ok(0)),
+            Flushed::Nothing => Poll::Pending,
+        }
+    }
+
+    /// Sends what is encrypted until the socket takes no more.
+    fn poll_flush(&mut self, cx: &mut Context<'_>, tcp: &TcpStream) -> io::Result<Flushed> {
+        let mut flushed = Flushed::Nothing;
+        while self.connection.wants_write() {
+            if tcp.poll_write_ready(cx)?.is_pending() {
+                return Ok(flushed);
+            }
+            match self.connection.write_tls(&mut Socket(tcp)) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => flushed = Flushed::Some,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Flushed::All)
+    }
+
+    /// A few bytes, encrypted, for a connection that belongs to no runtime.
+    pub(crate) fn encrypted(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        self.connection.writer().write_all(bytes)?;
+        let mut encrypted = Vec::new();
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut encrypted)?;
+        }
+        Ok(encrypted)
+    }
+
+    /// Whether all that came has been read.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        let state = self.connection.process_new_packets();
+        self.begin == self.end && state.is_ok_and(|state| state.plaintext_bytes_to_read() == 0)
+    }
+
+    /// Gives up the buffer of what comes, if nothing is in it.
+    pub(crate) fn shrink(&mut self) {
+        if self.begin == self.end {
+            (self.incoming, self.begin, self.end) = (Vec::new(), 0, 0);
+        }
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How much of what is encrypted has gone.
+enum Flushed {
+    All,
+    Some,
+    Nothing,
+}
+
+/// The length of the record that begins here, if enough of it is here to tell.
+fn record_bytes(here: &[u8]) -> io::Result<Option<usize>> {
+    let Some(header) = here.first_chunk::<RECORD_HEADER_BYTES>() else { return Ok(None) };
+    let bytes = RECORD_HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));
+    if bytes > MAX_RECORD_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a TLS record of {bytes} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// Writes to a non-blocking socket, for rustls.
+struct Socket<'a>(&'a TcpStream);
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A socket that hands out whole records. What a handshake reads beyond its own end is whole records, too: it leaves
+/// none of which we would know only the rest.
+struct Records {
+    tcp: TcpStream,
+    /// What is here of the next record.
+    record: Vec<u8>,
+    /// Bytes of it that have been handed out, once all of it is here.
+    given: usize,
+}
+
+impl Records {
+    fn new(tcp: TcpStream) -> Self {
+        Self { tcp, record: Vec::new(), given: 0 }
+    }
+
+    /// Waits until all of the next record is here; false if the other end has closed instead.
+    fn poll_record(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        loop {
+            let known = self.record.len();
+            let wanted = record_bytes(&self.record)?.unwrap_or(RECORD_HEADER_BYTES);
+            if known >= RECORD_HEADER_BYTES && known == wanted {
+                return Poll::Ready(Ok(true));
+            }
+            self.record.resize(wanted, 0);
+            let mut rest = ReadBuf::new(&mut self.record[known..]);
+            let polled = Pin::new(&mut self.tcp).poll_read(cx, &mut rest);
+            let bytes = rest.filled().len();
+            self.record.truncate(known + bytes);
+            ready!(polled)?;
+            if bytes == 0 {
+                return Poll::Ready(Ok(false));
+            }
+        }
+    }
+}
+
+impl AsyncRead for Records {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if ready!(self.poll_record(cx))? {
+            let rest = &self.record[self.given..];
+            let bytes = rest.len().min(buffer.remaining());
+            buffer.put_slice(&rest[..bytes]);
+            self.given += bytes;
+            if self.given == self.record.len() {
+                (self.record, self.given) = (Vec::new(), 0);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Records {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

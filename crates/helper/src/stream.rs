@@ -1,0 +1,169 @@
+//! The connection of an edge: TCP, and TLS over it if the edge is encrypted.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::net::SocketAddr;
+use std::task::{Context, Poll, ready};
+
+use nix::sys::socket::SetSockOpt;
+use nix::{setsockopt_impl, sockopt_impl};
+use repair::wire::edge::{GREETING_BYTES, Greeting};
+use rustix::io::readv;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+
+use crate::secure::Tls;
+
+sockopt_impl!(
+    /// `SO_RCVLOWAT`: fewer bytes do not make a socket ready to be read. The end of the stream and errors do.
+    RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
+);
+
+/// A connection that carries edges.
+#[derive(Debug)]
+pub(crate) struct EdgeStream {
+    pub(crate) tcp: TcpStream,
+    pub(crate) tls: Option<Box<Tls>>,
+}
+
+/// A connection between two edges. It belongs to no runtime.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    tcp: std::net::TcpStream,
+    tls: Option<Box<Tls>>,
+}
+
+/// How a socket is read from, and when the kernel wakes us for it.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The last read took all that was there.
+    drained: bool,
+    /// Bytes that must have come before the kernel wakes us.
+    wake_at: usize,
+}
+
+impl EdgeStream {
+    /// The name in the certificate of the other end, if the connection is encrypted.
+    pub(crate) fn tls_name(&self) -> Option<&str> {
+        self.tls.as_ref().map(|tls| tls.name())
+    }
+
+    /// The first bytes of an edge that the other end dialled.
+    pub(crate) async fn read_greeting(&mut self) -> io::Result<[u8; GREETING_BYTES]> {
+        let mut bytes = [0; GREETING_BYTES];
+        let Some(tls) = &mut self.tls else {
+            self.tcp.read_exact(&mut bytes).await?;
+            return Ok(bytes);
+        };
+        let (mut receiver, mut filled) = (Receiver::new(), 0);
+        while filled < GREETING_BYTES {
+            let rest = &mut bytes[filled..];
+            filled +=
+                poll_fn(|cx| tls.poll_read(cx, &self.tcp, &mut receiver, [rest, &mut []], None)).await?;
+        }
+        tls.shrink();
+        Ok(bytes)
+    }
+
+    /// Presents the key of an edge.
+    pub(crate) async fn write_greeting(&mut self, greeting: &Greeting) -> io::Result<()> {
+        let bytes = greeting.encode();
+        let Some(tls) = &mut self.tls else { return self.tcp.write_all(&bytes).await };
+        let mut sent = 0;
+        while sent < bytes.len() {
+            sent += poll_fn(|cx| tls.poll_write(cx, &self.tcp, &[IoSlice::new(&bytes[sent..])])).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing has come that was not asked for, so that another edge may follow. From now on every byte
+    /// wakes whoever waits.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        self.tls.as_mut().is_none_or(|tls| tls.is_drained()) && RecvLowWater.set(&self.tcp, &1).is_ok()
+    }
+
+    /// Takes it off its runtime.
+    pub(crate) fn rest(mut self) -> io::Result<Resting> {
+        if let Some(tls) = &mut self.tls {
+            tls.shrink();
+        }
+        Ok(Resting { tcp: self.tcp.into_std()?, tls: self.tls })
+    }
+
+    /// Moves it to the runtime of the caller.
+    pub(crate) fn moved_here(self) -> io::Result<Self> {
+        Ok(Self { tcp: TcpStream::from_std(self.tcp.into_std()?)?, tls: self.tls })
+    }
+}
+
+impl Resting {
+    /// The address of the other end.
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.peer_addr()
+    }
+
+    /// Puts it on the runtime of the caller.
+    pub(crate) fn wake(self) -> io::Result<EdgeStream> {
+        Ok(EdgeStream { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
+    }
+
+    /// Presents the key of the next edge; `None` if the other end has closed it, or sent what it should not.
+    pub(crate) fn use_again(mut self, greeting: &Greeting) -> Option<EdgeStream> {
+        let quiet = self.tcp.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        let bytes = match &mut self.tls {
+            Some(tls) => tls.encrypted(&greeting.encode()).ok()?,
+            None => greeting.encode().to_vec(),
+        };
+        let sent = quiet && (&self.tcp).write(&bytes).is_ok_and(|sent| sent == bytes.len());
+        sent.then(|| self.wake().ok())?
+    }
+}
+
+impl Receiver {
+    pub(crate) fn new() -> Self {
+        Self { drained: false, wake_at: 1 }
+    }
+
+    /// Reads what is there into `parts`, which hold `wanted` bytes, at least one. If that is nothing the kernel wakes
+    /// us when there are `wake_at` bytes. The end of the stream is an error, since both ends know which byte is the
+    /// last.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        parts: &mut [IoSliceMut<'_>],
+        wanted: usize,
+        wake_at: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if self.drained && wake_at != self.wake_at {
+                // Links bring a slice in many pieces; to be woken for each of them costs more than the slice.
+                RecvLowWater.set(tcp, &(wake_at as i32))?;
+                self.wake_at = wake_at;
+            }
+            ready!(tcp.poll_read_ready(cx))?;
+            let mut bytes = None;
+            let done = tcp.try_io(Interest::READABLE, || {
+                let read = readv(tcp, parts)?;
+                bytes = Some(read);
+                match read {
+                    // All that was there: the next byte makes the socket ready anew, and asking again now
+                    // would only be told to wait.
+                    1.. if read < wanted => Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Ok(()),
+                }
+            });
+            match (bytes, done) {
+                (Some(0), _) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                (Some(bytes), _) => {
+                    self.drained = bytes < wanted;
+                    return Poll::Ready(Ok(bytes));
+                }
+                (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Poll::Ready(Err(error));
+                }
+                (None, _) => self.drained = true,
+            }
+        }
+    }
+}
