@@ -370,6 +370,7 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use repair::{Epoch, JobId};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -457,7 +458,7 @@ mod tests {
         let waits = || scene.server.table().early.len() == 1;
         until("it waits", waits).await;
         let mut accepted = scene.server.expect(EdgeKey([1; 16]), plain(Direction::Receive)).await.unwrap();
-        accepted.write_all(b"x").await.unwrap();
+        accepted.tcp.write_all(b"x").await.unwrap();
         assert_eq!(dialled.read_u8().await.unwrap(), b'x');
         assert!(scene.server.table().early.is_empty());
     }
