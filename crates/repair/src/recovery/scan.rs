@@ -1,0 +1,195 @@
+//! What starts next: the most urgent item that there is room for.
+//!
+//! The queue is walked from its most urgent end. What is in the way of an item is not taken by less urgent ones behind
+//! it: its survivors are claimed, and if it is requestors that it lacks, nothing less urgent starts at all. Items
+//! that are equally urgent may pass. After so many items without room the walk ends: the nodes are busy.
+//!
+//! A walk goes on where the last one stopped for as long as nothing was given back and nothing new came: then what had
+//! no room still has none.
+
+use std::ops::Bound::{Excluded, Unbounded};
+
+use codes::BlockIndex;
+
+use super::item::{Action, Item, Kind, Place, Proposal};
+use super::placement::{Placement, Placer};
+use super::queue::{Class, Key};
+use super::stripes::Stripe;
+use super::{ItemId, Scheduler};
+use crate::{NodeId, Wanted};
+
+/// Where a walk over the queue is.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Tells the claims of this walk from those of earlier ones.
+    pub number: u64,
+    after: Option<Key>,
+    blocked: usize,
+    /// Nothing less urgent starts.
+    closed: Option<Class>,
+    /// Nothing more can start.
+    done: bool,
+}
+
+impl Scan {
+    /// Something has changed: the walk begins anew.
+    pub fn restart(&mut self) {
+        *self = Self { number: self.number + 1, ..Self::default() };
+    }
+}
+
+/// Whether an item can start.
+enum Check {
+    Ready(Vec<Wanted>),
+    /// Too few of its survivors have room.
+    NoHelpers,
+    /// The nodes that could take its blocks have no room.
+    NoRequestors,
+}
+
+impl Scheduler {
+    /// The next item that can start.
+    pub(super) fn propose(&mut self) -> Option<Action> {
+        if self.paused {
+            return None;
+        }
+        while !self.scan.done {
+            let Some(key) = self.next_key() else { break };
+            if self.scan.closed.is_some_and(|class| class < key.class) {
+                break;
+            }
+            if self.repairs[&key.repair].paused {
+                self.scan.after = Some(key.end_of_run());
+                continue;
+            }
+            self.scan.after = Some(key);
+            match self.check(key.item, key.class) {
+                Check::Ready(wanted) => return Some(self.proposal(key, wanted)),
+                Check::NoHelpers => self.pass_over(key, false),
+                Check::NoRequestors => self.pass_over(key, true),
+            }
+        }
+        self.scan.done = true;
+        None
+    }
+
+    fn next_key(&self) -> Option<Key> {
+        match self.scan.after {
+            None => self.queue.first().copied(),
+            Some(after) => self.queue.range((Excluded(after), Unbounded)).next().copied(),
+        }
+    }
+
+    /// Goes on to the next item, and keeps free for this one what it waits for.
+    pub(super) fn pass_over(&mut self, key: Key, lacks_requestors: bool) {
+        self.scan.blocked += 1;
+        self.scan.done |= self.scan.blocked >= self.limits.look_ahead;
+        if lacks_requestors && self.scan.closed.is_none() {
+            self.scan.closed = Some(key.class);
+        }
+        let item = self.item(key.item);
+        let (kind, stripe) = (self.kind_now(item), self.stripes.get(item.stripe));
+        let nodes: Vec<_> = self.sources(kind, stripe).into_iter().map(|(_, node)| node).collect();
+        for node in nodes {
+            let node = self.table.get_mut(node);
+            if node.claim.is_none_or(|(scan, _)| scan != self.scan.number) {
+                node.claim = Some((self.scan.number, key.class));
+            }
+        }
+    }
+
+    fn check(&mut self, no: u32, class: Class) -> Check {
+        let item = self.item(no);
+        if item.lack.as_ref().is_some_and(|lack| self.table.still_lacks(lack)) {
+            return Check::NoHelpers;
+        }
+        let (kind, only) = (self.kind_now(item), item.only);
+        let stripe = self.stripes.get(item.stripe);
+        let lost = stripe.lost(&self.table);
+        let wanted = stripe.wanted(kind, only, &lost, &self.table);
+        let needed = match kind {
+            Kind::Reconstruct => self.redundancy.sources(&*stripe.code, &lost, &wanted),
+            Kind::Migrate { .. } => 1,
+        };
+        let stripe = self.stripes.get(self.item(no).stripe);
+        let sources = self.sources(kind, stripe);
+        let roomy = sources.iter().filter(|&&(_, node)| {
+            let node = self.table.get(node);
+            // A node that sends one block is the least that any plan asks for.
+            node.has_room(stripe.block_bytes, 0, stripe.block_bytes)
+                && !node.is_claimed(self.scan.number, class)
+        });
+        // If too few are up, planning will say why.
+        if sources.len() >= needed && roomy.count() < needed {
+            return Check::NoHelpers;
+        }
+        match self.placer(no, class, &[]).place(&wanted) {
+            Placement::Chosen(wanted) => Check::Ready(wanted),
+            Placement::Busy => Check::NoRequestors,
+            Placement::Nowhere => Check::Ready(Vec::new()),
+        }
+    }
+
+    /// The nodes that an item may read from.
+    fn sources(&self, kind: Kind, stripe: &Stripe) -> Vec<(BlockIndex, u32)> {
+        let from = match kind {
+            Kind::Migrate { from } => self.table.find(from),
+            Kind::Reconstruct => None,
+        };
+        let survivors = stripe.survivors(&self.table);
+        survivors.filter(|&(_, node)| from.is_none_or(|from| from == node)).collect()
+    }
+
+    pub(super) fn placer<'a>(&'a self, no: u32, class: Class, barred: &'a [NodeId]) -> Placer<'a> {
+        let item = self.item(no);
+        Placer {
+            table: &self.table,
+            stripe: self.stripes.get(item.stripe),
+            policy: self.repairs[&item.repair].spec.helpers,
+            class,
+            scan: self.scan.number,
+            barred,
+            leaving: match item.kind {
+                Kind::Migrate { from } => Some(from),
+                Kind::Reconstruct => None,
+            },
+        }
+    }
+
+    fn proposal(&mut self, key: Key, wanted: Vec<Wanted>) -> Action {
+        let item = self.item(key.item);
+        let (kind, stripe, repair) = (self.kind_now(item), item.stripe, item.repair);
+        let helpers = self.helpers(kind, stripe, repair, key.class);
+        self.move_to(key.item, Place::Proposed);
+        Action::Propose(Proposal {
+            item: ItemId(key.item),
+            repair,
+            stripe: self.stripes.get(stripe).id.clone(),
+            kind,
+            wanted,
+            helpers,
+        })
+    }
+
+    /// The survivors in the order of the repair's policy, those without room last.
+    fn helpers(&self, kind: Kind, stripe: u32, repair: super::RepairId, class: Class) -> Vec<NodeId> {
+        let stripe = self.stripes.get(stripe);
+        let mut sources = self.sources(kind, stripe);
+        self.repairs[&repair].spec.helpers.sort(&mut sources, &self.table);
+        sources.sort_by_key(|&(_, node)| {
+            let node = self.table.get(node);
+            let has_room = node.has_room(stripe.block_bytes, 0, stripe.block_bytes);
+            !has_room || node.is_claimed(self.scan.number, class)
+        });
+        sources.into_iter().map(|(_, node)| self.table.get(node).id).collect()
+    }
+
+    /// A migration from a node that cannot be read from is a reconstruction.
+    pub(super) fn kind_now(&self, item: &Item) -> Kind {
+        let Kind::Migrate { from } = item.kind else { return Kind::Reconstruct };
+        let stripe = self.stripes.get(item.stripe);
+        let from_no = self.table.find(from).filter(|&no| self.table.get(no).facts.alive);
+        let readable = |no| stripe.survivors(&self.table).any(|(_, node)| node == no);
+        if from_no.is_some_and(readable) { item.kind } else { Kind::Reconstruct }
+    }
+}
