@@ -260,6 +260,8 @@ pub(super) struct Item {
     pub not_before: Option<Duration>,
     /// What its last plan did not get.
     pub lack: Option<Lack>,
+    /// It was put back, and waits for news later than this.
+    pub sat_out: Option<u64>,
 }
 
 impl Item {

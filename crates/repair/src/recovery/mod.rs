@@ -209,6 +209,8 @@ impl Scheduler {
         self.sequence += 1;
         let id = ReservationId(self.sequence);
         self.foreground.insert(id, self.table.book(loads));
+        // What keeps others from starting may now wait for something else.
+        self.scan.restart();
         id
     }
 
@@ -303,6 +305,7 @@ impl Scheduler {
             rounds: 0,
             not_before: None,
             lack: None,
+            sat_out: None,
         };
         let no = self.free_items.pop().unwrap_or_else(|| {
             self.items.push(None);
@@ -439,13 +442,14 @@ impl Scheduler {
         if let Some(lack) = self.table.lacks(loads) {
             let resource = lack.resource.clone();
             self.item_mut(item.0).lack = Some(lack);
-            self.put_back(item);
+            self.return_to_queue(item.0);
             return Err(resource);
         }
         let booking = self.table.book(loads);
         self.table.count(loads);
         self.item_mut(item.0).lack = None;
         self.move_to(item.0, Place::Running(job, booking));
+        self.scan.go_on();
         Ok(())
     }
 
@@ -455,17 +459,16 @@ impl Scheduler {
     /// If the item was not just proposed.
     pub fn put_back(&mut self, item: ItemId) {
         self.assert_proposed(item);
-        // It is where the walk is: its going back to the queue is nothing new. If others wait for the same stripe, they
-        // may start in its place now that it is known what it lacks.
-        let alone = self.stripes.get(self.item(item.0).stripe).items.len() == 1;
-        let goes_on = alone || self.item(item.0).lack.is_none();
-        let scan = std::mem::take(&mut self.scan);
-        self.requeue(item.0);
-        self.scan = scan;
-        match self.item(item.0).place {
-            Place::Queued(key) if goes_on => self.pass_over(key, false),
-            _ => self.scan.restart(),
-        }
+        self.item_mut(item.0).sat_out = Some(self.scan.news);
+        self.return_to_queue(item.0);
+    }
+
+    /// Going back to the queue is no news.
+    fn return_to_queue(&mut self, no: u32) {
+        let news = self.scan.news;
+        self.requeue(no);
+        self.scan.news = news;
+        self.scan.go_on();
     }
 
     /// A proposal will not start.
@@ -475,6 +478,7 @@ impl Scheduler {
     pub fn decline(&mut self, item: ItemId, end: End) {
         self.assert_proposed(item);
         self.move_to(item.0, Place::Ended(end));
+        self.scan.go_on();
     }
 
     fn assert_proposed(&self, item: ItemId) {
@@ -663,7 +667,11 @@ impl Scheduler {
         *of.counters.of(&from) -= 1;
         *of.counters.of(&to) += 1;
         match &from {
-            Place::Queued(key) => drop(self.queue.remove(key)),
+            Place::Queued(key) => {
+                self.queue.remove(key);
+                // What it kept from others is theirs now.
+                self.scan.restart();
+            }
             Place::Aside => drop(of.aside.remove(&no)),
             Place::BackingOff(at) => drop(self.timers.remove(&(*at, no))),
             Place::Running(..) => drop(of.running.remove(&no)),

@@ -3,9 +3,6 @@
 //! The queue is walked from its most urgent end. What is in the way of an item is not taken by less urgent ones behind
 //! it: its survivors are claimed, and if it is requestors that it lacks, nothing less urgent starts at all. Items
 //! that are equally urgent may pass. After so many items without room the walk ends: the nodes are busy.
-//!
-//! A walk goes on where the last one stopped for as long as nothing was given back and nothing new came: then what had
-//! no room still has none.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -18,23 +15,27 @@ use super::stripes::Stripe;
 use super::{ItemId, Scheduler};
 use crate::{NodeId, Wanted};
 
-/// Where a walk over the queue is.
+/// Walks over the queue.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// Tells the claims of this walk from those of earlier ones.
     pub number: u64,
-    after: Option<Key>,
-    blocked: usize,
-    /// Nothing less urgent starts.
-    closed: Option<Class>,
-    /// Nothing more can start.
-    done: bool,
+    /// Counts what may let something start that could not before.
+    pub news: u64,
+    /// The last walk found nothing, and nothing has changed since.
+    idle: bool,
 }
 
 impl Scan {
-    /// Something has changed: the walk begins anew.
+    /// Something was given back, or something new is known.
     pub fn restart(&mut self) {
-        *self = Self { number: self.number + 1, ..Self::default() };
+        self.news += 1;
+        self.idle = false;
+    }
+
+    /// What was proposed is answered.
+    pub fn go_on(&mut self) {
+        self.idle = false;
     }
 }
 
@@ -50,43 +51,43 @@ enum Check {
 impl Scheduler {
     /// The next item that can start.
     pub(super) fn propose(&mut self) -> Option<Action> {
-        if self.paused {
+        if self.paused || self.scan.idle {
             return None;
         }
-        while !self.scan.done {
-            let Some(key) = self.next_key() else { break };
-            if self.scan.closed.is_some_and(|class| class < key.class) {
-                break;
+        self.scan.number += 1;
+        let action = self.walk();
+        self.scan.idle = action.is_none();
+        action
+    }
+
+    fn walk(&mut self) -> Option<Action> {
+        let (mut blocked, mut closed) = (0, None);
+        let mut next = self.queue.first().copied();
+        while let Some(key) = next {
+            if closed.is_some_and(|class| class < key.class) {
+                return None;
             }
-            if self.repairs[&key.repair].paused {
-                self.scan.after = Some(key.end_of_run());
-                continue;
+            let paused = self.repairs[&key.repair].paused;
+            if !paused {
+                match self.check(key.item, key.class) {
+                    Check::Ready(wanted) => return Some(self.proposal(key, wanted)),
+                    Check::NoHelpers => {}
+                    Check::NoRequestors => closed = closed.or(Some(key.class)),
+                }
+                self.claim(key);
+                blocked += 1;
+                if blocked >= self.limits.look_ahead {
+                    return None;
+                }
             }
-            self.scan.after = Some(key);
-            match self.check(key.item, key.class) {
-                Check::Ready(wanted) => return Some(self.proposal(key, wanted)),
-                Check::NoHelpers => self.pass_over(key, false),
-                Check::NoRequestors => self.pass_over(key, true),
-            }
+            let after = if paused { key.end_of_run() } else { key };
+            next = self.queue.range((Excluded(after), Unbounded)).next().copied();
         }
-        self.scan.done = true;
         None
     }
 
-    fn next_key(&self) -> Option<Key> {
-        match self.scan.after {
-            None => self.queue.first().copied(),
-            Some(after) => self.queue.range((Excluded(after), Unbounded)).next().copied(),
-        }
-    }
-
-    /// Goes on to the next item, and keeps free for this one what it waits for.
-    pub(super) fn pass_over(&mut self, key: Key, lacks_requestors: bool) {
-        self.scan.blocked += 1;
-        self.scan.done |= self.scan.blocked >= self.limits.look_ahead;
-        if lacks_requestors && self.scan.closed.is_none() {
-            self.scan.closed = Some(key.class);
-        }
+    /// Keeps free for an item what it waits for.
+    fn claim(&mut self, key: Key) {
         let item = self.item(key.item);
         let (kind, stripe) = (self.kind_now(item), self.stripes.get(item.stripe));
         let nodes: Vec<_> = self.sources(kind, stripe).into_iter().map(|(_, node)| node).collect();
@@ -100,7 +101,8 @@ impl Scheduler {
 
     fn check(&mut self, no: u32, class: Class) -> Check {
         let item = self.item(no);
-        if item.lack.as_ref().is_some_and(|lack| self.table.still_lacks(lack)) {
+        let lacks = item.lack.as_ref().is_some_and(|lack| self.table.still_lacks(lack));
+        if lacks || item.sat_out == Some(self.scan.news) {
             return Check::NoHelpers;
         }
         let (kind, only) = (self.kind_now(item), item.only);
