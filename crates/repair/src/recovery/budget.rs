@@ -41,15 +41,30 @@ impl Budget {
         Self { jobs, up_bytes: u64::MAX, down_bytes: u64::MAX, disk_bytes: u64::MAX }
     }
 
+    /// No more than `most` of anything.
+    pub(super) fn at_most(self, most: Self) -> Self {
+        Self {
+            jobs: self.jobs.min(most.jobs),
+            up_bytes: self.up_bytes.min(most.up_bytes),
+            down_bytes: self.down_bytes.min(most.down_bytes),
+            disk_bytes: self.disk_bytes.min(most.disk_bytes),
+        }
+    }
+
+    /// Half of everything.
+    pub(super) fn half(self) -> Self {
+        Self {
+            jobs: self.jobs / 2,
+            up_bytes: self.up_bytes / 2,
+            down_bytes: self.down_bytes / 2,
+            disk_bytes: self.disk_bytes / 2,
+        }
+    }
+
     /// The need as it is reserved: what alone is more than a whole budget reserves all of it, so that it runs when
     /// nothing else does.
     fn capped(self, budget: &Self) -> Self {
-        Self {
-            jobs: self.jobs,
-            up_bytes: self.up_bytes.min(budget.up_bytes),
-            down_bytes: self.down_bytes.min(budget.down_bytes),
-            disk_bytes: self.disk_bytes.min(budget.disk_bytes),
-        }
+        Self { jobs: self.jobs, ..self.at_most(*budget) }
     }
 
     /// Reserves, and returns what was reserved.

@@ -203,12 +203,12 @@ impl Scheduler {
         self.table.reservations()
     }
 
-    /// Reserves for something that does not wait, such as a degraded read: there may be more than the budget then, and
-    /// no recovery starts there until it is given back.
+    /// Reserves for something that does not wait, such as a degraded read: it takes from what recoveries may have, up
+    /// to half of it, and fewer start until it is given back.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         self.sequence += 1;
         let id = ReservationId(self.sequence);
-        self.foreground.insert(id, self.table.book(loads));
+        self.foreground.insert(id, self.table.book_foreground(loads));
         // What keeps others from starting may now wait for something else.
         self.scan.restart();
         id

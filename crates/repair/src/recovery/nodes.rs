@@ -40,7 +40,8 @@ pub(super) struct Node {
     pub id: NodeId,
     pub facts: NodeFacts,
     pub rack: Option<usize>,
-    pub reserved: Budget,
+    /// What recoveries have reserved.
+    reserved: Budget,
     /// Blocks on their way to it, and their bytes.
     pub coming: u64,
     pub coming_bytes: u64,
@@ -49,6 +50,8 @@ pub(super) struct Node {
     /// Bytes that it was ever to send and to receive.
     pub sent: u64,
     pub received: u64,
+    /// What the foreground moves.
+    foreground: Budget,
     /// Running repairs that read from it.
     pub sources: u64,
     /// Stripes with open items that have a block here.
@@ -77,6 +80,7 @@ pub(super) struct Booking {
 struct Booked {
     node: NodeNo,
     reserved: Budget,
+    foreground: bool,
     stored_bytes: u64,
     reads: bool,
 }
@@ -140,7 +144,7 @@ impl NodeTable {
     pub fn lacks(&self, loads: &Loads) -> Option<Lack> {
         let of_node = |load: &NodeLoad| {
             let node = self.get(self.find(load.node)?);
-            node.reserved.lacks(&load.need(), &node.facts.budget, node.id)
+            node.used().lacks(&load.need(), &node.facts.budget, node.id)
         };
         loads.nodes.iter().find_map(of_node).or_else(|| {
             self.trunks(loads).iter().find_map(|&(rack, up, down)| {
@@ -173,37 +177,52 @@ impl NodeTable {
 
     fn share(&self, id: NodeId, of: impl Fn(&Budget) -> u64) -> (u64, u64) {
         let node = self.find(id).map(|no| self.get(no));
-        node.map_or((0, u64::MAX), |node| (of(&node.reserved), of(&node.facts.budget)))
+        node.map_or((0, u64::MAX), |node| (of(&node.used()), of(&node.facts.budget)))
     }
 
     /// Reserves what `loads` says, whether there is room or not.
     pub fn book(&mut self, loads: &Loads) -> Booking {
-        let mut booking = Booking::default();
-        for load in &loads.nodes {
-            let Some(no) = self.find(load.node) else { continue };
-            let node = self.get_mut(no);
-            let budget = node.facts.budget;
-            let reserved = node.reserved.add(load.need(), &budget);
-            node.coming += u64::from(load.stored_bytes > 0);
-            node.coming_bytes += load.stored_bytes;
-            node.sources += u64::from(load.read_bytes > 0);
-            let (stored_bytes, reads) = (load.stored_bytes, load.read_bytes > 0);
-            booking.nodes.push(Booked { node: no, reserved, stored_bytes, reads });
+        let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, false)).collect();
+        let mut racks = self.trunks(loads);
+        for (rack, up, down) in &mut racks {
+            let rack = &mut self.racks[*rack];
+            (*up, *down) = ((*up).min(rack.trunk.up_bytes), (*down).min(rack.trunk.down_bytes));
+            rack.up_bytes += *up;
+            rack.down_bytes += *down;
         }
-        for (rack, up, down) in self.trunks(loads) {
-            let rack_of = &mut self.racks[rack];
-            let (up, down) = (up.min(rack_of.trunk.up_bytes), down.min(rack_of.trunk.down_bytes));
-            rack_of.up_bytes += up;
-            rack_of.down_bytes += down;
-            booking.racks.push((rack, up, down));
-        }
-        booking
+        Booking { nodes, racks }
+    }
+
+    /// Reserves for the foreground.
+    pub fn book_foreground(&mut self, loads: &Loads) -> Booking {
+        let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, true)).collect();
+        Booking { nodes, racks: Vec::new() }
+    }
+
+    fn book_node(&mut self, load: &NodeLoad, foreground: bool) -> Option<Booked> {
+        let no = self.find(load.node)?;
+        let node = self.get_mut(no);
+        let reserved = match foreground {
+            true => node.foreground.add(load.need(), &Budget::jobs(u64::MAX)),
+            false => node.reserved.add(load.need(), &node.facts.budget),
+        };
+        node.coming += u64::from(load.stored_bytes > 0);
+        node.coming_bytes += load.stored_bytes;
+        node.sources += u64::from(load.read_bytes > 0);
+        Some(Booked {
+            node: no,
+            reserved,
+            foreground,
+            stored_bytes: load.stored_bytes,
+            reads: load.read_bytes > 0,
+        })
     }
 
     pub fn give_back(&mut self, booking: Booking) {
         for booked in booking.nodes {
             let node = self.get_mut(booked.node);
-            node.reserved.take(booked.reserved);
+            let of = if booked.foreground { &mut node.foreground } else { &mut node.reserved };
+            of.take(booked.reserved);
             node.coming -= u64::from(booked.stored_bytes > 0);
             node.coming_bytes -= booked.stored_bytes;
             node.sources -= u64::from(booked.reads);
@@ -245,7 +264,7 @@ impl NodeTable {
 
     /// What each node has reserved, ascending, for tests and people.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
-        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).reserved, self.get(no).facts.budget))
+        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).facts.budget))
     }
 }
 
@@ -269,16 +288,24 @@ impl Node {
             helped_at: 0,
             sent: 0,
             received: 0,
+            foreground: Budget::default(),
             sources: 0,
             stripes: BTreeSet::new(),
             claim: None,
         }
     }
 
+    /// What is spoken for. The foreground gets up to half of any budget: whatever is read, repairs go on.
+    pub fn used(&self) -> Budget {
+        let mut used = self.reserved;
+        used.add(self.foreground.at_most(self.facts.budget.half()), &self.facts.budget);
+        used
+    }
+
     /// Whether the node has room for one more part: it sends, receives, and reads or stores so many bytes.
     pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
         let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
-        self.reserved.lacks(&need, &self.facts.budget, self.id).is_none()
+        self.used().lacks(&need, &self.facts.budget, self.id).is_none()
     }
 
     /// Whether it is kept free for something more urgent than `class` in scan `scan`.

@@ -53,7 +53,7 @@ impl HelperPolicy {
     fn rank(self, node: &Node) -> (u64, u64) {
         let moved = node.sent.max(node.received);
         match self {
-            Self::FreeBudget => (node.reserved.fullness(&node.facts.budget), moved),
+            Self::FreeBudget => (node.used().fullness(&node.facts.budget), moved),
             Self::LowestIndex => (0, 0),
             Self::LeastRecentlyUsed => (node.helped_at, 0),
             Self::LoadGreedy => (moved, 0),

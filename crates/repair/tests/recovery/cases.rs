@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::recovery::{
-    Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad, Placement,
-    Priority, RepairId, RepairSpec, Resource, Trunk,
+    Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
+    Placement, Priority, RepairId, RepairSpec, Resource, Trunk,
 };
-use repair::{NodeId, StripeId};
+use repair::{JobId, NodeId, StripeId};
 
 use crate::scene::{BLOCK, REPAIR, Scene, facts, requestors};
 
@@ -134,46 +134,35 @@ fn trunks_between_racks_have_budgets() {
 
 #[test]
 fn a_degraded_read_passes_and_is_left_room() {
-    let mut scene = Scene::new(5);
+    let budget = |jobs| move |_| NodeFacts { budget: Budget::jobs(jobs), ..facts() };
+    let mut scene = Scene::with(5, Limits::default(), budget(4));
     scene.kill(1);
-    scene.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
-    let reads = |node| NodeLoad {
-        node: NodeId(node),
-        sent_bytes: BLOCK,
-        received_bytes: 0,
-        read_bytes: BLOCK,
-        stored_bytes: 0,
-    };
-    let loads = Loads { nodes: vec![reads(2), reads(3)], links: Vec::new() };
-    let readers: Vec<_> = (0..3).map(|_| scene.scheduler.reserve(&loads)).collect();
-    assert_eq!(scene.work(), [""; 0], "three reads on n2 and n3, which take two");
-    scene.scheduler.release(readers[0]);
-    assert_eq!(scene.work(), [""; 0]);
-    scene.scheduler.release(readers[1]);
-    assert_eq!(scene.work(), ["a"]);
+    scene.repair(REPAIR, &["a", "b", "c", "d"].map(|name| (name, [1, 2, 3, 4])));
+    let loads = Loads { nodes: (2..=5).map(sends).collect(), links: Vec::new() };
+    let reads: Vec<_> = (0..9).map(|_| scene.scheduler.reserve(&loads)).collect();
+    assert_eq!(scene.work(), ["a", "b"], "half of what n5 takes is left to recoveries, however much is read");
+    reads.into_iter().for_each(|read| scene.scheduler.release(read));
+    assert_eq!(scene.work(), ["c", "d"]);
+}
+
+fn sends(node: u32) -> NodeLoad {
+    let node = NodeId(node);
+    NodeLoad { node, sent_bytes: BLOCK, received_bytes: 0, read_bytes: BLOCK, stored_bytes: 0 }
 }
 
 #[test]
 fn a_plan_that_got_no_room_waits_for_what_it_lacked() {
-    let mut scene = Scene::new(6);
+    let budget = Budget { jobs: 9, up_bytes: BLOCK, down_bytes: BLOCK, disk_bytes: 9 * BLOCK };
+    let mut scene = Scene::with(6, Limits::default(), |_| NodeFacts { budget, ..facts() });
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
-    let all = Loads {
-        nodes: vec![NodeLoad {
-            node: NodeId(6),
-            sent_bytes: BLOCK,
-            received_bytes: 0,
-            read_bytes: 0,
-            stored_bytes: 0,
-        }],
-        links: Vec::new(),
-    };
-    let full: Vec<_> = (0..2).map(|_| scene.scheduler.reserve(&all)).collect();
-    let Some(repair::recovery::Action::Propose(proposal)) = scene.scheduler.poll(scene.now) else { panic!() };
-    let refused = scene.scheduler.admit(proposal.item, repair::JobId(9), &all);
-    assert_eq!(refused, Err(Resource::Jobs(NodeId(6))));
+    let relay = Loads { nodes: vec![sends(6)], links: Vec::new() };
+    let read = scene.scheduler.reserve(&relay);
+    let Some(Action::Propose(proposal)) = scene.scheduler.poll(scene.now) else { panic!() };
+    let refused = scene.scheduler.admit(proposal.item, JobId(9), &relay);
+    assert_eq!(refused, Err(Resource::Uplink(NodeId(6))));
     assert_eq!(scene.work(), [""; 0]);
-    scene.scheduler.release(full[0]);
+    scene.scheduler.release(read);
     assert_eq!(scene.work(), ["a"]);
 }
 

@@ -66,6 +66,8 @@ struct Slow {
     repairs: BTreeMap<RepairId, Repair>,
     holds: BTreeMap<u32, u32>,
     moving: BTreeMap<u64, Loads>,
+    /// What is read in the foreground: at most half of a budget.
+    reads: BTreeMap<u64, Loads>,
     helped: Vec<BTreeSet<NodeId>>,
     received: BTreeMap<NodeId, u64>,
     claims: BTreeMap<NodeId, Class>,
@@ -150,6 +152,12 @@ impl Slow {
     fn used(&self, node: NodeId) -> Budget {
         let budget = self.nodes[&node].budget;
         let mut used = Budget::default();
+        for load in self.reads.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node) {
+            used.jobs = (used.jobs + 1).min(budget.jobs / 2);
+            used.up_bytes = (used.up_bytes + load.sent_bytes).min(budget.up_bytes / 2);
+            used.down_bytes = (used.down_bytes + load.received_bytes).min(budget.down_bytes / 2);
+            used.disk_bytes = (used.disk_bytes + load.read_bytes).min(budget.disk_bytes / 2);
+        }
         for load in self.moving.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node) {
             used.jobs += 1;
             used.up_bytes += load.sent_bytes.min(budget.up_bytes);
@@ -344,7 +352,7 @@ fn node_facts(node: u32) -> NodeFacts {
     NodeFacts {
         alive: true,
         rack: Some(format!("r{}", node % 4)),
-        free_bytes: if node % 5 == 0 { 2 * BLOCK } else { 100 * BLOCK },
+        free_bytes: if node.is_multiple_of(5) { 2 * BLOCK } else { 100 * BLOCK },
         blocks: (node * 7 % 5).into(),
         budget: Budget { jobs: 2, up_bytes: 2 * BLOCK, down_bytes: 3 * BLOCK, disk_bytes: 2 * BLOCK },
         draining: false,
@@ -426,7 +434,7 @@ impl Pair {
                 if !self.reads.is_empty() {
                     let (id, key) = self.reads.remove(which % self.reads.len());
                     self.fast.release(id);
-                    self.slow.moving.remove(&key);
+                    self.slow.reads.remove(&key);
                 }
             }
             Event::Wait(ms) => self.slow.now += Duration::from_millis(ms),
@@ -497,7 +505,7 @@ impl Pair {
         }
         self.jobs += 1;
         self.reads.push((self.fast.reserve(&loads), self.jobs));
-        self.slow.moving.insert(self.jobs, loads);
+        self.slow.reads.insert(self.jobs, loads);
     }
 
     fn with_job(&mut self, which: usize, then: impl FnOnce(&mut Self, JobId)) {
