@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::Role;
 use rand::rngs::StdRng;
+use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{JobId, NodeId, Topology};
 use stores::CatalogError;
@@ -37,7 +38,6 @@ use nodes::{Ask, Peer};
 use puts::OpenPuts;
 use repairs::Repairs;
 use scrubs::Scrub;
-use status::Risks;
 use stripes::Codes;
 
 use views::{Census, LostBlock};
@@ -107,7 +107,7 @@ pub(crate) struct Core {
     scrub: Option<Scrub>,
     lost_lately: VecDeque<LostBlock>,
     census: Option<Census>,
-    risks: Risks,
+    risks: Redundancy,
     settled: bool,
     now: Duration,
     rng: StdRng,
@@ -139,7 +139,7 @@ impl Core {
             scrub: None,
             lost_lately: VecDeque::new(),
             census: None,
-            risks: Risks::default(),
+            risks: Redundancy::default(),
             settled: false,
             now: Duration::ZERO,
             rng,

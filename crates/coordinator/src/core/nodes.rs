@@ -167,6 +167,7 @@ impl Core {
         };
         self.welcome(node, connection, peer);
         log_error(self.compare(node, &hello.blocks));
+        self.tell_node(node);
         self.recheck_next(node);
         self.remove_discards(node);
         Ok(node)
@@ -211,6 +212,9 @@ impl Core {
             }
         }
         self.catalog.set_states(&news)?;
+        for (stripe, index, state) in &news {
+            self.tell_block(stripe, *index, node, *state);
+        }
         if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
             *rechecks = again;
         }
@@ -286,6 +290,13 @@ impl Core {
         matches!(kind, Some(PeerKind::Helper { removing, .. }) if removing.contains(block))
     }
 
+    /// Nodes that have been told to remove something and have not answered.
+    pub(super) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let removes =
+            |kind: &PeerKind| matches!(kind, PeerKind::Helper { removing, .. } if !removing.is_empty());
+        self.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
+    }
+
     /// Whether a running job publishes blocks of the stripe that this block is named after.
     fn is_worked_on(&self, block: &BlockId) -> bool {
         self.jobs.values().any(|running| {
@@ -317,6 +328,7 @@ impl Core {
                 view.free_bytes = free_bytes;
             }
         }
+        self.tell_space(node);
     }
 
     fn note_removed(&mut self, node: NodeId, block: &BlockId) {
@@ -380,6 +392,7 @@ impl Core {
     }
 
     fn lose_helper(&mut self, node: NodeId) {
+        self.tell_node_lost(node);
         for (&id, running) in &mut self.jobs {
             running.job.handle_node_lost(node, &self.topology, self.now);
             self.stirred.insert(id);
@@ -486,6 +499,7 @@ impl Core {
             self.remember_loss(node, &known.id, problem.to_string());
         }
         log_error(self.catalog.set_state(stripe, index, state));
+        self.tell_block(stripe, index, node, state);
         self.census = None;
     }
 
@@ -513,6 +527,9 @@ impl Core {
     pub(super) fn recount_blocks(&mut self) {
         for (&node, peer) in &mut self.peers {
             peer.blocks = self.catalog.blocks_of(node).len();
+        }
+        for node in self.live_helpers().collect::<Vec<_>>() {
+            self.tell_space(node);
         }
         self.census = None;
     }
