@@ -122,6 +122,8 @@ pub struct Scheduler {
     actions: VecDeque<Action>,
     foreground: BTreeMap<ReservationId, Booking>,
     sequence: u64,
+    /// Of all stripes that were ever named: a node with room for so many bytes has room for any block.
+    largest_block_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -184,10 +186,11 @@ impl Scheduler {
     /// Says what a node holds and has room for.
     pub fn handle_space(&mut self, id: NodeId, blocks: u64, free_bytes: u64) {
         let no = self.table.number(id);
-        let facts = &mut self.table.get_mut(no).facts;
-        let more = free_bytes > facts.free_bytes;
-        (facts.blocks, facts.free_bytes) = (blocks, free_bytes);
-        if more {
+        let node = self.table.get_mut(no);
+        let more = free_bytes > node.facts.free_bytes;
+        let was_short = node.facts.free_bytes < self.largest_block_bytes.saturating_add(node.coming_bytes);
+        (node.facts.blocks, node.facts.free_bytes) = (blocks, free_bytes);
+        if more && was_short {
             self.scan.restart();
         }
     }
@@ -228,8 +231,11 @@ impl Scheduler {
     pub fn handle_block(&mut self, stripe: &StripeId, block: BlockIndex, facts: BlockFacts) {
         let Some(no) = self.stripes.find(stripe) else { return };
         if self.stripes.set_block(no, block, facts, &mut self.table) {
+            let waits = |&item: &u32| matches!(self.item(item).place, Place::Queued(_));
+            if self.stripes.get(no).items.iter().any(waits) {
+                self.scan.restart();
+            }
             self.settle_stripe(no);
-            self.scan.restart();
         }
     }
 
@@ -289,6 +295,7 @@ impl Scheduler {
     /// # Panics
     /// If there is no such repair.
     pub fn push(&mut self, repair: RepairId, new: NewItem) -> ItemId {
+        self.largest_block_bytes = self.largest_block_bytes.max(new.block_bytes);
         let (stripe, changed) = self.stripes.add(&new, &mut self.table);
         if changed {
             self.settle_stripe(stripe);

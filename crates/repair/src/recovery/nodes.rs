@@ -42,6 +42,8 @@ pub(super) struct Node {
     pub rack: Option<usize>,
     /// What recoveries have reserved.
     reserved: Budget,
+    /// What is spoken for in all.
+    used: Budget,
     /// Blocks on their way to it, and their bytes.
     pub coming: u64,
     pub coming_bytes: u64,
@@ -124,6 +126,7 @@ impl NodeTable {
         let no = self.number(id);
         let node = self.get_mut(no);
         (node.facts, node.rack) = (facts, rack);
+        node.add_up();
         no
     }
 
@@ -206,6 +209,7 @@ impl NodeTable {
             true => node.foreground.add(load.need(), &Budget::jobs(u64::MAX)),
             false => node.reserved.add(load.need(), &node.facts.budget),
         };
+        node.add_up();
         node.coming += u64::from(load.stored_bytes > 0);
         node.coming_bytes += load.stored_bytes;
         node.sources += u64::from(load.read_bytes > 0);
@@ -223,6 +227,7 @@ impl NodeTable {
             let node = self.get_mut(booked.node);
             let of = if booked.foreground { &mut node.foreground } else { &mut node.reserved };
             of.take(booked.reserved);
+            node.add_up();
             node.coming -= u64::from(booked.stored_bytes > 0);
             node.coming_bytes -= booked.stored_bytes;
             node.sources -= u64::from(booked.reads);
@@ -283,6 +288,7 @@ impl Node {
             facts,
             rack: None,
             reserved: Budget::default(),
+            used: Budget::default(),
             coming: 0,
             coming_bytes: 0,
             helped_at: 0,
@@ -295,11 +301,15 @@ impl Node {
         }
     }
 
-    /// What is spoken for. The foreground gets up to half of any budget: whatever is read, repairs go on.
+    /// What is spoken for.
     pub fn used(&self) -> Budget {
-        let mut used = self.reserved;
-        used.add(self.foreground.at_most(self.facts.budget.half()), &self.facts.budget);
-        used
+        self.used
+    }
+
+    /// The foreground gets up to half of any budget: whatever is read, repairs go on.
+    fn add_up(&mut self) {
+        self.used = self.reserved;
+        self.used.add(self.foreground.at_most(self.facts.budget.half()), &self.facts.budget);
     }
 
     /// Whether the node has room for one more part: it sends, receives, and reads or stores so many bytes.

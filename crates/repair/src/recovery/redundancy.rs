@@ -26,6 +26,14 @@ impl Redundancy {
         *self.survives.entry(key).or_insert_with(|| try_losses(code, lost, spare))
     }
 
+    /// No repair reads fewer blocks than this.
+    pub(super) fn least_sources(&self, code: &dyn Code) -> usize {
+        match code.spec() {
+            CodeSpec::ReedSolomon { .. } => code.data_blocks(),
+            _ => 1,
+        }
+    }
+
     /// How many surviving blocks are read to rebuild `wanted`, if the code may choose; 0 if it cannot be done.
     pub(super) fn sources(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> usize {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {

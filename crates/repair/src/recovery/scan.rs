@@ -89,12 +89,16 @@ impl Scheduler {
     /// Keeps free for an item what it waits for.
     fn claim(&mut self, key: Key) {
         let item = self.item(key.item);
-        let (kind, stripe) = (self.kind_now(item), self.stripes.get(item.stripe));
-        let nodes: Vec<_> = self.sources(kind, stripe).into_iter().map(|(_, node)| node).collect();
-        for node in nodes {
+        let kind = self.kind_now(item);
+        let from = match kind {
+            Kind::Migrate { from } => self.table.find(from),
+            Kind::Reconstruct => None,
+        };
+        let (number, stripe) = (self.scan.number, self.stripes.get(item.stripe));
+        for node in stripe.nodes().filter(|&node| from.is_none_or(|from| from == node)) {
             let node = self.table.get_mut(node);
-            if node.claim.is_none_or(|(scan, _)| scan != self.scan.number) {
-                node.claim = Some((self.scan.number, key.class));
+            if node.claim.is_none_or(|(scan, _)| scan != number) {
+                node.claim = Some((number, key.class));
             }
         }
     }
@@ -107,23 +111,22 @@ impl Scheduler {
         }
         let (kind, only) = (self.kind_now(item), item.only);
         let stripe = self.stripes.get(item.stripe);
-        let lost = stripe.lost(&self.table);
-        let wanted = stripe.wanted(kind, only, &lost, &self.table);
-        let needed = match kind {
-            Kind::Reconstruct => self.redundancy.sources(&*stripe.code, &lost, &wanted),
+        let (up, roomy) = self.count_sources(kind, stripe, class);
+        let least = match kind {
+            Kind::Reconstruct => self.redundancy.least_sources(&*stripe.code),
             Kind::Migrate { .. } => 1,
         };
-        let stripe = self.stripes.get(self.item(no).stripe);
-        let sources = self.sources(kind, stripe);
-        let roomy = sources.iter().filter(|&&(_, node)| {
-            let node = self.table.get(node);
-            // A node that sends one block is the least that any plan asks for.
-            node.has_room(stripe.block_bytes, 0, stripe.block_bytes)
-                && !node.is_claimed(self.scan.number, class)
-        });
         // If too few are up, planning will say why.
-        if sources.len() >= needed && roomy.count() < needed {
+        if up >= least && roomy < least {
             return Check::NoHelpers;
+        }
+        let lost = stripe.lost(&self.table);
+        let wanted = stripe.wanted(kind, only, &lost, &self.table);
+        if kind == Kind::Reconstruct {
+            let needed = self.redundancy.sources(&*stripe.code, &lost, &wanted);
+            if up >= needed && roomy < needed {
+                return Check::NoHelpers;
+            }
         }
         match self.placer(no, class, &[]).place(&wanted) {
             Placement::Chosen(wanted) => Check::Ready(wanted),
@@ -132,14 +135,27 @@ impl Scheduler {
         }
     }
 
-    /// The nodes that an item may read from.
-    fn sources(&self, kind: Kind, stripe: &Stripe) -> Vec<(BlockIndex, u32)> {
+    /// How many blocks an item may read, and how many of those are on nodes with room.
+    fn count_sources(&self, kind: Kind, stripe: &Stripe, class: Class) -> (usize, usize) {
+        let bytes = stripe.block_bytes;
+        let mut counts = (0, 0);
+        for (_, node) in self.sources(kind, stripe) {
+            let node = self.table.get(node);
+            // A node that sends one block is the least that any plan asks for.
+            let has_room = node.has_room(bytes, 0, bytes) && !node.is_claimed(self.scan.number, class);
+            counts = (counts.0 + 1, counts.1 + usize::from(has_room));
+        }
+        counts
+    }
+
+    /// The blocks that an item may read, and their nodes.
+    fn sources<'a>(&'a self, kind: Kind, stripe: &'a Stripe) -> impl Iterator<Item = (BlockIndex, u32)> + 'a {
         let from = match kind {
             Kind::Migrate { from } => self.table.find(from),
             Kind::Reconstruct => None,
         };
         let survivors = stripe.survivors(&self.table);
-        survivors.filter(|&(_, node)| from.is_none_or(|from| from == node)).collect()
+        survivors.filter(move |&(_, node)| from.is_none_or(|from| from == node))
     }
 
     pub(super) fn placer<'a>(&'a self, no: u32, class: Class, barred: &'a [NodeId]) -> Placer<'a> {
@@ -176,7 +192,7 @@ impl Scheduler {
     /// The survivors in the order of the repair's policy, those without room last.
     fn helpers(&self, kind: Kind, stripe: u32, repair: super::RepairId, class: Class) -> Vec<NodeId> {
         let stripe = self.stripes.get(stripe);
-        let mut sources = self.sources(kind, stripe);
+        let mut sources: Vec<_> = self.sources(kind, stripe).collect();
         self.repairs[&repair].spec.helpers.sort(&mut sources, &self.table);
         sources.sort_by_key(|&(_, node)| {
             let node = self.table.get(node);

@@ -55,6 +55,11 @@ impl Stripe {
         wanted
     }
 
+    /// The nodes that have a good block, up or not.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
+        self.blocks.iter().filter(|place| place.good).filter_map(|place| place.node)
+    }
+
     pub fn has(&self, node: NodeNo) -> bool {
         self.blocks.iter().any(|place| place.node == Some(node))
     }

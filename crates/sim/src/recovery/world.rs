@@ -75,6 +75,10 @@ pub struct World<'a> {
     nodes: BTreeMap<NodeId, Node>,
     items: BTreeMap<ItemId, u32>,
     ends: Vec<(u32, End)>,
+    /// Stripes that found no node to go to, since they were last asked for and ever.
+    placeless: BTreeSet<u32>,
+    was_placeless: BTreeSet<u32>,
+    asked_again: bool,
     repairs: u64,
     open: BTreeSet<RepairId>,
     turns: usize,
@@ -144,6 +148,9 @@ impl<'a> World<'a> {
             nodes: BTreeMap::new(),
             items: BTreeMap::new(),
             ends: Vec::new(),
+            placeless: BTreeSet::new(),
+            was_placeless: BTreeSet::new(),
+            asked_again: false,
             repairs: 0,
             open: BTreeSet::new(),
             turns: 0,
@@ -189,7 +196,8 @@ impl<'a> World<'a> {
             }
             self.happen(event);
             self.act();
-            if self.turns == self.scenario.turns.len() && self.open.is_empty() {
+            let is_over = self.turns == self.scenario.turns.len() && self.open.is_empty();
+            if is_over && !self.ask_again() {
                 break;
             }
         }
@@ -282,15 +290,29 @@ impl<'a> World<'a> {
         }
     }
 
+    /// What found no node to go to when few were up is asked for once more, as an operator would.
+    fn ask_again(&mut self) -> bool {
+        let stripes = std::mem::take(&mut self.placeless);
+        if stripes.is_empty() || std::mem::replace(&mut self.asked_again, true) {
+            return false;
+        }
+        self.repair(|stripe, _| stripes.contains(&stripe));
+        true
+    }
+
     /// Asks for all that the stripes of a node lack.
     fn recover(&mut self, node: NodeId) {
+        self.repair(|_, homes| homes.contains(&node));
+    }
+
+    fn repair(&mut self, wanted: impl Fn(u32, &[NodeId]) -> bool) {
         self.repairs += 1;
         let repair = RepairId(self.repairs);
         self.open.insert(repair);
         self.scheduler.open(repair, RepairSpec { helpers: self.scenario.helpers, ..RepairSpec::default() });
         for stripe in 0..self.scenario.stripes {
             let homes = &self.homes[stripe as usize];
-            if !homes.contains(&node) {
+            if !wanted(stripe, homes) {
                 continue;
             }
             let new = NewItem {
@@ -343,6 +365,11 @@ impl<'a> World<'a> {
             self.scene.violate(format!("stripe {stripe} is repaired twice at once"));
         }
         if proposal.wanted.is_empty() {
+            if self.free_nodes(stripe) > 0 {
+                self.scene.violate(format!("stripe {stripe} could be placed"));
+            }
+            self.placeless.insert(stripe);
+            self.was_placeless.insert(stripe);
             return self.scheduler.decline(proposal.item, End::Failed);
         }
         self.check_urgency(&proposal);
@@ -522,9 +549,12 @@ impl<'a> World<'a> {
     fn judge(&mut self) {
         let mut wrong = Vec::new();
         for &(stripe, end) in &self.ends {
-            if !matches!(end, End::Repaired | End::NothingLost | End::Unreadable { .. })
-                && !self.lacks_takers(stripe)
-            {
+            let excused = match end {
+                End::Repaired | End::NothingLost | End::Unreadable { .. } => true,
+                End::Failed => self.was_placeless.contains(&stripe),
+                End::LostAgain | End::Cancelled => false,
+            };
+            if !excused {
                 wrong.push(format!("stripe {stripe} is {end:?}"));
             }
         }
@@ -552,11 +582,16 @@ impl<'a> World<'a> {
         wrong.into_iter().for_each(|what| self.scene.violate(what));
     }
 
-    /// Whether fewer nodes are up than the stripe has blocks: not all can be placed.
-    fn lacks_takers(&self, stripe: u32) -> bool {
+    /// Nodes that are up and have no block of the stripe.
+    fn free_nodes(&self, stripe: u32) -> usize {
         let homes = &self.homes[stripe as usize];
-        let free = self.alive.iter().filter(|node| !homes.contains(node)).count();
-        free < homes.iter().filter(|home| !self.alive.contains(home)).count()
+        self.alive.iter().filter(|node| !homes.contains(node)).count()
+    }
+
+    /// Whether there are fewer free nodes than lost blocks: not all can be placed.
+    fn lacks_takers(&self, stripe: u32) -> bool {
+        let lost = self.homes[stripe as usize].iter().filter(|home| !self.alive.contains(home)).count();
+        self.free_nodes(stripe) < lost
     }
 }
 
