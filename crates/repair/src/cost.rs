@@ -161,8 +161,21 @@ impl Plan {
         shares
     }
 
+    /// Bytes of every pair of nodes that share a stream.
+    pub(crate) fn link_bytes(&self) -> BTreeMap<(NodeId, NodeId), u64> {
+        let mut links = BTreeMap::new();
+        for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
+            for (task, send) in
+                lane.tasks.iter().flat_map(|task| task.sends.iter().map(move |send| (task, send)))
+            {
+                *links.entry((task.node, send.to)).or_insert(0) += send.streams.len() as u64 * share.bytes;
+            }
+        }
+        links
+    }
+
     /// The bytes of every node; reads are not counted.
-    fn node_costs(&self) -> Vec<NodeCost> {
+    pub(crate) fn node_costs(&self) -> Vec<NodeCost> {
         let mut costs: BTreeMap<NodeId, NodeCost> = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
             for task in &lane.tasks {

@@ -19,6 +19,7 @@ mod plan;
 mod plan_text;
 mod planner;
 mod reading;
+pub mod recovery;
 mod relay;
 mod slices;
 mod stripe;

@@ -2,7 +2,8 @@
 //! modelled disks, links and control connections, with faults, all decided by one seed.
 //!
 //! [`run`] makes a random [`Scenario`], plays it in a [`World`] and holds the end against what must be true
-//! (see `invariants.rs`). A violation prints the line that replays it.
+//! (see `invariants.rs`). A violation prints the line that replays it. [`recovery`] plays the recovery of whole nodes:
+//! many such jobs on the same machines, started by the very scheduler that the coordinator drives.
 //!
 //! Deliberately absent: any idea of how a repair is done. Around a relay and a job there is only what the
 //! daemons have around them: sockets with bounded buffers, a disk that answers in any order, messages that
@@ -19,6 +20,7 @@ mod faults;
 mod invariants;
 mod node;
 mod random;
+pub mod recovery;
 mod scenario;
 mod scene;
 mod stripe;

@@ -180,5 +180,6 @@ fn random_policy(dice: &mut Dice) -> Policy {
         slice_bytes: (!dice.one_in(4)).then(|| dice.pick(&sizes)),
         pacing: dice.one_in(12).then_some(pacing),
         avoid: BTreeSet::<NodeId>::new(),
+        prefer: Vec::new(),
     }
 }

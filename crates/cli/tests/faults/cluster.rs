@@ -193,16 +193,25 @@ impl Cluster {
 
     /// The block's file on the helper that holds it.
     pub fn block_file(&self, block: &str) -> PathBuf {
-        let blocks = self.folder().join("helpers").join(self.holder(block)).join("blocks");
-        find(&blocks, block).unwrap_or_else(|| panic!("no file {block} under {}", blocks.display()))
+        let (name, helper) = (self.block_name(block), self.holder(block));
+        let blocks = self.folder().join("helpers").join(helper).join("blocks");
+        find(&blocks, &name).unwrap_or_else(|| panic!("no file {name} under {}", blocks.display()))
+    }
+
+    /// The whole name of a block of which a test only knows the count: 1.0 is 1-k3f9x2.0.
+    pub fn block_name(&self, block: &str) -> String {
+        self.block_facts(block)["block"].as_str().unwrap().to_owned()
     }
 
     /// The name of the helper that the catalog says holds a block.
     pub fn holder(&self, block: &str) -> String {
+        self.block_facts(block)["node"].as_str().unwrap().to_owned()
+    }
+
+    fn block_facts(&self, block: &str) -> serde_json::Value {
         let (stripe, index) = block.split_once('.').unwrap();
         let stat = self.mend(&["stat", stripe, "--output", "json"]).ok().json();
-        let index: usize = index.parse().unwrap();
-        stat["blocks"][index]["node"].as_str().unwrap().to_owned()
+        stat["blocks"][index.parse::<usize>().unwrap()].clone()
     }
 
     /// All files that look like blocks, on all helpers.
@@ -211,8 +220,8 @@ impl Cluster {
         walk(&self.folder().join("helpers"), &mut |path| {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             if path.components().any(|part| part.as_os_str() == "blocks")
-                && name.chars().all(|c| c.is_ascii_digit() || c == '.')
                 && !name.starts_with('.')
+                && !name.ends_with(".crc")
             {
                 found.push(path.to_owned());
             }

@@ -1,10 +1,12 @@
 //! Whole clusters of real processes that are killed, stopped, starved and lied to. The read or the repair ends
 //! with the right bytes and says what happened, or fails with a clear error and loses nothing.
 
+mod catalogs;
 mod cluster;
 mod edges;
 mod embedding;
 mod floods;
+mod identity;
 mod input;
 mod names;
 mod outputs;

@@ -40,6 +40,9 @@ impl Core {
             }
         }
         self.catalog.set_states(&news)?;
+        for (stripe, index, state) in &news {
+            self.tell_block(stripe, *index, node, *state);
+        }
         if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
             *rechecks = again;
         }
@@ -199,6 +202,7 @@ impl Core {
             return;
         }
         tracing::info!(block = %known.id, node = %self.name(node), "found a block that was lost");
+        self.tell_blocks(stripe);
         if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
             orphans.remove(&known.id);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use codes::BlockIndex;
 use rand::RngExt;
+use repair::recovery::ReservationId;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
     BlockProblem, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, Report, StripeId,
@@ -30,6 +31,8 @@ pub(super) struct Running {
     stored: Vec<(BlockIndex, NodeId, u32)>,
     /// What the catalog said when it did not record something.
     trouble: Option<String>,
+    /// What it reserved, if it is not a repair.
+    reservation: Option<ReservationId>,
 }
 
 /// Who wants a job.
@@ -54,13 +57,26 @@ impl Owner {
 }
 
 impl Core {
+    /// Starts a job that does not wait for room.
     pub(super) fn start_job(&mut self, owner: Owner, request: JobRequest) -> JobId {
         let id = request.job;
+        let mut running = self.new_job(owner, request);
+        let stores = !running.targets.is_empty();
+        running.reservation = self.reserve(&running.job, stores);
+        if stores {
+            self.repairs.scheduler.hold(&running.stripe);
+        }
+        self.run(id, running);
+        id
+    }
+
+    /// A job with its first plan, of which nothing is carried out before [`run`](Self::run).
+    pub(super) fn new_job(&mut self, owner: Owner, request: JobRequest) -> Running {
         let targets = match request.publish {
             true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
             false => BTreeSet::new(),
         };
-        let running = Running {
+        Running {
             owner,
             targets,
             left: BTreeSet::new(),
@@ -68,11 +84,14 @@ impl Core {
             holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
             stored: Vec::new(),
             trouble: None,
+            reservation: None,
             job: Job::new(request, self.rng.random(), &self.topology, self.now),
-        };
+        }
+    }
+
+    pub(super) fn run(&mut self, id: JobId, running: Running) {
         self.jobs.insert(id, running);
         self.stirred.insert(id);
-        id
     }
 
     pub(super) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
@@ -152,6 +171,8 @@ impl Core {
         if let Some(peer) = self.peers.get_mut(&to) {
             peer.blocks += 1;
         }
+        self.tell_space(from);
+        self.tell_space(to);
     }
 
     fn record(&mut self, id: JobId, stripe: &StripeId, blocks: &[(BlockIndex, NodeId, u32)]) {
@@ -161,6 +182,7 @@ impl Core {
             let running = self.jobs.get_mut(&id).expect("it has just acted");
             running.trouble = Some(error.to_string());
         }
+        self.tell_blocks(stripe);
     }
 
     fn lose_block(&mut self, id: JobId, block: BlockIndex, problem: &BlockProblem) {
@@ -182,6 +204,7 @@ impl Core {
         }
         self.remember_loss(node, &known.id, problem.to_string());
         log_error(self.catalog.set_state(&stripe, block, state));
+        self.tell_block(&stripe, block, node, state);
         self.census = None;
     }
 
@@ -189,6 +212,7 @@ impl Core {
         self.record_put(id);
         let mut running = self.jobs.remove(&id).expect("a job finishes once");
         let trouble = running.trouble.take();
+        self.end_foreground(&mut running);
         if let Err(error) = &result {
             tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
         }
@@ -205,6 +229,15 @@ impl Core {
         }
     }
 
+    /// Gives back what a job reserved that did not wait for room.
+    fn end_foreground(&mut self, running: &mut Running) {
+        let scheduler = &mut self.repairs.scheduler;
+        running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));
+        if let Owner::Put { .. } = running.owner {
+            scheduler.let_go(&running.stripe);
+        }
+    }
+
     /// Records what a put's job stored, even if it failed, so that it is removed where it is.
     fn record_put(&mut self, id: JobId) {
         let running = self.jobs.get_mut(&id).expect("a job finishes once");
@@ -217,6 +250,7 @@ impl Core {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.blocks += 1;
             }
+            self.tell_space(node);
         }
     }
 

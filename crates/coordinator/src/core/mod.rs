@@ -26,6 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::Role;
 use rand::rngs::StdRng;
+use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{BlockId, JobId, NodeId, Topology};
 use stores::CatalogError;
@@ -38,7 +39,6 @@ use nodes::{Ask, Peer};
 use puts::OpenPuts;
 use repairs::Repairs;
 use scrubs::Scrub;
-use status::Risks;
 use stripes::Codes;
 
 use crate::inbox::Room;
@@ -119,7 +119,7 @@ pub(crate) struct Core {
     /// Helpers that the catalog knows and mend.toml does not.
     retired: BTreeSet<NodeId>,
     census: Option<Census>,
-    risks: Risks,
+    risks: Redundancy,
     settled: bool,
     /// When the catalog was last copied, and how many changes it had seen then.
     copied: (Duration, u64),
@@ -155,7 +155,7 @@ impl Core {
             newer: BTreeMap::new(),
             retired: BTreeSet::new(),
             census: None,
-            risks: Risks::default(),
+            risks: Redundancy::default(),
             settled: false,
             copied: (Duration::ZERO, 0),
             now: Duration::ZERO,

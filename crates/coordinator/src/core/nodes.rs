@@ -203,6 +203,7 @@ impl Core {
         };
         self.welcome(node, connection, peer);
         log_error(self.compare(node, &hello.blocks));
+        self.tell_node(node);
         self.recheck_next(node);
         self.remove_discards(node);
         Ok(node)
@@ -257,6 +258,13 @@ impl Core {
         matches!(kind, Some(PeerKind::Helper { removing, .. }) if removing.contains(block))
     }
 
+    /// Nodes that have been told to remove something and have not answered.
+    pub(super) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let removes =
+            |kind: &PeerKind| matches!(kind, PeerKind::Helper { removing, .. } if !removing.is_empty());
+        self.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
+    }
+
     /// Whether a running job publishes blocks of the stripe that this block is named after.
     fn is_worked_on(&self, block: &BlockId) -> bool {
         self.jobs.values().any(|running| {
@@ -293,6 +301,7 @@ impl Core {
                 view.free_bytes = free_bytes;
             }
         }
+        self.tell_space(node);
     }
 
     fn note_removed(&mut self, node: NodeId, block: &BlockId) {
@@ -388,6 +397,7 @@ impl Core {
     }
 
     fn lose_helper(&mut self, node: NodeId) {
+        self.tell_node_lost(node);
         for (&id, running) in &mut self.jobs {
             running.job.handle_node_lost(node, &self.topology, self.now);
             self.stirred.insert(id);
@@ -538,6 +548,7 @@ impl Core {
             self.remember_loss(node, &known.id, problem.to_string());
         }
         log_error(self.catalog.set_state(stripe, index, state));
+        self.tell_block(stripe, index, node, state);
         self.census = None;
     }
 
@@ -565,6 +576,9 @@ impl Core {
     pub(super) fn recount_blocks(&mut self) {
         for (&node, peer) in &mut self.peers {
             peer.blocks = self.catalog.blocks_of(node).len();
+        }
+        for node in self.live_helpers().collect::<Vec<_>>() {
+            self.tell_space(node);
         }
         self.census = None;
     }

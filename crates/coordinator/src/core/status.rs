@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use codes::{BlockIndex, Code, CodeSpec};
+use codes::{BlockIndex, CodeSpec};
 use repair::NodeId;
 use stores::Catalog;
 
@@ -15,73 +15,6 @@ use views::{Census, FileLayout, FileStripe, NodeView, Redundancy, Status};
 
 /// Unreadable stripes that are named.
 const UNREADABLE_NAMED: usize = 100;
-/// Sets of further losses that are tried for a code that is not MDS.
-const SETS_TRIED: usize = 5_000;
-
-/// How many further blocks stripes can surely lose, remembered by code and losses.
-#[derive(Default)]
-pub(super) struct Risks {
-    known: BTreeMap<(String, Vec<BlockIndex>), Option<u32>>,
-}
-
-impl Risks {
-    /// How many further blocks, whichever they are, a stripe can lose with these lost; `None` if it cannot be
-    /// read any more.
-    pub(super) fn survives(&mut self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
-        let spare = (code.blocks() - code.data_blocks()).checked_sub(lost.len())? as u32;
-        if let CodeSpec::ReedSolomon { .. } = code.spec() {
-            return Some(spare);
-        }
-        let key = (code.spec().to_string(), lost.to_vec());
-        *self.known.entry(key).or_insert_with(|| try_losses(code, lost, spare))
-    }
-}
-
-/// Tries all sets of one further loss, then of two, and so on.
-fn try_losses(code: &dyn Code, lost: &[BlockIndex], spare: u32) -> Option<u32> {
-    if !decodes(code, lost) {
-        return None;
-    }
-    let left: Vec<BlockIndex> =
-        (0..code.blocks() as u16).map(BlockIndex).filter(|block| !lost.contains(block)).collect();
-    let mut tried = 0;
-    for further in 1..=spare {
-        let mut set: Vec<usize> = (0..further as usize).collect();
-        loop {
-            tried += 1;
-            let all: Vec<BlockIndex> = lost.iter().copied().chain(set.iter().map(|&at| left[at])).collect();
-            if tried > SETS_TRIED || !decodes(code, &all) {
-                return Some(further - 1);
-            }
-            if !next_set(&mut set, left.len()) {
-                break;
-            }
-        }
-    }
-    Some(spare)
-}
-
-fn decodes(code: &dyn Code, lost: &[BlockIndex]) -> bool {
-    let all = (0..code.blocks() as u16).map(BlockIndex);
-    let available: Vec<BlockIndex> = all.filter(|block| !lost.contains(block)).collect();
-    code.repair(lost, &available).is_ok()
-}
-
-/// The next set of as many numbers below `end`, in lexicographic order; `false` after the last.
-fn next_set(set: &mut [usize], end: usize) -> bool {
-    let size = set.len();
-    for at in (0..size).rev() {
-        if set[at] < end - (size - at) {
-            set[at] += 1;
-            for next in at + 1..size {
-                set[next] = set[next - 1] + 1;
-            }
-            return true;
-        }
-    }
-    false
-}
-
 impl Core {
     pub(super) fn status(&mut self) -> Result<Status, RequestError> {
         let stripes = self.census()?;
@@ -261,39 +194,6 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn survives(code: &str, lost: &[u16]) -> Option<u32> {
-        let code = code.parse::<CodeSpec>().unwrap().build().unwrap();
-        let lost: Vec<BlockIndex> = lost.iter().copied().map(BlockIndex).collect();
-        Risks::default().survives(&*code, &lost)
-    }
-
-    #[test]
-    fn an_mds_code_survives_what_is_left_of_its_parity() {
-        assert_eq!(survives("rs-14-10", &[]), Some(4));
-        assert_eq!(survives("rs-14-10", &[0, 1, 2]), Some(1));
-        assert_eq!(survives("rs-14-10", &[0, 1, 2, 3]), Some(0));
-        assert_eq!(survives("rs-14-10", &[0, 1, 2, 3, 4]), None);
-    }
-
-    #[test]
-    fn a_local_code_survives_only_what_every_set_does() {
-        assert_eq!(survives("lrc-6-2-2", &[]), Some(3));
-        // Four losses can be too many for this code or not: it depends which.
-        assert_eq!(survives("lrc-6-2-2", &[0, 1, 2]), Some(0));
-        assert_eq!(survives("lrc-6-2-2", &[0, 1, 2, 6]), None);
-        assert_eq!(survives("lrc-6-2-2", &[0, 1, 3, 4]), Some(0));
-    }
-
-    #[test]
-    fn sets_are_walked_through() {
-        let mut set = vec![0, 1];
-        let mut count = 1;
-        while next_set(&mut set, 5) {
-            count += 1;
-        }
-        assert_eq!((count, set), (10, vec![3, 4]));
-    }
 
     #[test]
     fn the_first_line_answers_the_question() {

@@ -1,5 +1,7 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
+mod measure;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -174,23 +176,29 @@ impl Scene {
     /// Lets all nodes answer until nobody has anything to say.
     fn play(&mut self) {
         loop {
-            let mut answers = Vec::new();
-            for (name, node) in &mut self.nodes {
-                while let Ok(message) = node.inbox.try_recv() {
-                    node.backlog.push_back(message);
-                }
-                while !self.frozen.contains(name)
-                    && let Some(message) = node.backlog.pop_front()
-                {
-                    let answer = node.answer(message, &self.rotten);
-                    answers.extend(answer.map(|answer| (name.clone(), answer)));
-                }
-            }
+            let answers = self.answers();
             if answers.is_empty() {
                 return;
             }
             answers.into_iter().for_each(|(name, answer)| self.say(&name, answer));
         }
+    }
+
+    /// What the nodes answer to all that they were told.
+    fn answers(&mut self) -> Vec<(String, FromNode)> {
+        let mut answers = Vec::new();
+        for (name, node) in &mut self.nodes {
+            while let Ok(message) = node.inbox.try_recv() {
+                node.backlog.push_back(message);
+            }
+            while !self.frozen.contains(name)
+                && let Some(message) = node.backlog.pop_front()
+            {
+                let answer = node.answer(message, &self.rotten);
+                answers.extend(answer.map(|answer| (name.clone(), answer)));
+            }
+        }
+        answers
     }
 
     fn wait(&mut self, time: Duration) {

@@ -39,8 +39,8 @@ use self::publishing::Doubt;
 pub use self::report::{BlockProblem, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use crate::{
-    Assignment, BlockId, Epoch, Geometry, JobId, LocalBlock, NodeId, PlanError, Policy, Scheme, SliceSet,
-    Stripe, Topology, Wanted,
+    Assignment, BlockId, Epoch, Geometry, JobId, LocalBlock, NodeId, Plan, PlanError, Policy, Scheme,
+    SliceSet, Stripe, Topology, Wanted,
 };
 
 /// What is to be done, and how carefully.
@@ -370,6 +370,14 @@ impl Job {
     /// Whether it has ended.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished)
+    }
+
+    /// The plan that is being carried out, while one is.
+    pub fn running_plan(&self) -> Option<&Plan> {
+        match &self.phase {
+            Phase::Running(running) => Some(&running.plan),
+            _ => None,
+        }
     }
 
     /// Nodes that hold something of this job, or do something for it.

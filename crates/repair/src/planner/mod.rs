@@ -55,6 +55,8 @@ pub struct Policy {
     pub pacing: Option<Pacing>,
     /// Nodes whose blocks are not read.
     pub avoid: BTreeSet<NodeId>,
+    /// Nodes whose blocks are preferred to those of others, the best first: whoever starts many repairs says so.
+    pub prefer: Vec<NodeId>,
 }
 
 /// What is wanted of a stripe.
@@ -76,7 +78,8 @@ pub struct PlanRequest {
 /// Makes a plan.
 ///
 /// Blocks are read from nodes that are alive in `topology` and not to be avoided; among those, blocks on
-/// the requestors are preferred, then blocks on less loaded nodes, then lower indices.
+/// the requestors are preferred, then blocks on the nodes that the policy prefers, then blocks on less loaded nodes,
+/// then lower indices.
 ///
 /// # Errors
 /// [`PlanError`], if what is asked for cannot be done or makes no sense.
@@ -132,17 +135,19 @@ fn recipe(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Result
 
 /// The blocks that may be read, the preferred ones first.
 fn available(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Vec<BlockIndex> {
-    let mut available: Vec<(bool, u32, BlockIndex)> = stripe
+    let prefer = &request.policy.prefer;
+    let rank = |node| prefer.iter().position(|&other| other == node).unwrap_or(prefer.len());
+    let mut available: Vec<(bool, usize, u32, BlockIndex)> = stripe
         .held()
         .filter(|(_, holder)| !request.policy.avoid.contains(holder))
         .filter_map(|(block, holder)| {
             let view = topology.get(holder).filter(|view| view.alive)?;
             let elsewhere = request.wanted.iter().all(|wanted| wanted.requestor != holder);
-            Some((elsewhere, view.load, block))
+            Some((elsewhere, rank(holder), view.load, block))
         })
         .collect();
     available.sort_unstable();
-    available.into_iter().map(|(_, _, block)| block).collect()
+    available.into_iter().map(|(.., block)| block).collect()
 }
 
 /// Why each of the blocks that may not be read may not.

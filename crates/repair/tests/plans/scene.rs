@@ -24,7 +24,7 @@ impl Scene {
     ///
     /// ```text
     /// rs-6-4; block 65536; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2; lost b5;
-    /// held b1; subs 0..2; avoid n3; dead n4; load n5=3; rate n6=1e6; resume 1,3-5; pacing whole-block
+    /// held b1; subs 0..2; avoid n3; prefer n4 n2; dead n4; load n5=3; rate n6=1e6; resume 1,3-5; pacing whole-block
     /// ```
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
@@ -88,6 +88,7 @@ impl Scene {
                 self.request.sub_blocks = Some(subs.start as u16..subs.end as u16);
             }
             "avoid" => drop(self.request.policy.avoid.insert(node_of(word))),
+            "prefer" => self.request.policy.prefer.push(node_of(word)),
             "dead" => self.view(node_of(word)).alive = false,
             "load" => {
                 let (node, load) = pair(word, '=');

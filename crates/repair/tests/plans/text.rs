@@ -722,6 +722,25 @@ fn idle_nodes_are_preferred() {
     );
 }
 
+#[test]
+fn nodes_that_the_policy_prefers_come_before_idle_ones() {
+    check(
+        "rs-6-4; want b1>n20; prefer n6 n1; load n6=9; by rp",
+        "
+        pipelined rs-6-4 stripe 17: b1 to n20
+        window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
+        lane 0 (every slice, 4 hops)
+          n1 reads b0: to n3 [n6#0 + 166·b0]
+          n3 reads b2: to n4 [n1#0 + 210·b2]
+          n4 reads b3: to n20 [n3#0 + 245·b3]
+          n6 reads b5: to n1 [4·b5]
+          n20: delivers b1 = n4#0
+        cost: 4.00 blocks over the network, busiest node n1 (1.00 up, 1.00 down), 1.188 timeslots
+        disks: 4.00 blocks, 4 reads of 65536 bytes
+        ",
+    );
+}
+
 /// Lanes that none of these slices travels are left out.
 #[test]
 fn a_repair_goes_on_with_the_slices_it_lacks() {

@@ -1,0 +1,225 @@
+//! Catalogs that are lost, damaged, old, or of helpers that are called otherwise now.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cluster::{Cluster, finish, noise};
+
+fn catalog(cluster: &Cluster) -> PathBuf {
+    cluster.folder().join("coordinator/catalog.redb")
+}
+
+fn restart(cluster: &mut Cluster) {
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+}
+
+/// The first line of `mend status`.
+fn first_line(cluster: &Cluster) -> String {
+    cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
+}
+
+fn until_safe(cluster: &Cluster) {
+    cluster.eventually("it is safe", |cluster| first_line(cluster).starts_with("safe"));
+}
+
+#[test]
+fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 300_000);
+    let copy = cluster.path("copy.redb");
+    let copy = copy.to_str().unwrap();
+    cluster.mend(&["catalog", "backup", copy]).ok();
+    cluster.mend(&["catalog", "restore", copy]).fails_with(&["in use", "stop"]);
+    cluster.mend(&["catalog", "rebuild", "--wait", "1"]).fails_with(&["in use"]);
+    cluster.kill("coordinator");
+    // A flipped bit is an error that names the remedy; what it says is right.
+    let mut bytes = fs::read(catalog(&cluster)).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle..middle + 4096].iter_mut().for_each(|byte| *byte ^= 0x40);
+    fs::write(catalog(&cluster), bytes).unwrap();
+    cluster.mend(&["coordinator"]).fails_with(&["damaged", "mend catalog rebuild", "mend catalog restore"]);
+    cluster.mend(&["catalog", "restore", copy]).ok();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    until_safe(&cluster);
+    cluster.assert_reads("film", &content, &[]);
+    // The copy that a coordinator keeps by itself is as good.
+    cluster.kill("coordinator");
+    fs::remove_file(catalog(&cluster)).unwrap();
+    let said = cluster.mend(&["coordinator"]).fails_with(&["is not there", "last-good"]);
+    assert!(said.err.contains("rebuild"), "{said:?}");
+    let kept = format!("{}.last-good", catalog(&cluster).display());
+    cluster.mend(&["catalog", "restore", &kept]).ok();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    until_safe(&cluster);
+    cluster.assert_reads("film", &content, &[]);
+}
+
+#[test]
+fn an_old_catalog_stops_writes_until_somebody_decides_and_never_names_twice() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let old = cluster.put("old", 300_000);
+    let (before, newest) = (cluster.path("before.redb"), cluster.path("newest.redb"));
+    let (before, newest) = (before.to_str().unwrap(), newest.to_str().unwrap());
+    cluster.mend(&["catalog", "backup", before]).ok();
+    let new = cluster.put("new", 300_000);
+    cluster.mend(&["catalog", "backup", newest]).ok();
+    cluster.kill("coordinator");
+    cluster.mend(&["catalog", "restore", before]).ok();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is older"));
+    cluster.eventually("all helpers are up", |cluster| {
+        let status = cluster.mend(&["status", "--output", "json"]);
+        status.json()["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 7)
+    });
+    cluster.assert_reads("old", &old, &[]);
+    fs::write(cluster.path("more"), &old).unwrap();
+    let put = ["put", cluster.path("more").to_str().unwrap()].map(str::to_owned);
+    let put: Vec<&str> = put.iter().map(String::as_str).collect();
+    for verb in [&put[..], &["rm", "old"], &["repair", "--all"]] {
+        cluster.mend(verb).fails_with(&["catalog is older", "mend catalog"]);
+    }
+    // Nothing was changed, so that the newest copy is right still.
+    cluster.kill("coordinator");
+    cluster.mend(&["catalog", "restore", newest]).ok();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    until_safe(&cluster);
+    cluster.assert_reads("new", &new, &[]);
+    // And whoever has no newer one goes on without what is lost; no name is given again.
+    cluster.kill("coordinator");
+    cluster.mend(&["catalog", "restore", before]).ok();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is older"));
+    cluster.eventually("every helper with newer blocks has come", |cluster| {
+        cluster.mend(&["catalog", "accept"]).ok();
+        first_line(cluster).starts_with("safe")
+    });
+    let third = cluster.put("third", 300_000);
+    cluster.assert_reads("third", &third, &[]);
+    cluster.assert_reads("old", &old, &[]);
+    cluster.mend(&["get", "new", "-o", "-"]).fails_with(&["new"]);
+}
+
+/// What a file may be: absent, or one of these.
+#[derive(Default)]
+struct Expected {
+    versions: Vec<Vec<u8>>,
+    may_be_absent: bool,
+}
+
+#[test]
+fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
+    let mut cluster = Cluster::new(8, "rs-6-4", "16KiB");
+    let mut files: BTreeMap<String, Expected> = BTreeMap::new();
+    let mut rng = fastrand::Rng::with_seed(7);
+    for round in 0..20_u64 {
+        let name = format!("file-{}", rng.u8(..6));
+        let content = noise(rng.usize(1..300_000) + round as usize);
+        let path = cluster.path("input");
+        fs::write(&path, &content).unwrap();
+        let expected =
+            files.entry(name.clone()).or_insert(Expected { may_be_absent: true, ..Default::default() });
+        let removes = rng.u8(..4) == 0 && !expected.versions.is_empty();
+        let arguments = match removes {
+            true => vec!["rm", &name],
+            false => vec!["put", path.to_str().unwrap(), "--as", &name, "--replace"],
+        };
+        let client = cluster.spawn(&arguments);
+        std::thread::sleep(Duration::from_millis(rng.u64(..150)));
+        let pid = client.id().to_string();
+        match rng.u8(..3) {
+            0 => drop(std::process::Command::new("kill").args(["-9", &pid]).status()),
+            1 => restart(&mut cluster),
+            _ => {
+                let helper = format!("h{}", rng.u8(1..=8));
+                cluster.kill(&helper);
+                cluster.start(&["helper", &helper]);
+                cluster.await_ready();
+            }
+        }
+        let done = finish(client).code == 0;
+        // Removed blocks may outlive their file on a helper that was away, so an absent file may come back.
+        match (removes, done) {
+            (true, _) => expected.may_be_absent = true,
+            (false, true) => *expected = Expected { versions: vec![content], may_be_absent: false },
+            (false, false) => expected.versions.push(content),
+        }
+    }
+    cluster.mend(&["repair", "--all"]);
+    let listed = |cluster: &Cluster| cluster.mend(&["ls"]).ok().out;
+    let before = listed(&cluster);
+    cluster.kill("coordinator");
+    fs::remove_file(catalog(&cluster)).unwrap();
+    // As many helpers as the code can spare are gone, too.
+    cluster.kill("h3");
+    cluster.kill("h6");
+    let said = cluster.mend(&["catalog", "rebuild", "--wait", "10"]).ok();
+    assert!(said.out.contains("did not answer: h3, h6"), "{said:?}");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("six helpers are up", |cluster| {
+        let status = cluster.mend(&["status", "--output", "json"]);
+        status.json()["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 6)
+    });
+    for (name, expected) in &files {
+        let copy = cluster.path("copy");
+        let got = cluster.mend(&["get", name, "-o", copy.to_str().unwrap()]);
+        let absent = got.code != 0 && got.err.contains("there is no file");
+        if absent {
+            assert!(
+                expected.may_be_absent,
+                "{name} is gone; before: {before} after: {} {said:?}",
+                listed(&cluster)
+            );
+            continue;
+        }
+        let bytes = fs::read(&copy).unwrap_or_else(|error| panic!("{name}: {error}: {got:?}"));
+        fs::remove_file(copy).unwrap();
+        assert!(expected.versions.contains(&bytes), "{name} has other bytes than were ever put");
+    }
+    // The helpers that were gone come back: what they hold is found, verified and counted again.
+    cluster.start(&["helper", "h3"]);
+    cluster.start(&["helper", "h6"]);
+    cluster.await_ready();
+    cluster.eventually("everything is whole", |cluster| {
+        cluster.mend(&["repair", "--all"]);
+        first_line(cluster).starts_with("safe")
+    });
+}
+
+/// `docs/security.md`, "Replacing keys": a helper whose certificate leaked.
+#[test]
+fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 500_000);
+    cluster.kill("h1");
+    let config = cluster.folder().join("mend.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let start = text.find("[[helper]]\nname = \"h1\"").unwrap();
+    let end = text[start + 1..].find("[[helper]]").map_or(text.len(), |at| start + 1 + at);
+    fs::write(&config, format!("{}{}", &text[..start], &text[end..])).unwrap();
+    let blocks = cluster.folder().join("helpers/h1/blocks");
+    let listen = format!("127.0.0.1:{}", cluster.base_port() + 2);
+    let add = ["helper", "add", "fresh", "--listen", &listen, "--blocks", blocks.to_str().unwrap()];
+    cluster.mend(&add).ok();
+    restart(&mut cluster);
+    cluster.start(&["helper", "fresh"]);
+    cluster.await_ready();
+    until_safe(&cluster);
+    cluster.eventually("the old name is forgotten", |cluster| {
+        let helpers = cluster.mend(&["helpers"]).ok().out;
+        helpers.contains("fresh") && !helpers.contains("h1")
+    });
+    cluster.assert_reads("film", &content, &[]);
+    cluster.mend(&["scrub"]).ok();
+    // The leaked certificate opens nothing any more.
+    cluster.mend(&["helper", "h1"]).fails_with(&["h1"]);
+}

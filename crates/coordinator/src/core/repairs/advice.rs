@@ -1,0 +1,90 @@
+//! Why a stripe is not repaired, and what to do about it.
+
+use std::collections::BTreeSet;
+
+use codes::BlockIndex;
+use repair::recovery::End;
+use repair::{Stripe, StripeId};
+use stores::StripeRecord;
+
+use super::Core;
+use super::start::Obstacle;
+use crate::core::stripes::indexed;
+use crate::error::list;
+
+impl Core {
+    /// An item has ended: says why, if it was not the job that did.
+    pub(super) fn explain_end(&mut self, repair: u64, stripe: &StripeId, end: End) {
+        let (reason, next_step) = match end {
+            End::NothingLost => ("nothing is lost".to_owned(), None),
+            End::LostAgain => (
+                "its blocks are lost again and again".to_owned(),
+                Some("look at mend status for bad disks".to_owned()),
+            ),
+            End::Unreadable { .. } => match self.why_unreadable(stripe) {
+                Some(obstacle) => (obstacle.reason, Some(obstacle.next_step)),
+                None => return,
+            },
+            End::Repaired | End::Failed | End::Cancelled => return,
+        };
+        let Some(item) = self.repairs.item(repair, stripe) else { return };
+        if item.reason.is_none() && item.rebuilt.is_empty() || end != End::NothingLost {
+            (item.reason, item.next_step) = (Some(reason), next_step);
+        }
+    }
+
+    fn why_unreadable(&mut self, stripe: &StripeId) -> Option<Obstacle> {
+        let record = self.stripe_record(stripe).ok()?;
+        let stripe = self.stripe_now(&record, &[]).ok()?;
+        let lost = self.lost_blocks(&record);
+        self.check_decodable(&record, &stripe, &lost).err()
+    }
+
+    pub(super) fn check_decodable(
+        &self,
+        record: &StripeRecord,
+        stripe: &Stripe,
+        wanted: &[BlockIndex],
+    ) -> Result<(), Obstacle> {
+        let available: Vec<BlockIndex> = stripe.held().map(|(index, _)| index).collect();
+        let Err(error) = stripe.code.repair(wanted, &available) else { return Ok(()) };
+        let (n, lost) = (record.blocks.len(), record.blocks.len() - available.len());
+        let most = n - stripe.code.data_blocks();
+        let reason = if lost > most {
+            format!("{lost} of {n} blocks lost, at most {most} can be")
+        } else {
+            format!("{lost} of {n} blocks lost, and the others do not determine them: {error}")
+        };
+        let end = End::Unreadable { lost: lost as u16 };
+        Err(Obstacle { end, reason, next_step: self.bring_back(record) })
+    }
+
+    /// What could make a stripe repairable that is not.
+    fn bring_back(&self, record: &StripeRecord) -> String {
+        let down =
+            indexed(record).filter_map(|(_, block)| block.node).filter(|node| !self.peers.contains_key(node));
+        let down: BTreeSet<String> = down.map(|node| self.name(node)).collect();
+        if down.is_empty() {
+            return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \
+                    repair --all"
+                .to_owned();
+        }
+        let names: Vec<String> = down.into_iter().collect();
+        format!("bring {} back, then run mend repair --all", names.join(" or "))
+    }
+
+    pub(super) fn no_room(&self, record: &StripeRecord, blocks: usize) -> Obstacle {
+        let down = self.down_helpers();
+        Obstacle {
+            end: End::Failed,
+            reason: format!(
+                "{blocks} of its blocks need a live helper that holds no other block of the stripe and has {} \
+                 bytes free, and there is none (down: {})",
+                record.block_bytes,
+                list(&down)
+            ),
+            next_step: "start helpers that are down, add a helper or make room, then run mend repair --all"
+                .into(),
+        }
+    }
+}

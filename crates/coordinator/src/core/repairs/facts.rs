@@ -1,0 +1,71 @@
+//! What the scheduler is told: nodes as they come and go and fill up, blocks as they are lost and found, and who
+//! else works on a stripe.
+
+use codes::BlockIndex;
+use repair::recovery::{BlockFacts, Budget, Loads, NodeFacts, ReservationId};
+use repair::{Job, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, Catalog};
+
+use super::Core;
+use crate::core::stripes::indexed;
+
+impl Core {
+    /// A helper has come, or something else is known of it.
+    pub(in crate::core) fn tell_node(&mut self, node: NodeId) {
+        let Some(view) = self.topology.get(node) else { return };
+        let facts = NodeFacts {
+            alive: self.is_helper(node),
+            rack: view.rack.clone(),
+            free_bytes: view.free_bytes,
+            blocks: self.peers.get(&node).map_or(0, |peer| peer.blocks as u64),
+            budget: Budget::of(view),
+            draining: false,
+        };
+        self.repairs.scheduler.set_node(node, facts);
+    }
+
+    /// What a helper holds, or has room for, has changed.
+    pub(in crate::core) fn tell_space(&mut self, node: NodeId) {
+        if let (Some(peer), Some(view)) = (self.peers.get(&node), self.topology.get(node))
+            && self.is_helper(node)
+        {
+            self.repairs.scheduler.handle_space(node, peer.blocks as u64, view.free_bytes);
+        }
+    }
+
+    pub(in crate::core) fn tell_node_lost(&mut self, node: NodeId) {
+        self.repairs.scheduler.handle_node(node, false);
+    }
+
+    /// Something else is in the catalog of these blocks of a stripe.
+    pub(in crate::core) fn tell_blocks(&mut self, stripe: &StripeId) {
+        let Ok(record) = self.catalog.stripe(stripe) else { return };
+        for (index, block) in indexed(&record) {
+            self.repairs.scheduler.handle_block(stripe, index, block_facts(block));
+        }
+    }
+
+    /// Something else is in the catalog of one block.
+    pub(in crate::core) fn tell_block(
+        &mut self,
+        stripe: &StripeId,
+        index: BlockIndex,
+        node: NodeId,
+        state: BlockState,
+    ) {
+        let facts = BlockFacts { node: Some(node), good: state == BlockState::Healthy };
+        self.repairs.scheduler.handle_block(stripe, index, facts);
+    }
+
+    /// Reserves what a read or a put moves.
+    pub(in crate::core) fn reserve(&mut self, job: &Job, stores: bool) -> Option<ReservationId> {
+        let loads = Loads::of(job.running_plan()?, stores);
+        Some(self.repairs.scheduler.reserve(&loads))
+    }
+}
+
+/// What the catalog says of a block.
+pub(super) fn block_facts(block: &BlockRecord) -> BlockFacts {
+    let good = block.state == BlockState::Healthy && block.digest.is_some();
+    BlockFacts { node: block.node, good }
+}

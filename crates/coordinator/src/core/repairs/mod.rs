@@ -1,0 +1,305 @@
+//! Repairs: what is asked for is cut into stripes, which [`repair::recovery::Scheduler`] starts.
+//!
+//! This room drives the scheduler: it says what the catalog and the connections know ([`facts`]), keeps what was asked
+//! for until it ends, so that a coordinator that starts again takes it up anew ([`records`]), names the items of a
+//! repair and starts their jobs ([`start`]), and tells people ([`views`], [`advice`]). What starts next, where and
+//! with whose help is decided in the scheduler alone.
+
+mod advice;
+mod facts;
+mod records;
+mod start;
+mod views;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use codes::BlockIndex;
+use repair::recovery::{
+    Action, Counters, Failure, HelperPolicy, ItemId, ItemState, Limits, Priority, RepairId, RepairSpec,
+    Scheduler, Target,
+};
+use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
+use serde::{Deserialize, Serialize};
+use stores::{Catalog, StripeRecord};
+
+use super::{Core, log_error, unix_ms};
+use crate::error::RequestError;
+use ::views::{RepairRequest, RepairView};
+
+/// Repairs that have ended and are remembered.
+const REMEMBERED: usize = 100;
+
+/// All repairs since the start.
+pub(super) struct Repairs {
+    repairs: BTreeMap<u64, Repair>,
+    /// Those whose stripes are not known: not before helpers had time to come back after a start.
+    unexpanded: VecDeque<u64>,
+    pub scheduler: Scheduler,
+}
+
+impl Default for Repairs {
+    fn default() -> Self {
+        let scheduler = Scheduler::new(Limits::default());
+        Self { repairs: BTreeMap::new(), unexpanded: VecDeque::new(), scheduler }
+    }
+}
+
+struct Repair {
+    order: Order,
+    items: BTreeMap<StripeId, Item>,
+    blocks: u64,
+    bytes: u64,
+    blocks_rebuilt: u64,
+    bytes_rebuilt: u64,
+    started_unix_ms: u64,
+    ended_unix_ms: Option<u64>,
+}
+
+/// What was asked for, as it is kept in the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Order {
+    target: Target,
+    scheme: Scheme,
+    slice_bytes: Option<u32>,
+    verify_parity: bool,
+}
+
+/// A stripe of a repair.
+struct Item {
+    id: ItemId,
+    block_bytes: u64,
+    blocks: Vec<BlockId>,
+    rebuilt: BTreeMap<BlockId, NodeId>,
+    scheme: Option<Scheme>,
+    parity: Option<ParityOutcome>,
+    reason: Option<String>,
+    next_step: Option<String>,
+    replanned: Vec<String>,
+    /// It ended because its blocks contradict each other, and nothing tells which of them is wrong.
+    contradictory: bool,
+}
+
+impl Core {
+    pub(super) fn queue_repair(&mut self, request: &RepairRequest) -> Result<RepairView, RequestError> {
+        self.check_not_behind()?;
+        let order = self.order(request)?;
+        let id = self.catalog.next_job_id()?.0;
+        self.keep_order(id, &order)?;
+        tracing::info!(repair = id, target = %order.target, scheme = %order.scheme, "repair asked for");
+        self.repairs.add(id, order);
+        self.start_repairs();
+        self.repair_state(id)
+    }
+
+    fn order(&self, request: &RepairRequest) -> Result<Order, RequestError> {
+        let target = match (&request.block, &request.stripe, request.all) {
+            (Some(block), None, false) => Target::Block(BlockId(block.clone())),
+            (None, Some(stripe), false) => Target::Stripe(StripeId(stripe.clone())),
+            (None, None, true) => Target::All,
+            _ => {
+                let text = "a repair needs exactly one of `block`, `stripe` and `all`";
+                return Err(RequestError::Malformed(text.into()));
+            }
+        };
+        // People leave eras out of names; records of the queue do not.
+        let target = match target {
+            Target::Block(block) => {
+                let (stripe, index) = self.catalog.find_block(&block)?;
+                Target::Block(self.catalog.stripe(&stripe)?.blocks[usize::from(index.0)].id.clone())
+            }
+            Target::Stripe(stripe) => Target::Stripe(self.catalog.stripe(&stripe)?.id),
+            other => other,
+        };
+        Ok(Order {
+            target,
+            scheme: self.scheme(request.scheme.as_deref())?,
+            slice_bytes: request.slice_bytes,
+            verify_parity: request.verify_parity.unwrap_or(true),
+        })
+    }
+
+    pub(super) fn scheme(&self, asked: Option<&str>) -> Result<Scheme, RequestError> {
+        Ok(asked.unwrap_or(&self.settings.scheme).parse()?)
+    }
+
+    pub(super) fn start_repairs(&mut self) {
+        if self.is_behind() {
+            return;
+        }
+        if self.settled {
+            self.expand_repairs();
+        }
+        self.poll_repairs();
+    }
+
+    /// Does what the scheduler says, until it says nothing more.
+    fn poll_repairs(&mut self) {
+        while let Some(action) = self.repairs.scheduler.poll(self.now) {
+            match action {
+                Action::Propose(proposal) => self.try_start(&proposal),
+                Action::CancelJob { job } => self.cancel_job(job),
+                Action::ItemEnded { repair, stripe, end, .. } => self.explain_end(repair.0, &stripe, end),
+                Action::RepairEnded { repair } => self.end_repair(repair.0),
+            }
+        }
+    }
+
+    /// A job of a repair has ended.
+    pub(super) fn repair_ended(
+        &mut self,
+        repair: u64,
+        stripe: &StripeId,
+        trouble: Option<String>,
+        result: Result<Outcome, JobError>,
+    ) {
+        let record = self.catalog.stripe(stripe).ok();
+        let Repairs { repairs, scheduler, .. } = &mut self.repairs;
+        let Some(repair) = repairs.get_mut(&repair) else { return };
+        let Some(item) = repair.items.get_mut(stripe) else { return };
+        match (result, trouble) {
+            (_, Some(trouble)) => {
+                item.fail(trouble, "look at the coordinator's log and disk");
+                scheduler.handle_failed(item.id, Failure::Permanent, self.now);
+            }
+            (Ok(outcome), None) => {
+                let before = item.rebuilt.len();
+                item.succeed(record.as_ref(), outcome);
+                let more = (item.rebuilt.len() - before) as u64;
+                repair.blocks_rebuilt += more;
+                repair.bytes_rebuilt += more * item.block_bytes;
+                scheduler.handle_done(item.id, self.now);
+            }
+            (Err(JobError::Cancelled), None) => scheduler.handle_cancelled(item.id),
+            (Err(error), None) => {
+                scheduler.handle_failed(item.id, failure(&error), self.now);
+                match scheduler.state(item.id) {
+                    ItemState::Ended(_) if matches!(error, JobError::Contradiction { .. }) => {
+                        item.contradictory = true;
+                        item.fail(
+                            error.to_string(),
+                            "nothing was published; start helpers that are down, so that more blocks can bear witness, \
+                             then repair again; what cannot be settled so must be put again from another copy",
+                        );
+                    }
+                    ItemState::Ended(_) => item.fail(
+                        error.to_string(),
+                        "look at mend status for helpers that are down, then repair again",
+                    ),
+                    _ => item.replanned.push(error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Nothing of a repair is left to do.
+    fn end_repair(&mut self, id: u64) {
+        self.drop_order(id);
+        if let Some(repair) = self.repairs.repairs.get_mut(&id) {
+            repair.ended_unix_ms = Some(unix_ms());
+            let view = self.repair_view(id, false);
+            tracing::info!(repair = id, state = view.state, blocks = view.blocks_rebuilt, "repair ended");
+        }
+        self.repairs.forget_oldest();
+    }
+
+    pub(super) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
+        if !self.repairs.repairs.contains_key(&id) {
+            return Err(RequestError::NoSuchRepair(id));
+        }
+        self.repairs.unexpanded.retain(|&other| other != id);
+        self.repairs.scheduler.cancel(RepairId(id));
+        self.poll_repairs();
+        self.drain_jobs();
+        self.poll_repairs();
+        self.repair_state(id)
+    }
+
+    /// Stripes that have been removed need no repair.
+    pub(super) fn drop_repairs_of(&mut self, stripes: &[StripeId]) {
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
+        self.poll_repairs();
+        self.drain_jobs();
+    }
+}
+
+impl Repairs {
+    fn add(&mut self, id: u64, order: Order) {
+        let spec = RepairSpec { priority: Priority::Normal, helpers: HelperPolicy::default() };
+        self.scheduler.open(RepairId(id), spec);
+        let repair = Repair {
+            order,
+            items: BTreeMap::new(),
+            blocks: 0,
+            bytes: 0,
+            blocks_rebuilt: 0,
+            bytes_rebuilt: 0,
+            started_unix_ms: unix_ms(),
+            ended_unix_ms: None,
+        };
+        self.repairs.insert(id, repair);
+        self.unexpanded.push_back(id);
+    }
+
+    fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {
+        self.repairs.get_mut(&repair)?.items.get_mut(stripe)
+    }
+
+    fn counters(&self, repair: u64) -> Counters {
+        self.scheduler.repair(RepairId(repair)).map_or_else(Counters::default, |state| state.counters)
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.repairs.len() > REMEMBERED {
+            let oldest = self.repairs.iter().find(|(_, repair)| repair.ended_unix_ms.is_some());
+            let Some((&oldest, _)) = oldest else { return };
+            self.repairs.remove(&oldest);
+            self.scheduler.forget(RepairId(oldest));
+        }
+    }
+}
+
+impl Item {
+    fn new(id: ItemId, record: &StripeRecord, wanted: &[BlockIndex]) -> Self {
+        let name = |index: &BlockIndex| record.blocks[usize::from(index.0)].id.clone();
+        Self {
+            id,
+            block_bytes: record.block_bytes,
+            blocks: wanted.iter().map(name).collect(),
+            rebuilt: BTreeMap::new(),
+            scheme: None,
+            parity: None,
+            reason: None,
+            next_step: None,
+            replanned: Vec::new(),
+            contradictory: false,
+        }
+    }
+
+    fn fail(&mut self, reason: String, next_step: &str) {
+        self.reason = Some(reason);
+        self.next_step = Some(next_step.to_owned());
+    }
+
+    fn succeed(&mut self, record: Option<&StripeRecord>, outcome: Outcome) {
+        for (index, &node) in &outcome.homes {
+            if let Some(record) = record {
+                self.rebuilt.insert(record.blocks[usize::from(index.0)].id.clone(), node);
+            }
+        }
+        self.scheme = Some(outcome.scheme);
+        self.parity = Some(outcome.parity);
+        self.replanned.extend(outcome.replanned);
+        (self.reason, self.next_step) = (None, None);
+    }
+}
+
+/// A plan that is wrong in itself will not become right.
+fn failure(error: &JobError) -> Failure {
+    match error {
+        JobError::Plan { error: PlanError::Decode { .. } | PlanError::DeadRequestor { .. }, .. } => {
+            Failure::Transient
+        }
+        JobError::Plan { .. } => Failure::Permanent,
+        _ => Failure::Transient,
+    }
+}

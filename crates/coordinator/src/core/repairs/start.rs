@@ -1,0 +1,216 @@
+//! The stripes of a repair, and their jobs.
+
+use codes::BlockIndex;
+use repair::recovery::{End, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
+use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
+use stores::{Catalog, CatalogError, StripeRecord};
+
+use super::facts::block_facts;
+use super::{Core, Item, Order, log_error};
+use crate::core::jobs::Owner;
+use crate::core::requests::policy;
+use crate::core::stripes::indexed;
+use crate::error::RequestError;
+
+/// Why the repair of a stripe does not start.
+pub(super) struct Obstacle {
+    pub end: End,
+    pub reason: String,
+    pub next_step: String,
+}
+
+/// What became of a proposal.
+enum Started {
+    Yes(Vec<BlockId>),
+    /// There is no room now.
+    Later,
+    NothingLost,
+}
+
+impl Core {
+    /// Names the stripes of repairs.
+    pub(super) fn expand_repairs(&mut self) {
+        while let Some(id) = self.repairs.unexpanded.pop_front() {
+            let target = self.repairs.repairs[&id].order.target.clone();
+            for record in log_error(self.stripes_of(&target)).unwrap_or_default() {
+                self.push_item(id, &target, &record);
+            }
+            self.repairs.scheduler.close(RepairId(id));
+        }
+    }
+
+    fn stripes_of(&self, target: &Target) -> Result<Vec<StripeRecord>, CatalogError> {
+        match target {
+            Target::Block(block) => Ok(vec![self.catalog.stripe(&self.catalog.find_block(block)?.0)?]),
+            Target::Stripe(stripe) => Ok(vec![self.catalog.stripe(stripe)?]),
+            Target::Node(node) | Target::Drain(node) => {
+                let mut stripes: Vec<StripeId> =
+                    self.catalog.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
+                stripes.dedup();
+                stripes.iter().map(|stripe| self.catalog.stripe(stripe)).collect()
+            }
+            Target::All => {
+                let mut damaged = Vec::new();
+                self.catalog.each_stripe(&mut |record| {
+                    if indexed(&record).any(|(_, block)| self.readable_at(block).is_none()) {
+                        damaged.push(record);
+                    }
+                })?;
+                damaged.sort_by(|a, b| a.id.cmp(&b.id));
+                Ok(damaged)
+            }
+        }
+    }
+
+    fn push_item(&mut self, id: u64, target: &Target, record: &StripeRecord) {
+        let Ok(code) = self.codes.get(&record.code) else {
+            return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
+        };
+        let only = match target {
+            Target::Block(block) => Self::index_of(record, block),
+            _ => None,
+        };
+        let kind = match target {
+            Target::Drain(from) => Kind::Migrate { from: *from },
+            _ => Kind::Reconstruct,
+        };
+        let new = NewItem {
+            stripe: record.id.clone(),
+            code,
+            block_bytes: record.block_bytes,
+            blocks: record.blocks.iter().map(block_facts).collect(),
+            kind,
+            only,
+        };
+        let item = self.repairs.scheduler.push(RepairId(id), new);
+        let wanted = self.wanted_of(target, record);
+        let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
+        repair.blocks += wanted.len() as u64;
+        repair.bytes += wanted.len() as u64 * record.block_bytes;
+        repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
+    }
+
+    /// The blocks that a repair is to bring elsewhere.
+    fn wanted_of(&self, target: &Target, record: &StripeRecord) -> Vec<BlockIndex> {
+        let mut lost = self.lost_blocks(record);
+        match target {
+            Target::Block(block) => {
+                let index = Self::index_of(record, block);
+                lost.retain(|&lost| Some(lost) == index);
+            }
+            Target::Drain(node) if self.peers.contains_key(node) => {
+                let there = indexed(record).filter(|(_, block)| block.node == Some(*node));
+                return there.map(|(index, _)| index).collect();
+            }
+            _ => {}
+        }
+        lost
+    }
+
+    /// Starts the job of an item, if its plan gets what it needs.
+    pub(super) fn try_start(&mut self, proposal: &Proposal) {
+        let (id, item) = (proposal.repair.0, proposal.item);
+        let order = self.repairs.repairs[&id].order.clone();
+        let started = self.start_item(&order, proposal);
+        let scheduler = &mut self.repairs.scheduler;
+        match &started {
+            Ok(Started::Yes(_) | Started::Later) => {}
+            Ok(Started::NothingLost) => scheduler.decline(item, End::NothingLost),
+            Err(obstacle) => scheduler.decline(item, obstacle.end),
+        }
+        debug_assert!(scheduler.state(item) != ItemState::Waiting || matches!(started, Ok(Started::Later)));
+        let repair = self.repairs.repairs.get_mut(&id).expect("it has items");
+        let info = repair.items.get_mut(&proposal.stripe).expect("it was named");
+        match started {
+            Ok(Started::Yes(blocks)) => {
+                for block in blocks {
+                    if !info.blocks.contains(&block) {
+                        info.blocks.push(block);
+                        repair.blocks += 1;
+                        repair.bytes += info.block_bytes;
+                    }
+                }
+            }
+            Ok(Started::Later | Started::NothingLost) => {}
+            Err(obstacle) => info.fail(obstacle.reason, &obstacle.next_step),
+        }
+    }
+
+    fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
+        let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
+        let lost = self.wanted_of(&order.target, &record);
+        if lost.is_empty() {
+            return Ok(Started::NothingLost);
+        }
+        let stripe = self.stripe_now(&record, &[]).map_err(failed)?;
+        if proposal.kind == Kind::Reconstruct {
+            self.check_decodable(&record, &stripe, &lost)?;
+        }
+        let wanted = match self.requestors(proposal, &record) {
+            Placement::Chosen(wanted) => wanted,
+            Placement::Nowhere => return Err(self.no_room(&record, lost.len())),
+            Placement::Busy => {
+                self.repairs.scheduler.put_back(proposal.item);
+                return Ok(Started::Later);
+            }
+        };
+        let names = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
+        let request = self.job_request(order, proposal, stripe, wanted).map_err(failed)?;
+        let (job, owner) = (request.job, Owner::Repair { repair: proposal.repair.0 });
+        let running = self.new_job(owner, request);
+        // A job that found no plan ends at once, and says why.
+        let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
+        match self.repairs.scheduler.admit(proposal.item, job, &loads) {
+            Ok(()) => {
+                self.run(job, running);
+                Ok(Started::Yes(names))
+            }
+            Err(resource) => {
+                tracing::debug!(stripe = %proposal.stripe, %resource, "waits");
+                Ok(Started::Later)
+            }
+        }
+    }
+
+    fn job_request(
+        &mut self,
+        order: &Order,
+        proposal: &Proposal,
+        stripe: Stripe,
+        wanted: Vec<Wanted>,
+    ) -> Result<JobRequest, RequestError> {
+        let scheme = match proposal.kind {
+            Kind::Reconstruct => order.scheme,
+            Kind::Migrate { .. } => repair::Scheme::Migration,
+        };
+        Ok(JobRequest {
+            job: self.catalog.next_job_id()?,
+            window: 0..stripe.sub_block_bytes(),
+            sub_blocks: None,
+            policy: Policy { prefer: proposal.helpers.clone(), ..policy(scheme, order.slice_bytes) },
+            verify: Verify { parity: order.verify_parity, reread: true },
+            publish: true,
+            tag: None,
+            stripe,
+            wanted,
+        })
+    }
+
+    /// Where the scheduler wants the blocks to go; elsewhere, if a removal under way would hit the new copy.
+    fn requestors(&mut self, proposal: &Proposal, record: &StripeRecord) -> Placement {
+        let removing = |node: NodeId| record.blocks.iter().any(|block| self.is_removing(node, &block.id));
+        let barred: Vec<NodeId> = self.removers().filter(|&node| removing(node)).collect();
+        if proposal.wanted.iter().any(|wanted| barred.contains(&wanted.requestor)) {
+            return self.repairs.scheduler.place(proposal.item, &barred);
+        }
+        match proposal.wanted.as_slice() {
+            [] => Placement::Nowhere,
+            wanted => Placement::Chosen(wanted.to_vec()),
+        }
+    }
+}
+
+fn failed(error: impl Into<RequestError>) -> Obstacle {
+    let error = error.into();
+    Obstacle { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
+}

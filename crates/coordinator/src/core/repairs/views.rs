@@ -1,0 +1,120 @@
+//! Repairs as people see them.
+
+use repair::recovery::{End, ItemState, RepairId};
+use repair::{BlockId, NodeId, ParityOutcome, StripeId};
+
+use super::{Core, Item, Repair, RequestError};
+use crate::core::jobs::Running;
+use ::views::{RebuiltBlock, RepairItem, RepairView};
+
+impl Core {
+    pub(in crate::core) fn repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
+        if !self.repairs.repairs.contains_key(&id) {
+            return Err(RequestError::NoSuchRepair(id));
+        }
+        Ok(self.repair_view(id, true))
+    }
+
+    pub(in crate::core) fn repair_views(&self) -> Vec<RepairView> {
+        self.repairs.repairs.keys().map(|&id| self.repair_view(id, false)).collect()
+    }
+
+    pub(in crate::core) fn open_repairs(&self) -> Vec<RepairView> {
+        let open = self.repairs.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.map(|(&id, _)| self.repair_view(id, false)).collect()
+    }
+
+    /// A repair by its counters; its stripes one by one only if they are asked for.
+    pub(super) fn repair_view(&self, id: u64, items: bool) -> RepairView {
+        let repair = &self.repairs.repairs[&id];
+        let counters = self.repairs.counters(id);
+        RepairView {
+            repair: id,
+            target: repair.order.target.to_string(),
+            scheme: repair.order.scheme.name().to_owned(),
+            state: self.repair_state_name(id, repair).to_owned(),
+            stripes: counters.items(),
+            stripes_done: counters.done,
+            stripes_failed: counters.failed + counters.unreadable,
+            blocks_rebuilt: repair.blocks_rebuilt,
+            bytes_rebuilt: repair.bytes_rebuilt + self.bytes_coming(id, repair),
+            bytes: repair.bytes,
+            started_unix_ms: repair.started_unix_ms,
+            ended_unix_ms: repair.ended_unix_ms,
+            items: if items { self.item_views(repair) } else { Vec::new() },
+        }
+    }
+
+    /// What running jobs of a repair have delivered.
+    fn bytes_coming(&self, id: u64, repair: &Repair) -> u64 {
+        let running = self.repairs.scheduler.running(RepairId(id));
+        let jobs = running.filter_map(|(_, job)| self.jobs.get(&job));
+        jobs.filter_map(|running| {
+            let (state, item) = (running.job.state(), repair.items.get(&running.stripe)?);
+            let share = f64::from(state.delivered) / f64::from(state.slices.max(1));
+            let coming = item.blocks.iter().filter(|block| !item.rebuilt.contains_key(block)).count() as u64;
+            Some((share * (coming * item.block_bytes) as f64) as u64)
+        })
+        .sum()
+    }
+
+    fn repair_state_name(&self, id: u64, repair: &Repair) -> &'static str {
+        let counters = self.repairs.counters(id);
+        if self.repairs.scheduler.repair(RepairId(id)).is_some_and(|state| state.cancelled) {
+            "cancelled"
+        } else if repair.ended_unix_ms.is_some() {
+            if counters.failed + counters.unreadable > 0 { "failed" } else { "done" }
+        } else if counters.waiting == counters.items() {
+            "waiting"
+        } else {
+            "running"
+        }
+    }
+
+    fn item_views(&self, repair: &Repair) -> Vec<RepairItem> {
+        repair.items.iter().map(|(stripe, item)| self.item_view(stripe, item)).collect()
+    }
+
+    fn item_view(&self, stripe: &StripeId, item: &Item) -> RepairItem {
+        let state = self.repairs.scheduler.state(item.id);
+        let job = match state {
+            ItemState::Running(job) => self.jobs.get(&job).map(Running::view),
+            _ => None,
+        };
+        let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {
+            block: block.to_string(),
+            node: self.name(node),
+        };
+        RepairItem {
+            stripe: stripe.to_string(),
+            state: if item.contradictory { "contradictory" } else { item_state_name(state) }.to_owned(),
+            blocks: item.blocks.iter().map(BlockId::to_string).collect(),
+            rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
+            scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
+            parity: item.parity.map(|parity| parity_name(parity).to_owned()),
+            reason: item.reason.clone(),
+            next_step: item.next_step.clone(),
+            replanned: item.replanned.clone(),
+            job,
+        }
+    }
+}
+
+fn item_state_name(state: ItemState) -> &'static str {
+    match state {
+        ItemState::Waiting | ItemState::BackingOff { .. } | ItemState::SetAside => "waiting",
+        ItemState::Running(_) => "running",
+        ItemState::Ended(End::Repaired | End::NothingLost) => "done",
+        ItemState::Ended(End::Failed | End::LostAgain) => "failed",
+        ItemState::Ended(End::Unreadable { .. }) => "unrepairable",
+        ItemState::Ended(End::Cancelled) => "cancelled",
+    }
+}
+
+fn parity_name(parity: ParityOutcome) -> &'static str {
+    match parity {
+        ParityOutcome::NotAsked => "not-asked",
+        ParityOutcome::NoSpareBlock => "no-spare-block",
+        ParityOutcome::Holds => "holds",
+    }
+}

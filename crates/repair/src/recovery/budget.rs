@@ -1,0 +1,237 @@
+//! What a repair moves, and how much of that a node or a rack may have under way.
+
+use std::fmt;
+
+use crate::{NodeId, NodeView, Plan};
+
+/// Parts of repairs that a node takes at once, unless its driver says otherwise: one is read while another is
+/// sent and a third is made durable, and one more so that nothing waits for the coordinator.
+pub const JOBS_AT_ONCE: u64 = 4;
+/// A node's budgets are what its links and its disk move in so many seconds: enough to keep them busy until the
+/// coordinator hears of an end and starts the next repair, and no more, so that what becomes urgent need not wait.
+const SECONDS_AHEAD: f64 = 4.0;
+
+/// Amounts of a node's resources: a budget, or what is reserved of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Parts of jobs.
+    pub jobs: u64,
+    /// Bytes on the uplink.
+    pub up_bytes: u64,
+    /// Bytes on the downlink.
+    pub down_bytes: u64,
+    /// Bytes read from and written to the disk.
+    pub disk_bytes: u64,
+}
+
+impl Budget {
+    /// The usual budget of a node with these rates.
+    pub fn of(view: &NodeView) -> Self {
+        let ahead = |rate: f64| (rate * SECONDS_AHEAD) as u64;
+        Self {
+            jobs: JOBS_AT_ONCE,
+            up_bytes: ahead(view.up).max(1),
+            down_bytes: ahead(view.down).max(1),
+            disk_bytes: ahead(view.disk).max(1),
+        }
+    }
+
+    /// No bound on bytes.
+    pub fn jobs(jobs: u64) -> Self {
+        Self { jobs, up_bytes: u64::MAX, down_bytes: u64::MAX, disk_bytes: u64::MAX }
+    }
+
+    /// No more than `most` of anything.
+    pub(super) fn at_most(self, most: Self) -> Self {
+        Self {
+            jobs: self.jobs.min(most.jobs),
+            up_bytes: self.up_bytes.min(most.up_bytes),
+            down_bytes: self.down_bytes.min(most.down_bytes),
+            disk_bytes: self.disk_bytes.min(most.disk_bytes),
+        }
+    }
+
+    /// Half of everything.
+    pub(super) fn half(self) -> Self {
+        Self {
+            jobs: self.jobs / 2,
+            up_bytes: self.up_bytes / 2,
+            down_bytes: self.down_bytes / 2,
+            disk_bytes: self.disk_bytes / 2,
+        }
+    }
+
+    /// The need as it is reserved: what alone is more than a whole budget reserves all of it, so that it runs when
+    /// nothing else does.
+    fn capped(self, budget: &Self) -> Self {
+        Self { jobs: self.jobs, ..self.at_most(*budget) }
+    }
+
+    /// Reserves, and returns what was reserved.
+    pub(super) fn add(&mut self, need: Self, budget: &Self) -> Self {
+        let need = need.capped(budget);
+        self.jobs += need.jobs;
+        self.up_bytes = self.up_bytes.saturating_add(need.up_bytes);
+        self.down_bytes = self.down_bytes.saturating_add(need.down_bytes);
+        self.disk_bytes = self.disk_bytes.saturating_add(need.disk_bytes);
+        need
+    }
+
+    /// Gives back what was reserved.
+    pub(super) fn take(&mut self, reserved: Self) {
+        self.jobs -= reserved.jobs;
+        self.up_bytes = self.up_bytes.saturating_sub(reserved.up_bytes);
+        self.down_bytes = self.down_bytes.saturating_sub(reserved.down_bytes);
+        self.disk_bytes = self.disk_bytes.saturating_sub(reserved.disk_bytes);
+    }
+
+    /// What of `need` there is no room for beside `self`, if anything.
+    pub(super) fn lacks(&self, need: &Self, budget: &Self, node: NodeId) -> Option<Lack> {
+        let lack = |resource: fn(NodeId) -> Resource, need| Some(Lack { resource: resource(node), need });
+        if !fits(self.jobs, need.jobs, budget.jobs) {
+            return lack(Resource::Jobs, need.jobs);
+        }
+        if !fits(self.up_bytes, need.up_bytes, budget.up_bytes) {
+            return lack(Resource::Uplink, need.up_bytes);
+        }
+        if !fits(self.down_bytes, need.down_bytes, budget.down_bytes) {
+            return lack(Resource::Downlink, need.down_bytes);
+        }
+        if !fits(self.disk_bytes, need.disk_bytes, budget.disk_bytes) {
+            return lack(Resource::Disk, need.disk_bytes);
+        }
+        None
+    }
+
+    /// The largest share that is reserved of anything, in thousandths.
+    pub(super) fn fullness(&self, budget: &Self) -> u64 {
+        let share = |used: u64, of: u64| {
+            (u128::from(used) * 1000).checked_div(of.into()).map_or(u64::MAX, |share| share as u64)
+        };
+        share(self.jobs, budget.jobs)
+            .max(share(self.up_bytes, budget.up_bytes))
+            .max(share(self.down_bytes, budget.down_bytes))
+            .max(share(self.disk_bytes, budget.disk_bytes))
+    }
+}
+
+/// Whether `need` has room beside `used`; what alone is more than a whole budget has if nothing else is there.
+pub(super) fn fits(used: u64, need: u64, budget: u64) -> bool {
+    need == 0 || (budget > 0 && used.saturating_add(need.min(budget)) <= budget)
+}
+
+/// A resource of which there is too little, and how much is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lack {
+    pub resource: Resource,
+    pub need: u64,
+}
+
+/// Something of which there is only so much.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// A node's jobs at once.
+    Jobs(NodeId),
+    /// A node's uplink.
+    Uplink(NodeId),
+    /// A node's downlink.
+    Downlink(NodeId),
+    /// A node's disk.
+    Disk(NodeId),
+    /// The trunk out of a rack.
+    RackUp(String),
+    /// The trunk into a rack.
+    RackDown(String),
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Jobs(node) => write!(f, "jobs of {node}"),
+            Self::Uplink(node) => write!(f, "uplink of {node}"),
+            Self::Downlink(node) => write!(f, "downlink of {node}"),
+            Self::Disk(node) => write!(f, "disk of {node}"),
+            Self::RackUp(rack) => write!(f, "trunk out of rack {rack}"),
+            Self::RackDown(rack) => write!(f, "trunk into rack {rack}"),
+        }
+    }
+}
+
+/// What a plan moves: what its repair reserves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loads {
+    /// Every node with a part, ascending.
+    pub nodes: Vec<NodeLoad>,
+    /// Bytes from one node to another: what trunks between racks carry.
+    pub links: Vec<(NodeId, NodeId, u64)>,
+}
+
+/// One node's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeLoad {
+    /// The node.
+    pub node: NodeId,
+    /// Bytes that it sends.
+    pub sent_bytes: u64,
+    /// Bytes that it receives.
+    pub received_bytes: u64,
+    /// Bytes that it reads from blocks.
+    pub read_bytes: u64,
+    /// Bytes of blocks that it stores.
+    pub stored_bytes: u64,
+}
+
+impl NodeLoad {
+    pub(super) fn need(&self) -> Budget {
+        Budget {
+            jobs: 1,
+            up_bytes: self.sent_bytes,
+            down_bytes: self.received_bytes,
+            disk_bytes: self.read_bytes.saturating_add(self.stored_bytes),
+        }
+    }
+}
+
+impl Loads {
+    /// What `plan` moves; `stores` tells whether its requestors keep what they receive.
+    pub fn of(plan: &Plan, stores: bool) -> Self {
+        let node = |cost: crate::NodeCost| NodeLoad {
+            node: cost.node,
+            sent_bytes: cost.sent_bytes,
+            received_bytes: cost.received_bytes,
+            read_bytes: cost.read_bytes,
+            stored_bytes: if stores { cost.delivered_bytes } else { 0 },
+        };
+        Self {
+            nodes: plan.node_costs().into_iter().map(node).collect(),
+            links: plan.link_bytes().into_iter().map(|((from, to), bytes)| (from, to, bytes)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_than_a_budget_runs_alone() {
+        let budget = Budget { jobs: 4, up_bytes: 100, down_bytes: 100, disk_bytes: 100 };
+        let need = Budget { jobs: 1, up_bytes: 250, down_bytes: 0, disk_bytes: 30 };
+        let mut used = Budget::default();
+        assert_eq!(used.lacks(&need, &budget, NodeId(1)), None);
+        let reserved = used.add(need, &budget);
+        assert_eq!(used, Budget { jobs: 1, up_bytes: 100, down_bytes: 0, disk_bytes: 30 });
+        let lack = used.lacks(&need, &budget, NodeId(1));
+        assert_eq!(lack, Some(Lack { resource: Resource::Uplink(NodeId(1)), need: 250 }));
+        used.take(reserved);
+        assert_eq!(used, Budget::default());
+    }
+
+    #[test]
+    fn a_budget_of_nothing_has_room_for_nothing() {
+        let need = Budget { jobs: 1, up_bytes: 1, down_bytes: 1, disk_bytes: 1 };
+        let lack = |budget: Budget| Budget::default().lacks(&need, &budget, NodeId(1)).unwrap().resource;
+        assert_eq!(lack(Budget { jobs: 1, ..Budget::default() }), Resource::Uplink(NodeId(1)));
+        assert_eq!(lack(Budget::jobs(0)), Resource::Jobs(NodeId(1)));
+    }
+}

@@ -1,0 +1,325 @@
+//! The nodes as the scheduler sees them: a dense table of what each may take, has reserved and has done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::budget::{Budget, Lack, Loads, NodeLoad, Resource, fits};
+use super::queue::Class;
+use crate::NodeId;
+
+/// A node's place in the table.
+pub(super) type NodeNo = u32;
+
+/// What the driver knows of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Whether it takes tasks now.
+    pub alive: bool,
+    /// Its failure domain.
+    pub rack: Option<String>,
+    /// Bytes free for blocks.
+    pub free_bytes: u64,
+    /// Blocks that it holds.
+    pub blocks: u64,
+    /// What repairs may have under way on it.
+    pub budget: Budget,
+    /// Whether it is being emptied, so that nothing new is placed on it.
+    pub draining: bool,
+}
+
+/// The trunk of a rack: bytes that repairs may have under way out of it and into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trunk {
+    /// Out of the rack.
+    pub up_bytes: u64,
+    /// Into the rack.
+    pub down_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub id: NodeId,
+    pub facts: NodeFacts,
+    pub rack: Option<usize>,
+    /// What recoveries have reserved.
+    reserved: Budget,
+    /// What is spoken for in all.
+    used: Budget,
+    /// Blocks on their way to it, and their bytes.
+    pub coming: u64,
+    pub coming_bytes: u64,
+    /// When it last helped, counted in repairs.
+    pub helped_at: u64,
+    /// Bytes that it was ever to send and to receive.
+    pub sent: u64,
+    pub received: u64,
+    /// What the foreground moves.
+    foreground: Budget,
+    /// Running repairs that read from it.
+    pub sources: u64,
+    /// Stripes with open items that have a block here.
+    pub stripes: BTreeSet<u32>,
+    /// Kept free for a more urgent item, in this scan.
+    pub claim: Option<(u64, Class)>,
+}
+
+#[derive(Debug)]
+struct Rack {
+    name: String,
+    trunk: Trunk,
+    up_bytes: u64,
+    down_bytes: u64,
+}
+
+/// What was reserved for one job, to be given back.
+#[derive(Debug, Default)]
+pub(super) struct Booking {
+    nodes: Vec<Booked>,
+    /// Rack, bytes out of it, bytes into it.
+    racks: Vec<(usize, u64, u64)>,
+}
+
+#[derive(Debug)]
+struct Booked {
+    node: NodeNo,
+    reserved: Budget,
+    foreground: bool,
+    stored_bytes: u64,
+    reads: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct NodeTable {
+    nodes: Vec<Node>,
+    numbers: BTreeMap<NodeId, NodeNo>,
+    racks: Vec<Rack>,
+    repairs: u64,
+}
+
+impl NodeTable {
+    /// The number of a node, which is down until something is known of it.
+    pub fn number(&mut self, id: NodeId) -> NodeNo {
+        *self.numbers.entry(id).or_insert_with(|| {
+            self.nodes.push(Node::unknown(id));
+            self.nodes.len() as NodeNo - 1
+        })
+    }
+
+    pub fn find(&self, id: NodeId) -> Option<NodeNo> {
+        self.numbers.get(&id).copied()
+    }
+
+    pub fn get(&self, node: NodeNo) -> &Node {
+        &self.nodes[node as usize]
+    }
+
+    pub fn get_mut(&mut self, node: NodeNo) -> &mut Node {
+        &mut self.nodes[node as usize]
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (NodeNo, &Node)> {
+        (0..).zip(&self.nodes)
+    }
+
+    pub fn set(&mut self, id: NodeId, facts: NodeFacts) -> NodeNo {
+        let rack = facts.rack.as_deref().map(|name| self.rack(name));
+        let no = self.number(id);
+        let node = self.get_mut(no);
+        (node.facts, node.rack) = (facts, rack);
+        node.add_up();
+        no
+    }
+
+    pub fn set_trunk(&mut self, rack: &str, trunk: Trunk) {
+        let at = self.rack(rack);
+        self.racks[at].trunk = trunk;
+    }
+
+    fn rack(&mut self, name: &str) -> usize {
+        self.racks.iter().position(|rack| rack.name == name).unwrap_or_else(|| {
+            let trunk = Trunk { up_bytes: u64::MAX, down_bytes: u64::MAX };
+            self.racks.push(Rack { name: name.to_owned(), trunk, up_bytes: 0, down_bytes: 0 });
+            self.racks.len() - 1
+        })
+    }
+
+    /// What is in the way of `loads`, if anything. Nodes that are not known, such as clients, have no budget.
+    pub fn lacks(&self, loads: &Loads) -> Option<Lack> {
+        let of_node = |load: &NodeLoad| {
+            let node = self.get(self.find(load.node)?);
+            node.used().lacks(&load.need(), &node.facts.budget, node.id)
+        };
+        loads.nodes.iter().find_map(of_node).or_else(|| {
+            self.trunks(loads).iter().find_map(|&(rack, up, down)| {
+                let name = &self.racks[rack].name;
+                let lacks = [(Resource::RackUp(name.clone()), up), (Resource::RackDown(name.clone()), down)];
+                lacks
+                    .map(|(resource, need)| Lack { resource, need })
+                    .into_iter()
+                    .find(|lack| self.still_lacks(lack))
+            })
+        })
+    }
+
+    /// Whether there is still no room for what lacked.
+    pub fn still_lacks(&self, lack: &Lack) -> bool {
+        let (used, budget) = match &lack.resource {
+            Resource::RackUp(name) => self.trunk(name, |rack| (rack.up_bytes, rack.trunk.up_bytes)),
+            Resource::RackDown(name) => self.trunk(name, |rack| (rack.down_bytes, rack.trunk.down_bytes)),
+            Resource::Jobs(id) => self.share(*id, |budget| budget.jobs),
+            Resource::Uplink(id) => self.share(*id, |budget| budget.up_bytes),
+            Resource::Downlink(id) => self.share(*id, |budget| budget.down_bytes),
+            Resource::Disk(id) => self.share(*id, |budget| budget.disk_bytes),
+        };
+        !fits(used, lack.need, budget)
+    }
+
+    fn trunk(&self, name: &str, of: impl Fn(&Rack) -> (u64, u64)) -> (u64, u64) {
+        self.racks.iter().find(|rack| rack.name == name).map_or((0, u64::MAX), of)
+    }
+
+    fn share(&self, id: NodeId, of: impl Fn(&Budget) -> u64) -> (u64, u64) {
+        let node = self.find(id).map(|no| self.get(no));
+        node.map_or((0, u64::MAX), |node| (of(&node.used()), of(&node.facts.budget)))
+    }
+
+    /// Reserves what `loads` says, whether there is room or not.
+    pub fn book(&mut self, loads: &Loads) -> Booking {
+        let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, false)).collect();
+        let mut racks = self.trunks(loads);
+        for (rack, up, down) in &mut racks {
+            let rack = &mut self.racks[*rack];
+            (*up, *down) = ((*up).min(rack.trunk.up_bytes), (*down).min(rack.trunk.down_bytes));
+            rack.up_bytes += *up;
+            rack.down_bytes += *down;
+        }
+        Booking { nodes, racks }
+    }
+
+    /// Reserves for the foreground.
+    pub fn book_foreground(&mut self, loads: &Loads) -> Booking {
+        let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, true)).collect();
+        Booking { nodes, racks: Vec::new() }
+    }
+
+    fn book_node(&mut self, load: &NodeLoad, foreground: bool) -> Option<Booked> {
+        let no = self.find(load.node)?;
+        let node = self.get_mut(no);
+        let reserved = match foreground {
+            true => node.foreground.add(load.need(), &Budget::jobs(u64::MAX)),
+            false => node.reserved.add(load.need(), &node.facts.budget),
+        };
+        node.add_up();
+        node.coming += u64::from(load.stored_bytes > 0);
+        node.coming_bytes += load.stored_bytes;
+        node.sources += u64::from(load.read_bytes > 0);
+        Some(Booked {
+            node: no,
+            reserved,
+            foreground,
+            stored_bytes: load.stored_bytes,
+            reads: load.read_bytes > 0,
+        })
+    }
+
+    pub fn give_back(&mut self, booking: Booking) {
+        for booked in booking.nodes {
+            let node = self.get_mut(booked.node);
+            let of = if booked.foreground { &mut node.foreground } else { &mut node.reserved };
+            of.take(booked.reserved);
+            node.add_up();
+            node.coming -= u64::from(booked.stored_bytes > 0);
+            node.coming_bytes -= booked.stored_bytes;
+            node.sources -= u64::from(booked.reads);
+        }
+        for (rack, up, down) in booking.racks {
+            self.racks[rack].up_bytes -= up;
+            self.racks[rack].down_bytes -= down;
+        }
+    }
+
+    /// Remembers who helped, for policies that go by it.
+    pub fn count(&mut self, loads: &Loads) {
+        self.repairs += 1;
+        let at = self.repairs;
+        for load in &loads.nodes {
+            let Some(no) = self.find(load.node) else { continue };
+            let node = self.get_mut(no);
+            node.sent += load.sent_bytes;
+            node.received += load.received_bytes;
+            if load.read_bytes > 0 {
+                node.helped_at = at;
+            }
+        }
+    }
+
+    /// Bytes over the trunk of each rack.
+    fn trunks(&self, loads: &Loads) -> Vec<(usize, u64, u64)> {
+        let mut trunks: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        let rack = |id: NodeId| self.find(id).and_then(|no| self.get(no).rack);
+        for &(from, to, bytes) in &loads.links {
+            let (from, to) = (rack(from), rack(to));
+            if from != to {
+                from.into_iter().for_each(|rack| trunks.entry(rack).or_default().0 += bytes);
+                to.into_iter().for_each(|rack| trunks.entry(rack).or_default().1 += bytes);
+            }
+        }
+        trunks.into_iter().map(|(rack, (up, down))| (rack, up, down)).collect()
+    }
+
+    /// What each node has reserved, ascending, for tests and people.
+    pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
+        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).facts.budget))
+    }
+}
+
+impl Node {
+    fn unknown(id: NodeId) -> Self {
+        let facts = NodeFacts {
+            alive: false,
+            rack: None,
+            free_bytes: 0,
+            blocks: 0,
+            budget: Budget::default(),
+            draining: false,
+        };
+        Self {
+            id,
+            facts,
+            rack: None,
+            reserved: Budget::default(),
+            used: Budget::default(),
+            coming: 0,
+            coming_bytes: 0,
+            helped_at: 0,
+            sent: 0,
+            received: 0,
+            foreground: Budget::default(),
+            sources: 0,
+            stripes: BTreeSet::new(),
+            claim: None,
+        }
+    }
+
+    /// What is spoken for.
+    pub fn used(&self) -> Budget {
+        self.used
+    }
+
+    /// The foreground gets up to half of any budget: whatever is read, repairs go on.
+    fn add_up(&mut self) {
+        self.used = self.reserved;
+        self.used.add(self.foreground.at_most(self.facts.budget.half()), &self.facts.budget);
+    }
+
+    /// Whether the node has room for one more part: it sends, receives, and reads or stores so many bytes.
+    pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
+        let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
+        self.used().lacks(&need, &self.facts.budget, self.id).is_none()
+    }
+
+    /// Whether it is kept free for something more urgent than `class` in scan `scan`.
+    pub fn is_claimed(&self, scan: u64, class: Class) -> bool {
+        self.claim.is_some_and(|(at, for_class)| at == scan && for_class < class)
+    }
+}

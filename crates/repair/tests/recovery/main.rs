@@ -1,0 +1,7 @@
+//! The scheduler of many repairs: order, room, ends, and the same as a slow one does.
+
+#![forbid(unsafe_code)]
+
+mod cases;
+mod reference;
+mod scene;
