@@ -80,7 +80,7 @@ pub enum Verb {
     /// Measure the read of a block as if it was lost, by every scheme, beside a plain read of it
     Compare(CompareArgs),
     /// Read every block and hold it against its checksums
-    Scrub,
+    Scrub(ScrubArgs),
     /// Copies of the catalog, and what to do when it is lost or old
     #[command(subcommand)]
     Catalog(CatalogAction),
@@ -191,6 +191,13 @@ pub enum CatalogAction {
 }
 
 #[derive(Debug, Args)]
+pub struct ScrubArgs {
+    /// Then remove the blocks that no stripe knows and nothing can refer to
+    #[arg(long)]
+    pub remove_orphans: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct IssueArgs {
     /// coordinator, helper or client
     #[arg(value_enum)]
@@ -236,6 +243,9 @@ pub struct GetArgs {
     /// Where it goes; - is stdout [default: the file's name, without folders, here]
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Hold what is read against one block more than it needs, where there is one: finds a helper that lies
+    #[arg(long)]
+    pub verify: bool,
     /// Only these bytes: FIRST-LAST (both included, from 0), FIRST+LENGTH, or FIRST-
     #[arg(long)]
     pub range: Option<ByteRange>,

@@ -226,6 +226,7 @@ impl Subject {
             scheme,
             slice_bytes: self.slice_bytes,
             pacing: None,
+            verify: false,
             pretend_lost: if as_if_lost { vec![block] } else { Vec::new() },
         }
     }

@@ -58,6 +58,7 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
         range: args.range.unwrap_or(client::ByteRange::ALL),
         scheme: args.how.scheme.unwrap_or(default_scheme.parse::<Scheme>().map_err(Failure::new)?),
         slice_bytes: args.how.slice_size,
+        verify: args.verify,
     };
     if args.out.as_deref() == Some(Path::new("-")) {
         let target = GetTarget::Stream(Box::new(tokio::io::stdout()));
@@ -109,6 +110,13 @@ fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
         format!("got {name}: {} to {}, {}", size(got.bytes), printable(&path), rate(got.bytes, start));
     for reason in &got.replanned {
         text += &format!("\nplanned anew on the way: {}", printable(reason));
+    }
+    if got.unverified > 0 {
+        text += &format!(
+            "\nnot verified, as no block was to spare: {} of {}",
+            got.unverified,
+            count(got.reads, "read")
+        );
     }
     text
 }

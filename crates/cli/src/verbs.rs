@@ -54,7 +54,7 @@ async fn ask(cluster: &Cluster, verb: Verb) -> Result<Answer, Failure> {
             Verb::Cancel(args) => repairs::cancel(&client, args.repair).await,
             Verb::Plan(args) => plans::plan(&client, &args).await,
             Verb::Compare(args) => compare::compare(&client, &args).await,
-            Verb::Scrub => scrubs::scrub(&client).await,
+            Verb::Scrub(args) => scrubs::scrub(&client, &args).await,
             Verb::Catalog(CatalogAction::Backup { file }) => catalogs::backup(&client, &file).await,
             Verb::Catalog(CatalogAction::Accept) => catalogs::accept(&client).await,
             Verb::Init(_)

@@ -16,8 +16,8 @@ use crate::http::Http;
 use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
-    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, NodeView, PlanRequestView, PlanView,
-    PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, NodeView, OrphansView, PlanRequestView,
+    PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -244,6 +244,14 @@ impl Client {
     /// [`ClientError`].
     pub async fn accept_catalog(&self) -> Result<AcceptedView, ClientError> {
         self.inner.http.post("/v1/catalog/accept", &serde_json::json!({})).await
+    }
+
+    /// Begins to remove the blocks that no stripe knows, if it can be shown of them that nothing refers to them.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn remove_orphans(&self) -> Result<OrphansView, ClientError> {
+        self.inner.http.post("/v1/orphans/remove", &serde_json::json!({})).await
     }
 
     pub(crate) async fn begin_put(&self, request: &PutRequest) -> Result<PutView, ClientError> {

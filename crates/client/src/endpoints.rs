@@ -26,28 +26,25 @@ pub trait Endpoints: Send + Sync + 'static {
     }
 }
 
-/// Takes what is delivered of a block.
-pub(crate) trait Take: Send + 'static {
-    fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
+/// Where a block's bytes go on this machine, and are found again.
+pub(crate) trait Room: Send + Sync + 'static {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
 }
 
-impl<F: FnMut(u64, &[u8]) -> Result<(), BlockError> + Send + 'static> Take for F {
-    fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        self(offset, bytes)
-    }
-}
-
-/// A writer that only takes: a client's deliveries are not blocks of a store, so they are never committed.
-pub(crate) struct Taker<T> {
+/// A writer that only takes: a client's deliveries are not blocks of a store, so they are never committed. They can be
+/// read back, to be held against blocks that were not needed.
+pub(crate) struct Taker<R> {
     pub(crate) block: BlockId,
+    pub(crate) bytes: u64,
     /// Whether taking may wait for a medium.
     pub(crate) may_wait: bool,
-    pub(crate) take: T,
+    pub(crate) room: Arc<R>,
 }
 
-impl<T: Take> BlockWriter for Taker<T> {
+impl<R: Room> BlockWriter for Taker<R> {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        self.take.take(offset, bytes)
+        self.room.write(offset, bytes)
     }
 
     fn may_wait(&self) -> bool {
@@ -59,10 +56,36 @@ impl<T: Take> BlockWriter for Taker<T> {
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        Err(not_here(&self.block))
+        let (block, bytes, room) = (self.block.clone(), self.bytes, self.room.clone());
+        Ok(Arc::new(Taken { block, bytes, room }))
     }
 
     fn commit(self: Box<Self>) -> Result<(), BlockError> {
+        Err(not_here(&self.block))
+    }
+}
+
+/// What was delivered of a block.
+struct Taken<R> {
+    block: BlockId,
+    bytes: u64,
+    room: Arc<R>,
+}
+
+impl<R: Room> BlockReader for Taken<R> {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        self.room.read(offset, buffer)
+    }
+
+    fn digest(&self) -> Option<u32> {
+        None
+    }
+
+    fn verify(&self) -> Result<u32, BlockError> {
         Err(not_here(&self.block))
     }
 }
@@ -85,13 +108,34 @@ impl Memory {
         std::mem::take(&mut self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write(&self, block: &BlockId, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+    /// Hands the place of these bytes to `work`.
+    fn at(
+        &self,
+        block: &BlockId,
+        offset: u64,
+        bytes: usize,
+        work: impl FnOnce(&mut [u8]),
+    ) -> Result<(), BlockError> {
         let mut room = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let at = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
-        let place = at.and_then(|at| room.get_mut(at..at.checked_add(bytes.len())?));
-        let Some(place) = place else { return Err(outside(block, offset, bytes.len())) };
-        place.copy_from_slice(bytes);
-        Ok(())
+        let place = at.and_then(|at| room.get_mut(at..at.checked_add(bytes)?));
+        place.map(work).ok_or_else(|| outside(block, offset, bytes))
+    }
+}
+
+/// The memory of one block.
+struct MemoryRoom {
+    block: BlockId,
+    memory: Arc<Memory>,
+}
+
+impl Room for MemoryRoom {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        self.memory.at(&self.block, offset, bytes.len(), |place| place.copy_from_slice(bytes))
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        self.memory.at(&self.block, offset, buffer.len(), |place| buffer.copy_from_slice(place))
     }
 }
 
@@ -101,9 +145,8 @@ pub struct MemorySink(pub Arc<Memory>);
 
 impl Endpoints for MemorySink {
     fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let (memory, block) = (self.0.clone(), sink.id.clone());
-        let take = move |offset: u64, bytes: &[u8]| memory.write(&block, offset, bytes);
-        Ok(Box::new(Taker { block: sink.id.clone(), may_wait: false, take }))
+        let room = Arc::new(MemoryRoom { block: sink.id.clone(), memory: self.0.clone() });
+        Ok(Box::new(Taker { block: sink.id.clone(), bytes: sink.bytes, may_wait: false, room }))
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use repair::wire::control::Ended;
-use repair::{Scheme, StripeId};
+use repair::{ParityOutcome, Scheme, StripeId};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -41,6 +41,9 @@ pub struct GetOptions {
     pub scheme: Scheme,
     /// Bytes of a slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
+    /// Whether every read must agree with one block more than it needs, where there is one: that finds a helper which
+    /// sends other bytes than it holds. It costs every helper of a stripe a read of its block.
+    pub verify: bool,
 }
 
 /// Where the bytes go.
@@ -66,6 +69,8 @@ pub struct Got {
     pub schemes: BTreeSet<Scheme>,
     /// Plans that were dropped on the way, and why.
     pub replanned: Vec<String>,
+    /// Reads that were to be verified, and had no block to spare for that.
+    pub unverified: u64,
 }
 
 /// One read of a get.
@@ -268,6 +273,7 @@ impl Got {
 
     fn add(&mut self, ended: Ended) {
         self.reads += 1;
+        self.unverified += u64::from(ended.parity == Some(ParityOutcome::NoSpareBlock));
         self.schemes.extend(ended.scheme);
         self.replanned.extend(ended.replanned);
     }
@@ -311,6 +317,7 @@ impl Fetch {
             scheme: options.scheme,
             slice_bytes: options.slice_bytes,
             pacing: None,
+            verify: options.verify,
             pretend_lost: Vec::new(),
         }
     }

@@ -32,6 +32,8 @@ pub struct ReadRequest {
     pub slice_bytes: Option<u32>,
     /// How nodes move slices on; the scheme's own way if absent.
     pub pacing: Option<Pacing>,
+    /// Whether what is delivered must agree with one block more than is needed to decode it.
+    pub verify: bool,
     /// Read as if these blocks were lost.
     pub pretend_lost: Vec<BlockIndex>,
 }
@@ -46,6 +48,7 @@ impl From<ReadRequest> for ClientRequest {
             scheme: request.scheme,
             slice_bytes: request.slice_bytes,
             pacing: request.pacing,
+            verify: request.verify,
             pretend_lost: request.pretend_lost,
         }
     }

@@ -13,7 +13,7 @@ use stores::{BlockError, BlockWriter};
 use crate::Progress;
 use crate::destination::{Destination, FilePlace, folder_of};
 use crate::draft::Draft;
-use crate::endpoints::{Endpoints, Taker, outside};
+use crate::endpoints::{Endpoints, Room, Taker, outside};
 use crate::error::LocalFileError;
 
 /// A file being made: written at any offset, and visible under its name only at the end.
@@ -100,24 +100,48 @@ pub(crate) struct StripeTarget {
 
 impl Endpoints for StripeTarget {
     fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let (target, index, block) = (self.clone(), sink.index, sink.id.clone());
-        let take = move |offset: u64, bytes: &[u8]| target.write(index, &block, offset, bytes);
-        Ok(Box::new(Taker { block: sink.id.clone(), may_wait: true, take }))
+        let room = Arc::new(FileRoom { target: self.clone(), index: sink.index, block: sink.id.clone() });
+        Ok(Box::new(Taker { block: sink.id.clone(), bytes: sink.bytes, may_wait: true, room }))
+    }
+}
+
+/// One block's place in the file.
+struct FileRoom {
+    target: StripeTarget,
+    index: BlockIndex,
+    block: BlockId,
+}
+
+impl FileRoom {
+    /// Where these bytes of the block are in the file that is being made.
+    fn place(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
+        let StripeTarget { stripe_offset, block_bytes, wanted, .. } = &self.target;
+        let at = stripe_offset + u64::from(self.index.0) * block_bytes + offset;
+        if at < wanted.start || at + bytes as u64 > wanted.end {
+            return Err(outside(&self.block, offset, bytes));
+        }
+        Ok(at - wanted.start)
+    }
+}
+
+impl Room for FileRoom {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let at = self.place(offset, bytes.len())?;
+        let written = self.target.file.write_all_at(bytes, at);
+        written.map_err(|error| self.target.failed(&self.block, "write", error))?;
+        (self.target.progress)(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let at = self.place(offset, buffer.len())?;
+        let read = self.target.file.read_exact_at(buffer, at);
+        read.map_err(|error| self.target.failed(&self.block, "read back", error))
     }
 }
 
 impl StripeTarget {
-    fn write(&self, index: BlockIndex, block: &BlockId, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        let at = self.stripe_offset + u64::from(index.0) * self.block_bytes + offset;
-        if at < self.wanted.start || at + bytes.len() as u64 > self.wanted.end {
-            return Err(outside(block, offset, bytes.len()));
-        }
-        self.file.write_all_at(bytes, at - self.wanted.start).map_err(|error| self.failed(block, error))?;
-        (self.progress)(bytes.len() as u64);
-        Ok(())
-    }
-
-    fn failed(&self, block: &BlockId, error: io::Error) -> BlockError {
+    fn failed(&self, block: &BlockId, action: &'static str, error: io::Error) -> BlockError {
         let path = self.path.display().to_string();
         let said = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -125,7 +149,7 @@ impl StripeTarget {
             }
             kind => BlockError::Io { path, source: kind.into() },
         };
-        self.fault.record(LocalFileError::io("write", &self.path)(error));
+        self.fault.record(LocalFileError::io(action, &self.path)(error));
         said
     }
 }

@@ -31,8 +31,8 @@ use crate::door::Door;
 use crate::error::{ErrorKind, RequestError};
 use crate::http::{self, Caller};
 use views::{
-    AcceptedView, BlockPlace, ErrorBody, FileLayout, FileView, NodeView, PlanRequestView, PlanView,
-    PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, ErrorBody, FileLayout, FileView, NodeView, OrphansView, PlanRequestView,
+    PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// No request is longer; its body must come within the time.
@@ -78,6 +78,7 @@ fn routes() -> OpenApiRouter<Asking> {
         .routes(routes!(scrub_state))
         .routes(routes!(catalog_copy))
         .routes(routes!(accept_catalog))
+        .routes(routes!(remove_orphans))
         .routes(routes!(openapi_document))
 }
 
@@ -447,6 +448,17 @@ async fn catalog_copy(State(core): State<Asking>) -> Result<Response, ApiError> 
 #[utoipa::path(post, path = "/v1/catalog/accept", responses((status = 200, body = AcceptedView)))]
 async fn accept_catalog(State(core): State<Asking>) -> Answer<AcceptedView> {
     core.ask(Command::AcceptCatalog).await
+}
+
+/// Begins to remove the blocks that no stripe knows, if it can be shown of them that nothing refers to them: they say that
+/// they are of this cluster, and are older than the catalog.
+#[utoipa::path(
+    post,
+    path = "/v1/orphans/remove",
+    responses((status = 200, body = OrphansView), (status = 409, body = ErrorBody), (status = 503, body = ErrorBody))
+)]
+async fn remove_orphans(State(core): State<Asking>) -> Answer<OrphansView> {
+    core.ask(Command::RemoveOrphans).await
 }
 
 /// This document.

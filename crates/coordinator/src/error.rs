@@ -59,6 +59,8 @@ pub(crate) enum RequestError {
     Put(PutError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    #[error("the coordinator has just started, and helpers are still registering")]
+    Settling,
     #[error("cannot copy the catalog: {0}")]
     Copy(#[source] OpenError),
     #[error("node {0} has gone")]
@@ -111,9 +113,11 @@ impl RequestError {
             | Self::TagTaken(_)
             | Self::CatalogBehind { .. }
             | Self::PutBusy(_) => ErrorKind::Conflict,
-            Self::TooFewHelpers { .. } | Self::TooManyRequests(_) | Self::Gone(_) | Self::Stopping => {
-                ErrorKind::Unavailable
-            }
+            Self::TooFewHelpers { .. }
+            | Self::TooManyRequests(_)
+            | Self::Settling
+            | Self::Gone(_)
+            | Self::Stopping => ErrorKind::Unavailable,
             Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
             Self::NoSuchIndex { .. }
             | Self::Code(_)
@@ -144,6 +148,7 @@ impl RequestError {
                 "start the helpers that are down, add helpers, or choose a code with fewer blocks".into()
             }
             Self::StripeBusy { .. } | Self::PutBusy(_) => "wait for them, or abort the put".into(),
+            Self::Settling => "try again in a few seconds".into(),
             Self::TooManyRequests(_) => "wait for some of them to end".into(),
             Self::TagTaken(_) => "use a number once".into(),
             Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),

@@ -124,6 +124,7 @@ fn from_node() -> Vec<FromNode> {
         scheme: Scheme::Auto,
         slice_bytes: Some(4096),
         pacing: Some(Pacing::Serial),
+        verify: false,
         pretend_lost: vec![BlockIndex(1)],
     };
     let put = ClientRequest::PutStripe { put: 4, position: 1 };
@@ -165,13 +166,15 @@ fn from_node() -> Vec<FromNode> {
 
 fn to_node() -> Vec<ToNode> {
     let (job, epoch, block) = (JobId(5), Epoch(2), BlockId("17.3".into()));
-    let ended = Ended { scheme: Some(Scheme::Cyclic), replanned: vec!["h1 fell silent".into()] };
+    let ended =
+        Ended { scheme: Some(Scheme::Cyclic), replanned: vec!["h1 fell silent".into()], parity: None };
     let fingerprint = ToNode::Fingerprint {
         job,
         epoch,
         block: LocalBlock { index: BlockIndex(3), id: block.clone(), bytes: 4 << 20, digest: Some(7) },
         sub_block_bytes: 1 << 20,
         sub_blocks: 4,
+        window: (0, 1 << 20),
         seed: u64::MAX,
     };
     vec![

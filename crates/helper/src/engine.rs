@@ -99,10 +99,29 @@ enum Order {
     Assign(Box<Assignment>),
     Stop(Epoch),
     Seal(Epoch),
-    Fingerprint { epoch: Epoch, block: LocalBlock, sub_block_bytes: u64, sub_blocks: u16, seed: u64 },
+    Fingerprint(Epoch, Box<Asked>),
     Commit(Epoch),
     Reread { epoch: Epoch, block: BlockId },
     Forget,
+}
+
+/// A question for the fingerprints of a block.
+struct Asked {
+    block: LocalBlock,
+    sub_block_bytes: u64,
+    sub_blocks: u16,
+    window: (u64, u64),
+    seed: u64,
+}
+
+impl Asked {
+    fn fingerprints(&self, reader: &dyn BlockReader) -> Result<Vec<Fingerprint>, BlockError> {
+        // What does not lie in a sub-block is nobody's business, and hostile numbers must not overflow.
+        let (start, end) = (self.window.0.min(self.sub_block_bytes), self.window.1.min(self.sub_block_bytes));
+        let starts = (0..u64::from(self.sub_blocks)).map(|sub| sub.saturating_mul(self.sub_block_bytes));
+        let bytes = end.saturating_sub(start);
+        starts.map(|sub| fingerprint(reader, sub.saturating_add(start), bytes, self.seed)).collect()
+    }
 }
 
 impl Engine {
@@ -119,8 +138,9 @@ impl Engine {
             ToNode::Assign(assignment) => self.order(assignment.job, Order::Assign(assignment)),
             ToNode::Stop { job, epoch } => self.order(job, Order::Stop(epoch)),
             ToNode::Seal { job, epoch } => self.order(job, Order::Seal(epoch)),
-            ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, seed } => {
-                self.order(job, Order::Fingerprint { epoch, block, sub_block_bytes, sub_blocks, seed });
+            ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, window, seed } => {
+                let asked = Asked { block, sub_block_bytes, sub_blocks, window, seed };
+                self.order(job, Order::Fingerprint(epoch, Box::new(asked)));
             }
             ToNode::Commit { job, epoch } => self.order(job, Order::Commit(epoch)),
             ToNode::Reread { job, epoch, block } => self.order(job, Order::Reread { epoch, block }),
@@ -206,9 +226,7 @@ impl JobTask {
                     self.task_reports(epoch).send(Report::Stopped { delivered });
                 }
                 Order::Seal(epoch) => self.seal(epoch).await,
-                Order::Fingerprint { epoch, block, sub_block_bytes, sub_blocks, seed } => {
-                    self.fingerprint(epoch, block, sub_block_bytes, sub_blocks, seed).await;
-                }
+                Order::Fingerprint(epoch, asked) => self.fingerprint(epoch, *asked).await,
                 Order::Commit(epoch) => self.commit(epoch).await,
                 Order::Reread { epoch, block } => self.reread(epoch, block).await,
                 Order::Forget => break,
@@ -418,32 +436,24 @@ impl JobTask {
         self.task_reports(epoch).send(committed.map_or_else(|report| report, |()| Report::Committed));
     }
 
-    async fn fingerprint(
-        &self,
-        epoch: Epoch,
-        block: LocalBlock,
-        sub_block_bytes: u64,
-        sub_blocks: u16,
-        seed: u64,
-    ) {
-        let (local, sink) = (self.local.clone(), self.sinks.get(&block.id).cloned());
-        let asked = block.clone();
+    async fn fingerprint(&self, epoch: Epoch, asked: Asked) {
+        let (local, sink) = (self.local.clone(), self.sinks.get(&asked.block.id).cloned());
+        let block = asked.block.id.clone();
         let result = blocking(move || {
             let reader = match sink {
                 Some(writer) => writer.lock().expect("no holder panics").reader()?,
                 None => {
-                    let reader = local.held(&asked.id)?;
-                    check_identity(&*reader, &asked)?;
+                    let reader = local.held(&asked.block.id)?;
+                    check_identity(&*reader, &asked.block)?;
                     reader
                 }
             };
-            let starts = (0..u64::from(sub_blocks)).map(|sub| sub * sub_block_bytes);
-            starts.map(|start| fingerprint(&*reader, start, sub_block_bytes, seed)).collect()
+            asked.fingerprints(&*reader)
         })
         .await;
         self.task_reports(epoch).send(match result {
-            Ok(fingerprints) => Report::Fingerprinted { block: block.id, fingerprints },
-            Err(error) => Report::BadBlock { problem: block_problem(&error), block: block.id },
+            Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
+            Err(error) => Report::BadBlock { problem: block_problem(&error), block },
         });
     }
 
@@ -480,7 +490,7 @@ fn fingerprint(
     seed: u64,
 ) -> Result<Fingerprint, BlockError> {
     let mut fingerprinter = Fingerprinter::new(seed);
-    let end = reader.bytes().min(start + bytes);
+    let end = reader.bytes().min(start.saturating_add(bytes));
     let mut buffer = vec![0; READ_THROUGH_BYTES];
     let mut at = start;
     while at < end {

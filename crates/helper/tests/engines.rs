@@ -242,11 +242,11 @@ impl Nodes {
             JobAction::Commit { node } => (node, ToNode::Commit { job: id, epoch }),
             JobAction::Reread { node, block } => (node, ToNode::Reread { job: id, epoch, block }),
             JobAction::Forget { node } => (node, ToNode::Forget { job: id }),
-            JobAction::Fingerprint { node, block, seed } => {
+            JobAction::Fingerprint { node, block, window, seed } => {
                 let (sub_block_bytes, sub_blocks) =
                     (job.stripe().sub_block_bytes(), job.stripe().code.sub_blocks() as u16);
                 let message =
-                    ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, seed };
+                    ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, window, seed };
                 (node, message)
             }
             JobAction::Publish { .. } | JobAction::BlockLost { .. } | JobAction::Finish(_) => return,

@@ -93,10 +93,10 @@ impl Coordinator {
                 }
                 JobAction::Stop { node, epoch } => self.tell(node, ToNode::Stop { job, epoch }, scene),
                 JobAction::Seal { node } => self.tell(node, ToNode::Seal { job, epoch }, scene),
-                JobAction::Fingerprint { node, block, seed } => {
+                JobAction::Fingerprint { node, block, window, seed } => {
                     let (sub_block_bytes, sub_blocks) = (self.sub_block_bytes, self.sub_blocks);
                     let message =
-                        ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, seed };
+                        ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, window, seed };
                     self.tell(node, message, scene);
                 }
                 JobAction::Commit { node } => self.tell(node, ToNode::Commit { job, epoch }, scene),

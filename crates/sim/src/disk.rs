@@ -90,19 +90,19 @@ impl Disk {
         }
     }
 
-    /// The fingerprints of a sink's or a block's sub-blocks.
+    /// The fingerprints of a sink's or a block's sub-blocks, of `window` in each of them.
     pub(crate) fn fingerprints(
         &self,
         block: &BlockId,
-        sub_block_bytes: u64,
-        sub_blocks: u16,
+        (sub_block_bytes, sub_blocks): (u64, u16),
+        window: (u64, u64),
         seed: u64,
     ) -> Result<Vec<Fingerprint>, BlockProblem> {
         let sink = self.sinks.get(block).cloned().map(Stored::good);
         let stored = sink.as_ref().or_else(|| self.blocks.get(block)).ok_or(BlockProblem::Missing)?;
-        let mut bytes = vec![0; sub_block_bytes as usize];
+        let mut bytes = vec![0; (window.1 - window.0) as usize];
         let fingerprint = |sub: u16| {
-            stored.read(u64::from(sub) * sub_block_bytes, &mut bytes)?;
+            stored.read(u64::from(sub) * sub_block_bytes + window.0, &mut bytes)?;
             let mut fingerprinter = Fingerprinter::new(seed);
             fingerprinter.update(&bytes);
             Ok(fingerprinter.finish())

@@ -166,9 +166,9 @@ impl Node {
                 };
                 self.answer(epoch, report, scene);
             }
-            ToNode::Fingerprint { epoch, block, sub_block_bytes, sub_blocks, seed, .. } => {
+            ToNode::Fingerprint { epoch, block, sub_block_bytes, sub_blocks, window, seed, .. } => {
                 let block = block.id;
-                let answer = self.disk.fingerprints(&block, sub_block_bytes, sub_blocks, seed);
+                let answer = self.disk.fingerprints(&block, (sub_block_bytes, sub_blocks), window, seed);
                 let name = block.clone();
                 let good = |fingerprints| Report::Fingerprinted { block: name, fingerprints };
                 self.answer(epoch, answer.map_or_else(|problem| bad(block, problem), good), scene);

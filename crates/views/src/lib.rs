@@ -88,6 +88,13 @@ pub struct AcceptedView {
     pub blocks: u64,
 }
 
+/// Orphans that are looked at, to be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OrphansView {
+    /// How many blocks no stripe knows. Those go of which it can be shown that nothing refers to them.
+    pub orphans: u64,
+}
+
 /// A block found bad.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LostBlock {

@@ -28,6 +28,7 @@ fn a_program_that_blocks_between_calls_reads_on() {
         scheme: Scheme::Auto,
         slice_bytes: None,
         pacing: None,
+        verify: false,
         pretend_lost: Vec::new(),
     };
     for pause in [6, 0] {

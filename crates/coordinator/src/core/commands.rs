@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use super::Core;
 use crate::error::RequestError;
 use views::{
-    AcceptedView, BlockPlace, FileLayout, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
-    RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, FileLayout, FileView, NodeView, OrphansView, PlanRequestView, PlanView,
+    PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// Where an answer goes.
@@ -37,6 +37,7 @@ pub(crate) enum Command {
     ScrubState(u64, Reply<ScrubView>),
     Snapshot(Reply<Snapshot>),
     AcceptCatalog(Reply<AcceptedView>),
+    RemoveOrphans(Reply<OrphansView>),
 }
 
 impl Core {
@@ -63,6 +64,7 @@ impl Core {
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub)),
             Command::Snapshot(reply) => answer(reply, self.catalog.snapshot().map_err(Into::into)),
             Command::AcceptCatalog(reply) => answer(reply, self.accept_catalog()),
+            Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans()),
         }
     }
 }

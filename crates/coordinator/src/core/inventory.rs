@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use codes::BlockIndex;
-use repair::wire::control::HeldBlock;
+use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, Catalog, CatalogError};
 
-use super::nodes::PeerKind;
+use super::nodes::{PeerKind, Subject};
 use super::{Core, log_error};
 use crate::error::RequestError;
-use views::{AcceptedView, NewerBlocks};
+use views::{AcceptedView, NewerBlocks, OrphansView};
 
 impl Core {
     /// Holds what a node has against what the catalog thinks it has.
@@ -210,6 +210,59 @@ impl Core {
         if let Some(home) = known.node {
             self.remove_discards(home);
         }
+    }
+
+    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
+    /// them. How many there are.
+    pub(super) fn remove_orphans(&mut self) -> Result<OrphansView, RequestError> {
+        self.check_not_behind()?;
+        if !self.settled {
+            return Err(RequestError::Settling);
+        }
+        let mut orphans = 0;
+        for node in self.live_helpers().collect::<Vec<_>>() {
+            let Some(PeerKind::Helper { orphans: held, .. }) = self.kind_mut(node) else { continue };
+            if !held.is_empty() {
+                orphans += held.len() as u64;
+                let ask = self.ask(node, Subject::Orphans);
+                self.send(node, ToNode::Describe { ask });
+            }
+        }
+        Ok(OrphansView { orphans })
+    }
+
+    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
+    pub(super) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
+        if !self.asks.get(&ask).is_some_and(|ask| ask.node == node && matches!(ask.subject, Subject::Orphans))
+        {
+            return tracing::warn!(node = %self.name(node), "an answer that nobody asked for");
+        }
+        if last {
+            self.asks.remove(&ask);
+        }
+        for block in blocks {
+            if matches!(self.is_needless(node, block), Ok(true))
+                && log_error(self.catalog.discard(node, &block.id)).is_some()
+            {
+                tracing::info!(block = %block.id, node = %self.name(node), "removing a block that nothing refers to");
+                let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) else { return };
+                orphans.remove(&block.id);
+            }
+        }
+        self.remove_discards(node);
+    }
+
+    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe or whole
+    /// on another helper that is up.
+    fn is_needless(&self, node: NodeId, block: &Description) -> Result<bool, CatalogError> {
+        let ours = block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.settings.cluster_id);
+        let kind = self.peers.get(&node).map(|peer| &peer.kind);
+        let orphan = matches!(kind, Some(PeerKind::Helper { orphans, .. }) if orphans.contains(&block.id));
+        if !ours || !orphan || self.is_behind() || self.catalog.is_from_the_future(&block.id)? {
+            return Ok(false);
+        }
+        let record = self.record_of(&block.id)?;
+        Ok(record.is_none_or(|(_, _, record)| self.readable_at(&record).is_some_and(|other| other != node)))
     }
 
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.

@@ -7,7 +7,8 @@ use rand::RngExt;
 use repair::recovery::ReservationId;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
-    BlockProblem, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, Report, StripeId,
+    BlockProblem, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome, Report,
+    StripeId,
 };
 use stores::Catalog;
 use stores::dir::PutId;
@@ -124,10 +125,11 @@ impl Core {
             JobAction::Assign { node, assignment } => self.assign(node, assignment),
             JobAction::Stop { node, epoch } => self.send(node, ToNode::Stop { job: id, epoch }),
             JobAction::Seal { node } => self.send(node, ToNode::Seal { job: id, epoch }),
-            JobAction::Fingerprint { node, block, seed } => {
+            JobAction::Fingerprint { node, block, window, seed } => {
                 let sub_block_bytes = job.stripe().sub_block_bytes();
                 let sub_blocks = job.stripe().code.sub_blocks() as u16;
-                let ask = ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, seed };
+                let ask =
+                    ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, window, seed };
                 self.send(node, ask);
             }
             JobAction::Commit { node } => self.send(node, ToNode::Commit { job: id, epoch }),
@@ -264,7 +266,10 @@ impl Core {
         self.forget_request(client, tag);
         let result = match (result, trouble) {
             (_, Some(trouble)) => Err(trouble),
-            (Ok(outcome), None) => Ok(Ended { scheme: Some(outcome.scheme), replanned: outcome.replanned }),
+            (Ok(Outcome { scheme, replanned, parity, .. }), None) => {
+                let parity = Some(parity).filter(|&parity| parity != ParityOutcome::NotAsked);
+                Ok(Ended { scheme: Some(scheme), replanned, parity })
+            }
             (Err(error), None) => Err(error.to_string()),
         };
         self.send(client, ToNode::Closed { tag, result });

@@ -64,6 +64,8 @@ pub(super) enum Subject {
     Block { stripe: StripeId, index: BlockIndex, known: BlockRecord, scrub: bool },
     /// All its blocks, for a scrub.
     List,
+    /// What its blocks say of themselves, so that its orphans can be removed.
+    Orphans,
 }
 
 /// Why a node is not taken.
@@ -284,9 +286,7 @@ impl Core {
             FromNode::RemoveFailed { block, problem } => self.note_stuck(node, block, &problem),
             FromNode::Open { tag, request } => self.open(node, tag, request),
             FromNode::Close { tag } => self.close(node, tag),
-            FromNode::Described { .. } => {
-                tracing::warn!(node = %self.name(node), "an answer that nobody asked for")
-            }
+            FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
             FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
                 self.lose(node, "it registered twice on one connection");
             }
@@ -441,7 +441,7 @@ impl Core {
         self.next_ask += 1;
         let reading = match &subject {
             Subject::Block { known, .. } => Duration::from_secs(known.bytes / SLOW_BYTES_PER_SECOND),
-            Subject::List => Duration::ZERO,
+            Subject::List | Subject::Orphans => Duration::ZERO,
         };
         let until = self.now + ANSWER_LIMIT + reading;
         self.asks.insert(self.next_ask, Ask { node, subject, until });
@@ -456,6 +456,7 @@ impl Core {
             tracing::warn!(node = %self.name(node), "a helper does not answer what it is asked; its disk may hang");
             match subject {
                 Subject::Block { scrub: false, .. } => self.recheck_next(node),
+                Subject::Orphans => {}
                 Subject::Block { .. } | Subject::List => self.skip_in_scrub(node, "it does not answer"),
             }
         }

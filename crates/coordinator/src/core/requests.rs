@@ -17,6 +17,7 @@ struct Read {
     sub_blocks: Option<(u16, u16)>,
     window: (u64, u64),
     policy: Policy,
+    verify: bool,
     pretend_lost: Vec<BlockIndex>,
 }
 
@@ -31,10 +32,15 @@ impl Core {
                 scheme,
                 slice_bytes,
                 pacing,
+                verify,
                 pretend_lost,
             } => {
                 let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
-                self.read(client, tag, Read { stripe, blocks, sub_blocks, window, policy, pretend_lost })
+                self.read(
+                    client,
+                    tag,
+                    Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost },
+                )
             }
             ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),
         });
@@ -68,7 +74,7 @@ impl Core {
             window: read.window.0..read.window.1,
             sub_blocks: read.sub_blocks.map(|(start, end)| start..end),
             policy: read.policy,
-            verify: Verify::default(),
+            verify: Verify { parity: read.verify, reread: false },
             publish: false,
             tag: Some(tag),
         };

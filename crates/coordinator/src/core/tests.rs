@@ -262,6 +262,7 @@ impl Scene {
                 scheme: Scheme::Pipelined,
                 slice_bytes: None,
                 pacing: None,
+                verify: false,
                 pretend_lost: pretend_lost.iter().copied().map(BlockIndex).collect(),
             },
         );

@@ -70,7 +70,7 @@ pub struct JobRequest {
 /// What is checked before a block is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verify {
-    /// Whether one parity equation that the repair did not use must hold, if enough blocks survive.
+    /// Whether one parity equation that the repair or the read did not use must hold, if enough blocks survive.
     pub parity: bool,
     /// Whether a committed block is read back from the disk.
     pub reread: bool,
@@ -104,6 +104,8 @@ pub enum JobAction {
         node: NodeId,
         /// The block, as it must be found.
         block: LocalBlock,
+        /// Offsets inside each of its sub-blocks: only these bytes count.
+        window: (u64, u64),
         /// The seed of the check.
         seed: u64,
     },

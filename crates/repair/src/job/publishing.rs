@@ -32,7 +32,7 @@ impl Job {
             goal.missing = Some(SliceSet::new());
         }
         if !self.publish {
-            return self.succeed(ParityOutcome::NotAsked);
+            return self.start_check(topology, now);
         }
         let waiting = self.uncommitted();
         self.actions.extend(waiting.iter().map(|&node| JobAction::Seal { node }));
@@ -101,9 +101,10 @@ impl Job {
             }
             None => self.start_commit(ParityOutcome::NoSpareBlock, now),
             Some(check) => {
+                let (window, seed) = ((self.window.start, self.window.end), self.check_seed);
                 for (node, block) in check.questions() {
                     self.touched.insert(node);
-                    self.actions.push(JobAction::Fingerprint { node, block, seed: self.check_seed });
+                    self.actions.push(JobAction::Fingerprint { node, block, window, seed });
                 }
                 self.phase = Phase::Checking { check, until: now + DISK_LIMIT };
             }
@@ -123,6 +124,11 @@ impl Job {
         used: &BTreeSet<BTreeSet<BlockIndex>>,
         topology: &Topology,
     ) -> Option<ParityCheck> {
+        // An equation relates whole lines of sub-blocks, so some of them alone cannot be checked.
+        let all = 0..self.stripe.code.sub_blocks() as u16;
+        if self.sub_blocks.as_ref().is_some_and(|some| *some != all) {
+            return None;
+        }
         let rebuilt: Vec<(BlockIndex, NodeId)> =
             self.goals.iter().map(|goal| (goal.block, goal.requestor)).collect();
         let suspect = self.doubt.as_ref().map(Doubt::suspect);
@@ -158,8 +164,12 @@ impl Job {
         }
     }
 
+    /// What was delivered is as good as can be told: a block becomes visible, and a read has ended.
     pub(super) fn start_commit(&mut self, parity: ParityOutcome, now: Duration) {
         self.parity = parity;
+        if !self.publish {
+            return self.succeed(parity);
+        }
         let waiting = self.uncommitted();
         self.actions.extend(waiting.iter().map(|&node| JobAction::Commit { node }));
         self.phase = Phase::Committing { waiting, until: now + DISK_LIMIT };

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, BlockId, Epoch, JobId, LocalBlock, NodeId, Pacing, Report, Scheme, StripeId, StripeLabel,
+    Assignment, BlockId, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome, Report, Scheme, StripeId,
+    StripeLabel,
 };
 
 /// The version of the control protocol; both ends must speak the same.
@@ -189,6 +190,8 @@ pub enum ToNode {
         sub_block_bytes: u64,
         /// Number of sub-blocks.
         sub_blocks: u16,
+        /// Offsets inside each sub-block: only these bytes count.
+        window: (u64, u64),
         /// Chooses the fingerprint's coefficients.
         seed: u64,
     },
@@ -251,6 +254,9 @@ pub struct Ended {
     pub scheme: Option<Scheme>,
     /// Plans that were dropped on the way, and why.
     pub replanned: Vec<String>,
+    /// What came of the check that was asked for, if there was one.
+    #[serde(default)]
+    pub parity: Option<ParityOutcome>,
 }
 
 /// Why a helper cannot do what it is asked outside of jobs.
@@ -308,6 +314,9 @@ pub enum ClientRequest {
         /// How nodes move slices on; the scheme's own way if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pacing: Option<Pacing>,
+        /// Whether what is delivered must agree with one block more than is needed to decode it.
+        #[serde(default)]
+        verify: bool,
         /// Read as if these blocks were lost: for measuring and for trying a scheme out.
         #[serde(default)]
         pretend_lost: Vec<BlockIndex>,

@@ -514,7 +514,7 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
 }
 
 /// The catalog that these inventories make, and what was said of it.
-fn rebuilt(scene: &Scene, inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
+fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("catalog.redb");
     let said = DirCatalog::rebuild(&path, CLUSTER, inventories, complete).expect("rebuilt");
@@ -562,7 +562,7 @@ fn a_catalog_made_anew_has_all_files() {
     let half = scene.allocate(pending, 0, [0, 1, 2]);
     scene.publish(&half);
     let mut held = inventories(&scene.catalog);
-    let (catalog, said) = rebuilt(&scene, &held, true);
+    let (catalog, said) = rebuilt(&held, true);
     assert_eq!(said.files, ["a", "dir/b"]);
     assert_eq!((said.left, said.unreadable, said.strangers), (vec![("c".to_owned(), 3)], vec![], 0));
     for file in [&a, &b] {
@@ -575,14 +575,14 @@ fn a_catalog_made_anew_has_all_files() {
     assert!(catalog.is_from_the_future(&block("6.0")).expect("readable"), "counted on from stripe 5");
     // One of three may be gone; then its block is nobody's.
     held.remove(1);
-    let (catalog, said) = rebuilt(&scene, &held, true);
+    let (catalog, said) = rebuilt(&held, true);
     assert_eq!(said.files, ["a", "dir/b"]);
     let stripe = catalog.stripe(&a.stripes[0]).expect("there");
     assert_eq!((stripe.blocks[1].node, stripe.blocks[1].digest), (None, None));
     // With two of three gone nothing can be read, and only who knows that helpers are missing keeps the names.
     held.remove(1);
-    assert_eq!(rebuilt(&scene, &held, false).1.unreadable, ["a", "dir/b"]);
-    assert_eq!(rebuilt(&scene, &held, true).1.unreadable, [""; 0]);
+    assert_eq!(rebuilt(&held, false).1.unreadable, ["a", "dir/b"]);
+    assert_eq!(rebuilt(&held, true).1.unreadable, [""; 0]);
 }
 
 #[test]
@@ -593,7 +593,7 @@ fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
     let put = scene.begin_or("a", 2, true).expect("to replace");
     let first = scene.allocate(put, 0, [0, 1, 2]);
     scene.publish(&first);
-    let (catalog, said) = rebuilt(&scene, &inventories(&scene.catalog), true);
+    let (catalog, said) = rebuilt(&inventories(&scene.catalog), true);
     assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, old.stripes);
     assert_eq!(said.left, [("a".to_owned(), 3)]);
     let second = scene.allocate(put, 1, [0, 1, 2]);
@@ -602,7 +602,7 @@ fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
     // The old blocks are still there: nobody had the time to remove them.
     let mut held = inventories(&scene.catalog);
     held.iter_mut().zip(before).for_each(|(now, before)| now.blocks.extend(before.blocks));
-    let (catalog, _) = rebuilt(&scene, &held, true);
+    let (catalog, _) = rebuilt(&held, true);
     assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, new.stripes);
 }
 
@@ -618,7 +618,7 @@ fn blocks_that_contradict_make_no_catalog() {
     foreign.label.as_mut().expect("labelled").1.cluster = "cluster-2".to_owned();
     let unnamed = Description { label: None, ..held[2].blocks[0].clone() };
     held[4].blocks = vec![copy, foreign, unnamed];
-    let (catalog, said) = rebuilt(&scene, &held, true);
+    let (catalog, said) = rebuilt(&held, true);
     assert_eq!((said.files, said.strangers), (vec!["a".to_owned()], 3));
     let stripe = catalog.stripe(&file.stripes[0]).expect("there");
     let holders: Vec<bool> = stripe.blocks.iter().map(|block| block.node.is_some()).collect();
