@@ -1,4 +1,4 @@
-//! Reed-Solomon in five matrix families.
+//! Reed-Solomon in six matrix families.
 //!
 //! All are MDS: any k blocks of a stripe rebuild the others. They differ only in the parity rows, and a
 //! store's blocks decode only with the rows they were written with.
@@ -18,6 +18,11 @@ const GENERATOR: u8 = 2;
 const QFS_PARITIES: usize = 3;
 /// QFS keeps tables for this many data blocks; its rows are MDS at least so far.
 const QFS_MAX_DATA: usize = 64;
+/// With so many parity blocks the powers of the generator are MDS whatever k is.
+const ISAL_ANY_DATA_PARITIES: usize = 3;
+/// With one parity block more they are MDS up to so many data blocks.
+const ISAL_MAX_PARITIES: usize = 4;
+const ISAL_MAX_DATA: usize = 21;
 
 /// Which matrix makes the parity blocks of a Reed-Solomon code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,11 +38,15 @@ pub enum RsFamily {
     Qfs,
     /// The remainder by a generator polynomial: HDFS-RAID, and `rs-legacy` in Hadoop.
     HdfsRaid,
+    /// `2^(i·j)`: ISA-L's `gf_gen_rs_matrix`, hence Ceph's isa plug-in with `reed_sol_van`, Swift's
+    /// `isa_l_rs_vand`, and RAID-6; MDS for few parity blocks only.
+    Isal,
 }
 
 impl RsFamily {
     /// Every family.
-    pub const ALL: [Self; 5] = [Self::Cauchy, Self::Vandermonde, Self::Jerasure, Self::Qfs, Self::HdfsRaid];
+    pub const ALL: [Self; 6] =
+        [Self::Cauchy, Self::Vandermonde, Self::Jerasure, Self::Qfs, Self::HdfsRaid, Self::Isal];
 
     /// The rows of the n−k parity blocks over the k data blocks.
     ///
@@ -49,7 +58,7 @@ impl RsFamily {
             Self::Cauchy => cauchy(n, k),
             Self::Vandermonde => vandermonde(n, k),
             Self::Jerasure => jerasure(n, k),
-            Self::Qfs => powers_of_generator(QFS_PARITIES, k),
+            Self::Qfs | Self::Isal => powers_of_generator(n - k, k),
             Self::HdfsRaid => polynomial_remainders(n, k),
         })
     }
@@ -61,6 +70,9 @@ impl RsFamily {
         }
         if self == Self::Qfs && k > QFS_MAX_DATA {
             return Err(SpecError::QfsData { k, max: QFS_MAX_DATA });
+        }
+        if self == Self::Isal {
+            return check_powers(n, k);
         }
         Ok(())
     }
@@ -74,6 +86,7 @@ impl fmt::Display for RsFamily {
             Self::Jerasure => "jerasure",
             Self::Qfs => "qfs",
             Self::HdfsRaid => "hdfs-raid",
+            Self::Isal => "isal",
         })
     }
 }
@@ -90,6 +103,19 @@ impl FromStr for RsFamily {
                 .ok_or_else(|| SpecError::UnknownFamily { name: name.to_owned() }),
         }
     }
+}
+
+/// Where the powers of the generator are not MDS, some loss of m blocks could not be repaired: in (26, 22) that of data
+/// blocks 0, 10, 21 and parity block 2; and with m = 5 it begins at k = 6.
+fn check_powers(n: usize, k: usize) -> Result<(), SpecError> {
+    let parities = n - k;
+    if parities > ISAL_MAX_PARITIES {
+        return Err(SpecError::IsalParities { n, k, max: ISAL_MAX_PARITIES });
+    }
+    if parities > ISAL_ANY_DATA_PARITIES && k > ISAL_MAX_DATA {
+        return Err(SpecError::IsalData { k, max: ISAL_MAX_DATA });
+    }
+    Ok(())
 }
 
 fn cauchy(n: usize, k: usize) -> Matrix {
@@ -181,6 +207,17 @@ impl ReedSolomon {
         Ok(Self { spec: CodeSpec::ReedSolomon { family, n, k }, encoding: code.encoding(), code })
     }
 
+    /// k data blocks and their XOR.
+    ///
+    /// # Errors
+    /// If there are no data blocks or more than a stripe can have.
+    pub fn xor(k: usize) -> Result<Self, SpecError> {
+        let spec = CodeSpec::Xor { k };
+        spec.check()?;
+        let code = Systematic::new(1, Matrix::from_fn(1, k, |_, _| 1));
+        Ok(Self { spec, encoding: code.encoding(), code })
+    }
+
     /// The rows of the n−k parity blocks over the k data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         self.code.parity()
@@ -245,6 +282,7 @@ mod tests {
             &[&[1, 1, 1, 1, 1, 1], &[1, 225, 151, 172, 82, 200], &[1, 123, 245, 143, 244, 142]],
         );
         check(RsFamily::Qfs, 9, 6, &[&[1, 1, 1, 1, 1, 1], &[1, 2, 4, 8, 16, 32], &[1, 4, 16, 64, 29, 116]]);
+        check(RsFamily::Isal, 9, 6, &[&[1, 1, 1, 1, 1, 1], &[1, 2, 4, 8, 16, 32], &[1, 4, 16, 64, 29, 116]]);
         check(
             RsFamily::HdfsRaid,
             9,

@@ -41,6 +41,11 @@ pub enum CodeSpec {
         /// Data blocks in a stripe.
         k: usize,
     },
+    /// One parity block, the XOR of the data blocks, `xor-N-K` with n = k + 1.
+    Xor {
+        /// Data blocks in a stripe.
+        k: usize,
+    },
     /// Azure's local reconstruction code, `lrc-K-L-G`.
     Lrc {
         /// Data blocks in a stripe.
@@ -106,9 +111,7 @@ pub enum SpecError {
         expected: &'static str,
     },
     /// No Reed-Solomon family has this name.
-    #[error(
-        "there is no Reed-Solomon family `{name}`; there are cauchy, vandermonde, jerasure, qfs and hdfs-raid"
-    )]
+    #[error("there is no Reed-Solomon family `{name}`; there are {}", families())]
     UnknownFamily {
         /// The name that was given.
         name: String,
@@ -149,6 +152,38 @@ pub enum SpecError {
         /// The most there can be.
         max: usize,
     },
+    /// ISA-L's powers of the generator with more parity blocks than they serve for.
+    #[error(
+        "isal has at most {max} parity blocks, not the {} of n = {n} and k = {k}: with more, its matrix does not \
+         decode every loss it should (rs-{n}-{k} does)", n - k
+    )]
+    IsalParities {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+        /// The most parity blocks there can be.
+        max: usize,
+    },
+    /// ISA-L's powers of the generator with more data blocks than they serve for.
+    #[error(
+        "isal with 4 parity blocks has at most {max} data blocks, not k = {k}: with more, its matrix does not \
+         decode every loss of 4 (rs-{}-{k} does)", k + 4
+    )]
+    IsalData {
+        /// Data blocks in a stripe.
+        k: usize,
+        /// The most there can be.
+        max: usize,
+    },
+    /// A plain XOR has one parity block.
+    #[error("xor has exactly 1 parity block, so n = k + 1; n = {n} and k = {k} make {}", n - k)]
+    XorParities {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+    },
     /// The data blocks of an LRC cannot be split evenly.
     #[error("k = {k} data blocks do not split into l = {l} local groups of one size")]
     LrcGroups {
@@ -181,6 +216,21 @@ pub enum SpecError {
         /// Data blocks in a stripe.
         k: usize,
     },
+    /// Numbers of blocks for which Hadoop's own coder fails.
+    #[error(
+        "hadoop has no hitchhiker code of k = {k} and {m} parity blocks: groups of {size} leave {left} blocks over, \
+         and only {size} fit into its last group before it fails (hitchhiker-xor-{}-{k} works)", k + m
+    )]
+    HitchhikerHadoop {
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Parity blocks in a stripe.
+        m: usize,
+        /// ⌊k / (m − 1)⌋.
+        size: usize,
+        /// k − (m − 1)·size.
+        left: usize,
+    },
     /// A number of helpers that saves nothing, or that there are not.
     #[error("d = {d} helpers must be more than k = {k} and less than n = {n}")]
     ClayHelpers {
@@ -212,6 +262,7 @@ pub enum SpecError {
 /// The name of each code, the form of its specs with an example, and what reads the parameters.
 const CODES: &[(&str, &str, Parser)] = &[
     ("rs", "rs-N-K[-FAMILY], for example rs-14-10", reed_solomon),
+    ("xor", "xor-N-K, for example xor-3-2", xor),
     ("lrc", "lrc-K-L-G, for example lrc-12-2-2", |numbers, suffix| {
         exactly(numbers, suffix, |[k, l, g]| CodeSpec::Lrc { k, l, g })
     }),
@@ -221,8 +272,11 @@ const CODES: &[(&str, &str, Parser)] = &[
     ("rotated", "rotated-N-K-R, for example rotated-16-12-4", |numbers, suffix| {
         exactly(numbers, suffix, |[n, k, r]| CodeSpec::Rotated { n, k, r })
     }),
-    ("hitchhiker-xor", "hitchhiker-xor-N-K, for example hitchhiker-xor-14-10", |numbers, suffix| {
-        exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::Xor, n, k))
+    ("hitchhiker-xor", "hitchhiker-xor-N-K[-hadoop], for example hitchhiker-xor-14-10", |numbers, suffix| {
+        match suffix {
+            Some("hadoop") => exactly(numbers, None, |[n, k]| hitchhiker_of(HitchhikerVariant::Hadoop, n, k)),
+            _ => exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::Xor, n, k)),
+        }
     }),
     (
         "hitchhiker-xorplus",
@@ -248,6 +302,12 @@ const ALIASES: &[(&str, &str)] = &[
 /// Reads the numbers and the suffix of a name; `None` if there are not as many as the code needs.
 type Parser = fn(&[usize], Option<&str>) -> Result<Option<CodeSpec>, SpecError>;
 
+fn families() -> String {
+    let names: Vec<String> = RsFamily::ALL.iter().map(RsFamily::to_string).collect();
+    let (last, others) = names.split_last().expect("there are families");
+    format!("{} and {last}", others.join(", "))
+}
+
 fn forms() -> String {
     let forms: Vec<&str> = CODES.iter().map(|(_, form, _)| *form).collect();
     forms.join("; ")
@@ -257,6 +317,15 @@ fn reed_solomon(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSp
     let &[n, k] = numbers else { return Ok(None) };
     let family = suffix.map_or(Ok(RsFamily::Cauchy), str::parse)?;
     Ok(Some(CodeSpec::ReedSolomon { family, n, k }))
+}
+
+fn xor(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
+    let (&[n, k], None) = (numbers, suffix) else { return Ok(None) };
+    check_stripe(n, k)?;
+    if n - k != 1 {
+        return Err(SpecError::XorParities { n, k });
+    }
+    Ok(Some(CodeSpec::Xor { k }))
 }
 
 fn exactly<const N: usize>(
@@ -285,6 +354,7 @@ impl CodeSpec {
             | Self::Rotated { n, .. }
             | Self::Hitchhiker { n, .. }
             | Self::Clay { n, .. } => n,
+            Self::Xor { k } => k.saturating_add(1),
             // A sum beyond all limits is as good as any number beyond them.
             Self::Lrc { k, l, g } => k.saturating_add(l).saturating_add(g),
             Self::LrcPlusOne { k, l, g } => k.saturating_add(l).saturating_add(g).saturating_add(1),
@@ -295,6 +365,7 @@ impl CodeSpec {
     pub fn data_blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { k, .. }
+            | Self::Xor { k }
             | Self::Lrc { k, .. }
             | Self::LrcPlusOne { k, .. }
             | Self::Rotated { k, .. }
@@ -306,7 +377,7 @@ impl CodeSpec {
     /// α: sub-blocks in a block, for a spec that passes [`check`](Self::check).
     pub fn sub_blocks(&self) -> usize {
         match *self {
-            Self::ReedSolomon { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => 1,
+            Self::ReedSolomon { .. } | Self::Xor { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => 1,
             Self::Rotated { r, .. } => r,
             Self::Hitchhiker { .. } => hitchhiker::HALVES,
             Self::Clay { n, k, d } => clay::sub_blocks(n, k, d),
@@ -324,9 +395,9 @@ impl CodeSpec {
         check_stripe(self.blocks(), self.data_blocks())?;
         match *self {
             Self::ReedSolomon { family, n, k } => family.check(n, k),
-            Self::Lrc { .. } | Self::LrcPlusOne { .. } => Ok(()),
+            Self::Xor { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => Ok(()),
             Self::Rotated { r, .. } => rotated::check(r),
-            Self::Hitchhiker { n, k, .. } => hitchhiker::check(n, k),
+            Self::Hitchhiker { variant, n, k } => hitchhiker::check(variant, n, k),
             Self::Clay { n, k, d } => clay::check(n, k, d),
         }
     }
@@ -338,6 +409,7 @@ impl CodeSpec {
     pub fn build(&self) -> Result<Arc<dyn Code>, SpecError> {
         Ok(match *self {
             Self::ReedSolomon { family, n, k } => Arc::new(ReedSolomon::new(family, n, k)?),
+            Self::Xor { k } => Arc::new(ReedSolomon::xor(k)?),
             Self::Lrc { k, l, g } => Arc::new(Lrc::azure(k, l, g)?),
             Self::LrcPlusOne { k, l, g } => Arc::new(Lrc::azure_plus_one(k, l, g)?),
             Self::Rotated { n, k, r } => Arc::new(Rotated::new(n, k, r)?),
@@ -366,9 +438,13 @@ impl fmt::Display for CodeSpec {
         match self {
             Self::ReedSolomon { family: RsFamily::Cauchy, n, k } => write!(f, "rs-{n}-{k}"),
             Self::ReedSolomon { family, n, k } => write!(f, "rs-{n}-{k}-{family}"),
+            Self::Xor { k } => write!(f, "xor-{}-{k}", k + 1),
             Self::Lrc { k, l, g } => write!(f, "lrc-{k}-{l}-{g}"),
             Self::LrcPlusOne { k, l, g } => write!(f, "lrc1-{k}-{l}-{g}"),
             Self::Rotated { n, k, r } => write!(f, "rotated-{n}-{k}-{r}"),
+            Self::Hitchhiker { variant: HitchhikerVariant::Hadoop, n, k } => {
+                write!(f, "hitchhiker-xor-{n}-{k}-hadoop")
+            }
             Self::Hitchhiker { variant, n, k } => write!(f, "hitchhiker-{variant}-{n}-{k}"),
             Self::Clay { n, k, d } => write!(f, "clay-{n}-{k}-{d}"),
         }
@@ -505,8 +581,8 @@ mod tests {
             ("rs-14-10-qfs", "qfs has exactly 3 parity blocks, so n = k + 3; n = 14 and k = 10 make 4"),
             ("rs-68-65-qfs", "qfs has at most 64 data blocks, not k = 65"),
             (
-                "rs-14-10-isal",
-                "there is no Reed-Solomon family `isal`; there are cauchy, vandermonde, jerasure, qfs and hdfs-raid",
+                "rs-14-10-leopard",
+                "there is no Reed-Solomon family `leopard`; there are cauchy, vandermonde, jerasure, qfs, hdfs-raid and isal",
             ),
         ] {
             assert_eq!(error(text), message);
