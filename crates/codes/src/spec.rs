@@ -218,8 +218,8 @@ pub enum SpecError {
     },
     /// Numbers of blocks for which Hadoop's own coder fails.
     #[error(
-        "hadoop has no hitchhiker code of k = {k} and {m} parity blocks: groups of {size} leave {left} blocks over, \
-         and only {size} fit into its last group before it fails (hitchhiker-xor-{}-{k} works)", k + m
+        "hadoop's hitchhiker coder fails for k = {k} and {m} parity blocks: it needs k >= {m} and, with groups of {size}, \
+         at most {size} blocks left over, not {left} (hitchhiker-xor-{}-{k} exists)", k + m
     )]
     HitchhikerHadoop {
         /// Data blocks in a stripe.
