@@ -36,7 +36,7 @@ mod rs;
 mod spec;
 mod systematic;
 
-pub use clay::Clay;
+pub use clay::{Clay, ClayVariant, Coupling};
 pub use code::{BlockIndex, Code, DecodeError, SubBlock};
 pub use hitchhiker::{Hitchhiker, HitchhikerVariant};
 pub use lrc::Lrc;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Clay, Code, Hitchhiker, HitchhikerVariant, Lrc, ReedSolomon, Rotated, RsFamily, clay, hitchhiker, lrc,
-    rotated,
+    Clay, ClayVariant, Code, Hitchhiker, HitchhikerVariant, Lrc, ReedSolomon, Rotated, RsFamily, clay,
+    hitchhiker, lrc, rotated,
 };
 
 /// GF(2^8) has 255 elements other than zero, and the constructions give one to each block.
@@ -82,7 +82,7 @@ pub enum CodeSpec {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// Clay, `clay-N-K-D`.
+    /// Clay, `clay-N-K-D` with a suffix for variants other than Mend's own.
     Clay {
         /// Blocks in a stripe.
         n: usize,
@@ -90,6 +90,8 @@ pub enum CodeSpec {
         k: usize,
         /// Helpers of a repair.
         d: usize,
+        /// The Reed-Solomon code of its planes and the coupling.
+        variant: ClayVariant,
     },
 }
 
@@ -257,6 +259,15 @@ pub enum SpecError {
         /// The most there can be.
         max: usize,
     },
+    /// A coupling that loses what it couples.
+    #[error(
+        "a coupling of {numbers:?} does not give any two values of a pair from the other two: none of the four may \
+         be 0, nor the first times the third be the second times the fourth"
+    )]
+    ClayCoupling {
+        /// o, p, o′ and p′.
+        numbers: [u8; 4],
+    },
 }
 
 /// The name of each code, the form of its specs with an example, and what reads the parameters.
@@ -286,9 +297,11 @@ const CODES: &[(&str, &str, Parser)] = &[
     ("hitchhiker-nonxor", "hitchhiker-nonxor-N-K, for example hitchhiker-nonxor-14-10", |numbers, suffix| {
         exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::NonXor, n, k))
     }),
-    ("clay", "clay-N-K-D, for example clay-14-10-13", |numbers, suffix| {
-        exactly(numbers, suffix, |[n, k, d]| CodeSpec::Clay { n, k, d })
-    }),
+    (
+        "clay",
+        "clay-N-K-D[-ceph-jerasure|-ceph-isa|-ceph-cauchy|-FAMILY-O-P-O-P], for example clay-14-10-13",
+        clay_of,
+    ),
 ];
 
 /// Other names that the codes go by.
@@ -326,6 +339,11 @@ fn xor(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, Spec
         return Err(SpecError::XorParities { n, k });
     }
     Ok(Some(CodeSpec::Xor { k }))
+}
+
+fn clay_of(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
+    let (&[n, k, d], Some(variant)) = (numbers, ClayVariant::parse(suffix)?) else { return Ok(None) };
+    Ok(Some(CodeSpec::Clay { n, k, d, variant }))
 }
 
 fn exactly<const N: usize>(
@@ -380,7 +398,7 @@ impl CodeSpec {
             Self::ReedSolomon { .. } | Self::Xor { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => 1,
             Self::Rotated { r, .. } => r,
             Self::Hitchhiker { .. } => hitchhiker::HALVES,
-            Self::Clay { n, k, d } => clay::sub_blocks(n, k, d),
+            Self::Clay { n, k, d, .. } => clay::sub_blocks(n, k, d),
         }
     }
 
@@ -398,7 +416,7 @@ impl CodeSpec {
             Self::Xor { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => Ok(()),
             Self::Rotated { r, .. } => rotated::check(r),
             Self::Hitchhiker { variant, n, k } => hitchhiker::check(variant, n, k),
-            Self::Clay { n, k, d } => clay::check(n, k, d),
+            Self::Clay { n, k, d, variant } => clay::check(n, k, d, variant),
         }
     }
 
@@ -414,7 +432,7 @@ impl CodeSpec {
             Self::LrcPlusOne { k, l, g } => Arc::new(Lrc::azure_plus_one(k, l, g)?),
             Self::Rotated { n, k, r } => Arc::new(Rotated::new(n, k, r)?),
             Self::Hitchhiker { variant, n, k } => Arc::new(Hitchhiker::new(variant, n, k)?),
-            Self::Clay { n, k, d } => Arc::new(Clay::new(n, k, d)?),
+            Self::Clay { n, k, d, variant } => Arc::new(Clay::new(n, k, d, variant)?),
         })
     }
 }
@@ -446,7 +464,7 @@ impl fmt::Display for CodeSpec {
                 write!(f, "hitchhiker-xor-{n}-{k}-hadoop")
             }
             Self::Hitchhiker { variant, n, k } => write!(f, "hitchhiker-{variant}-{n}-{k}"),
-            Self::Clay { n, k, d } => write!(f, "clay-{n}-{k}-{d}"),
+            Self::Clay { n, k, d, variant } => write!(f, "clay-{n}-{k}-{d}{variant}"),
         }
     }
 }

@@ -162,9 +162,27 @@ fn ceph_cases() -> Vec<Case> {
         ),
         ceph("ceph isa reed_sol_van", "rs-N-K-isal", "plugin=isa,technique=reed_sol_van", &sizes),
         ceph("ceph isa cauchy", "rs-N-K", "plugin=isa,technique=cauchy", &sizes),
+        clay("ceph clay jerasure", "jerasure", "jerasure,technique=reed_sol_van"),
+        clay("ceph clay isa", "isa", "isa,technique=reed_sol_van"),
+        clay("ceph clay isa cauchy", "cauchy", "isa,technique=cauchy"),
         ceph("ceph isa, m = 1", "xor-N-K", "plugin=isa,technique=cauchy", &XOR),
     ]
     .concat()
+}
+
+/// k, m and d.
+const CLAY: [(usize, usize, usize); 7] =
+    [(10, 4, 13), (6, 3, 8), (4, 2, 5), (8, 4, 11), (3, 3, 5), (4, 4, 6), (5, 3, 7)];
+
+fn clay(encoder: &'static str, variant: &str, scalar: &str) -> Vec<Case> {
+    let sizes = CLAY.map(|(k, m, _)| (k, m));
+    let spec = format!("clay-N-K-D-ceph-{variant}");
+    let mut cases = ceph(encoder, &spec, &format!("plugin=clay,scalar_mds={scalar}"), &sizes);
+    for (case, (_, _, d)) in cases.iter_mut().zip(CLAY) {
+        case.profile += &format!(",d={d}");
+        case.spec = case.spec.replace('D', &d.to_string());
+    }
+    cases
 }
 
 fn ceph(encoder: &'static str, spec: &str, profile: &str, sizes: &[(usize, usize)]) -> Vec<Case> {

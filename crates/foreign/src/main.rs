@@ -86,6 +86,13 @@ fn main() -> ExitCode {
         eprintln!("usage: mend-foreign FOLDER, where scripts/foreign has installed the encoders");
         return ExitCode::from(2);
     };
+    let folder = match folder.canonicalize() {
+        Ok(folder) => folder,
+        Err(error) => {
+            eprintln!("{}: {error}; run scripts/foreign {} first", folder.display(), folder.display());
+            return ExitCode::from(2);
+        }
+    };
     let mut lines: Vec<Line> = Vec::new();
     for mut group in cases::groups(&folder) {
         for (case, seed) in group.cases.iter().zip(1..) {
