@@ -1,4 +1,4 @@
-//! Reed-Solomon in six matrix families.
+//! Reed-Solomon in eight matrix families.
 //!
 //! All are MDS: any k blocks of a stripe rebuild the others. They differ only in the parity rows, and a
 //! store's blocks decode only with the rows they were written with.
@@ -41,12 +41,24 @@ pub enum RsFamily {
     /// `2^(i·j)`: ISA-L's `gf_gen_rs_matrix`, hence Ceph's isa plug-in with `reed_sol_van`, Swift's
     /// `isa_l_rs_vand`, and RAID-6; MDS for few parity blocks only.
     Isal,
+    /// A Vandermonde matrix over 1, 2, 4, 8, … made systematic: Swift's `isa_l_rs_vand_inv`.
+    IsalInverse,
+    /// The same over 0, 1, 2, 4, …: zfec, hence Tahoe-LAFS.
+    Zfec,
 }
 
 impl RsFamily {
     /// Every family.
-    pub const ALL: [Self; 6] =
-        [Self::Cauchy, Self::Vandermonde, Self::Jerasure, Self::Qfs, Self::HdfsRaid, Self::Isal];
+    pub const ALL: [Self; 8] = [
+        Self::Cauchy,
+        Self::Vandermonde,
+        Self::Jerasure,
+        Self::Qfs,
+        Self::HdfsRaid,
+        Self::Isal,
+        Self::IsalInverse,
+        Self::Zfec,
+    ];
 
     /// The rows of the n−k parity blocks over the k data blocks.
     ///
@@ -56,7 +68,12 @@ impl RsFamily {
         CodeSpec::ReedSolomon { family: self, n, k }.check()?;
         Ok(match self {
             Self::Cauchy => cauchy(n, k),
-            Self::Vandermonde => vandermonde(n, k),
+            Self::Vandermonde => vandermonde(n, k, |point| point as u8),
+            Self::IsalInverse => vandermonde(n, k, |point| pow(GENERATOR, point as u32)),
+            Self::Zfec => vandermonde(n, k, |point| match point.checked_sub(1) {
+                None => 0,
+                Some(power) => pow(GENERATOR, power as u32),
+            }),
             Self::Jerasure => jerasure(n, k),
             Self::Qfs | Self::Isal => powers_of_generator(n - k, k),
             Self::HdfsRaid => polynomial_remainders(n, k),
@@ -87,6 +104,8 @@ impl fmt::Display for RsFamily {
             Self::Qfs => "qfs",
             Self::HdfsRaid => "hdfs-raid",
             Self::Isal => "isal",
+            Self::IsalInverse => "isal-inverse",
+            Self::Zfec => "zfec",
         })
     }
 }
@@ -122,9 +141,10 @@ fn cauchy(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| inverse_of((k + i) as u8 ^ j as u8))
 }
 
-/// Row r of the Vandermonde matrix is 1, r, r², …; a change of basis makes its first k rows the identity.
-fn vandermonde(n: usize, k: usize) -> Matrix {
-    let matrix = plain_vandermonde(n, k);
+/// Row r of a Vandermonde matrix is 1, x, x², … for the r-th point x; a change of basis makes its first k rows the
+/// identity.
+fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
+    let matrix = Matrix::from_fn(n, k, |i, j| pow(point(i), j as u32));
     let top: Vec<usize> = (0..k).collect();
     let below: Vec<usize> = (k..n).collect();
     let to_systematic =
@@ -132,14 +152,10 @@ fn vandermonde(n: usize, k: usize) -> Matrix {
     matrix.select_rows(&below).product(&to_systematic)
 }
 
-fn plain_vandermonde(n: usize, k: usize) -> Matrix {
-    Matrix::from_fn(n, k, |i, j| pow(i as u8, j as u32))
-}
-
 /// jerasure's matrix is an extended Vandermonde one, made systematic, and then scaled: columns so that
 /// the first parity row is all ones, then rows so that the first column is.
 fn jerasure(n: usize, k: usize) -> Matrix {
-    let mut extended = plain_vandermonde(n, k);
+    let mut extended = Matrix::from_fn(n, k, |i, j| pow(i as u8, j as u32));
     extended.row_mut(0).fill(0);
     extended[(0, 0)] = 1;
     extended.row_mut(n - 1).fill(0);

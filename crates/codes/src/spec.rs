@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Clay, ClayVariant, Code, Hitchhiker, HitchhikerVariant, Lrc, ReedSolomon, Rotated, RsFamily, clay,
-    hitchhiker, lrc, rotated,
+    Clay, ClayVariant, Code, Generator, Hitchhiker, HitchhikerVariant, Less, Linear, LinearCode, ReedSolomon,
+    Rotated, RsFamily, SpecError, clay, hitchhiker, less, lrc, rotated,
 };
 
 /// GF(2^8) has 255 elements other than zero, and the constructions give one to each block.
@@ -64,6 +64,17 @@ pub enum CodeSpec {
         /// Global parity blocks, without the one more.
         g: usize,
     },
+    /// A code of single sub-blocks by its parity rows, named as [`LinearCode`] says.
+    Linear(LinearCode),
+    /// LESS, `less-N-K-A`.
+    Less {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Sub-blocks in a block.
+        alpha: usize,
+    },
     /// Rotated Reed-Solomon, `rotated-N-K-R`.
     Rotated {
         /// Blocks in a stripe.
@@ -95,181 +106,6 @@ pub enum CodeSpec {
     },
 }
 
-/// Why a text or a set of parameters names no code.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// No code has this name.
-    #[error("there is no code `{name}`; the codes are {}", forms())]
-    UnknownCode {
-        /// The name that was given.
-        name: String,
-    },
-    /// The code exists, but its parameters are not written as it needs them.
-    #[error("`{text}` is not of the form {expected}")]
-    Form {
-        /// What was given.
-        text: String,
-        /// The form of that code's names, with an example.
-        expected: &'static str,
-    },
-    /// No Reed-Solomon family has this name.
-    #[error("there is no Reed-Solomon family `{name}`; there are {}", families())]
-    UnknownFamily {
-        /// The name that was given.
-        name: String,
-    },
-    /// k = 0.
-    #[error("a stripe of n = {n} blocks needs at least one data block, not k = 0")]
-    NoData {
-        /// Blocks in a stripe.
-        n: usize,
-    },
-    /// k ≥ n.
-    #[error("n = {n} blocks must be more than the k = {k} data blocks among them (n comes first)")]
-    NoParity {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-    },
-    /// More blocks than the field has elements for.
-    #[error("a stripe has at most {MAX_BLOCKS} blocks, not n = {n}")]
-    TooManyBlocks {
-        /// Blocks in a stripe.
-        n: usize,
-    },
-    /// QFS has P, Q and R and nothing else.
-    #[error("qfs has exactly 3 parity blocks, so n = k + 3; n = {n} and k = {k} make {}", n - k)]
-    QfsParities {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-    },
-    /// More data blocks than QFS has.
-    #[error("qfs has at most {max} data blocks, not k = {k}")]
-    QfsData {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// The most there can be.
-        max: usize,
-    },
-    /// ISA-L's powers of the generator with more parity blocks than they serve for.
-    #[error(
-        "isal has at most {max} parity blocks, not the {} of n = {n} and k = {k}: with more, its matrix does not \
-         decode every loss it should (rs-{n}-{k} does)", n - k
-    )]
-    IsalParities {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-        /// The most parity blocks there can be.
-        max: usize,
-    },
-    /// ISA-L's powers of the generator with more data blocks than they serve for.
-    #[error(
-        "isal with 4 parity blocks has at most {max} data blocks, not k = {k}: with more, its matrix does not \
-         decode every loss of 4 (rs-{}-{k} does)", k + 4
-    )]
-    IsalData {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// The most there can be.
-        max: usize,
-    },
-    /// A plain XOR has one parity block.
-    #[error("xor has exactly 1 parity block, so n = k + 1; n = {n} and k = {k} make {}", n - k)]
-    XorParities {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-    },
-    /// The data blocks of an LRC cannot be split evenly.
-    #[error("k = {k} data blocks do not split into l = {l} local groups of one size")]
-    LrcGroups {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Local groups.
-        l: usize,
-    },
-    /// An LRC without global parity blocks.
-    #[error("an LRC of k = {k} and l = {l} needs at least one global parity block, not g = 0")]
-    LrcGlobals {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Local groups.
-        l: usize,
-    },
-    /// A number of rows for which a rotated code would not be MDS, or that is too large to be of use.
-    #[error("r = {r} rows in a block must be a power of two from 2 to {max}, so that any k blocks decode")]
-    RotatedRows {
-        /// Rows in a block.
-        r: usize,
-        /// The most there can be.
-        max: usize,
-    },
-    /// A Hitchhiker code without a parity block to carry sums.
-    #[error("hitchhiker needs at least 2 parity blocks; n = {n} and k = {k} make 1")]
-    HitchhikerParities {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-    },
-    /// Numbers of blocks for which Hadoop's own coder fails.
-    #[error(
-        "hadoop's hitchhiker coder fails for k = {k} and {m} parity blocks: it needs k >= {m} and, with groups of {size}, \
-         at most {size} blocks left over, not {left} (hitchhiker-xor-{}-{k} exists)", k + m
-    )]
-    HitchhikerHadoop {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Parity blocks in a stripe.
-        m: usize,
-        /// ⌊k / (m − 1)⌋.
-        size: usize,
-        /// k − (m − 1)·size.
-        left: usize,
-    },
-    /// A number of helpers that saves nothing, or that there are not.
-    #[error("d = {d} helpers must be more than k = {k} and less than n = {n}")]
-    ClayHelpers {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Helpers of a repair.
-        d: usize,
-    },
-    /// A Clay code that would cut blocks too finely.
-    #[error("clay-{n}-{k}-{d} would cut a block into {q}^{t} sub-blocks; at most {max} are allowed")]
-    ClaySubBlocks {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Helpers of a repair.
-        d: usize,
-        /// q = d − k + 1.
-        q: usize,
-        /// t = ⌈n / q⌉.
-        t: usize,
-        /// The most there can be.
-        max: usize,
-    },
-    /// A coupling that loses what it couples.
-    #[error(
-        "a coupling of {numbers:?} does not give any two values of a pair from the other two: none of the four may \
-         be 0, nor the first times the third be the second times the fourth"
-    )]
-    ClayCoupling {
-        /// o, p, o′ and p′.
-        numbers: [u8; 4],
-    },
-}
-
 /// The name of each code, the form of its specs with an example, and what reads the parameters.
 const CODES: &[(&str, &str, Parser)] = &[
     ("rs", "rs-N-K[-FAMILY], for example rs-14-10", reed_solomon),
@@ -279,6 +115,22 @@ const CODES: &[(&str, &str, Parser)] = &[
     }),
     ("lrc1", "lrc1-K-L-G, for example lrc1-12-2-2", |numbers, suffix| {
         exactly(numbers, suffix, |[k, l, g]| CodeSpec::LrcPlusOne { k, l, g })
+    }),
+    ("uniform-lrc", "uniform-lrc-K-L-G, for example uniform-lrc-48-4-3", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, l, g]| CodeSpec::Linear(LinearCode::UniformLrc { k, l, g }))
+    }),
+    ("ceph-lrc", "ceph-lrc-K-M-L, for example ceph-lrc-4-2-3", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, m, l]| CodeSpec::Linear(LinearCode::CephLrc { k, m, l }))
+    }),
+    ("ceph-shec", "ceph-shec-K-M-C, for example ceph-shec-4-3-2", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, m, c]| CodeSpec::Linear(LinearCode::CephShec { k, m, c }))
+    }),
+    ("par1", "par1-N-K, for example par1-7-4", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k]| CodeSpec::Linear(LinearCode::Par1 { n, k }))
+    }),
+    ("explicit", "explicit-N-K-T-xHEX, for example explicit-3-2-1-x0101", explicit),
+    ("less", "less-N-K-A, for example less-14-10-4", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k, alpha]| CodeSpec::Less { n, k, alpha })
     }),
     ("rotated", "rotated-N-K-R, for example rotated-16-12-4", |numbers, suffix| {
         exactly(numbers, suffix, |[n, k, r]| CodeSpec::Rotated { n, k, r })
@@ -315,13 +167,13 @@ const ALIASES: &[(&str, &str)] = &[
 /// Reads the numbers and the suffix of a name; `None` if there are not as many as the code needs.
 type Parser = fn(&[usize], Option<&str>) -> Result<Option<CodeSpec>, SpecError>;
 
-fn families() -> String {
+pub(crate) fn families() -> String {
     let names: Vec<String> = RsFamily::ALL.iter().map(RsFamily::to_string).collect();
     let (last, others) = names.split_last().expect("there are families");
     format!("{} and {last}", others.join(", "))
 }
 
-fn forms() -> String {
+pub(crate) fn forms() -> String {
     let forms: Vec<&str> = CODES.iter().map(|(_, form, _)| *form).collect();
     forms.join("; ")
 }
@@ -339,6 +191,15 @@ fn xor(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, Spec
         return Err(SpecError::XorParities { n, k });
     }
     Ok(Some(CodeSpec::Xor { k }))
+}
+
+fn explicit(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
+    let (&[n, k, tolerates], Some(hex)) = (numbers, suffix.and_then(|suffix| suffix.strip_prefix('x')))
+    else {
+        return Ok(None);
+    };
+    let generator = Generator::from_hex(n, k, tolerates, hex).map_err(SpecError::Generator)?;
+    Ok(Some(CodeSpec::Linear(LinearCode::Explicit(Arc::new(generator)))))
 }
 
 fn clay_of(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
@@ -371,7 +232,9 @@ impl CodeSpec {
             Self::ReedSolomon { n, .. }
             | Self::Rotated { n, .. }
             | Self::Hitchhiker { n, .. }
+            | Self::Less { n, .. }
             | Self::Clay { n, .. } => n,
+            Self::Linear(ref code) => code.blocks(),
             Self::Xor { k } => k.saturating_add(1),
             // A sum beyond all limits is as good as any number beyond them.
             Self::Lrc { k, l, g } => k.saturating_add(l).saturating_add(g),
@@ -388,17 +251,38 @@ impl CodeSpec {
             | Self::LrcPlusOne { k, .. }
             | Self::Rotated { k, .. }
             | Self::Hitchhiker { k, .. }
+            | Self::Less { k, .. }
             | Self::Clay { k, .. } => k,
+            Self::Linear(ref code) => code.data_blocks(),
         }
     }
 
     /// α: sub-blocks in a block, for a spec that passes [`check`](Self::check).
     pub fn sub_blocks(&self) -> usize {
         match *self {
-            Self::ReedSolomon { .. } | Self::Xor { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => 1,
+            Self::ReedSolomon { .. }
+            | Self::Xor { .. }
+            | Self::Lrc { .. }
+            | Self::LrcPlusOne { .. }
+            | Self::Linear(_) => 1,
+            Self::Less { alpha, .. } => alpha,
             Self::Rotated { r, .. } => r,
             Self::Hitchhiker { .. } => hitchhiker::HALVES,
             Self::Clay { n, k, d, .. } => clay::sub_blocks(n, k, d),
+        }
+    }
+
+    /// Whether any k blocks decode, so that n − k losses are always repaired.
+    pub fn is_mds(&self) -> bool {
+        match self {
+            Self::ReedSolomon { .. }
+            | Self::Xor { .. }
+            | Self::Rotated { .. }
+            | Self::Hitchhiker { .. }
+            | Self::Less { .. }
+            | Self::Clay { .. } => true,
+            Self::Lrc { .. } | Self::LrcPlusOne { .. } => false,
+            Self::Linear(code) => code.is_mds(),
         }
     }
 
@@ -414,6 +298,8 @@ impl CodeSpec {
         match *self {
             Self::ReedSolomon { family, n, k } => family.check(n, k),
             Self::Xor { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => Ok(()),
+            Self::Linear(ref code) => code.check(),
+            Self::Less { n, k, alpha } => less::check(n, k, alpha),
             Self::Rotated { r, .. } => rotated::check(r),
             Self::Hitchhiker { variant, n, k } => hitchhiker::check(variant, n, k),
             Self::Clay { n, k, d, variant } => clay::check(n, k, d, variant),
@@ -428,8 +314,10 @@ impl CodeSpec {
         Ok(match *self {
             Self::ReedSolomon { family, n, k } => Arc::new(ReedSolomon::new(family, n, k)?),
             Self::Xor { k } => Arc::new(ReedSolomon::xor(k)?),
-            Self::Lrc { k, l, g } => Arc::new(Lrc::azure(k, l, g)?),
-            Self::LrcPlusOne { k, l, g } => Arc::new(Lrc::azure_plus_one(k, l, g)?),
+            Self::Lrc { k, l, g } => Arc::new(lrc::azure(k, l, g)?),
+            Self::LrcPlusOne { k, l, g } => Arc::new(lrc::azure_plus_one(k, l, g)?),
+            Self::Linear(ref code) => Arc::new(Linear::new(code)?),
+            Self::Less { n, k, alpha } => Arc::new(Less::new(n, k, alpha)?),
             Self::Rotated { n, k, r } => Arc::new(Rotated::new(n, k, r)?),
             Self::Hitchhiker { variant, n, k } => Arc::new(Hitchhiker::new(variant, n, k)?),
             Self::Clay { n, k, d, variant } => Arc::new(Clay::new(n, k, d, variant)?),
@@ -459,6 +347,8 @@ impl fmt::Display for CodeSpec {
             Self::Xor { k } => write!(f, "xor-{}-{k}", k + 1),
             Self::Lrc { k, l, g } => write!(f, "lrc-{k}-{l}-{g}"),
             Self::LrcPlusOne { k, l, g } => write!(f, "lrc1-{k}-{l}-{g}"),
+            Self::Linear(code) => write!(f, "{code}"),
+            Self::Less { n, k, alpha } => write!(f, "less-{n}-{k}-{alpha}"),
             Self::Rotated { n, k, r } => write!(f, "rotated-{n}-{k}-{r}"),
             Self::Hitchhiker { variant: HitchhikerVariant::Hadoop, n, k } => {
                 write!(f, "hitchhiker-xor-{n}-{k}-hadoop")
@@ -600,7 +490,7 @@ mod tests {
             ("rs-68-65-qfs", "qfs has at most 64 data blocks, not k = 65"),
             (
                 "rs-14-10-leopard",
-                "there is no Reed-Solomon family `leopard`; there are cauchy, vandermonde, jerasure, qfs, hdfs-raid and isal",
+                "there is no Reed-Solomon family `leopard`; there are cauchy, vandermonde, jerasure, qfs, hdfs-raid, isal, isal-inverse and zfec",
             ),
         ] {
             assert_eq!(error(text), message);

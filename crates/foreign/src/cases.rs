@@ -124,6 +124,7 @@ fn go_cases() -> Vec<Case> {
         cases("klauspost", "rs-N-K-vandermonde", &sizes),
         cases("klauspost-cauchy", "rs-N-K", &sizes),
         cases("klauspost-jerasure", "rs-N-K-jerasure", &sizes),
+        cases("klauspost-par1", "par1-N-K", &[(2, 1), (4, 2), (6, 3), (10, 3), (10, 4), (20, 4)]),
     ]
     .concat()
 }
@@ -141,8 +142,13 @@ fn c_cases() -> Vec<Case> {
 
 fn python_cases() -> Vec<Case> {
     let sizes = [(2, 1), (4, 2), (6, 3), (10, 3), (10, 4), (15, 4), (20, 4)];
-    [cases("swift-isa_l_rs_vand", "rs-N-K-isal", &sizes), cases("swift-isa_l_rs_cauchy", "rs-N-K", &sizes)]
-        .concat()
+    [
+        cases("swift-isa_l_rs_vand", "rs-N-K-isal", &sizes),
+        cases("swift-isa_l_rs_cauchy", "rs-N-K", &sizes),
+        cases("swift-isa_l_rs_vand_inv", "rs-N-K-isal-inverse", &sizes),
+        cases("zfec", "rs-N-K-zfec", &[&COMMON[..], &WIDE].concat()),
+    ]
+    .concat()
 }
 
 fn ceph_cases() -> Vec<Case> {
@@ -165,9 +171,59 @@ fn ceph_cases() -> Vec<Case> {
         clay("ceph clay jerasure", "jerasure", "jerasure,technique=reed_sol_van"),
         clay("ceph clay isa", "isa", "isa,technique=reed_sol_van"),
         clay("ceph clay isa cauchy", "cauchy", "isa,technique=cauchy"),
+        lrc(),
+        shec(),
         ceph("ceph isa, m = 1", "xor-N-K", "plugin=isa,technique=cauchy", &XOR),
     ]
     .concat()
+}
+
+/// The plug-in lrc, which puts its blocks group by group: data, global parity, local parity.
+fn lrc() -> Vec<Case> {
+    let sizes = [(4, 2, 3), (2, 2, 2), (6, 3, 3), (8, 4, 3), (8, 4, 6), (10, 5, 3), (9, 3, 4)];
+    let case = |&(k, m, l): &(usize, usize, usize)| {
+        let groups = (k + m) / l;
+        let part = |group: usize, count: usize, first: usize, size: usize| {
+            (0..count / groups).map(move |i| (first + group * count / groups + i, group * (l + 1) + size + i))
+        };
+        let mut place: Vec<(usize, usize)> = (0..groups)
+            .flat_map(|group| {
+                let globals = part(group, m, k, k / groups);
+                part(group, k, 0, 0).chain(globals).chain([(k + m + group, group * (l + 1) + l)])
+            })
+            .collect();
+        place.sort_unstable();
+        Case {
+            encoder: "ceph lrc",
+            k,
+            m: m + groups,
+            spec: format!("ceph-lrc-{k}-{m}-{l}"),
+            family: "ceph-lrc-K-M-L".into(),
+            profile: format!("plugin=lrc,k={k},m={m},l={l}"),
+            shards: place.into_iter().map(|(_, shard)| shard).collect(),
+        }
+    };
+    sizes.iter().map(case).collect()
+}
+
+fn shec() -> Vec<Case> {
+    let sizes = [
+        (4, 3, 2),
+        (6, 3, 2),
+        (8, 4, 3),
+        (6, 4, 2),
+        (10, 5, 3),
+        (10, 6, 4),
+        (12, 6, 3),
+        (5, 5, 2),
+        (4, 2, 2),
+    ];
+    let mut cases = ceph("ceph shec", "ceph-shec-K-M-C", "plugin=shec", &sizes.map(|(k, m, _)| (k, m)));
+    for (case, (_, _, c)) in cases.iter_mut().zip(sizes) {
+        case.profile += &format!(",c={c}");
+        case.spec = case.spec.replace('C', &c.to_string());
+    }
+    cases
 }
 
 /// k, m and d.
