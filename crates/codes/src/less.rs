@@ -79,7 +79,7 @@ impl Layout {
         if sets(self.n, m) > MOST_LOSSES || self.n * self.alpha > ELEMENTS {
             return None;
         }
-        let is_primitive = |e: &usize| [3, 5, 17].iter().all(|prime| e % prime != 0);
+        let is_primitive = |e: &usize| ![3, 5, 17].iter().any(|&prime| e.is_multiple_of(prime));
         // Squaring keeps sums and products, so of 2^e and its squares one is as good as another.
         let is_least = |e: &usize| (1..8).all(|squarings| *e <= (e << squarings) % ELEMENTS);
         let exponents = (1..ELEMENTS).filter(is_primitive).filter(is_least);

@@ -15,6 +15,7 @@
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
 
 mod cover;
+mod factor;
 mod program;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,7 @@ use std::ops::Range;
 use gf::Kernel;
 
 use self::cover::Group;
+use self::factor::Factors;
 use self::program::{Destination, Program};
 use crate::reading::Reading;
 use crate::{Assignment, BlockRange, Buffer, BufferPool, Geometry, Pacing, SliceSet};
@@ -662,8 +664,13 @@ impl Work {
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         for &group in program.groups_of(local) {
             self.awaited[group] -= 1;
-            if self.awaited[group] == 0 {
-                self.compute_group(tools, &program.groups()[group], complete);
+            if self.awaited[group] > 0 {
+                continue;
+            }
+            let group = &program.groups()[group];
+            match group.factors() {
+                None => self.compute_group(tools, group, complete),
+                Some(factors) => self.compute_shared(tools, group, factors, complete),
             }
         }
         for &(output, coefficient) in program.mixed_uses(local) {
@@ -706,6 +713,27 @@ impl Work {
             self.count(output, group.locals.len() as u16, complete);
             group.locals.iter().for_each(|&local| self.release(tools, local));
         }
+    }
+
+    /// Computes sums that go through values which they share; all of their inputs are here.
+    fn compute_shared(
+        &mut self,
+        tools: &mut Tools,
+        group: &Group,
+        factors: &Factors,
+        complete: &mut Vec<usize>,
+    ) {
+        let held = |&local: &usize| self.held[local].as_deref().expect("it is not awaited any more");
+        let inputs: Vec<&[u8]> = group.locals.iter().map(held).collect();
+        let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(inputs[0].len())).collect();
+        let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
+        factors.compute(tools.kernel, &inputs, &mut targets);
+        for (&output, sum) in group.outputs.iter().zip(sums) {
+            self.sums[output] = Some(sum);
+            let inputs = self.missing[output];
+            self.count(output, inputs, complete);
+        }
+        group.locals.iter().for_each(|&local| self.release(tools, local));
     }
 
     /// `coefficient · local`, in the local buffer itself if this is its last use.
