@@ -6,27 +6,36 @@
 //! enough to find all this again: inputs that occur in the same sums are a pair, and of two sums of the same inputs,
 //! those parts that are proportional are a value by itself.
 //!
-//! The inputs are many, too, and do not stay in the processor's cache from one operation to the next. So all operations
-//! are done for a strip of every input, and then for the next.
+//! The inputs are many, too, and do not stay in the processor's cache, nor their addresses in its translation buffer, from
+//! one operation to the next. So sums that share values are done together and at once, the values of pairs anew for
+//! each such part: in Clay (14, 10, 13) that is 16 parity sub-blocks of four planes, from some 80 inputs.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use gf::{Kernel, inv, mul};
 
 use super::cover::LocalSum;
 
-/// Bytes of each input at a time: with the 256 sub-blocks of ten blocks, what is computed of them is about a megabyte.
-const STRIP_BYTES: usize = 256;
+/// Bytes of each input at a time: of the hundred inputs and values of a part, half a megabyte.
+const STRIP_BYTES: usize = 4 << 10;
 /// Below this many sums there is nothing to gain.
 const LEAST_SUMS: usize = 16;
 
 /// A row of coefficients over numbered values.
 type Row = Vec<(usize, u8)>;
 
-/// Sums in three steps: of pairs of inputs, of these and inputs, and of pairs of those.
-#[derive(Debug, PartialEq)]
+/// Sums in parts that share no values but inputs.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Factors {
+    parts: Vec<Part>,
+}
+
+/// Sums in three steps: of pairs of inputs, of these and inputs, and of pairs of those.
+#[derive(Debug, Default, PartialEq)]
+struct Part {
     pairs: Step,
+    /// Its sources are inputs, and beyond these the targets of the pairs.
     middles: Step,
     sums: Step,
 }
@@ -96,41 +105,66 @@ impl Factors {
         let mut rows: Vec<Row> = sums.iter().map(|sum| sum.terms.clone()).collect();
         let products: usize = rows.iter().map(Vec::len).sum();
         let pairs = take_pairs(&mut rows, inputs);
-        let (middles, sums, order) = take_middles(&rows);
-        let factors = Self { pairs, middles, sums };
-        let left = factors.pairs.products() + factors.middles.products() + factors.sums.products();
-        (left * 3 < products * 2).then_some((order, factors))
+        let (parts, order) = Middles::of(&rows).into_parts(&pairs, inputs);
+        let factors = Self { parts };
+        (factors.products() * 3 < products * 2).then_some((order, factors))
     }
 
-    /// Computes the sums, which come in the order that [`Factors::of`] gave.
-    pub(super) fn compute(&self, kernel: Kernel, inputs: &[&[u8]], sums: &mut [&mut [u8]]) {
+    fn products(&self) -> usize {
+        let of = |part: &Part| part.pairs.products() + part.middles.products() + part.sums.products();
+        self.parts.iter().map(of).sum()
+    }
+
+    /// Computes the sums, which come in the order that [`Factors::of`] gave; `scratch` is for what is between.
+    pub(super) fn compute(
+        &self,
+        kernel: Kernel,
+        scratch: &mut Vec<u8>,
+        inputs: &[&[u8]],
+        sums: &mut [&mut [u8]],
+    ) {
         let bytes = inputs.first().map_or(0, |input| input.len());
-        let mut pairs = vec![0; self.pairs.targets * STRIP_BYTES];
-        let mut middles = vec![0; self.middles.targets * STRIP_BYTES];
+        let values =
+            self.parts.iter().map(|part| part.pairs.targets + part.middles.targets).max().unwrap_or(0);
+        scratch.resize(values * STRIP_BYTES, 0);
         for start in (0..bytes).step_by(STRIP_BYTES) {
             let strip = start..bytes.min(start + STRIP_BYTES);
-            let length = strip.len();
-            let input = |number: usize| &inputs[number][strip.clone()];
-            self.pairs.compute(
-                kernel,
-                input,
-                pairs.chunks_mut(STRIP_BYTES).map(|chunk| &mut chunk[..length]),
-            );
-            let value = |number: usize| match number.checked_sub(inputs.len()) {
-                None => input(number),
-                Some(pair) => &pairs[pair * STRIP_BYTES..][..length],
-            };
-            let targets = middles.chunks_mut(STRIP_BYTES).map(|chunk| &mut chunk[..length]);
-            self.middles.compute(kernel, value, targets);
-            let middle = |number: usize| &middles[number * STRIP_BYTES..][..length];
-            self.sums.compute(kernel, middle, sums.iter_mut().map(|sum| &mut sum[strip.clone()]));
+            let mut sums = sums.iter_mut();
+            for part in &self.parts {
+                part.compute(kernel, scratch, &strip, inputs, sums.by_ref());
+            }
         }
+    }
+}
+
+impl Part {
+    /// Computes a strip of the next sums.
+    fn compute<'t, 'b: 't>(
+        &self,
+        kernel: Kernel,
+        scratch: &mut [u8],
+        strip: &Range<usize>,
+        inputs: &[&[u8]],
+        sums: impl Iterator<Item = &'t mut &'b mut [u8]>,
+    ) {
+        let (pairs, middles) = scratch.split_at_mut(self.pairs.targets * STRIP_BYTES);
+        let length = strip.len();
+        let input = |number: usize| &inputs[number][strip.clone()];
+        self.pairs.compute(kernel, input, pairs.chunks_mut(STRIP_BYTES).map(|chunk| &mut chunk[..length]));
+        let value = |number: usize| match number.checked_sub(inputs.len()) {
+            None => input(number),
+            Some(pair) => &pairs[pair * STRIP_BYTES..][..length],
+        };
+        let targets = middles.chunks_mut(STRIP_BYTES).map(|chunk| &mut chunk[..length]);
+        self.middles.compute(kernel, value, targets);
+        let middle = |number: usize| &middles[number * STRIP_BYTES..][..length];
+        self.sums.compute(kernel, middle, sums.map(|sum| &mut sum[strip.clone()]));
     }
 }
 
 /// Where just two inputs occur in the same rows, and in these in one of two proportions, makes values of the two of them,
 /// numbered from `inputs` on.
-fn take_pairs(rows: &mut [Row], inputs: usize) -> Step {
+fn take_pairs(rows: &mut [Row], inputs: usize) -> Vec<Row> {
     let mut occurrences: Vec<Vec<(usize, u8)>> = vec![Vec::new(); inputs];
     for (number, row) in rows.iter().enumerate() {
         row.iter().for_each(|&(input, coefficient)| occurrences[input].push((number, coefficient)));
@@ -139,7 +173,7 @@ fn take_pairs(rows: &mut [Row], inputs: usize) -> Step {
     for (input, occurrences) in occurrences.iter().enumerate() {
         alike.entry(occurrences.iter().map(|&(row, _)| row).collect()).or_default().push(input);
     }
-    let mut step = Step::default();
+    let mut pairs: Vec<Row> = Vec::new();
     for (in_rows, together) in alike {
         let &[first, second] = &together[..] else { continue };
         let both = occurrences[first].iter().zip(&occurrences[second]);
@@ -148,8 +182,8 @@ fn take_pairs(rows: &mut [Row], inputs: usize) -> Step {
         if classes.len() > 2 || in_rows.len() <= classes.len() {
             continue;
         }
-        let values: Vec<Row> = classes.iter().map(|&ratio| vec![(first, 1), (second, ratio)]).collect();
-        let number = inputs + step.push(&values.iter().collect::<Vec<_>>());
+        let number = inputs + pairs.len();
+        pairs.extend(classes.iter().map(|&ratio| vec![(first, 1), (second, ratio)]));
         for (&row, ratio) in in_rows.iter().zip(ratios) {
             let class = classes.iter().position(|&class| class == ratio).expect("one of them");
             rows[row].retain_mut(|term| {
@@ -161,45 +195,105 @@ fn take_pairs(rows: &mut [Row], inputs: usize) -> Step {
         }
     }
     rows.iter_mut().for_each(|row| row.sort_unstable());
-    step
+    pairs
 }
 
-/// Splits two rows of the same values into the parts in which they are proportional, if there are two; other rows are
-/// values by themselves. Returns the steps that compute these values, and the rows from them in the order that it gives.
-fn take_middles(rows: &[Row]) -> (Step, Step, Vec<usize>) {
-    // What is computed in the first step, and for each row or pair of rows what it is made of.
-    let mut values: Vec<Row> = Vec::new();
-    let mut sums: Vec<(Vec<usize>, Vec<Row>)> = Vec::new();
-    for (_, same) in by_sources(rows) {
-        let split = match same[..] {
-            [a, b] => split(&rows[a], &rows[b]),
-            _ => None,
+/// What the last step adds up.
+struct Middles {
+    /// The sums of pairs and inputs.
+    values: Vec<Row>,
+    /// Sums of the same values: which, and their rows over these.
+    sums: Vec<(Vec<usize>, Vec<Row>)>,
+}
+
+impl Middles {
+    /// Splits two rows of the same values into the parts in which they are proportional, if there are two; other rows are
+    /// values by themselves.
+    fn of(rows: &[Row]) -> Self {
+        let mut values: Vec<Row> = Vec::new();
+        let mut sums = Vec::new();
+        for (_, same) in by_sources(rows) {
+            let split = match same[..] {
+                [a, b] => split(&rows[a], &rows[b]),
+                _ => None,
+            };
+            if let Some((parts, ratios)) = split {
+                let number = values.len();
+                values.extend(parts);
+                let first = vec![(number, 1), (number + 1, 1)];
+                sums.push((same, vec![first, vec![(number, ratios[0]), (number + 1, ratios[1])]]));
+                continue;
+            }
+            for row in same {
+                sums.push((vec![row], vec![vec![(values.len(), 1)]]));
+                values.push(rows[row].clone());
+            }
+        }
+        Self { values, sums }
+    }
+
+    /// Puts together what shares values; also returns the order of the sums.
+    fn into_parts(self, pairs: &[Row], inputs: usize) -> (Vec<Part>, Vec<usize>) {
+        let passes: Vec<Vec<usize>> = by_sources(&self.values).into_values().collect();
+        let mut pass_of = vec![0; self.values.len()];
+        for (pass, values) in passes.iter().enumerate() {
+            values.iter().for_each(|&value| pass_of[value] = pass);
+        }
+        let mut together = UnionFind::new(passes.len());
+        for (_, rows) in &self.sums {
+            for pair in rows[0].windows(2) {
+                together.union(pass_of[pair[0].0], pass_of[pair[1].0]);
+            }
+        }
+        let mut members: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+        for pass in 0..passes.len() {
+            members.entry(together.find(pass)).or_default().0.push(pass);
+        }
+        for (sum, (_, rows)) in self.sums.iter().enumerate() {
+            members.entry(together.find(pass_of[rows[0][0].0])).or_default().1.push(sum);
+        }
+        let (mut parts, mut order) = (Vec::new(), Vec::new());
+        for (of_passes, of_sums) in members.into_values() {
+            let mut part = Part::default();
+            let mut pair_numbers: BTreeMap<usize, usize> = BTreeMap::new();
+            let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+            for pass in of_passes {
+                let rows: Vec<Row> = passes[pass].iter().map(|&value| self.values[value].clone()).collect();
+                let rows: Vec<Row> = rows
+                    .into_iter()
+                    .map(|row| part.with_pairs(row, pairs, inputs, &mut pair_numbers))
+                    .collect();
+                let first = part.middles.push(&rows.iter().collect::<Vec<_>>());
+                numbers.extend(passes[pass].iter().copied().zip(first..));
+            }
+            for sum in of_sums {
+                let (which, rows) = &self.sums[sum];
+                let renumber = |row: &Row| row.iter().map(|&(value, c)| (numbers[&value], c)).collect();
+                let rows: Vec<Row> = rows.iter().map(renumber).collect();
+                part.sums.push(&rows.iter().collect::<Vec<_>>());
+                order.extend(which);
+            }
+            parts.push(part);
+        }
+        (parts, order)
+    }
+}
+
+impl Part {
+    /// The row with the part's own numbers of its pairs, which are computed for it if they are not yet.
+    fn with_pairs(
+        &mut self,
+        row: Row,
+        pairs: &[Row],
+        inputs: usize,
+        numbers: &mut BTreeMap<usize, usize>,
+    ) -> Row {
+        let mut number = |value: usize| match value.checked_sub(inputs) {
+            None => value,
+            Some(pair) => inputs + *numbers.entry(pair).or_insert_with(|| self.pairs.push(&[&pairs[pair]])),
         };
-        if let Some((parts, ratios)) = split {
-            let number = values.len();
-            values.extend(parts);
-            let first = vec![(number, 1), (number + 1, 1)];
-            sums.push((same, vec![first, vec![(number, ratios[0]), (number + 1, ratios[1])]]));
-            continue;
-        }
-        for row in same {
-            sums.push((vec![row], vec![vec![(values.len(), 1)]]));
-            values.push(rows[row].clone());
-        }
+        row.into_iter().map(|(value, coefficient)| (number(value), coefficient)).collect()
     }
-    let mut middles = Step::default();
-    let mut renumbered = vec![0; values.len()];
-    for (_, same) in by_sources(&values) {
-        let first = middles.push(&same.iter().map(|&value| &values[value]).collect::<Vec<_>>());
-        same.into_iter().zip(first..).for_each(|(value, number)| renumbered[value] = number);
-    }
-    let (mut last, mut order) = (Step::default(), Vec::new());
-    for (of, mut sums) in sums {
-        sums.iter_mut().flatten().for_each(|term| term.0 = renumbered[term.0]);
-        last.push(&sums.iter().collect::<Vec<_>>());
-        order.extend(of);
-    }
-    (middles, last, order)
 }
 
 /// The rows that are of the same values.
@@ -218,6 +312,29 @@ fn split(a: &Row, b: &Row) -> Option<([Row; 2], [u8; 2])> {
     let part =
         |ratio: u8| a.iter().zip(&ratios).filter(|&(_, &of)| of == ratio).map(|(&term, _)| term).collect();
     Some(([part(first), part(second)], [first, second]))
+}
+
+/// Which of some things belong together.
+struct UnionFind {
+    parent: Vec<usize>,
+}
+
+impl UnionFind {
+    fn new(things: usize) -> Self {
+        Self { parent: (0..things).collect() }
+    }
+
+    fn find(&self, mut thing: usize) -> usize {
+        while self.parent[thing] != thing {
+            thing = self.parent[thing];
+        }
+        thing
+    }
+
+    fn union(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.find(a), self.find(b));
+        self.parent[a.max(b)] = a.min(b);
+    }
 }
 
 fn quotient(b: u8, a: u8) -> u8 {
@@ -262,7 +379,7 @@ mod tests {
             let mut found = vec![vec![0xa5; bytes]; sums.len()];
             let sources: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
             let mut targets: Vec<&mut [u8]> = found.iter_mut().map(Vec::as_mut_slice).collect();
-            factors.compute(Kernel::best(), &sources, &mut targets);
+            factors.compute(Kernel::best(), &mut Vec::new(), &sources, &mut targets);
             let mut sorted = order.clone();
             sorted.sort_unstable();
             assert_eq!(sorted, (0..sums.len()).collect::<Vec<_>>(), "{code}: every sum once");
@@ -281,14 +398,14 @@ mod tests {
     fn the_operations_of_clay_are_found_again() {
         let (sums, inputs) = sums_of("clay-14-10-13");
         let (_, factors) = Factors::of(&sums, inputs).expect("Clay");
+        assert_eq!(factors.parts.len(), 64, "planes that differ in the digit of the parity blocks only");
         // Where a virtual block is coupled with a data block, its part is not zero; so some planes have two inputs more.
         let is_plane = |pass: &Pass| matches!((pass.sources.len(), pass.targets), (10 | 12, 4));
-        assert!(factors.middles.passes.iter().all(is_plane));
-        assert_eq!(factors.middles.passes.len(), 256);
-        assert!(factors.pairs.passes.iter().all(|pass| (pass.sources.len(), pass.targets) == (2, 2)));
+        let is_part = |part: &Part| part.middles.passes.len() == 4 && part.sums.targets == 16;
+        assert!(factors.parts.iter().all(is_part));
+        assert!(factors.parts.iter().flat_map(|part| &part.middles.passes).all(is_plane));
         let long: usize = sums.iter().map(|sum| sum.terms.len()).sum();
-        let products = factors.pairs.products() + factors.middles.products() + factors.sums.products();
-        assert_eq!((products, long), (16_384, 31_360), "Reed-Solomon in each plane has 10,240");
+        assert_eq!((factors.products(), long), (16_384, 31_360), "Reed-Solomon in each plane has 10,240");
     }
 
     #[test]
