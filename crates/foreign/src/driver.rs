@@ -42,8 +42,11 @@ impl Driver {
         running.input.flush()?;
         let mut line = String::new();
         running.output.read_line(&mut line)?;
+        if let Some(refused) = line.strip_prefix("error ") {
+            return Ok(Err(refused.trim().into()));
+        }
         if line != "ok\n" {
-            return Ok(Err(line.trim().into()));
+            return Err(std::io::Error::other(format!("an answer that makes no sense: {line:?}")));
         }
         let mut parity = vec![vec![0; BLOCK_BYTES]; case.m];
         parity.iter_mut().try_for_each(|block| running.output.read_exact(block))?;
