@@ -3,11 +3,12 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test fmt lint doc unit long thrash setup bench clean
+.PHONY: help demo test fmt lint doc unit test-foreign long thrash setup bench clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
+	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
 	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
@@ -19,7 +20,7 @@ demo: setup
 	$(CARGO) build --release --locked -p mend-cli
 	scripts/demo target/release/mend
 
-test: setup fmt lint doc unit
+test: setup fmt lint doc unit test-foreign
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -32,6 +33,10 @@ doc:
 
 unit:
 	$(CARGO) test --workspace --locked
+
+test-foreign: setup
+	scripts/foreign target/foreign
+	$(CARGO) run --locked -p mend-foreign -- target/foreign
 
 long: setup
 	MEND_SIM_RUNS=200000 PROPTEST_CASES=5000 $(CARGO) test --workspace --locked --release

@@ -107,8 +107,8 @@ pub struct InitArgs {
     /// Helpers to make, named h1, h2, …
     #[arg(long, default_value_t = 18, value_name = "N")]
     pub helpers: u16,
-    /// The code of new stripes
-    #[arg(long, default_value = "rs-14-10")]
+    /// The code of new stripes, or matrix:FILE for a generator matrix
+    #[arg(long, default_value = "rs-14-10", value_parser = code)]
     pub code: CodeSpec,
     /// The size of a block of new stripes
     #[arg(long, default_value = "64MiB", value_name = "SIZE")]
@@ -225,8 +225,8 @@ pub struct PutArgs {
     /// The name it gets [default: that of the file, without folders]
     #[arg(long = "as", value_name = "NAME")]
     pub name: Option<String>,
-    /// The code of its stripes, such as rs-14-10 [default: the cluster's]
-    #[arg(long)]
+    /// The code of its stripes, such as rs-14-10, or matrix:FILE for a generator matrix [default: the cluster's]
+    #[arg(long, value_parser = code)]
     pub code: Option<CodeSpec>,
     /// The size of a block [default: the cluster's]
     #[arg(long, value_name = "SIZE")]
@@ -346,6 +346,16 @@ pub struct CompareArgs {
     pub slice_size: Option<u32>,
 }
 
+/// A code by its name, or by the file of its generator matrix.
+fn code(text: &str) -> Result<CodeSpec, String> {
+    let Some(path) = text.strip_prefix("matrix:") else {
+        return text.parse().map_err(|error: codes::SpecError| error.to_string());
+    };
+    let rows = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let generator = codes::Generator::from_text(&rows).map_err(|error| format!("{path}: {error}"))?;
+    Ok(CodeSpec::Linear(codes::LinearCode::Explicit(generator.into())))
+}
+
 fn slice_bytes(text: &str) -> Result<u32, String> {
     let size: ByteSize = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
     let (least, most) = (repair::Geometry::MIN_SLICE_BYTES, repair::Geometry::MAX_SLICE_BYTES);
@@ -388,6 +398,18 @@ mod tests {
         assert!(text.contains("there is no code") && text.contains("clay"), "{text}");
         let text = parse("mend put f --code rs-10-14").unwrap_err().to_string();
         assert!(text.contains("n comes first"), "{text}");
+    }
+
+    #[test]
+    fn a_code_can_be_a_file_of_its_matrix() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows");
+        std::fs::write(&path, "1 0\n0 1\n1 1\n").unwrap();
+        let put = parse(&format!("mend put f --code matrix:{}", path.display()));
+        let Ok(Verb::Put(PutArgs { code: Some(code), .. })) = put else { panic!("{put:?}") };
+        assert_eq!(code.to_string(), "explicit-3-2-1-x0101");
+        let missing = parse("mend put f --code matrix:/nowhere/rows").unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/rows: "), "{missing}");
     }
 
     #[test]

@@ -7,16 +7,19 @@
 //! uncoupled U of a pair are related by
 //!
 //! ```text
-//! U = C + g·C*      U* = C* + g·C      (and U = C for a dotted node)
+//! U = o·C + p·C*      U* = o′·C* + p′·C      (and U = C for a dotted node)
 //! ```
 //!
-//! In each plane the U of all nodes are a codeword of one Reed-Solomon code; that is the whole definition.
+//! where U and C are of the node of higher x in the pair. In each plane the U of all nodes are a codeword of one
+//! Reed-Solomon code; that is the whole definition. Which coupling and which Reed-Solomon code is open
+//! ([`ClayVariant`]): any do for which every two of a pair's four values give the other two.
 //!
 //! Everything here is symbolic: instead of bytes, a sub-block is the list of source sub-blocks that sum to
 //! it. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever made. The work is m·k additions
 //! of lists in each solved plane. For (14, 10, 13) a row is about 25 terms when one block is lost, 30 for
 //! encoding, and up to 120 when losses are spread over the grid, where planes build on each other.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -27,11 +30,101 @@ use crate::matrix::inverse_of;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError, SubBlock};
 
-/// g. Any element whose square is not 0 or 1 will do; with 2, products are cheapest.
-const COUPLING: u8 = 2;
 /// With 4096, 64 MiB blocks are cut into 16 KiB and a recipe has some 10^5 terms for each lost block; with
 /// more, both would be out of proportion.
 const MAX_SUB_BLOCKS: usize = 4096;
+
+/// How the two sub-blocks of a pair are coupled: the coefficients of U over C and C*, with the node of higher x first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Coupling {
+    /// Of C in U, for the node of higher x, and of C* in it.
+    pub high: [u8; 2],
+    /// Of C in U, for the node of lower x, and of C* in it.
+    pub low: [u8; 2],
+}
+
+impl Coupling {
+    /// U = C + 2·C* for both; products with 2 are cheapest.
+    pub const SYMMETRIC: Self = Self { high: [1, 2], low: [1, 2] };
+
+    /// The coupling as a text has it: o, p, o′, p′.
+    fn numbers(self) -> [u8; 4] {
+        [self.high[0], self.high[1], self.low[0], self.low[1]]
+    }
+
+    /// o·o′ + p·p′.
+    fn determinant(self) -> u8 {
+        mul(self.high[0], self.low[0]) ^ mul(self.high[1], self.low[1])
+    }
+
+    /// Whether every two of the four values of a pair give the other two.
+    fn is_mds(self) -> bool {
+        !self.numbers().contains(&0) && self.determinant() != 0
+    }
+}
+
+/// What may differ between Clay codes of the same n, k and d.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClayVariant {
+    /// The Reed-Solomon code of the planes.
+    pub scalar: RsFamily,
+    /// How pairs are coupled.
+    pub coupling: Coupling,
+}
+
+impl ClayVariant {
+    /// Mend's own, `clay-N-K-D`.
+    pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
+
+    /// The variants that have a name: Mend's own has none, and Ceph's are those of its plug-ins. There a pair is
+    /// coupled by the same plug-in's code of two data and two parity blocks, solved for the data.
+    const NAMED: [(&str, Self); 3] = [
+        (
+            "ceph-jerasure",
+            Self { scalar: RsFamily::Jerasure, coupling: Coupling { high: [1, 1], low: [143, 1] } },
+        ),
+        ("ceph-isa", Self { scalar: RsFamily::Isal, coupling: Coupling { high: [1, 1], low: [2, 1] } }),
+        (
+            "ceph-cauchy",
+            Self { scalar: RsFamily::Cauchy, coupling: Coupling { high: [142, 244], low: [142, 244] } },
+        ),
+    ];
+
+    /// Reads what follows the numbers of a Clay code's name; `None` if it says nothing that a variant could be.
+    ///
+    /// # Errors
+    /// If it names a Reed-Solomon family that does not exist.
+    pub(crate) fn parse(suffix: Option<&str>) -> Result<Option<Self>, SpecError> {
+        let Some(suffix) = suffix else { return Ok(Some(Self::MEND)) };
+        if let Some((_, variant)) = Self::NAMED.iter().find(|(name, _)| *name == suffix) {
+            return Ok(Some(*variant));
+        }
+        // A family's name may have hyphens; the four numbers after it have none.
+        let mut parts = suffix.rsplitn(5, '-');
+        let numbers: Vec<u8> = parts.by_ref().take(4).filter_map(|part| part.parse().ok()).collect();
+        let (Ok([low_of_star, low, high_of_star, high]), Some(family)) =
+            (<[u8; 4]>::try_from(numbers), parts.next())
+        else {
+            return Ok(None);
+        };
+        let coupling = Coupling { high: [high, high_of_star], low: [low, low_of_star] };
+        Ok(Some(Self { scalar: family.parse()?, coupling }))
+    }
+}
+
+impl fmt::Display for ClayVariant {
+    /// What follows the numbers in the code's name, with its hyphen.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::MEND {
+            return Ok(());
+        }
+        if let Some((name, _)) = Self::NAMED.iter().find(|(_, variant)| variant == self) {
+            return write!(f, "-{name}");
+        }
+        let [high, high_of_star, low, low_of_star] = self.coupling.numbers();
+        write!(f, "-{}-{high}-{high_of_star}-{low}-{low_of_star}", self.scalar)
+    }
+}
 
 /// A Clay code: any k of its n blocks rebuild the others, and d of them a single one with less.
 #[derive(Debug)]
@@ -42,13 +135,14 @@ pub struct Clay {
     /// Helpers of the repair of a single block.
     d: usize,
     grid: Grid,
+    coupling: Coupling,
     /// The code of the uncoupled sub-blocks of a plane, over all nodes of the grid.
     plane_code: Systematic,
     encoding: OnceLock<Recipe>,
 }
 
-/// The limits on d, and on the α that follows.
-pub(crate) fn check(n: usize, k: usize, d: usize) -> Result<(), SpecError> {
+/// The limits on d, on the α that follows, and on the variant.
+pub(crate) fn check(n: usize, k: usize, d: usize, variant: ClayVariant) -> Result<(), SpecError> {
     if d <= k || d >= n {
         return Err(SpecError::ClayHelpers { n, k, d });
     }
@@ -56,7 +150,16 @@ pub(crate) fn check(n: usize, k: usize, d: usize) -> Result<(), SpecError> {
         let grid = Grid::new(n, k, d);
         return Err(SpecError::ClaySubBlocks { n, k, d, q: grid.width, t: grid.height, max: MAX_SUB_BLOCKS });
     }
-    Ok(())
+    if !variant.coupling.is_mds() {
+        return Err(SpecError::ClayCoupling { numbers: variant.coupling.numbers() });
+    }
+    scalar_spec(variant, n, k, d).check()
+}
+
+/// The Reed-Solomon code of the planes, which has the virtual nodes among its data.
+fn scalar_spec(variant: ClayVariant, n: usize, k: usize, d: usize) -> CodeSpec {
+    let nodes = Grid::new(n, k, d).nodes();
+    CodeSpec::ReedSolomon { family: variant.scalar, n: nodes, k: nodes - (n - k) }
 }
 
 /// α = q^t, or the largest number if it is larger.
@@ -70,12 +173,13 @@ impl Clay {
     ///
     /// # Errors
     /// If the parameters are outside the code's limits.
-    pub fn new(n: usize, k: usize, d: usize) -> Result<Self, SpecError> {
-        let spec = CodeSpec::Clay { n, k, d };
+    pub fn new(n: usize, k: usize, d: usize, variant: ClayVariant) -> Result<Self, SpecError> {
+        let spec = CodeSpec::Clay { n, k, d, variant };
         spec.check()?;
         let grid = Grid::new(n, k, d);
-        let parity = RsFamily::Cauchy.parity_rows(grid.nodes(), grid.nodes() - (n - k))?;
-        Ok(Self { spec, n, k, d, grid, plane_code: Systematic::new(1, parity), encoding: OnceLock::new() })
+        let parity = variant.scalar.parity_rows(grid.nodes(), grid.nodes() - (n - k))?;
+        let (coupling, plane_code) = (variant.coupling, Systematic::new(1, parity));
+        Ok(Self { spec, n, k, d, grid, coupling, plane_code, encoding: OnceLock::new() })
     }
 
     /// The node of a block: virtual nodes stand between data and parity.
@@ -128,7 +232,7 @@ impl Clay {
                 } else if self.grid.row_of(other) == row {
                     let (partner, plane) = self.grid.partner(other, z).expect("only the lost node is dotted");
                     debug_assert_eq!(partner, node);
-                    sums[plane] = layers.partner_of_known(other, z, &layers.uncoupled[place][z]);
+                    sums[plane] = layers.partner_of_known(other, partner, z, &layers.uncoupled[place][z]);
                 }
             }
         }
@@ -263,6 +367,7 @@ impl Accumulator {
 /// The uncoupled sub-blocks of unknown nodes, solved plane by plane.
 struct Layers<'a> {
     grid: &'a Grid,
+    coupling: Coupling,
     /// As many nodes as the code has parities.
     unknown: Vec<usize>,
     /// For each node where it stands in `unknown`.
@@ -287,7 +392,7 @@ impl<'a> Layers<'a> {
         let known: Vec<usize> = (0..grid.nodes()).filter(|&node| place[node].is_none()).collect();
         let decoding = code.plane_code.combine(&unknown, &known).expect("the plane's code is MDS");
         let uncoupled = vec![vec![Sum::default(); code.sub_blocks()]; unknown.len()];
-        let mut layers = Self { grid, unknown, place, first_source, uncoupled };
+        let mut layers = Self { grid, coupling: code.coupling, unknown, place, first_source, uncoupled };
         let mut accumulator = Accumulator::new(source_blocks.len() * code.sub_blocks());
         for plane in layers.in_order(planes) {
             layers.solve_plane(plane, &known, &decoding, &mut accumulator);
@@ -317,15 +422,18 @@ impl<'a> Layers<'a> {
         let Some((partner, plane)) = self.grid.partner(node, z) else {
             return self.add_stored(accumulator, node, z, scale);
         };
+        let [own, of_star] = self.coefficients(node, partner);
         match self.place[partner] {
             None => {
-                self.add_stored(accumulator, node, z, scale);
-                self.add_stored(accumulator, partner, plane, mul(scale, COUPLING));
+                self.add_stored(accumulator, node, z, mul(scale, own));
+                self.add_stored(accumulator, partner, plane, mul(scale, of_star));
             }
-            // C* is unknown, but U* is solved: C* = U* + g·C, hence U = C + g·C* = (1 + g²)·C + g·U*.
+            // C* is unknown, but U* is solved: C* = (U* + p′·C) / o′, hence U = (o + p·p′ / o′)·C + p / o′·U*.
             Some(place) => {
-                self.add_stored(accumulator, node, z, mul(scale, pair_determinant()));
-                accumulator.add(&self.uncoupled[place][plane], mul(scale, COUPLING));
+                let [partners_own, _] = self.coefficients(partner, node);
+                let scale = mul(scale, inverse_of(partners_own));
+                self.add_stored(accumulator, node, z, mul(scale, self.coupling.determinant()));
+                accumulator.add(&self.uncoupled[place][plane], mul(scale, of_star));
             }
         }
     }
@@ -341,21 +449,32 @@ impl<'a> Layers<'a> {
     fn coupled(&self, node: usize, z: usize) -> Sum {
         let own = &self.uncoupled[self.place[node].expect("an unknown node")][z];
         let Some((partner, plane)) = self.grid.partner(node, z) else { return own.clone() };
+        let [of_own, of_star] = self.coefficients(node, partner);
         match self.place[partner] {
-            // U = C + g·C* with C* stored.
-            None => self.combination(own, 1, partner, plane, COUPLING),
-            // The inverse of the pair's equations: (1 + g²)·C = U + g·U*.
+            // C = (U + p·C*) / o with C* stored.
+            None => {
+                let scale = inverse_of(of_own);
+                self.combination(own, scale, partner, plane, mul(scale, of_star))
+            }
+            // The inverse of the pair's equations: (o·o′ + p·p′)·C = o′·U + p·U*.
             Some(place) => {
-                let scale = inverse_of(pair_determinant());
-                own.plus(&self.uncoupled[place][plane], scale, mul(scale, COUPLING))
+                let [partners_own, _] = self.coefficients(partner, node);
+                let scale = inverse_of(self.coupling.determinant());
+                own.plus(&self.uncoupled[place][plane], mul(scale, partners_own), mul(scale, of_star))
             }
         }
     }
 
-    /// C* of the pair whose C is stored and whose U is `uncoupled`: C* = (U + C) / g.
-    fn partner_of_known(&self, node: usize, z: usize, uncoupled: &Sum) -> Sum {
-        let scale = inverse_of(COUPLING);
-        self.combination(uncoupled, scale, node, z, scale)
+    /// C* of the pair whose C is stored and whose U is `uncoupled`: C* = (U + o·C) / p.
+    fn partner_of_known(&self, node: usize, partner: usize, z: usize, uncoupled: &Sum) -> Sum {
+        let [own, of_star] = self.coefficients(node, partner);
+        let scale = inverse_of(of_star);
+        self.combination(uncoupled, scale, node, z, mul(scale, own))
+    }
+
+    /// The coefficients of C and C* in a node's U.
+    fn coefficients(&self, node: usize, partner: usize) -> [u8; 2] {
+        if node > partner { self.coupling.high } else { self.coupling.low }
     }
 
     /// `scale` · `sum` + `stored_scale` · C of a known node.
@@ -363,11 +482,6 @@ impl<'a> Layers<'a> {
         let stored = self.first_source[node].map(|first| (first + z as u32, 1));
         sum.plus(&Sum(stored.into_iter().collect()), scale, stored_scale)
     }
-}
-
-/// 1 + g², the determinant of a pair's equations.
-fn pair_determinant() -> u8 {
-    1 ^ mul(COUPLING, COUPLING)
 }
 
 impl Sum {

@@ -13,6 +13,8 @@
 //! parity j ≥ 2  f_j(a)                     f_j(b) + g_j(a)
 //! ```
 //!
+//! Hadoop's own coder is XOR with other groups: all of one size, and what is left over goes into the last.
+//!
 //! XOR+ and nonXOR leave the last data block out of the groups; its a half is parity 1's a half and all
 //! g_j together, because there the g_j sum to f_1 but for the last block.
 
@@ -28,11 +30,13 @@ const B: usize = 1;
 /// The parity block whose halves XOR+ and nonXOR couple.
 const COUPLED: usize = 1;
 
-/// Which of the three Hitchhiker codes.
+/// Which of the Hitchhiker codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HitchhikerVariant {
     /// Over any Reed-Solomon code; every data block is in a group.
     Xor,
+    /// The same as Hadoop's `HHXORErasureEncoder` groups the data blocks.
+    Hadoop,
     /// Over a Reed-Solomon code whose parity row 1 is all ones; sums of a are XORs.
     XorPlus,
     /// Like XOR+ over any Reed-Solomon code, with the coefficients of its parity row 1 in the sums.
@@ -41,16 +45,16 @@ pub enum HitchhikerVariant {
 
 impl HitchhikerVariant {
     /// Every variant.
-    pub const ALL: [Self; 3] = [Self::Xor, Self::XorPlus, Self::NonXor];
+    pub const ALL: [Self; 4] = [Self::Xor, Self::Hadoop, Self::XorPlus, Self::NonXor];
 
     fn is_coupled(self) -> bool {
-        self != Self::Xor
+        matches!(self, Self::XorPlus | Self::NonXor)
     }
 
     /// The rows f of the Reed-Solomon code underneath.
     fn plain_rows(self, n: usize, k: usize) -> Result<Matrix, SpecError> {
         match self {
-            Self::Xor | Self::NonXor => RsFamily::Cauchy.parity_rows(n, k),
+            Self::Xor | Self::Hadoop | Self::NonXor => RsFamily::Cauchy.parity_rows(n, k),
             Self::XorPlus => {
                 // jerasure's all-ones row is its first; here it must be that of the coupled parity block.
                 let rows = RsFamily::Jerasure.parity_rows(n, k)?;
@@ -60,16 +64,20 @@ impl HitchhikerVariant {
         }
     }
 
-    /// The groups of data blocks whose a halves parity blocks 1, 2, … carry, as even as possible, with
-    /// larger ones last.
+    /// The groups of data blocks whose a halves parity blocks 1, 2, … carry: as even as possible, with
+    /// larger ones last, or in Hadoop of one size but for the last, which has the remainder, too.
     fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
         let grouped = if self.is_coupled() { k - 1 } else { k };
         let groups = n - k - 1;
-        let larger = grouped % groups;
+        let (size, left) = (grouped / groups, grouped % groups);
+        if self == Self::Hadoop {
+            let end = |group: usize| if group + 1 == groups { k } else { (group + 1) * size };
+            return (0..groups).map(|group| group * size..end(group)).collect();
+        }
         let mut start = 0;
         (0..groups)
             .map(|group| {
-                let size = grouped / groups + usize::from(group >= groups - larger);
+                let size = size + usize::from(group >= groups - left);
                 start += size;
                 start - size..start
             })
@@ -81,6 +89,7 @@ impl fmt::Display for HitchhikerVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Xor => "xor",
+            Self::Hadoop => "hadoop",
             Self::XorPlus => "xorplus",
             Self::NonXor => "nonxor",
         })
@@ -134,9 +143,19 @@ impl Hitchhiker {
     }
 }
 
-/// The limits beyond those on n and k: a second parity block to carry sums.
-pub(crate) fn check(n: usize, k: usize) -> Result<(), SpecError> {
-    if n - k < 2 { Err(SpecError::HitchhikerParities { n, k }) } else { Ok(()) }
+/// The limits beyond those on n and k: a second parity block to carry sums, and what Hadoop's coder takes.
+pub(crate) fn check(variant: HitchhikerVariant, n: usize, k: usize) -> Result<(), SpecError> {
+    let m = n - k;
+    if m < 2 {
+        return Err(SpecError::HitchhikerParities { n, k });
+    }
+    // Hadoop numbers the groups of the remainder on, in a table that has room for one number more; and it fails when
+    // each data block is a group by itself.
+    let (size, left) = (k / (m - 1), k % (m - 1));
+    if variant == HitchhikerVariant::Hadoop && (k < m || left > size) {
+        return Err(SpecError::HitchhikerHadoop { k, m, size, left });
+    }
+    Ok(())
 }
 
 /// The rows of the parity halves over the data halves.

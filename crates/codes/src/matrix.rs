@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 use gf::mul;
 
 /// A dense matrix over GF(2^8), stored row by row.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Matrix {
     rows: usize,
     columns: usize,

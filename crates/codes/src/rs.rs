@@ -1,4 +1,4 @@
-//! Reed-Solomon in five matrix families.
+//! Reed-Solomon in eight matrix families.
 //!
 //! All are MDS: any k blocks of a stripe rebuild the others. They differ only in the parity rows, and a
 //! store's blocks decode only with the rows they were written with.
@@ -18,6 +18,11 @@ const GENERATOR: u8 = 2;
 const QFS_PARITIES: usize = 3;
 /// QFS keeps tables for this many data blocks; its rows are MDS at least so far.
 const QFS_MAX_DATA: usize = 64;
+/// With so many parity blocks the powers of the generator are MDS whatever k is.
+const ISAL_ANY_DATA_PARITIES: usize = 3;
+/// With one parity block more they are MDS up to so many data blocks.
+const ISAL_MAX_PARITIES: usize = 4;
+const ISAL_MAX_DATA: usize = 21;
 
 /// Which matrix makes the parity blocks of a Reed-Solomon code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,11 +38,27 @@ pub enum RsFamily {
     Qfs,
     /// The remainder by a generator polynomial: HDFS-RAID, and `rs-legacy` in Hadoop.
     HdfsRaid,
+    /// `2^(i·j)`: ISA-L's `gf_gen_rs_matrix`, hence Ceph's isa plug-in with `reed_sol_van`, Swift's
+    /// `isa_l_rs_vand`, and RAID-6; MDS for few parity blocks only.
+    Isal,
+    /// A Vandermonde matrix over 1, 2, 4, 8, … made systematic: Swift's `isa_l_rs_vand_inv`.
+    IsalInverse,
+    /// The same over 0, 1, 2, 4, …: zfec, hence Tahoe-LAFS.
+    Zfec,
 }
 
 impl RsFamily {
     /// Every family.
-    pub const ALL: [Self; 5] = [Self::Cauchy, Self::Vandermonde, Self::Jerasure, Self::Qfs, Self::HdfsRaid];
+    pub const ALL: [Self; 8] = [
+        Self::Cauchy,
+        Self::Vandermonde,
+        Self::Jerasure,
+        Self::Qfs,
+        Self::HdfsRaid,
+        Self::Isal,
+        Self::IsalInverse,
+        Self::Zfec,
+    ];
 
     /// The rows of the n−k parity blocks over the k data blocks.
     ///
@@ -47,9 +68,14 @@ impl RsFamily {
         CodeSpec::ReedSolomon { family: self, n, k }.check()?;
         Ok(match self {
             Self::Cauchy => cauchy(n, k),
-            Self::Vandermonde => vandermonde(n, k),
+            Self::Vandermonde => vandermonde(n, k, |point| point as u8),
+            Self::IsalInverse => vandermonde(n, k, |point| pow(GENERATOR, point as u32)),
+            Self::Zfec => vandermonde(n, k, |point| match point.checked_sub(1) {
+                None => 0,
+                Some(power) => pow(GENERATOR, power as u32),
+            }),
             Self::Jerasure => jerasure(n, k),
-            Self::Qfs => powers_of_generator(QFS_PARITIES, k),
+            Self::Qfs | Self::Isal => powers_of_generator(n - k, k),
             Self::HdfsRaid => polynomial_remainders(n, k),
         })
     }
@@ -61,6 +87,9 @@ impl RsFamily {
         }
         if self == Self::Qfs && k > QFS_MAX_DATA {
             return Err(SpecError::QfsData { k, max: QFS_MAX_DATA });
+        }
+        if self == Self::Isal {
+            return check_powers(n, k);
         }
         Ok(())
     }
@@ -74,6 +103,9 @@ impl fmt::Display for RsFamily {
             Self::Jerasure => "jerasure",
             Self::Qfs => "qfs",
             Self::HdfsRaid => "hdfs-raid",
+            Self::Isal => "isal",
+            Self::IsalInverse => "isal-inverse",
+            Self::Zfec => "zfec",
         })
     }
 }
@@ -92,13 +124,27 @@ impl FromStr for RsFamily {
     }
 }
 
+/// Where the powers of the generator are not MDS, some loss of m blocks could not be repaired: in (26, 22) that of data
+/// blocks 0, 10, 21 and parity block 2; and with m = 5 it begins at k = 6.
+fn check_powers(n: usize, k: usize) -> Result<(), SpecError> {
+    let parities = n - k;
+    if parities > ISAL_MAX_PARITIES {
+        return Err(SpecError::IsalParities { n, k, max: ISAL_MAX_PARITIES });
+    }
+    if parities > ISAL_ANY_DATA_PARITIES && k > ISAL_MAX_DATA {
+        return Err(SpecError::IsalData { k, max: ISAL_MAX_DATA });
+    }
+    Ok(())
+}
+
 fn cauchy(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| inverse_of((k + i) as u8 ^ j as u8))
 }
 
-/// Row r of the Vandermonde matrix is 1, r, r², …; a change of basis makes its first k rows the identity.
-fn vandermonde(n: usize, k: usize) -> Matrix {
-    let matrix = plain_vandermonde(n, k);
+/// Row r of a Vandermonde matrix is 1, x, x², … for the r-th point x; a change of basis makes its first k rows the
+/// identity.
+fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
+    let matrix = Matrix::from_fn(n, k, |i, j| pow(point(i), j as u32));
     let top: Vec<usize> = (0..k).collect();
     let below: Vec<usize> = (k..n).collect();
     let to_systematic =
@@ -106,14 +152,10 @@ fn vandermonde(n: usize, k: usize) -> Matrix {
     matrix.select_rows(&below).product(&to_systematic)
 }
 
-fn plain_vandermonde(n: usize, k: usize) -> Matrix {
-    Matrix::from_fn(n, k, |i, j| pow(i as u8, j as u32))
-}
-
 /// jerasure's matrix is an extended Vandermonde one, made systematic, and then scaled: columns so that
 /// the first parity row is all ones, then rows so that the first column is.
 fn jerasure(n: usize, k: usize) -> Matrix {
-    let mut extended = plain_vandermonde(n, k);
+    let mut extended = Matrix::from_fn(n, k, |i, j| pow(i as u8, j as u32));
     extended.row_mut(0).fill(0);
     extended[(0, 0)] = 1;
     extended.row_mut(n - 1).fill(0);
@@ -181,6 +223,17 @@ impl ReedSolomon {
         Ok(Self { spec: CodeSpec::ReedSolomon { family, n, k }, encoding: code.encoding(), code })
     }
 
+    /// k data blocks and their XOR.
+    ///
+    /// # Errors
+    /// If there are no data blocks or more than a stripe can have.
+    pub fn xor(k: usize) -> Result<Self, SpecError> {
+        let spec = CodeSpec::Xor { k };
+        spec.check()?;
+        let code = Systematic::new(1, Matrix::from_fn(1, k, |_, _| 1));
+        Ok(Self { spec, encoding: code.encoding(), code })
+    }
+
     /// The rows of the n−k parity blocks over the k data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         self.code.parity()
@@ -245,6 +298,7 @@ mod tests {
             &[&[1, 1, 1, 1, 1, 1], &[1, 225, 151, 172, 82, 200], &[1, 123, 245, 143, 244, 142]],
         );
         check(RsFamily::Qfs, 9, 6, &[&[1, 1, 1, 1, 1, 1], &[1, 2, 4, 8, 16, 32], &[1, 4, 16, 64, 29, 116]]);
+        check(RsFamily::Isal, 9, 6, &[&[1, 1, 1, 1, 1, 1], &[1, 2, 4, 8, 16, 32], &[1, 4, 16, 64, 29, 116]]);
         check(
             RsFamily::HdfsRaid,
             9,

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Clay, Code, Hitchhiker, HitchhikerVariant, Lrc, ReedSolomon, Rotated, RsFamily, clay, hitchhiker, lrc,
-    rotated,
+    Clay, ClayVariant, Code, Generator, Hitchhiker, HitchhikerVariant, Less, Linear, LinearCode, ReedSolomon,
+    Rotated, RsFamily, SpecError, clay, hitchhiker, less, lrc, rotated,
 };
 
 /// GF(2^8) has 255 elements other than zero, and the constructions give one to each block.
@@ -41,6 +41,11 @@ pub enum CodeSpec {
         /// Data blocks in a stripe.
         k: usize,
     },
+    /// One parity block, the XOR of the data blocks, `xor-N-K` with n = k + 1.
+    Xor {
+        /// Data blocks in a stripe.
+        k: usize,
+    },
     /// Azure's local reconstruction code, `lrc-K-L-G`.
     Lrc {
         /// Data blocks in a stripe.
@@ -58,6 +63,17 @@ pub enum CodeSpec {
         l: usize,
         /// Global parity blocks, without the one more.
         g: usize,
+    },
+    /// A code of single sub-blocks by its parity rows, named as [`LinearCode`] says.
+    Linear(LinearCode),
+    /// LESS, `less-N-K-A`.
+    Less {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+        /// Sub-blocks in a block.
+        alpha: usize,
     },
     /// Rotated Reed-Solomon, `rotated-N-K-R`.
     Rotated {
@@ -77,7 +93,7 @@ pub enum CodeSpec {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// Clay, `clay-N-K-D`.
+    /// Clay, `clay-N-K-D` with a suffix for variants other than Mend's own.
     Clay {
         /// Blocks in a stripe.
         n: usize,
@@ -85,144 +101,45 @@ pub enum CodeSpec {
         k: usize,
         /// Helpers of a repair.
         d: usize,
-    },
-}
-
-/// Why a text or a set of parameters names no code.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// No code has this name.
-    #[error("there is no code `{name}`; the codes are {}", forms())]
-    UnknownCode {
-        /// The name that was given.
-        name: String,
-    },
-    /// The code exists, but its parameters are not written as it needs them.
-    #[error("`{text}` is not of the form {expected}")]
-    Form {
-        /// What was given.
-        text: String,
-        /// The form of that code's names, with an example.
-        expected: &'static str,
-    },
-    /// No Reed-Solomon family has this name.
-    #[error(
-        "there is no Reed-Solomon family `{name}`; there are cauchy, vandermonde, jerasure, qfs and hdfs-raid"
-    )]
-    UnknownFamily {
-        /// The name that was given.
-        name: String,
-    },
-    /// k = 0.
-    #[error("a stripe of n = {n} blocks needs at least one data block, not k = 0")]
-    NoData {
-        /// Blocks in a stripe.
-        n: usize,
-    },
-    /// k ≥ n.
-    #[error("n = {n} blocks must be more than the k = {k} data blocks among them (n comes first)")]
-    NoParity {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-    },
-    /// More blocks than the field has elements for.
-    #[error("a stripe has at most {MAX_BLOCKS} blocks, not n = {n}")]
-    TooManyBlocks {
-        /// Blocks in a stripe.
-        n: usize,
-    },
-    /// QFS has P, Q and R and nothing else.
-    #[error("qfs has exactly 3 parity blocks, so n = k + 3; n = {n} and k = {k} make {}", n - k)]
-    QfsParities {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-    },
-    /// More data blocks than QFS has.
-    #[error("qfs has at most {max} data blocks, not k = {k}")]
-    QfsData {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// The most there can be.
-        max: usize,
-    },
-    /// The data blocks of an LRC cannot be split evenly.
-    #[error("k = {k} data blocks do not split into l = {l} local groups of one size")]
-    LrcGroups {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Local groups.
-        l: usize,
-    },
-    /// An LRC without global parity blocks.
-    #[error("an LRC of k = {k} and l = {l} needs at least one global parity block, not g = 0")]
-    LrcGlobals {
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Local groups.
-        l: usize,
-    },
-    /// A number of rows for which a rotated code would not be MDS, or that is too large to be of use.
-    #[error("r = {r} rows in a block must be a power of two from 2 to {max}, so that any k blocks decode")]
-    RotatedRows {
-        /// Rows in a block.
-        r: usize,
-        /// The most there can be.
-        max: usize,
-    },
-    /// A Hitchhiker code without a parity block to carry sums.
-    #[error("hitchhiker needs at least 2 parity blocks; n = {n} and k = {k} make 1")]
-    HitchhikerParities {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-    },
-    /// A number of helpers that saves nothing, or that there are not.
-    #[error("d = {d} helpers must be more than k = {k} and less than n = {n}")]
-    ClayHelpers {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Helpers of a repair.
-        d: usize,
-    },
-    /// A Clay code that would cut blocks too finely.
-    #[error("clay-{n}-{k}-{d} would cut a block into {q}^{t} sub-blocks; at most {max} are allowed")]
-    ClaySubBlocks {
-        /// Blocks in a stripe.
-        n: usize,
-        /// Data blocks in a stripe.
-        k: usize,
-        /// Helpers of a repair.
-        d: usize,
-        /// q = d − k + 1.
-        q: usize,
-        /// t = ⌈n / q⌉.
-        t: usize,
-        /// The most there can be.
-        max: usize,
+        /// The Reed-Solomon code of its planes and the coupling.
+        variant: ClayVariant,
     },
 }
 
 /// The name of each code, the form of its specs with an example, and what reads the parameters.
 const CODES: &[(&str, &str, Parser)] = &[
     ("rs", "rs-N-K[-FAMILY], for example rs-14-10", reed_solomon),
+    ("xor", "xor-N-K, for example xor-3-2", xor),
     ("lrc", "lrc-K-L-G, for example lrc-12-2-2", |numbers, suffix| {
         exactly(numbers, suffix, |[k, l, g]| CodeSpec::Lrc { k, l, g })
     }),
     ("lrc1", "lrc1-K-L-G, for example lrc1-12-2-2", |numbers, suffix| {
         exactly(numbers, suffix, |[k, l, g]| CodeSpec::LrcPlusOne { k, l, g })
     }),
+    ("uniform-lrc", "uniform-lrc-K-L-G, for example uniform-lrc-48-4-3", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, l, g]| CodeSpec::Linear(LinearCode::UniformLrc { k, l, g }))
+    }),
+    ("ceph-lrc", "ceph-lrc-K-M-L, for example ceph-lrc-4-2-3", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, m, l]| CodeSpec::Linear(LinearCode::CephLrc { k, m, l }))
+    }),
+    ("ceph-shec", "ceph-shec-K-M-C, for example ceph-shec-4-3-2", |numbers, suffix| {
+        exactly(numbers, suffix, |[k, m, c]| CodeSpec::Linear(LinearCode::CephShec { k, m, c }))
+    }),
+    ("par1", "par1-N-K, for example par1-7-4", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k]| CodeSpec::Linear(LinearCode::Par1 { n, k }))
+    }),
+    ("explicit", "explicit-N-K-T-xHEX, for example explicit-3-2-1-x0101", explicit),
+    ("less", "less-N-K-A, for example less-14-10-4", |numbers, suffix| {
+        exactly(numbers, suffix, |[n, k, alpha]| CodeSpec::Less { n, k, alpha })
+    }),
     ("rotated", "rotated-N-K-R, for example rotated-16-12-4", |numbers, suffix| {
         exactly(numbers, suffix, |[n, k, r]| CodeSpec::Rotated { n, k, r })
     }),
-    ("hitchhiker-xor", "hitchhiker-xor-N-K, for example hitchhiker-xor-14-10", |numbers, suffix| {
-        exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::Xor, n, k))
+    ("hitchhiker-xor", "hitchhiker-xor-N-K[-hadoop], for example hitchhiker-xor-14-10", |numbers, suffix| {
+        match suffix {
+            Some("hadoop") => exactly(numbers, None, |[n, k]| hitchhiker_of(HitchhikerVariant::Hadoop, n, k)),
+            _ => exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::Xor, n, k)),
+        }
     }),
     (
         "hitchhiker-xorplus",
@@ -232,9 +149,11 @@ const CODES: &[(&str, &str, Parser)] = &[
     ("hitchhiker-nonxor", "hitchhiker-nonxor-N-K, for example hitchhiker-nonxor-14-10", |numbers, suffix| {
         exactly(numbers, suffix, |[n, k]| hitchhiker_of(HitchhikerVariant::NonXor, n, k))
     }),
-    ("clay", "clay-N-K-D, for example clay-14-10-13", |numbers, suffix| {
-        exactly(numbers, suffix, |[n, k, d]| CodeSpec::Clay { n, k, d })
-    }),
+    (
+        "clay",
+        "clay-N-K-D[-ceph-jerasure|-ceph-isa|-ceph-cauchy|-FAMILY-O-P-O-P], for example clay-14-10-13",
+        clay_of,
+    ),
 ];
 
 /// Other names that the codes go by.
@@ -248,7 +167,13 @@ const ALIASES: &[(&str, &str)] = &[
 /// Reads the numbers and the suffix of a name; `None` if there are not as many as the code needs.
 type Parser = fn(&[usize], Option<&str>) -> Result<Option<CodeSpec>, SpecError>;
 
-fn forms() -> String {
+pub(crate) fn families() -> String {
+    let names: Vec<String> = RsFamily::ALL.iter().map(RsFamily::to_string).collect();
+    let (last, others) = names.split_last().expect("there are families");
+    format!("{} and {last}", others.join(", "))
+}
+
+pub(crate) fn forms() -> String {
     let forms: Vec<&str> = CODES.iter().map(|(_, form, _)| *form).collect();
     forms.join("; ")
 }
@@ -257,6 +182,29 @@ fn reed_solomon(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSp
     let &[n, k] = numbers else { return Ok(None) };
     let family = suffix.map_or(Ok(RsFamily::Cauchy), str::parse)?;
     Ok(Some(CodeSpec::ReedSolomon { family, n, k }))
+}
+
+fn xor(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
+    let (&[n, k], None) = (numbers, suffix) else { return Ok(None) };
+    check_stripe(n, k)?;
+    if n - k != 1 {
+        return Err(SpecError::XorParities { n, k });
+    }
+    Ok(Some(CodeSpec::Xor { k }))
+}
+
+fn explicit(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
+    let (&[n, k, tolerates], Some(hex)) = (numbers, suffix.and_then(|suffix| suffix.strip_prefix('x')))
+    else {
+        return Ok(None);
+    };
+    let generator = Generator::from_hex(n, k, tolerates, hex).map_err(SpecError::Generator)?;
+    Ok(Some(CodeSpec::Linear(LinearCode::Explicit(Arc::new(generator)))))
+}
+
+fn clay_of(numbers: &[usize], suffix: Option<&str>) -> Result<Option<CodeSpec>, SpecError> {
+    let (&[n, k, d], Some(variant)) = (numbers, ClayVariant::parse(suffix)?) else { return Ok(None) };
+    Ok(Some(CodeSpec::Clay { n, k, d, variant }))
 }
 
 fn exactly<const N: usize>(
@@ -284,7 +232,10 @@ impl CodeSpec {
             Self::ReedSolomon { n, .. }
             | Self::Rotated { n, .. }
             | Self::Hitchhiker { n, .. }
+            | Self::Less { n, .. }
             | Self::Clay { n, .. } => n,
+            Self::Linear(ref code) => code.blocks(),
+            Self::Xor { k } => k.saturating_add(1),
             // A sum beyond all limits is as good as any number beyond them.
             Self::Lrc { k, l, g } => k.saturating_add(l).saturating_add(g),
             Self::LrcPlusOne { k, l, g } => k.saturating_add(l).saturating_add(g).saturating_add(1),
@@ -295,21 +246,43 @@ impl CodeSpec {
     pub fn data_blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { k, .. }
+            | Self::Xor { k }
             | Self::Lrc { k, .. }
             | Self::LrcPlusOne { k, .. }
             | Self::Rotated { k, .. }
             | Self::Hitchhiker { k, .. }
+            | Self::Less { k, .. }
             | Self::Clay { k, .. } => k,
+            Self::Linear(ref code) => code.data_blocks(),
         }
     }
 
     /// α: sub-blocks in a block, for a spec that passes [`check`](Self::check).
     pub fn sub_blocks(&self) -> usize {
         match *self {
-            Self::ReedSolomon { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => 1,
+            Self::ReedSolomon { .. }
+            | Self::Xor { .. }
+            | Self::Lrc { .. }
+            | Self::LrcPlusOne { .. }
+            | Self::Linear(_) => 1,
+            Self::Less { alpha, .. } => alpha,
             Self::Rotated { r, .. } => r,
             Self::Hitchhiker { .. } => hitchhiker::HALVES,
-            Self::Clay { n, k, d } => clay::sub_blocks(n, k, d),
+            Self::Clay { n, k, d, .. } => clay::sub_blocks(n, k, d),
+        }
+    }
+
+    /// Whether any k blocks decode, so that n − k losses are always repaired.
+    pub fn is_mds(&self) -> bool {
+        match self {
+            Self::ReedSolomon { .. }
+            | Self::Xor { .. }
+            | Self::Rotated { .. }
+            | Self::Hitchhiker { .. }
+            | Self::Less { .. }
+            | Self::Clay { .. } => true,
+            Self::Lrc { .. } | Self::LrcPlusOne { .. } => false,
+            Self::Linear(code) => code.is_mds(),
         }
     }
 
@@ -324,10 +297,12 @@ impl CodeSpec {
         check_stripe(self.blocks(), self.data_blocks())?;
         match *self {
             Self::ReedSolomon { family, n, k } => family.check(n, k),
-            Self::Lrc { .. } | Self::LrcPlusOne { .. } => Ok(()),
+            Self::Xor { .. } | Self::Lrc { .. } | Self::LrcPlusOne { .. } => Ok(()),
+            Self::Linear(ref code) => code.check(),
+            Self::Less { n, k, alpha } => less::check(n, k, alpha),
             Self::Rotated { r, .. } => rotated::check(r),
-            Self::Hitchhiker { n, k, .. } => hitchhiker::check(n, k),
-            Self::Clay { n, k, d } => clay::check(n, k, d),
+            Self::Hitchhiker { variant, n, k } => hitchhiker::check(variant, n, k),
+            Self::Clay { n, k, d, variant } => clay::check(n, k, d, variant),
         }
     }
 
@@ -338,11 +313,14 @@ impl CodeSpec {
     pub fn build(&self) -> Result<Arc<dyn Code>, SpecError> {
         Ok(match *self {
             Self::ReedSolomon { family, n, k } => Arc::new(ReedSolomon::new(family, n, k)?),
-            Self::Lrc { k, l, g } => Arc::new(Lrc::azure(k, l, g)?),
-            Self::LrcPlusOne { k, l, g } => Arc::new(Lrc::azure_plus_one(k, l, g)?),
+            Self::Xor { k } => Arc::new(ReedSolomon::xor(k)?),
+            Self::Lrc { k, l, g } => Arc::new(lrc::azure(k, l, g)?),
+            Self::LrcPlusOne { k, l, g } => Arc::new(lrc::azure_plus_one(k, l, g)?),
+            Self::Linear(ref code) => Arc::new(Linear::new(code)?),
+            Self::Less { n, k, alpha } => Arc::new(Less::new(n, k, alpha)?),
             Self::Rotated { n, k, r } => Arc::new(Rotated::new(n, k, r)?),
             Self::Hitchhiker { variant, n, k } => Arc::new(Hitchhiker::new(variant, n, k)?),
-            Self::Clay { n, k, d } => Arc::new(Clay::new(n, k, d)?),
+            Self::Clay { n, k, d, variant } => Arc::new(Clay::new(n, k, d, variant)?),
         })
     }
 }
@@ -366,11 +344,17 @@ impl fmt::Display for CodeSpec {
         match self {
             Self::ReedSolomon { family: RsFamily::Cauchy, n, k } => write!(f, "rs-{n}-{k}"),
             Self::ReedSolomon { family, n, k } => write!(f, "rs-{n}-{k}-{family}"),
+            Self::Xor { k } => write!(f, "xor-{}-{k}", k + 1),
             Self::Lrc { k, l, g } => write!(f, "lrc-{k}-{l}-{g}"),
             Self::LrcPlusOne { k, l, g } => write!(f, "lrc1-{k}-{l}-{g}"),
+            Self::Linear(code) => write!(f, "{code}"),
+            Self::Less { n, k, alpha } => write!(f, "less-{n}-{k}-{alpha}"),
             Self::Rotated { n, k, r } => write!(f, "rotated-{n}-{k}-{r}"),
+            Self::Hitchhiker { variant: HitchhikerVariant::Hadoop, n, k } => {
+                write!(f, "hitchhiker-xor-{n}-{k}-hadoop")
+            }
             Self::Hitchhiker { variant, n, k } => write!(f, "hitchhiker-{variant}-{n}-{k}"),
-            Self::Clay { n, k, d } => write!(f, "clay-{n}-{k}-{d}"),
+            Self::Clay { n, k, d, variant } => write!(f, "clay-{n}-{k}-{d}{variant}"),
         }
     }
 }
@@ -505,8 +489,8 @@ mod tests {
             ("rs-14-10-qfs", "qfs has exactly 3 parity blocks, so n = k + 3; n = 14 and k = 10 make 4"),
             ("rs-68-65-qfs", "qfs has at most 64 data blocks, not k = 65"),
             (
-                "rs-14-10-isal",
-                "there is no Reed-Solomon family `isal`; there are cauchy, vandermonde, jerasure, qfs and hdfs-raid",
+                "rs-14-10-leopard",
+                "there is no Reed-Solomon family `leopard`; there are cauchy, vandermonde, jerasure, qfs, hdfs-raid, isal, isal-inverse and zfec",
             ),
         ] {
             assert_eq!(error(text), message);

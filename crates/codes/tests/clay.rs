@@ -117,7 +117,7 @@ fn available_blocks_are_read_beside_a_repair() {
 /// Single repairs must not need the dense generator, so that a wide code can be planned at once.
 #[test]
 fn recipes_of_single_repairs_are_sparse() {
-    let code = CodeSpec::Clay { n: 14, k: 10, d: 13 }.build().expect("within limits");
+    let code = "clay-14-10-13".parse::<CodeSpec>().expect("a code").build().expect("within limits");
     let available: Vec<usize> = (1..14).collect();
     let recipe = code.repair(&stripe::indices(&[0]), &stripe::indices(&available)).expect("a single loss");
     let longest = (0..recipe.outputs().len()).map(|output| recipe.row(output).len()).max();
@@ -125,4 +125,43 @@ fn recipes_of_single_repairs_are_sparse() {
     let encoding = code.encoding();
     let longest = (0..encoding.outputs().len()).map(|output| encoding.row(output).len()).max();
     assert!(longest <= Some(4 * 12), "{longest:?}");
+}
+
+/// Whatever the coupling and the planes' code, repairs read as little and any k blocks decode.
+#[test]
+fn every_variant_repairs_alike() {
+    for suffix in
+        ["", "-ceph-jerasure", "-ceph-isa", "-ceph-cauchy", "-vandermonde-7-9-200-3", "-hdfs-raid-1-1-1-2"]
+    {
+        for (name, reads) in [("clay-6-4-5", 20), ("clay-8-4-6", 54), ("clay-5-3-4", 16)] {
+            let stripe = Stripe::with_sub_block_bytes(&format!("{name}{suffix}").parse().expect(suffix), 1);
+            assert!((0..stripe.blocks()).all(|lost| stripe.reads_for(lost) == reads), "{name}{suffix}");
+            for lost in subsets(stripe.blocks(), stripe.blocks() - stripe.code.data_blocks()) {
+                stripe.repair_lost(&lost).expect("an MDS code");
+            }
+        }
+    }
+}
+
+#[test]
+fn variants_read_back_as_they_print() {
+    for (name, printed) in [
+        ("clay-6-4-5-cauchy-1-2-1-2", "clay-6-4-5"),
+        ("Clay(6,4,5)-ceph-jerasure", "clay-6-4-5-ceph-jerasure"),
+        ("clay-6-4-5-jerasure-1-1-143-1", "clay-6-4-5-ceph-jerasure"),
+        ("clay-6-4-5-hdfs-raid-1-1-1-2", "clay-6-4-5-hdfs-raid-1-1-1-2"),
+    ] {
+        assert_eq!(name.parse::<CodeSpec>().expect(name).to_string(), printed);
+    }
+    for (name, message) in [
+        ("clay-6-4-5-cauchy-1-1-1-1", "a coupling of [1, 1, 1, 1] does not give"),
+        ("clay-6-4-5-cauchy-1-0-1-1", "a coupling of [1, 0, 1, 1] does not give"),
+        ("clay-6-4-5-qfs-1-2-1-2", "qfs has exactly 3 parity blocks"),
+        ("clay-40-36-39-ceph-isa", "isal with 4 parity blocks has at most 21 data blocks"),
+        ("clay-6-4-5-ceph", "`clay-6-4-5-ceph` is not of the form"),
+        ("clay-6-4-5-leopard-1-2-1-2", "there is no Reed-Solomon family `leopard`"),
+    ] {
+        let error = name.parse::<CodeSpec>().expect_err(name).to_string();
+        assert!(error.starts_with(message) || error.contains("sub-blocks"), "{name}: {error}");
+    }
 }

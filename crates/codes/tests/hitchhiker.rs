@@ -6,6 +6,15 @@ use codes::{CodeSpec, DecodeError, HitchhikerVariant};
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
+/// Every variant that there is with so many blocks.
+fn stripes(n: usize, k: usize) -> impl Iterator<Item = Stripe> {
+    HitchhikerVariant::ALL
+        .into_iter()
+        .map(move |variant| CodeSpec::Hitchhiker { variant, n, k })
+        .filter(|spec| spec.check().is_ok())
+        .map(|spec| Stripe::of(&spec))
+}
+
 /// Half blocks read for each block: data blocks as given, parity blocks 2k.
 fn check_reads(name: &str, data: &[usize]) {
     let stripe = Stripe::named(name);
@@ -31,6 +40,29 @@ fn a_data_block_reads_half_of_most_blocks() {
         check_reads(&format!("hitchhiker-{variant}-9-6"), &[8, 8, 9, 9, 9, 8]);
         check_reads(&format!("hitchhiker-{variant}-11-8"), &[11, 11, 11, 12, 12, 12, 12, 10]);
         check_reads(&format!("hitchhiker-{variant}-6-4"), &[7, 7, 7, 5]);
+    }
+}
+
+/// Hadoop's groups are of one size but for the last, which has the remainder, too.
+#[test]
+fn hadoop_puts_the_remainder_into_the_last_group() {
+    check_reads("hitchhiker-xor-12-8-hadoop", &[10, 10, 10, 10, 12, 12, 12, 12]);
+    check_reads("hitchhiker-xor-15-11-hadoop", &[14, 14, 14, 14, 14, 14, 16, 16, 16, 16, 16]);
+    check_reads("hitchhiker-xor-15-10-hadoop", &[12, 12, 12, 12, 12, 12, 14, 14, 14, 14]);
+    // With a remainder of one both are the same code.
+    let [ours, hadoop] = ["hitchhiker-xor-14-10", "hitchhiker-xor-14-10-hadoop"].map(Stripe::named);
+    assert_eq!(ours.code.encoding(), hadoop.code.encoding());
+}
+
+#[test]
+fn what_hadoop_fails_on_is_refused() {
+    for (name, is_taken) in [
+        ("hitchhiker-xor-5-3-hadoop", true),
+        ("hitchhiker-xor-14-9-hadoop", true),
+        ("hitchhiker-xor-12-7-hadoop", false),
+        ("hitchhiker-xor-8-3-hadoop", false),
+    ] {
+        assert_eq!(name.parse::<CodeSpec>().is_ok(), is_taken, "{name}");
     }
 }
 
@@ -77,8 +109,7 @@ fn half_blocks_are_first_or_second_halves() {
 #[test]
 fn any_k_blocks_decode_in_small_codes() {
     for (n, k) in [(14, 10), (16, 12), (11, 8), (9, 6), (6, 4), (7, 5), (8, 3)] {
-        for variant in HitchhikerVariant::ALL {
-            let stripe = Stripe::of(&CodeSpec::Hitchhiker { variant, n, k });
+        for stripe in stripes(n, k) {
             for lost in subsets(n, n - k) {
                 stripe.repair_lost(&lost).expect("an MDS code");
             }
@@ -116,8 +147,7 @@ fn an_available_block_is_read_beside_a_repair() {
 #[test]
 fn odd_shapes_repair() {
     for (n, k) in [(3, 1), (5, 1), (9, 2), (12, 3), (255, 253), (255, 200), (255, 128)] {
-        for variant in HitchhikerVariant::ALL {
-            let stripe = Stripe::of(&CodeSpec::Hitchhiker { variant, n, k });
+        for stripe in stripes(n, k) {
             for lost in [0, k - 1, k, k + 1, n - 1] {
                 assert!(stripe.reads_for(lost) <= 2 * k);
             }
@@ -132,7 +162,9 @@ proptest! {
         (k, m) in (1..24_usize, 2..8_usize), seed in any::<u64>(), lost in 1..8_usize,
         variant in prop::sample::select(HitchhikerVariant::ALL.to_vec()),
     ) {
-        let stripe = Stripe::of(&CodeSpec::Hitchhiker { variant, n: k + m, k });
+        let spec = CodeSpec::Hitchhiker { variant, n: k + m, k };
+        prop_assume!(spec.check().is_ok());
+        let stripe = Stripe::of(&spec);
         let order = stripe::shuffled(k + m, seed);
         let (lost, available) = order.split_at(lost.min(m));
         stripe.repair(lost, available).expect("at least k blocks of an MDS code");

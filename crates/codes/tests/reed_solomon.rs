@@ -60,6 +60,47 @@ fn qfs_rows_are_mds_to_its_limit() {
 }
 
 #[test]
+fn powers_of_the_generator_are_mds_to_their_limit() {
+    for n in [7, 12, 20, 25] {
+        let stripe = Stripe::of(&CodeSpec::ReedSolomon { family: RsFamily::Isal, n, k: n - 4 });
+        for lost in subsets(n, 4) {
+            let (lost, others) = (stripe::indices(&lost), stripe::indices(&stripe.others(&lost)));
+            stripe.code.repair(&lost, &others).expect("an MDS code");
+        }
+    }
+}
+
+#[test]
+fn powers_of_the_generator_are_refused_beyond() {
+    for (n, k, is_taken) in [
+        (255, 252, true),
+        (25, 21, true),
+        (26, 22, false),
+        (10, 5, false),
+        (255, 254, true),
+        (255, 251, false),
+    ] {
+        let spec = CodeSpec::ReedSolomon { family: RsFamily::Isal, n, k };
+        assert_eq!(spec.check().is_ok(), is_taken, "({n}, {k})");
+    }
+    // What is refused first has losses of as many blocks as parities that its matrix cannot repair.
+    for (rows, data) in [([0, 1, 3], [0, 10, 21]), ([0, 3, 4], [0, 2, 5])] {
+        let minor = codes::Matrix::from_fn(3, 3, |i, j| gf::pow(2, rows[i] * data[j]));
+        assert!(minor.rank() < 3);
+    }
+}
+
+#[test]
+fn a_plain_xor_has_its_own_name() {
+    let stripe = Stripe::named("xor-3-2");
+    assert!((0..3).all(|lost| stripe.reads_for(lost) == 2));
+    assert!(stripe.code.encoding().row(0).iter().all(|&(_, coefficient)| coefficient == 1));
+    assert_eq!(stripe.code.spec().to_string(), "xor-3-2");
+    let error = "xor-4-2".parse::<CodeSpec>().expect_err("two parity blocks").to_string();
+    assert_eq!(error, "xor has exactly 1 parity block, so n = k + 1; n = 4 and k = 2 make 2");
+}
+
+#[test]
 fn the_widest_codes_repair() {
     for k in [1, 2, 100, 128, 200, 252, 253, 254] {
         for stripe in stripes(255, k) {
@@ -130,7 +171,11 @@ fn scene() -> impl Strategy<Value = Scene> {
     (size, prop::sample::select(RsFamily::ALL.to_vec()))
         .prop_flat_map(|(n, family)| (1..n, Just(n), Just(family)))
         .prop_flat_map(|(k, n, family)| {
-            let (n, k) = if family == RsFamily::Qfs { (k.min(64) + 3, k.min(64)) } else { (n, k) };
+            let (n, k) = match family {
+                RsFamily::Qfs => (k.min(64) + 3, k.min(64)),
+                RsFamily::Isal if n - k > 3 => (k.min(21) + 4, k.min(21)),
+                _ => (n, k),
+            };
             let order = Just((0..n).collect::<Vec<_>>()).prop_shuffle();
             (Just(CodeSpec::ReedSolomon { family, n, k }), order, 0..=n - k + 1, 1..=n.min(6), any::<bool>())
         })

@@ -6,15 +6,28 @@ use aligned_vec::{AVec, ConstAlign};
 pub type Buffer = AVec<u8, ConstAlign<64>>;
 
 /// Buffers that are free to be used again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BufferPool {
     free: Vec<Buffer>,
+    /// The most that are kept.
+    kept: usize,
+}
+
+impl Default for BufferPool {
+    fn default() -> Self {
+        Self { free: Vec::new(), kept: Self::KEPT }
+    }
 }
 
 impl BufferPool {
-    /// No more than this many free buffers are kept: more than a relay's open slices of any code but Clay have, so
-    /// that none is allocated, and filled with zeros, in the middle of a stream.
+    /// No more than this many free buffers are kept, unless it is told: more than a relay's open slices of any code but
+    /// Clay have, so that none is allocated, and filled with zeros, in the middle of a stream.
     const KEPT: usize = 512;
+
+    /// Keeps so many free buffers from now on, if that is more than it would anyway.
+    pub fn keep(&mut self, buffers: usize) {
+        self.kept = buffers.max(Self::KEPT);
+    }
 
     /// A buffer of `bytes` bytes with unspecified contents.
     pub fn take(&mut self, bytes: usize) -> Buffer {
@@ -34,7 +47,7 @@ impl BufferPool {
 
     /// Gives a buffer back.
     pub fn give(&mut self, buffer: Buffer) {
-        if self.free.len() < Self::KEPT {
+        if self.free.len() < self.kept {
             self.free.push(buffer);
         }
     }

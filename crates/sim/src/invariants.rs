@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codes::{BlockIndex, CodeSpec};
+use codes::BlockIndex;
 use repair::{JobError, NodeId, PlanError};
 
 use crate::faults::{Fault, explains};
@@ -161,7 +161,7 @@ impl World<'_> {
 
     /// Whether sound blocks are one more than a repair reads, whichever they are.
     fn can_check(&self, sound: &[BlockIndex]) -> bool {
-        let is_mds = !matches!(self.scenario.code, CodeSpec::Lrc { .. } | CodeSpec::LrcPlusOne { .. });
+        let is_mds = self.scenario.code.is_mds();
         let wanted = &self.scenario.wanted;
         let others: Vec<BlockIndex> = sound.iter().copied().filter(|block| !wanted.contains(block)).collect();
         let Ok(recipe) = self.code.repair(wanted, &others) else { return false };

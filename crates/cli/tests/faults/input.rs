@@ -56,7 +56,7 @@ fn daemons_that_cannot_start() {
     let catalog = cluster.folder().join("coordinator/catalog.redb");
     let aside = cluster.path("aside");
     std::fs::rename(&catalog, &aside).unwrap();
-    cluster.mend(&["coordinator"]).fails_with(&["catalog.redb", "backup"]);
+    cluster.mend(&["coordinator"]).fails_with(&["catalog.redb", "mend catalog restore"]);
     std::fs::rename(&aside, &catalog).unwrap();
     cluster.start(&["coordinator"]);
     cluster.start(&["helper", "h2"]);

@@ -19,7 +19,7 @@ impl Redundancy {
     /// read any more.
     pub fn survives(&mut self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         let spare = (code.blocks() - code.data_blocks()).checked_sub(lost.len())? as u32;
-        if let CodeSpec::ReedSolomon { .. } = code.spec() {
+        if code.spec().is_mds() {
             return Some(spare);
         }
         let key = (code.spec().to_string(), lost.to_vec());

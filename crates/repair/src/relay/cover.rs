@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Beyond so many kinds of inputs (Clay's) passes are not looked for; only equal sums share one.
+use super::factor::Factors;
+
+/// Beyond so many kinds of inputs (Clay's) passes are not looked for: the sums go through values that they share, or only
+/// equal sums share a pass.
 const MOST_KINDS: usize = 64;
 /// Sums that the kernels compute in one walk over the inputs.
 const AT_ONCE: usize = 4;
@@ -23,15 +26,32 @@ pub(super) struct LocalSum {
 pub(super) struct Group {
     pub(super) locals: Vec<usize>,
     pub(super) outputs: Vec<usize>,
-    /// Row-major, outputs × locals.
-    coefficients: Vec<u8>,
+    products: Products,
+}
+
+/// How a pass computes.
+#[derive(Debug, PartialEq)]
+enum Products {
+    /// By coefficients, row-major, outputs × locals.
+    Dense(Vec<u8>),
+    /// Through values that its sums share; it has all there are of their terms.
+    Shared(Factors),
 }
 
 impl Group {
     /// The coefficients of some of its outputs, by their positions.
     pub(super) fn rows(&self, rows: &[usize]) -> Vec<u8> {
+        let Products::Dense(coefficients) = &self.products else { return Vec::new() };
         let columns = self.locals.len();
-        rows.iter().flat_map(|row| &self.coefficients[row * columns..][..columns]).copied().collect()
+        rows.iter().flat_map(|row| &coefficients[row * columns..][..columns]).copied().collect()
+    }
+
+    /// How it computes all of its sums at once, if they go through shared values.
+    pub(super) fn factors(&self) -> Option<&Factors> {
+        match &self.products {
+            Products::Dense(_) => None,
+            Products::Shared(factors) => Some(factors),
+        }
     }
 }
 
@@ -48,7 +68,9 @@ pub(super) fn cover(sums: Vec<LocalSum>) -> Vec<Group> {
     while !terms.is_empty() {
         let kinds = kinds(&terms);
         if kinds.len() > MOST_KINDS {
-            groups.extend(equal_sums(terms));
+            // What passes came before would have begun the sums; but each of them leaves fewer kinds, and so there are none.
+            debug_assert!(groups.is_empty());
+            groups.extend(shared(&terms).map_or_else(|| equal_sums(terms), |group| vec![group]));
             break;
         }
         let (outputs, locals) = best_pass(&kinds);
@@ -106,24 +128,41 @@ fn take(terms: &mut Terms, outputs: &BTreeSet<usize>, locals: &BTreeSet<usize>) 
     Group {
         locals: locals.iter().copied().collect(),
         outputs: outputs.iter().copied().collect(),
-        coefficients,
+        products: Products::Dense(coefficients),
     }
+}
+
+/// One pass for all sums, if they go through values that they share.
+fn shared(terms: &Terms) -> Option<Group> {
+    let locals: BTreeSet<usize> = terms.values().flat_map(BTreeMap::keys).copied().collect();
+    let locals: Vec<usize> = locals.into_iter().collect();
+    let place = |local: &usize| locals.binary_search(local).expect("a local of the terms");
+    let sums: Vec<LocalSum> = terms
+        .iter()
+        .map(|(&output, row)| LocalSum {
+            output,
+            terms: row.iter().map(|(local, &c)| (place(local), c)).collect(),
+        })
+        .collect();
+    let (order, factors) = Factors::of(&sums, locals.len())?;
+    let outputs = order.into_iter().map(|sum| sums[sum].output).collect();
+    Some(Group { locals, outputs, products: Products::Shared(factors) })
 }
 
 /// A pass for each set of inputs that sums have in common as a whole.
 fn equal_sums(terms: Terms) -> Vec<Group> {
-    let mut groups: BTreeMap<Vec<usize>, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<Vec<usize>, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
     for (output, row) in terms {
-        let locals: Vec<usize> = row.keys().copied().collect();
-        let group = groups.entry(locals).or_insert_with_key(|locals| Group {
-            locals: locals.clone(),
-            outputs: Vec::new(),
-            coefficients: Vec::new(),
-        });
-        group.outputs.push(output);
-        group.coefficients.extend(row.into_values());
+        let (outputs, coefficients) = groups.entry(row.keys().copied().collect()).or_default();
+        outputs.push(output);
+        coefficients.extend(row.into_values());
     }
-    groups.into_values().collect()
+    let group = |(locals, (outputs, coefficients))| Group {
+        locals,
+        outputs,
+        products: Products::Dense(coefficients),
+    };
+    groups.into_iter().map(group).collect()
 }
 
 #[cfg(test)]

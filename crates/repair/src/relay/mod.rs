@@ -15,6 +15,7 @@
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
 
 mod cover;
+mod factor;
 mod program;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,7 @@ use std::ops::Range;
 use gf::Kernel;
 
 use self::cover::Group;
+use self::factor::Factors;
 use self::program::{Destination, Program};
 use crate::reading::Reading;
 use crate::{Assignment, BlockRange, Buffer, BufferPool, Geometry, Pacing, SliceSet};
@@ -175,6 +177,8 @@ struct Work {
 struct Tools {
     pool: BufferPool,
     kernel: Kernel,
+    /// For values that sums share.
+    scratch: Vec<u8>,
 }
 
 /// With [`Pacing::WholeBlock`]: finished slices of each stream, until its last one is.
@@ -190,8 +194,14 @@ impl Relay {
     ///
     /// # Errors
     /// [`RelayError::BadAssignment`] if the assignment contradicts itself.
-    pub fn new(assignment: &Assignment, budget_bytes: usize, pool: BufferPool) -> Result<Self, RelayError> {
+    pub fn new(
+        assignment: &Assignment,
+        budget_bytes: usize,
+        mut pool: BufferPool,
+    ) -> Result<Self, RelayError> {
         let programs = program::compile(assignment)?;
+        // Where one slice has thousands of buffers, allocating them takes longer than using them.
+        pool.keep(programs.iter().flatten().map(Program::buffers).max().unwrap_or(0));
         let lanes = programs.len();
         let inlet_streams = |inlet: usize| -> Vec<u16> {
             (0..lanes).map(|l| programs[l].as_ref().map_or(0, |p| p.inlet_streams(inlet))).collect()
@@ -218,7 +228,7 @@ impl Relay {
             delivered: SliceSet::new(),
             actions: VecDeque::new(),
             finished: false,
-            tools: Tools { pool, kernel: Kernel::best() },
+            tools: Tools { pool, kernel: Kernel::best(), scratch: Vec::new() },
         };
         relay.start();
         Ok(relay)
@@ -433,6 +443,9 @@ impl Relay {
         let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
         let work = self.open.get_mut(&slice).expect("it is open");
         let complete = work.add(&mut self.tools, program, input, buffer);
+        if complete.is_empty() {
+            return;
+        }
         for output in complete {
             let sum = work.sums[output].take().expect("a complete sum");
             if self.held_back.pending.is_empty() {
@@ -483,7 +496,7 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
 }
 
 /// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that
-/// comes in and one that goes out. More than that only lets lanes which take turns drift apart, and slices grow cold
+/// comes in and one that goes out; where nothing is received, no more than these if a slice alone exceeds the budget. More than that only lets lanes which take turns drift apart, and slices grow cold
 /// between being read and being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
     match assignment.pacing {
@@ -494,7 +507,12 @@ fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: u
     let slice_bytes = assignment.geometry.slice_bytes as usize;
     let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(1);
     let lanes = programs.iter().flatten().count();
-    (budget_bytes / (buffers * slice_bytes)).clamp((2 * lanes).max(4), (2 * lanes).max(32))
+    let fit = budget_bytes / (buffers * slice_bytes);
+    let least = match fit == 0 && programs.iter().flatten().all(|program| program.received() == 0) {
+        true => 2 * lanes.max(1),
+        false => (2 * lanes).max(4),
+    };
+    fit.clamp(least, (2 * lanes).max(32))
 }
 
 fn pass_on(
@@ -662,8 +680,17 @@ impl Work {
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         for &group in program.groups_of(local) {
             self.awaited[group] -= 1;
-            if self.awaited[group] == 0 {
-                self.compute_group(tools, &program.groups()[group], complete);
+            if self.awaited[group] > 0 {
+                continue;
+            }
+            let group = &program.groups()[group];
+            match group.factors() {
+                None => self.compute_group(tools, group, complete),
+                Some(factors) => {
+                    self.compute_shared(tools, group, factors, complete);
+                    let waited = group.locals.iter().filter(|&&other| other != local);
+                    waited.for_each(|&other| self.add_singles(tools, program, other, complete));
+                }
             }
         }
         for &(output, coefficient) in program.mixed_uses(local) {
@@ -674,6 +701,15 @@ impl Work {
                 self.release(tools, local);
             }
         }
+        // What waits for all inputs of a pass goes on after it without a copy.
+        let waits = |group: &usize| self.awaited[*group] > 0 && program.groups()[*group].factors().is_some();
+        if !program.groups_of(local).iter().any(waits) {
+            self.add_singles(tools, program, local, complete);
+        }
+    }
+
+    /// The sums of a local buffer alone.
+    fn add_singles(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         for &(output, coefficient) in program.single_uses(local) {
             self.sums[output] = Some(self.product_of(tools, local, coefficient));
             self.count(output, 1, complete);
@@ -706,6 +742,27 @@ impl Work {
             self.count(output, group.locals.len() as u16, complete);
             group.locals.iter().for_each(|&local| self.release(tools, local));
         }
+    }
+
+    /// Computes sums that go through values which they share; all of their inputs are here.
+    fn compute_shared(
+        &mut self,
+        tools: &mut Tools,
+        group: &Group,
+        factors: &Factors,
+        complete: &mut Vec<usize>,
+    ) {
+        let held = |&local: &usize| self.held[local].as_deref().expect("it is not awaited any more");
+        let inputs: Vec<&[u8]> = group.locals.iter().map(held).collect();
+        let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(inputs[0].len())).collect();
+        let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
+        factors.compute(tools.kernel, &mut tools.scratch, &inputs, &mut targets);
+        for (&output, sum) in group.outputs.iter().zip(sums) {
+            self.sums[output] = Some(sum);
+            let inputs = self.missing[output];
+            self.count(output, inputs, complete);
+        }
+        group.locals.iter().for_each(|&local| self.release(tools, local));
     }
 
     /// `coefficient · local`, in the local buffer itself if this is its last use.

@@ -229,7 +229,9 @@ impl Program {
         for (group, number) in groups.iter().zip(0..) {
             for &local in &group.locals {
                 self.groups_of[local].push(number);
-                self.local_uses[local] += group.outputs.len() as u32;
+                // Sums that share values take all their inputs at once.
+                self.local_uses[local] +=
+                    if group.factors().is_some() { 1 } else { group.outputs.len() as u32 };
             }
         }
         self.groups = groups;

@@ -1,0 +1,225 @@
+//! A code by its generator matrix, whoever wrote it.
+//!
+//! The matrix is part of the code's name, so that a stripe needs nothing but its metadata to be decoded:
+//! `explicit-N-K-T-xHEX` has the parity rows in hexadecimal, row by row, and T, the losses that are always decoded.
+//! People give it as a text ([`Generator::from_text`]): n rows of k numbers, of which the first k are the identity.
+
+use std::fmt;
+
+use super::groups::{sets, tolerates};
+use crate::Matrix;
+use crate::spec::MAX_BLOCKS;
+
+/// Losses that are tried to check a claim: a few milliseconds, since metadata are checked when they are read.
+const MOST_LOSSES: f64 = 50_000.0;
+
+/// A generator matrix and what it claims to decode.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Generator {
+    parity: Matrix,
+    tolerates: usize,
+}
+
+/// Why a text or a matrix is no generator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GeneratorError {
+    /// A row has other than bytes in it.
+    #[error("line {line}: `{text}` is no number from 0 to 255")]
+    Number {
+        /// The line, from 1.
+        line: usize,
+        /// What stands there.
+        text: String,
+    },
+    /// Rows differ in length.
+    #[error("line {line}: {found} numbers where the first row has {expected}")]
+    Length {
+        /// The line, from 1.
+        line: usize,
+        /// Numbers in the row.
+        found: usize,
+        /// Numbers in the first row.
+        expected: usize,
+    },
+    /// The data blocks are not the first ones as they are.
+    #[error(
+        "row {row} must be the identity's, as the first {k} blocks are the data; put the rows of the data first"
+    )]
+    NotSystematic {
+        /// The row, from 0.
+        row: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+    },
+    /// No data, no parity, or more blocks than there can be.
+    #[error(
+        "{n} rows of {k} numbers are no generator: there must be more rows than numbers, and at most {MAX_BLOCKS}"
+    )]
+    Shape {
+        /// Rows.
+        n: usize,
+        /// Numbers in a row.
+        k: usize,
+    },
+    /// The digits are not those of n − k rows of k bytes.
+    #[error("{found} hexadecimal digits where {} are needed: n - k = {m} rows of k = {k} bytes", 2 * m * k)]
+    Digits {
+        /// Digits found.
+        found: usize,
+        /// Parity blocks.
+        m: usize,
+        /// Data blocks.
+        k: usize,
+    },
+    /// More is claimed than is true.
+    #[error(
+        "the matrix does not decode every loss of {claimed} blocks, as is claimed; it decodes every loss of {found}"
+    )]
+    Claim {
+        /// Losses that should be decoded.
+        claimed: usize,
+        /// Losses that are.
+        found: usize,
+    },
+    /// More is claimed than can be tried.
+    #[error(
+        "that every loss of {claimed} of {n} blocks is decoded cannot be checked by trying; claim {checkable}"
+    )]
+    Uncheckable {
+        /// Losses that should be decoded.
+        claimed: usize,
+        /// Blocks in a stripe.
+        n: usize,
+        /// Losses that can be tried.
+        checkable: usize,
+    },
+}
+
+impl Generator {
+    /// The generator of these parity rows; what it tolerates is found by trying.
+    ///
+    /// # Errors
+    /// If there are no such codes.
+    pub fn new(parity: Matrix) -> Result<Self, GeneratorError> {
+        let mut generator = Self { parity, tolerates: 0 };
+        generator.check()?;
+        generator.tolerates = generator.most_tolerated();
+        Ok(generator)
+    }
+
+    /// Reads n rows of k numbers (decimal, or hexadecimal after `0x`), separated by blanks or commas. A line `tolerates T`
+    /// claims that any T losses are decoded, and without it that is found by trying. What follows `#` is a comment.
+    ///
+    /// # Errors
+    /// If it is not that, or claims what is not true.
+    pub fn from_text(text: &str) -> Result<Self, GeneratorError> {
+        let mut rows: Vec<Vec<u8>> = Vec::new();
+        let mut claimed = None;
+        for (line, text) in (1..).zip(text.lines()) {
+            let text = text.split('#').next().unwrap_or_default();
+            let mut words = text.split([' ', '\t', ',', '[', ']']).filter(|word| !word.is_empty()).peekable();
+            if words.next_if(|word| word.eq_ignore_ascii_case("tolerates")).is_some() {
+                let text = words.next().unwrap_or_default();
+                claimed = Some(text.parse().map_err(|_| GeneratorError::Number { line, text: text.into() })?);
+                continue;
+            }
+            let row: Vec<u8> = words.map(|word| number(word, line)).collect::<Result<_, _>>()?;
+            match rows.first() {
+                _ if row.is_empty() => continue,
+                Some(first) if first.len() != row.len() => {
+                    let (found, expected) = (row.len(), first.len());
+                    return Err(GeneratorError::Length { line, found, expected });
+                }
+                _ => rows.push(row),
+            }
+        }
+        let (n, k) = (rows.len(), rows.first().map_or(0, Vec::len));
+        check_shape(n, k)?;
+        let is_unit = |row: &usize| (0..k).all(|column| rows[*row][column] == u8::from(column == *row));
+        if let Some(row) = (0..k).find(|row| !is_unit(row)) {
+            return Err(GeneratorError::NotSystematic { row, k });
+        }
+        let parity = Matrix::from_rows(&rows[k..]);
+        match claimed {
+            None => Self::new(parity),
+            Some(tolerates) => {
+                let generator = Self { parity, tolerates };
+                generator.check().map(|()| generator)
+            }
+        }
+    }
+
+    /// Reads the parity rows of a name; whether the claim is true is for [`check`](Self::check).
+    pub(crate) fn from_hex(n: usize, k: usize, tolerates: usize, hex: &str) -> Result<Self, GeneratorError> {
+        check_shape(n, k)?;
+        let m = n - k;
+        let digits: Option<Vec<u8>> =
+            hex.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+        let wrong = GeneratorError::Digits { found: hex.chars().count(), m, k };
+        let digits = digits.filter(|digits| digits.len() == 2 * m * k).ok_or(wrong)?;
+        let element = |i: usize, j: usize| digits[2 * (i * k + j)] << 4 | digits[2 * (i * k + j) + 1];
+        Ok(Self { parity: Matrix::from_fn(m, k, element), tolerates })
+    }
+
+    /// n: blocks in a stripe.
+    pub fn blocks(&self) -> usize {
+        self.parity.rows() + self.parity.columns()
+    }
+
+    /// k: data blocks in a stripe.
+    pub fn data_blocks(&self) -> usize {
+        self.parity.columns()
+    }
+
+    /// The rows of the parity blocks over the data blocks.
+    pub fn parity_rows(&self) -> &Matrix {
+        &self.parity
+    }
+
+    /// Losses that are always decoded, whichever blocks they are.
+    pub fn tolerates(&self) -> usize {
+        self.tolerates
+    }
+
+    pub(crate) fn check(&self) -> Result<(), GeneratorError> {
+        check_shape(self.blocks(), self.data_blocks())?;
+        match tolerates(&self.parity, self.tolerates, MOST_LOSSES) {
+            Some(true) => Ok(()),
+            Some(false) => {
+                Err(GeneratorError::Claim { claimed: self.tolerates, found: self.most_tolerated() })
+            }
+            None => {
+                let n = self.blocks();
+                let checkable =
+                    (0..self.tolerates).take_while(|&losses| sets(n, losses) <= MOST_LOSSES).count();
+                Err(GeneratorError::Uncheckable { claimed: self.tolerates, n, checkable: checkable - 1 })
+            }
+        }
+    }
+
+    fn most_tolerated(&self) -> usize {
+        let holds = |&losses: &usize| tolerates(&self.parity, losses, MOST_LOSSES) == Some(true);
+        (1..=self.parity.rows()).take_while(holds).count()
+    }
+}
+
+impl fmt::Display for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "explicit-{}-{}-{}-x", self.blocks(), self.data_blocks(), self.tolerates)?;
+        (0..self.parity.rows())
+            .flat_map(|row| self.parity.row(row))
+            .try_for_each(|element| write!(f, "{element:02x}"))
+    }
+}
+
+fn check_shape(n: usize, k: usize) -> Result<(), GeneratorError> {
+    if k == 0 || k >= n || n > MAX_BLOCKS { Err(GeneratorError::Shape { n, k }) } else { Ok(()) }
+}
+
+fn number(word: &str, line: usize) -> Result<u8, GeneratorError> {
+    let parsed = match word.strip_prefix("0x") {
+        Some(hex) => u8::from_str_radix(hex, 16),
+        None => word.parse(),
+    };
+    parsed.map_err(|_| GeneratorError::Number { line, text: word.into() })
+}

@@ -1,0 +1,283 @@
+//! Codes of single sub-blocks that are given by their parity rows, whatever these are.
+//!
+//! Local groups are found in the rows, so that a single loss reads as few blocks as the rows allow without being told;
+//! a loss that its groups do not rebuild is solved for with as many independent blocks as it takes.
+
+mod ceph_lrc;
+mod ceph_shec;
+mod explicit;
+mod groups;
+mod par1;
+mod uniform_lrc;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::explicit::{Generator, GeneratorError};
+pub(crate) use self::groups::{every_set, sets};
+
+use self::groups::find_groups;
+use crate::erasure::Erasure;
+use crate::systematic::Systematic;
+use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError};
+
+/// Which code of this kind; each has its rows in a file of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LinearCode {
+    /// Any generator matrix, `explicit-N-K-T-xHEX`.
+    Explicit(Arc<Generator>),
+    /// Ceph's plug-in lrc, `ceph-lrc-K-M-L`.
+    CephLrc {
+        /// Data blocks.
+        k: usize,
+        /// Global parity blocks.
+        m: usize,
+        /// Blocks that a local parity block is made of.
+        l: usize,
+    },
+    /// Ceph's plug-in shec, `ceph-shec-K-M-C`.
+    CephShec {
+        /// Data blocks.
+        k: usize,
+        /// Parity blocks.
+        m: usize,
+        /// Losses that are always repaired.
+        c: usize,
+    },
+    /// PAR1's matrix as klauspost/reedsolomon has it, `par1-N-K`.
+    Par1 {
+        /// Blocks in a stripe.
+        n: usize,
+        /// Data blocks in a stripe.
+        k: usize,
+    },
+    /// Google's uniform Cauchy LRC, `uniform-lrc-K-L-G`.
+    UniformLrc {
+        /// Data blocks.
+        k: usize,
+        /// Local groups, and local parity blocks.
+        l: usize,
+        /// Global parity blocks.
+        g: usize,
+    },
+}
+
+impl LinearCode {
+    /// n: blocks in a stripe.
+    pub(crate) fn blocks(&self) -> usize {
+        match *self {
+            Self::Explicit(ref generator) => generator.blocks(),
+            Self::CephLrc { k, m, l } => {
+                let parts = k.saturating_add(m);
+                parts.saturating_add(parts / l.max(1))
+            }
+            Self::CephShec { k, m, .. } => k.saturating_add(m),
+            Self::Par1 { n, .. } => n,
+            Self::UniformLrc { k, l, g } => k.saturating_add(l).saturating_add(g),
+        }
+    }
+
+    /// k: data blocks in a stripe.
+    pub(crate) fn data_blocks(&self) -> usize {
+        match *self {
+            Self::Explicit(ref generator) => generator.data_blocks(),
+            Self::CephLrc { k, .. }
+            | Self::CephShec { k, .. }
+            | Self::Par1 { k, .. }
+            | Self::UniformLrc { k, .. } => k,
+        }
+    }
+
+    /// Whether any k blocks decode.
+    pub(crate) fn is_mds(&self) -> bool {
+        matches!(self, Self::Explicit(generator) if generator.tolerates() == self.blocks() - self.data_blocks())
+    }
+
+    /// The limits beyond those on n and k.
+    pub(crate) fn check(&self) -> Result<(), SpecError> {
+        match *self {
+            Self::Explicit(ref generator) => generator.check().map_err(SpecError::Generator),
+            Self::CephLrc { k, m, l } => ceph_lrc::check(k, m, l),
+            Self::CephShec { k, m, c } => ceph_shec::check(k, m, c),
+            Self::Par1 { .. } => Ok(()),
+            Self::UniformLrc { k, l, g } => uniform_lrc::check(k, l, g),
+        }
+    }
+
+    /// The rows of the parity blocks over the data blocks.
+    fn parity_rows(&self) -> Result<Matrix, SpecError> {
+        match *self {
+            Self::Explicit(ref generator) => Ok(generator.parity_rows().clone()),
+            Self::CephLrc { k, m, l } => ceph_lrc::parity_rows(k, m, l),
+            Self::CephShec { k, m, c } => ceph_shec::parity_rows(k, m, c),
+            Self::Par1 { n, k } => Ok(par1::parity_rows(n, k)),
+            Self::UniformLrc { k, l, g } => uniform_lrc::parity_rows(k, l, g),
+        }
+    }
+
+    /// Groups that are known and need not be found.
+    fn known_groups(&self) -> Option<Vec<Vec<usize>>> {
+        match *self {
+            Self::CephLrc { k, m, l } => Some(ceph_lrc::groups(k, m, l)),
+            Self::UniformLrc { k, l, g } => Some(uniform_lrc::groups(k, l, g)),
+            Self::Explicit(_) | Self::CephShec { .. } | Self::Par1 { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for LinearCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Explicit(generator) => write!(f, "{generator}"),
+            Self::CephLrc { k, m, l } => write!(f, "ceph-lrc-{k}-{m}-{l}"),
+            Self::CephShec { k, m, c } => write!(f, "ceph-shec-{k}-{m}-{c}"),
+            Self::Par1 { n, k } => write!(f, "par1-{n}-{k}"),
+            Self::UniformLrc { k, l, g } => write!(f, "uniform-lrc-{k}-{l}-{g}"),
+        }
+    }
+}
+
+/// A code that is given by its parity rows.
+#[derive(Debug)]
+pub struct Linear {
+    spec: CodeSpec,
+    code: Systematic,
+    /// Sets of blocks each of which is a combination of the others.
+    groups: Vec<Vec<usize>>,
+    encoding: Recipe,
+}
+
+impl Linear {
+    /// The code.
+    ///
+    /// # Errors
+    /// If the parameters are outside the code's limits.
+    pub fn new(code: &LinearCode) -> Result<Self, SpecError> {
+        let spec = CodeSpec::Linear(code.clone());
+        spec.check()?;
+        let parity = code.parity_rows()?;
+        let groups = code.known_groups().unwrap_or_else(|| find_groups(&parity));
+        Ok(Self::assemble(spec, parity, groups))
+    }
+
+    /// A code whose rows and groups are those of its spec.
+    pub(crate) fn assemble(spec: CodeSpec, parity: Matrix, mut groups: Vec<Vec<usize>>) -> Self {
+        groups.sort_by_key(Vec::len);
+        let code = Systematic::new(1, parity);
+        Self { spec, encoding: code.encoding(), code, groups }
+    }
+
+    /// The rows of the parity blocks over the data blocks.
+    pub fn parity_rows(&self) -> &Matrix {
+        self.code.parity()
+    }
+
+    /// The local groups, smallest first: in each, any block is a combination of the others.
+    pub fn groups(&self) -> &[Vec<usize>] {
+        &self.groups
+    }
+
+    /// The available blocks from which groups rebuild each loss that they can; a group may need a block that another
+    /// one rebuilds first. The lost blocks that no group rebuilds are the others.
+    fn read_by_groups(&self, erasure: &Erasure) -> (Vec<bool>, bool) {
+        let n = self.blocks();
+        let mut group_of: Vec<Option<&Vec<usize>>> = vec![None; n];
+        let mut is_known: Vec<bool> = (0..n).map(|block| erasure.is_present(block)).collect();
+        // Smallest groups first, and what can be read before what must be rebuilt.
+        while let Some((block, group)) = self.next_by_group(&is_known) {
+            group_of[block] = Some(group);
+            is_known[block] = true;
+        }
+        let mut is_read = vec![false; n];
+        let mut needed: Vec<usize> =
+            erasure.lost.iter().copied().filter(|&block| group_of[block].is_some()).collect();
+        let all = needed.len() == erasure.lost.len();
+        let mut is_needed = vec![false; n];
+        while let Some(block) = needed.pop() {
+            match group_of[block] {
+                None => is_read[block] = true,
+                Some(group) => {
+                    for &member in group.iter().filter(|&&member| member != block) {
+                        if !std::mem::replace(&mut is_needed[member], true) {
+                            needed.push(member);
+                        }
+                    }
+                }
+            }
+        }
+        (is_read, all)
+    }
+
+    /// The smallest group that lacks just one block, and this block.
+    fn next_by_group(&self, is_known: &[bool]) -> Option<(usize, &Vec<usize>)> {
+        self.groups.iter().find_map(|group| {
+            let mut unknown = group.iter().copied().filter(|&block| !is_known[block]);
+            match (unknown.next(), unknown.next()) {
+                (Some(block), None) => Some((block, group)),
+                _ => None,
+            }
+        })
+    }
+
+    /// What to read: blocks that are wanted themselves, what groups need to rebuild the losses, and for losses that no
+    /// group rebuilds, in order of preference, blocks that are independent of these.
+    fn sources(&self, erasure: &Erasure) -> Vec<usize> {
+        let (is_read, all) = self.read_by_groups(erasure);
+        let is_first = |block: &usize| erasure.read_anyway().contains(block) || is_read[*block];
+        let (first, then): (Vec<usize>, Vec<usize>) =
+            erasure.present.iter().partition(|block| is_first(block));
+        if all && is_read.iter().filter(|&&read| read).count() <= self.data_blocks() {
+            return first;
+        }
+        let candidates = [first, then].concat();
+        let independent = self.generator_rows(&candidates).independent_rows();
+        let read_anyway = |place: usize| erasure.read_anyway().contains(&candidates[place]);
+        (0..candidates.len())
+            .filter(|place| read_anyway(*place) || independent.contains(place))
+            .map(|place| candidates[place])
+            .collect()
+    }
+
+    fn generator_rows(&self, blocks: &[usize]) -> Matrix {
+        let k = self.data_blocks();
+        Matrix::from_fn(blocks.len(), k, |i, j| match blocks[i].checked_sub(k) {
+            Some(parity) => self.code.parity()[(parity, j)],
+            None => u8::from(blocks[i] == j),
+        })
+    }
+}
+
+impl Code for Linear {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn blocks(&self) -> usize {
+        self.code.blocks()
+    }
+
+    fn data_blocks(&self) -> usize {
+        self.code.data_blocks()
+    }
+
+    fn sub_blocks(&self) -> usize {
+        1
+    }
+
+    fn encoding(&self) -> &Recipe {
+        &self.encoding
+    }
+
+    fn repair(&self, wanted: &[BlockIndex], available: &[BlockIndex]) -> Result<Recipe, DecodeError> {
+        let erasure = Erasure::new(self.blocks(), wanted, available)?;
+        let solved = self.code.solve_from(&erasure, &self.sources(&erasure));
+        let (needed, available) = (self.data_blocks(), erasure.present.len());
+        solved.map_err(|error| match error {
+            // A group alone could have done with fewer; as it is broken, the global solve needs k.
+            DecodeError::Undecodable { .. } if available < needed => {
+                DecodeError::NotEnoughBlocks { needed, available }
+            }
+            error => error,
+        })
+    }
+}
