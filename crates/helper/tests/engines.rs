@@ -393,7 +393,7 @@ async fn play(scene: &Scene) {
         window: window.clone(),
         sub_blocks: None,
         policy,
-        verify: Verify { parity: true, reread: true, ..Verify::default() },
+        verify: Verify { parity: true, reread: true },
         publish: scene.publish,
         tag: None,
     };

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use codes::BlockIndex;
+use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Sink};
-use stores::Blocks;
 use stores::dir::DirBlocks;
+use stores::{BlockError, BlockReader, BlockWriter, Blocks};
 
 use crate::cluster::{Cluster, noise};
 
@@ -100,4 +102,107 @@ fn no_degraded_read_and_no_repair_decodes_from_a_block_that_is_not_the_one() {
         assert!(status.out.starts_with("safe"), "{kind}: {status:?}");
         cluster.assert_reads("film", &content, &[]);
     }
+}
+
+/// A store whose blocks are what is recorded, until their bytes are asked for.
+struct Liar(DirBlocks);
+
+struct LyingReader(Arc<dyn BlockReader>);
+
+impl Blocks for Liar {
+    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Ok(Arc::new(LyingReader(self.0.open(block)?)))
+    }
+
+    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
+        self.0.create(block)
+    }
+
+    fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
+        self.0.remove(block)
+    }
+
+    fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        self.0.list()
+    }
+
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        self.0.describe(block)
+    }
+
+    fn free_bytes(&self) -> Result<u64, BlockError> {
+        self.0.free_bytes()
+    }
+}
+
+impl BlockReader for LyingReader {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        self.0.read_at(offset, buffer)?;
+        buffer.iter_mut().step_by(1000).for_each(|byte| *byte ^= 1);
+        Ok(())
+    }
+
+    fn digest(&self) -> Option<u32> {
+        self.0.digest()
+    }
+
+    fn verify(&self) -> Result<u32, BlockError> {
+        self.0.verify()
+    }
+}
+
+/// Runs a helper that has its certificate and lies, until the test ends.
+fn run_liar(cluster: &Cluster, name: &str) {
+    let opened = cluster::Cluster::open(&cluster.folder()).unwrap();
+    let name: cluster::Name = name.parse().unwrap();
+    let config = opened.config().helper(&name).unwrap().clone();
+    let options = helper::DaemonOptions {
+        cluster_id: opened.config().cluster_id,
+        identity: opened.identity(&cluster::Role::Helper(name)).unwrap(),
+        coordinator: opened.config().coordinator.dial_control(),
+        listen: config.listen,
+        advertise: None,
+        rack: None,
+        bandwidth: None,
+        blocks: Arc::new(Liar(DirBlocks::open(opened.blocks_folder(&config)).unwrap())),
+        data_tls: false,
+        descriptors: 1024,
+    };
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let daemon = helper::Daemon::bind(options).await.unwrap();
+            let told = || {
+                let _ = ready.send(()); // Nobody listens the second time.
+            };
+            let _ = daemon.run(told).await; // It ends when the coordinator has gone for good.
+        });
+    });
+    is_ready.recv_timeout(crate::cluster::LIMIT).unwrap();
+}
+
+#[test]
+fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 1 << 20);
+    let liar = cluster.holder("1.0");
+    cluster.kill(&liar);
+    run_liar(&cluster, &liar);
+    // It is believed by those who do not ask, and this is what docs/security.md says.
+    let copy = cluster.path("lie");
+    cluster.mend(&["get", "film", "-o", copy.to_str().unwrap()]).ok();
+    assert!(fs::read(&copy).unwrap() != content, "the helper does not lie");
+    let said = cluster.assert_reads("film", &content, &["--verify"]);
+    assert!(said.out.contains("left out") && !said.out.contains("not verified"), "{said:?}");
+    cluster.assert_reads("film", &content[70_000..90_000], &["--verify", "--range", "70000+20000"]);
+    // One more helper gone: there is still a block to spare, and the lie is found in what is decoded from it, too.
+    let other = (1..=7).map(|helper| format!("h{helper}")).find(|helper| *helper != liar).unwrap();
+    cluster.kill(&other);
+    let read = cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--verify"]);
+    assert!(read.code != 0 || fs::read(&copy).unwrap() == content, "{read:?}");
 }

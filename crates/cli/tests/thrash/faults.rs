@@ -193,7 +193,7 @@ impl Draw<'_> {
                 self.helpers.of(&helper).full = false;
                 self.event(at, Action::Unfill { helper });
             }
-            Kind::Starve if self.switches.descriptors => self.starve(at)?,
+            Kind::Starve => self.starve(at)?,
             Kind::Fill | Kind::Starve => {}
             Kind::KillCoordinator => {
                 let pause = self.milliseconds(2500);
@@ -268,7 +268,7 @@ impl Draw<'_> {
         let helper = self.target(|_| true)?;
         self.is_damaged(&helper);
         for _ in 0..self.rng.u32(1..=4) {
-            let consistent = self.switches.pairs && self.rng.u32(..10) < 3;
+            let consistent = self.rng.u32(..10) < 3;
             let kinds: &[Damage] = if consistent { &Damage::CONSISTENT } else { &Damage::PLAIN };
             let damage = *self.rng.choice(kinds).expect("not empty");
             let seed = self.rng.u64(..);

@@ -29,7 +29,10 @@ impl Thrash {
         self.change_files(rng);
         self.exchange_catalog(&old, Some(&newest));
         if self.serves() {
+            // Nothing is changed before somebody decides, and everything that is put after that has names of its own.
             self.one("repair", &["repair", "--all"]);
+            self.put_all("refused", rng);
+            self.one("accept", &["catalog", "accept"]);
             let new = self.put_all("new", rng);
             self.read_all(&then);
             new.iter().for_each(|(name, content)| self.read_new(name, *content));

@@ -31,8 +31,6 @@ pub enum Section {
     Faults,
     /// Errors that had a cause.
     Excused,
-    /// What is known not to hold yet.
-    Known,
 }
 
 impl Report {

@@ -96,9 +96,7 @@ impl Thrash {
     /// Heals everything, reads every file back, and says what was done.
     pub fn finish(mut self) {
         self.heal(usize::MAX);
-        if self.switches.old_catalog {
-            self.restore_old_catalog(&mut Rng::with_seed(self.seed ^ u64::MAX));
-        }
+        self.restore_old_catalog(&mut Rng::with_seed(self.seed ^ u64::MAX));
         let complaints = self.report.complaints();
         self.say_summary();
         let wrong = if complaints.is_empty() { "nothing".to_owned() } else { complaints.join("; ") };
@@ -291,12 +289,7 @@ impl Thrash {
     pub(crate) fn restart_who_ended(&mut self) {
         for (name, status) in self.cluster.ended() {
             let what = format!("{name} ended by itself ({status}): {}", self.cluster.last_words(&name));
-            if !self.switches.exits && name != COORDINATOR && !what.contains("panicked") {
-                self.report.log(&what);
-                self.report.count(Section::Known, "helper ended by itself");
-            } else {
-                self.report.complain(&what);
-            }
+            self.report.complain(&what);
             self.cluster.start(&name);
             if name != COORDINATOR {
                 self.helpers.returns(&name);
