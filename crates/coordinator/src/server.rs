@@ -170,10 +170,6 @@ fn start_core(
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
     };
     let catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;
-    // Whole as it is now, it is worth a copy. Without one the coordinator still runs.
-    if let Err(error) = catalog.snapshot()?.keep() {
-        tracing::warn!(%error, "cannot keep a copy of the catalog");
-    }
     let mut core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
     if cluster.encrypts_data_edges() {
         core.encrypt_edges();

@@ -79,18 +79,24 @@ impl Chores {
     fn describe(&self, ask: u64) {
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
-            let held = blocks.list().inspect_err(|error| tracing::error!(%error, "cannot list the blocks"));
-            let mut held = held.unwrap_or_default().into_iter().peekable();
+            let Ok(held) =
+                blocks.list().inspect_err(|error| tracing::error!(%error, "cannot list the blocks"))
+            else {
+                return; // Whoever does not say what it holds must not pass for one that holds nothing.
+            };
+            let mut held = held.into_iter().peekable();
             loop {
-                let next = held.by_ref().take(control::DESCRIBED_AT_ONCE);
-                let described = next.filter_map(|block| match blocks.describe(&block.id) {
-                    Ok(description) => Some(description),
-                    Err(error) => {
-                        tracing::warn!(%error, "a block that cannot say what it is");
-                        None
+                let mut described = Vec::new();
+                for block in held.by_ref().take(control::DESCRIBED_AT_ONCE) {
+                    match blocks.describe(&block.id) {
+                        Ok(description) => described.push(description),
+                        Err(error @ BlockError::Io { .. }) => {
+                            return tracing::error!(%error, "cannot ask the blocks what they are");
+                        }
+                        Err(error) => tracing::warn!(%error, "a block that cannot say what it is"),
                     }
-                });
-                let (blocks, last) = (described.collect(), held.peek().is_none());
+                }
+                let (blocks, last) = (described, held.peek().is_none());
                 if reports.send(FromNode::Described { ask, blocks, last }).is_err() || last {
                     return; // A lost coordinator asks again.
                 }

@@ -194,7 +194,7 @@ impl Draw<'_> {
                 self.event(at, Action::Unfill { helper });
             }
             Kind::Starve => self.starve(at)?,
-            Kind::Fill | Kind::Starve => {}
+            Kind::Fill => {}
             Kind::KillCoordinator => {
                 let pause = self.milliseconds(2500);
                 self.cycle_coordinator(at, pause, true);

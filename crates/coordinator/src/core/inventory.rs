@@ -52,7 +52,8 @@ impl Core {
     /// Remembers the blocks that the catalog does not place on this node. They are never removed by themselves: who
     /// knows whose they are.
     pub(super) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
-        let leaving: BTreeSet<BlockId> = self.catalog.discards(node)?.into_iter().collect();
+        let mut leaving: BTreeSet<BlockId> = self.catalog.discards(node)?.into_iter().collect();
+        leaving.retain(|block| self.may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
             if self.record_of(&block.id)?.is_some_and(|(_, _, record)| record.node == Some(node)) {
@@ -73,9 +74,23 @@ impl Core {
         Ok(())
     }
 
+    /// Whether a node's copy of a block is one too many: no stripe knows it, or it can be read on another node. A note
+    /// that it shall go may be an old one.
+    pub(super) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
+        match self.record_of(block) {
+            Ok(None) => true,
+            Ok(Some((_, _, record))) => {
+                record.node != Some(node) && self.readable_at(&record).is_some_and(|other| other != node)
+            }
+            Err(_) => false,
+        }
+    }
+
     fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
         if newer.is_empty() {
-            self.newer.remove(&node);
+            if self.newer.remove(&node).is_some() && !self.is_behind() {
+                self.after_settling();
+            }
             return;
         }
         let (name, blocks) = (self.name(node), newer.len());
@@ -116,7 +131,8 @@ impl Core {
         self.catalog.count_beyond(&blocks)?;
         self.newer.clear();
         tracing::warn!(blocks = blocks.len(), "going on without the blocks that are newer than the catalog");
-        self.remove_everywhere();
+        self.after_settling();
+        self.recount_blocks();
         Ok(AcceptedView { blocks: blocks.len() as u64 })
     }
 
@@ -191,7 +207,9 @@ impl Core {
         known: &BlockRecord,
         digest: u32,
     ) {
-        let is_it = known.digest.is_none_or(|recorded| recorded == digest);
+        // Without a digest, any block of the name will do, unless two of them contradicted each other.
+        let is_it = known.digest.map_or(known.state == BlockState::Missing, |recorded| recorded == digest)
+            && !self.is_removing(node, &known.id);
         if !is_it
             || !self.is_wanted_from(node, known)
             || !matches!(self.catalog.is_pending(stripe), Ok(false))
@@ -206,7 +224,10 @@ impl Core {
         if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
             orphans.remove(&known.id);
         }
-        self.recount_blocks();
+        self.census = None;
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.blocks += 1;
+        }
         if let Some(home) = known.node {
             self.remove_discards(home);
         }
@@ -262,15 +283,16 @@ impl Core {
             return Ok(false);
         }
         let record = self.record_of(&block.id)?;
-        Ok(record.is_none_or(|(_, _, record)| self.readable_at(&record).is_some_and(|other| other != node)))
+        Ok(record.is_none_or(|(_, _, record)| {
+            record.digest == Some(block.digest)
+                && self.readable_at(&record).is_some_and(|other| other != node)
+        }))
     }
 
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
     pub(super) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
-            !self.peers.contains_key(node)
-                && self.catalog.blocks_of(*node).is_empty()
-                && !self.is_target(*node)
+            !self.peers.contains_key(node) && self.catalog.block_count(*node) == 0 && !self.is_target(*node)
         };
         for node in self.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
             self.retired.remove(&node);

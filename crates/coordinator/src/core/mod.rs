@@ -121,8 +121,10 @@ pub(crate) struct Core {
     census: Option<Census>,
     risks: Redundancy,
     settled: bool,
+    /// When removals that had to wait are looked at again.
+    removals_due: Duration,
     /// When the catalog was last copied, and how many changes it had seen then.
-    copied: (Duration, u64),
+    copied: Option<(Duration, u64)>,
     now: Duration,
     rng: StdRng,
 }
@@ -157,7 +159,8 @@ impl Core {
             census: None,
             risks: Redundancy::default(),
             settled: false,
-            copied: (Duration::ZERO, 0),
+            removals_due: Duration::ZERO,
+            copied: None,
             now: Duration::ZERO,
             rng,
         };
@@ -243,13 +246,17 @@ impl Core {
         }
     }
 
-    /// Keeps a copy of the catalog from time to time, on another thread.
+    /// Keeps a copy of the catalog at the start and from time to time, on another thread. One that is older than some
+    /// block is not worth it, and would take the place of a better one.
     fn keep_copy(&mut self) {
-        let (changes, (kept_at, kept)) = (self.catalog.changes(), self.copied);
-        if self.now < kept_at + COPY_EVERY || changes == kept {
+        let (changes, kept) = (self.catalog.changes(), self.copied);
+        if kept.is_some_and(|(at, kept)| self.now < at + COPY_EVERY || changes == kept)
+            || !self.settled
+            || self.is_behind()
+        {
             return;
         }
-        self.copied = (self.now, changes);
+        self.copied = Some((self.now, changes));
         let Some(snapshot) = log_error(self.catalog.snapshot()) else { return };
         std::thread::spawn(move || {
             if let Err(error) = snapshot.keep() {

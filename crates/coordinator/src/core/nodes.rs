@@ -245,7 +245,8 @@ impl Core {
             if removing.len() == REMOVALS_AT_ONCE {
                 break;
             }
-            if !stuck.contains_key(&block) && !self.is_worked_on(&block) && removing.insert(block.clone()) {
+            let goes = !stuck.contains_key(&block) && !self.is_worked_on(&block) && self.may_go(node, &block);
+            if goes && removing.insert(block.clone()) {
                 self.send(node, ToNode::Remove { block });
             }
         }
@@ -336,6 +337,11 @@ impl Core {
 
     /// Asks again for removals that failed some time ago.
     pub(super) fn retry_removals(&mut self) {
+        if self.now >= self.removals_due {
+            // Some waited for another copy to be readable.
+            self.removals_due = self.now + REMOVE_AGAIN;
+            self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.remove_discards(node));
+        }
         let now = self.now;
         let due = |peer: &Peer| matches!(&peer.kind, PeerKind::Helper { stuck, .. } if stuck.values().any(|&at| at <= now));
         let nodes: Vec<NodeId> =
@@ -576,7 +582,7 @@ impl Core {
     /// Counts the blocks of connected helpers again, after many have gone at once.
     pub(super) fn recount_blocks(&mut self) {
         for (&node, peer) in &mut self.peers {
-            peer.blocks = self.catalog.blocks_of(node).len();
+            peer.blocks = self.catalog.block_count(node);
         }
         for node in self.live_helpers().collect::<Vec<_>>() {
             self.tell_space(node);

@@ -129,6 +129,7 @@ impl Core {
         put: PutId,
         position: u32,
     ) -> Result<(), RequestError> {
+        self.check_not_behind()?;
         let record = self.catalog.put(put)?;
         let code = self.codes.get(&record.code)?;
         let nodes = self.allocation(&record, &*code, position)?;

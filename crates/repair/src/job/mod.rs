@@ -424,6 +424,11 @@ impl Job {
         if self.is_finished() || epoch != self.epoch || !self.touched.contains(&node) {
             return;
         }
+        if let Report::BadBlock { block, .. } = &report
+            && !self.may_speak_of(node, block)
+        {
+            return;
+        }
         match (&mut self.phase, report) {
             (Phase::Running(running), report) => {
                 running.take(node, report, now);
@@ -465,6 +470,17 @@ impl Job {
             }
             _ => {}
         }
+    }
+
+    /// A block is called bad by the node that holds it, or that it is delivered to, and by nobody else.
+    fn may_speak_of(&self, node: NodeId, block: &BlockId) -> bool {
+        let holds =
+            self.stripe.held().any(|(index, holder)| holder == node && self.stripe.block(index).id == *block);
+        holds
+            || self
+                .goals
+                .iter()
+                .any(|goal| goal.requestor == node && self.stripe.block(goal.block).id == *block)
     }
 
     /// A node is gone: its process ended, or the coordinator cannot reach it.

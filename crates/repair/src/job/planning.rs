@@ -87,6 +87,14 @@ impl Job {
         let Some(doubt) = &self.doubt else { return Cow::Borrowed(&self.stripe) };
         let mut stripe = self.stripe.clone();
         stripe.blocks[usize::from(doubt.suspect().0)].holder = None;
+        // A read has no other judge than a block to spare, so one is not read.
+        let is_wanted = |index| self.goals.iter().any(|goal| goal.block == index);
+        let spare = stripe.held().map(|(index, _)| index).filter(|&index| !is_wanted(index)).last();
+        if let Some(spare) =
+            spare.filter(|_| !self.publish && stripe.held().count() > stripe.code.data_blocks())
+        {
+            stripe.blocks[usize::from(spare.0)].holder = None;
+        }
         Cow::Owned(stripe)
     }
 

@@ -114,7 +114,9 @@ impl Job {
     /// Whether there is reason to doubt, and no digest to dispel it.
     pub(super) fn needs_parity(&self) -> bool {
         let mut open = self.goals.iter().filter(|goal| !goal.committed);
-        self.doubt.is_some() && !open.all(|goal| self.stripe.block(goal.block).digest.is_some())
+        // What is only read is never sealed, so its digest dispels nothing.
+        let dispels = |goal: &Goal| self.publish && self.stripe.block(goal.block).digest.is_some();
+        self.doubt.is_some() && !open.all(dispels)
     }
 
     /// A check of what is rebuilt from the sets of blocks in `used`, if enough other blocks can be asked.

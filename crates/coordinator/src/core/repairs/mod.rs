@@ -136,6 +136,11 @@ impl Core {
     fn poll_repairs(&mut self) {
         while let Some(action) = self.repairs.scheduler.poll(self.now) {
             match action {
+                // Cancelling goes on while nothing may be changed; starting does not.
+                Action::Propose(proposal) if self.is_behind() => {
+                    self.repairs.scheduler.put_back(proposal.item);
+                    return;
+                }
                 Action::Propose(proposal) => self.try_start(&proposal),
                 Action::CancelJob { job } => self.cancel_job(job),
                 Action::ItemEnded { repair, stripe, end, .. } => self.explain_end(repair.0, &stripe, end),

@@ -1,5 +1,6 @@
 //! Copies of a catalog: taken while it is in use, and put in its place when it is lost.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +10,17 @@ use redb::backends::FileBackend;
 use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use tempfile::NamedTempFile;
 
+use super::names;
 use super::open::open_fault;
-use super::tables::{
-    DISCARDS, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, PUTS, QUEUE, STRIPES, fault, guard,
-};
+use super::tables::{FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard};
 use super::{DirCatalog, OpenError, copy_path};
 use crate::CatalogError;
 
 /// The catalog as it was when this was taken; changes that come later are not in it. It may be written on another
 /// thread while the catalog goes on.
+///
+/// What is written leaves out puts that were under way and notes of what shall be removed: by the time that a copy is
+/// put back those puts may be files, and those blocks the only ones of their name. They are orphans then.
 pub struct Snapshot {
     transaction: ReadTransaction,
     path: PathBuf,
@@ -53,9 +56,12 @@ impl DirCatalog {
         if !fs::exists(copy).map_err(io_fault)? {
             return Err(io_fault(io::ErrorKind::NotFound.into()));
         }
+        // What is opened is a copy of the copy: opening may write.
         fs::copy(copy, draft.path()).map_err(io_fault)?;
-        drop(Self::open(draft.path(), cluster_id)?);
-        install(draft, path)
+        let whole = Self::open(draft.path(), cluster_id)?.snapshot()?;
+        let clean = draft_beside(path)?;
+        whole.fill(&clean, path)?;
+        install(clean, path)
     }
 }
 
@@ -86,12 +92,28 @@ impl Snapshot {
         })
     }
 
-    /// Writes it to where the last good copy of its catalog is kept.
+    /// Writes it to where the last good copy of its catalog is kept; the one that was there is kept beside it.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn keep(&self) -> Result<(), OpenError> {
-        self.write(&copy_path(&self.path))
+        let kept = copy_path(&self.path);
+        let io_fault = |source| OpenError::Io { path: kept.clone(), source };
+        if fs::exists(&kept).map_err(io_fault)? {
+            let mut before = kept.clone().into_os_string();
+            before.push(".1");
+            fs::rename(&kept, before).map_err(io_fault)?;
+        }
+        self.write(&kept)
+    }
+
+    /// The keys of stripes of puts that were under way.
+    fn pending(&self) -> Result<BTreeSet<u64>, CatalogError> {
+        let mut pending = BTreeSet::new();
+        View::over(&self.transaction, &self.path).each(PUT_STRIPES, (0, 0).., |_, key: names::Key| {
+            pending.insert(key.0);
+        })?;
+        Ok(pending)
     }
 
     fn fill(&self, draft: &NamedTempFile, to: &Path) -> Result<(), OpenError> {
@@ -101,15 +123,13 @@ impl Snapshot {
         let database = database.map_err(|error| open_fault(to, error))?;
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
-        copy.table(META)?;
-        copy.table(NODES)?;
-        copy.table(NODE_NAMES)?;
-        copy.table(FILES)?;
-        copy.table(PUTS)?;
-        copy.table(PUT_STRIPES)?;
-        copy.table(STRIPES)?;
-        copy.table(DISCARDS)?;
-        copy.table(QUEUE)?;
+        copy.table(META, |_| true)?;
+        copy.table(NODES, |_| true)?;
+        copy.table(NODE_NAMES, |_| true)?;
+        copy.table(FILES, |_| true)?;
+        copy.table(QUEUE, |_| true)?;
+        let pending = self.pending()?;
+        copy.table(STRIPES, |key| !pending.contains(key))?;
         copy.change.commit().map_err(|error| fault(to, error))?;
         drop(database);
         draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
@@ -125,7 +145,11 @@ struct Copying<'s> {
 
 impl Copying<'_> {
     /// Records are copied as they are, checksums included.
-    fn table<K: Key + 'static>(&mut self, table: TableDefinition<'_, K, Json>) -> Result<(), CatalogError> {
+    fn table<K: Key + 'static>(
+        &mut self,
+        table: TableDefinition<'_, K, Json>,
+        keeps: impl Fn(&K::SelfType<'_>) -> bool,
+    ) -> Result<(), CatalogError> {
         let (from, to) = (&self.from.path, self.to);
         let opened = match self.from.transaction.open_table(table) {
             Ok(opened) => opened,
@@ -135,7 +159,9 @@ impl Copying<'_> {
         let mut target = self.change.open_table(table).map_err(|error| fault(to, error))?;
         for entry in opened.iter().map_err(|error| fault(from, error))? {
             let (key, value) = entry.map_err(|error| fault(from, error))?;
-            target.insert(key.value(), value.value()).map_err(|error| fault(to, error))?;
+            if keeps(&key.value()) {
+                target.insert(key.value(), value.value()).map_err(|error| fault(to, error))?;
+            }
         }
         Ok(())
     }

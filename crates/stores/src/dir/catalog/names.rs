@@ -15,7 +15,7 @@ const ERA_DIGITS: usize = 6;
 /// Without the letters that are taken for others.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// The highest count that has a key.
-const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
+pub(super) const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
 
 /// When a name was given: random, the same from one start of a coordinator to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

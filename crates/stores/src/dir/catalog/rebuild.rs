@@ -13,7 +13,7 @@ use repair::wire::control::Description;
 use repair::{FilePart, NodeId, StripeId, StripeLabel};
 
 use super::copies::{check_unused, draft_beside, install};
-use super::names::Key;
+use super::names::{Key, MAX_COUNT};
 use super::open::{open_fault, write_empty};
 use super::puts::NEXT_PUT;
 use super::records::stripe_count;
@@ -76,7 +76,9 @@ impl DirCatalog {
         let highest = found.keys().map(|key| key.count()).max().unwrap_or(0);
         let puts = by_put(found, &mut rebuilt.strangers);
         let begun = puts.values().map(|(part, _)| part.begun_unix_ms).max().unwrap_or(0);
-        let highest_put = puts.keys().filter_map(|put| Some(Key::of(&StripeId(put.clone()))?.count())).max();
+        let put_count = |part: &FilePart| Some(Key::of(&StripeId(part.put.clone()))?.count());
+        let counts = puts.values().filter_map(|(part, _)| put_count(part));
+        let highest_put = counts.filter(|&count| count < MAX_COUNT / 2).max();
         let files = choose(puts, complete, &mut rebuilt);
 
         let draft = draft_beside(path)?;
@@ -107,8 +109,9 @@ impl DirCatalog {
 
 /// The blocks of all stripes of this cluster.
 fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) -> BTreeMap<Key, Found> {
-    let mut stripes: BTreeMap<Key, Found> = BTreeMap::new();
-    let mut disputed: BTreeSet<(Key, BlockIndex)> = BTreeSet::new();
+    // By what blocks say of the stripe, since some of them may say something else.
+    let mut stripes: BTreeMap<(Key, String), Found> = BTreeMap::new();
+    let mut disputed: BTreeSet<(Key, String, BlockIndex)> = BTreeSet::new();
     for &(node, inventory) in nodes {
         for block in &inventory.blocks {
             let Some((key, index, label)) = placed(cluster, block) else {
@@ -116,11 +119,8 @@ fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) 
                 continue;
             };
             let new = || Found { label: label.clone(), blocks: BTreeMap::new() };
-            let stripe = stripes.entry(key).or_insert_with(new);
-            if stripe.label != *label {
-                *strangers += 1;
-                continue;
-            }
+            let told = as_text(label);
+            let stripe = stripes.entry((key, told.clone())).or_insert_with(new);
             let record = BlockRecord {
                 id: block.id.clone(),
                 bytes: block.bytes,
@@ -130,16 +130,35 @@ fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) 
             };
             let first = stripe.blocks.entry(index).or_insert(record);
             if first.digest != Some(block.digest) {
-                disputed.insert((key, index));
+                disputed.insert((key, told, index));
             }
         }
     }
     // Two copies that differ: nobody can tell which of them is the block, and the others of the stripe can.
-    for (key, index) in disputed {
+    for (key, label, index) in disputed {
         *strangers += 1;
-        stripes.get_mut(&key).expect("it was found").blocks.remove(&index);
+        let block = stripes.get_mut(&(key, label)).and_then(|found| found.blocks.get_mut(&index));
+        let block = block.expect("it was found");
+        (block.node, block.digest, block.state) = (None, None, BlockState::Corrupt);
     }
-    stripes
+    most_told(stripes, strangers)
+}
+
+/// Of several tales of a stripe, the one that most of its blocks tell.
+fn most_told(stripes: BTreeMap<(Key, String), Found>, strangers: &mut usize) -> BTreeMap<Key, Found> {
+    let mut best: BTreeMap<Key, Found> = BTreeMap::new();
+    for ((key, _), found) in stripes {
+        let other = match best.get(&key) {
+            Some(known) if known.blocks.len() >= found.blocks.len() => Some(found),
+            _ => best.insert(key, found),
+        };
+        *strangers += other.map_or(0, |other| other.blocks.len());
+    }
+    best
+}
+
+fn as_text(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("labels have string keys and go to memory")
 }
 
 /// Where a block belongs, if what it says of that agrees with its name and length.
@@ -149,20 +168,21 @@ fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex,
     let fits = label.cluster == cluster
         && key.stripe() == label.stripe
         && named == *index
+        && key.count() < MAX_COUNT / 2 // Beyond that nobody counts, and we could not count on.
         && usize::from(index.0) < label.code.blocks()
         && block.bytes == label.block_bytes;
     fits.then_some((key, *index, label))
 }
 
-/// Stripes by the put that they are of.
+/// Stripes by what they say of the put that they are of.
 fn by_put(found: BTreeMap<Key, Found>, strangers: &mut usize) -> BTreeMap<String, (FilePart, Stripes)> {
     let mut puts: BTreeMap<String, (FilePart, Stripes)> = BTreeMap::new();
     for (key, found) in found {
         let part = found.label.file.clone();
         let blocks = found.blocks.len();
-        let (first, stripes) = puts.entry(part.put.clone()).or_insert_with(|| (part.clone(), Stripes::new()));
-        let agrees = FilePart { position: first.position, ..part.clone() } == *first;
-        if !agrees || stripes.contains_key(&part.position) {
+        let told = as_text(&FilePart { position: 0, ..part.clone() });
+        let (_, stripes) = puts.entry(told).or_insert_with(|| (part.clone(), Stripes::new()));
+        if stripes.contains_key(&part.position) {
             *strangers += blocks;
             continue;
         }
@@ -220,7 +240,8 @@ fn choose(
 fn is_whole(part: &FilePart, stripes: &Stripes, good: impl Fn(&StripeRecord) -> bool) -> bool {
     let Some((_, (_, first))) = stripes.first_key_value() else { return false };
     let count = stripe_count(part.bytes, &first.code, part.block_bytes);
-    stripes.len() as u64 == count && stripes.values().all(|(_, stripe)| good(stripe))
+    let one_code = stripes.values().all(|(_, stripe)| stripe.code == first.code);
+    one_code && stripes.len() as u64 == count && stripes.values().all(|(_, stripe)| good(stripe))
 }
 
 fn is_readable(stripe: &StripeRecord) -> bool {

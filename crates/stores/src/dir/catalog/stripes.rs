@@ -13,6 +13,9 @@ use crate::{BlockRecord, BlockState, Catalog, CatalogError, StripeRecord};
 /// The counter of stripes.
 pub(super) const NEXT_STRIPE: &str = "next-stripe";
 
+/// No catalog falls behind by so many stripes: a block whose count is further ahead is not ours, whatever it is called.
+pub(super) const FAR: u64 = 1 << 32;
+
 /// A block that was published.
 struct Published {
     index: BlockIndex,
@@ -28,6 +31,11 @@ impl DirCatalog {
     pub fn blocks_of(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
         let blocks = self.holders.get(&node).into_iter().flatten();
         blocks.map(|&(key, index)| (key.stripe(), index)).collect()
+    }
+
+    /// How many blocks a node holds or held last.
+    pub fn block_count(&self, node: NodeId) -> usize {
+        self.holders.get(&node).map_or(0, BTreeSet::len)
     }
 
     /// Whether a stripe is part of a put that is not committed, so that it need not be repaired.
@@ -126,7 +134,7 @@ impl DirCatalog {
     pub fn is_from_the_future(&self, block: &BlockId) -> Result<bool, CatalogError> {
         let Some((key, _)) = Key::of_block(block) else { return Ok(false) };
         let next: u64 = self.look(|view| view.get(META, NEXT_STRIPE))?.unwrap_or(1);
-        Ok(key.count() >= next)
+        Ok(key.count() >= next && key.count() - next < FAR)
     }
 
     /// Counts on beyond all these blocks, so that they are no longer newer than the catalog but merely unknown to it.
@@ -134,11 +142,14 @@ impl DirCatalog {
     /// # Errors
     /// [`CatalogError`].
     pub fn count_beyond(&mut self, blocks: &BTreeSet<BlockId>) -> Result<(), CatalogError> {
-        let highest = blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.count())).max();
-        let Some(highest) = highest else { return Ok(()) };
+        let counts = blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.count()));
         self.change(|change| {
             let next: u64 = change.get(META, NEXT_STRIPE)?.unwrap_or(1);
-            change.put(META, NEXT_STRIPE, &next.max(highest + 1))
+            let beyond = counts
+                .filter(|count| (next..next + FAR).contains(count))
+                .max()
+                .map_or(next, |count| count + 1);
+            change.put(META, NEXT_STRIPE, &beyond)
         })
     }
 }

@@ -126,14 +126,31 @@ fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::Sel
 
 /// The catalog as it is at one moment.
 pub(super) struct View<'c> {
-    transaction: ReadTransaction,
+    transaction: Held<'c>,
     path: &'c Path,
+}
+
+/// A transaction of the view's own, or somebody else's.
+enum Held<'c> {
+    Own(Box<ReadTransaction>),
+    Lent(&'c ReadTransaction),
 }
 
 impl<'c> View<'c> {
     pub(super) fn of(database: &Database, path: &'c Path) -> Result<Self, CatalogError> {
         let transaction = database.begin_read().map_err(|error| fault(path, error))?;
-        Ok(Self { transaction, path })
+        Ok(Self { transaction: Held::Own(Box::new(transaction)), path })
+    }
+
+    pub(super) fn over(transaction: &'c ReadTransaction, path: &'c Path) -> Self {
+        Self { transaction: Held::Lent(transaction), path }
+    }
+
+    fn transaction(&self) -> &ReadTransaction {
+        match &self.transaction {
+            Held::Own(transaction) => transaction,
+            Held::Lent(transaction) => transaction,
+        }
     }
 
     /// The bytes of a key's value, whatever they are.
@@ -142,7 +159,7 @@ impl<'c> View<'c> {
         table: TableDefinition<'_, K, Json>,
         key: K::SelfType<'_>,
     ) -> Result<Option<Vec<u8>>, CatalogError> {
-        match self.transaction.open_table(table) {
+        match self.transaction().open_table(table) {
             Ok(opened) => {
                 let found = opened.get(key).map_err(|error| fault(self.path, error))?;
                 Ok(found.map(|bytes| bytes.value().to_vec()))
@@ -158,7 +175,7 @@ impl<'c> View<'c> {
         table: TableDefinition<'_, K, Json>,
         key: K::SelfType<'_>,
     ) -> Result<Option<T>, CatalogError> {
-        match self.transaction.open_table(table) {
+        match self.transaction().open_table(table) {
             Ok(opened) => get(self.path, table.name(), &opened, key),
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             Err(error) => Err(fault(self.path, error)),
@@ -177,7 +194,7 @@ impl<'c> View<'c> {
         keys: impl RangeBounds<Q> + 'k,
         mut visit: impl FnMut(K::SelfType<'_>, T),
     ) -> Result<(), CatalogError> {
-        match self.transaction.open_table(table) {
+        match self.transaction().open_table(table) {
             Ok(opened) => each(self.path, table.name(), &opened, keys, &mut visit),
             Err(TableError::TableDoesNotExist(_)) => Ok(()),
             Err(error) => Err(fault(self.path, error)),
@@ -191,7 +208,7 @@ impl<'c> View<'c> {
         prefix: &str,
         mut visit: impl FnMut(&str, T),
     ) -> Result<(), CatalogError> {
-        let opened = match self.transaction.open_table(table) {
+        let opened = match self.transaction().open_table(table) {
             Ok(opened) => opened,
             Err(TableError::TableDoesNotExist(_)) => return Ok(()),
             Err(error) => return Err(fault(self.path, error)),
