@@ -58,9 +58,9 @@ impl DirCatalog {
         }
         // What is opened is a copy of the copy: opening may write.
         fs::copy(copy, draft.path()).map_err(io_fault)?;
-        let whole = Self::open(draft.path(), cluster_id)?.snapshot()?;
+        let whole = Self::open(draft.path(), cluster_id)?;
         let clean = draft_beside(path)?;
-        whole.fill(&clean, path)?;
+        whole.snapshot()?.fill(&clean, path)?;
         install(clean, path)
     }
 }
