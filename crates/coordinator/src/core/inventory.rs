@@ -12,7 +12,7 @@ use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, Catalog, CatalogError};
 
-use super::nodes::{PeerKind, Subject};
+use super::nodes::{ANSWER_LIMIT, PeerKind, Subject};
 use super::{Core, log_error};
 use crate::error::RequestError;
 use views::{AcceptedView, NewerBlocks, OrphansView};
@@ -260,6 +260,8 @@ impl Core {
         }
         if last {
             self.asks.remove(&ask);
+        } else if let Some(ask) = self.asks.get_mut(&ask) {
+            ask.until = self.now + ANSWER_LIMIT; // Each part is an answer.
         }
         for block in blocks {
             if matches!(self.is_needless(node, block), Ok(true))

@@ -42,7 +42,7 @@ use scrubs::Scrub;
 use stripes::Codes;
 
 use crate::inbox::Room;
-use views::{Census, LostBlock};
+use views::{Census, LostBlock, ScrubView};
 
 /// Messages that may wait for one connection before it counts as broken.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
@@ -113,6 +113,7 @@ pub(crate) struct Core {
     puts: OpenPuts,
     repairs: Repairs,
     scrub: Option<Scrub>,
+    past_scrubs: VecDeque<ScrubView>,
     lost_lately: VecDeque<LostBlock>,
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
@@ -153,6 +154,7 @@ impl Core {
             puts: OpenPuts::default(),
             repairs: Repairs::default(),
             scrub: None,
+            past_scrubs: VecDeque::new(),
             lost_lately: VecDeque::new(),
             newer: BTreeMap::new(),
             retired: BTreeSet::new(),

@@ -21,7 +21,7 @@ const REMOVALS_AT_ONCE: usize = 256;
 const REMOVE_AGAIN: Duration = Duration::from_secs(30);
 /// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads a block,
 /// the time that a slow and busy disk takes for its bytes comes on top.
-const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
 
 /// Somebody who is connected.
@@ -56,7 +56,7 @@ pub(super) struct Ask {
     pub node: NodeId,
     pub subject: Subject,
     /// It counts as unanswered then.
-    until: Duration,
+    pub until: Duration,
 }
 
 pub(super) enum Subject {

@@ -17,6 +17,8 @@ use views::{Finding, OrphanView, ScrubView, SkippedNode};
 const OUTSTANDING: usize = 2;
 /// Findings that are listed; all are counted in the states of their blocks.
 const FINDINGS_LISTED: usize = 10_000;
+/// Scrubs before the last that are remembered.
+const PAST_SCRUBS: usize = 16;
 /// The catalog's key of the last scrub.
 const LAST_KEY: &str = "scrub/last";
 
@@ -79,6 +81,11 @@ impl Core {
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
+        // Whoever asked for the last one may not have seen its end.
+        self.past_scrubs.extend(self.scrub.take().map(|scrub| scrub.view));
+        while self.past_scrubs.len() > PAST_SCRUBS {
+            self.past_scrubs.pop_front();
+        }
         self.scrub = Some(Scrub { view, nodes });
         for node in asked {
             let ask = self.ask(node, Subject::List);
@@ -218,8 +225,9 @@ impl Core {
     }
 
     pub(super) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
-        let scrub = self.scrub.as_ref().filter(|scrub| scrub.view.scrub == id);
-        scrub.map(|scrub| scrub.view.clone()).ok_or(RequestError::NoSuchScrub(id))
+        let last = self.scrub.as_ref().map(|scrub| &scrub.view);
+        let view = last.into_iter().chain(&self.past_scrubs).find(|view| view.scrub == id);
+        view.cloned().ok_or(RequestError::NoSuchScrub(id))
     }
 
     pub(super) fn last_scrub(&self) -> Option<ScrubView> {

@@ -111,7 +111,7 @@ pub(super) fn finish(place: &Place, temporary: &Temporary) -> Result<(), BlockEr
 fn agrees(place: &Place, checksums: &Path) -> Result<bool, BlockError> {
     match DirReader::open(&place.id, &place.block, checksums).and_then(|reader| reader.verify()) {
         Ok(_) => Ok(true),
-        Err(BlockError::Corrupt { .. } | BlockError::Missing { .. }) => Ok(false),
+        Err(BlockError::Corrupt { .. } | BlockError::Other { .. } | BlockError::Missing { .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
