@@ -7,14 +7,16 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use repair::wire::control::Ended;
 use repair::{ParityOutcome, Scheme, StripeId};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use crate::destination::Destination;
-use crate::endpoints::{Memory, MemorySink};
+use crate::endpoints::{Endpoints, Memory, MemorySink};
 use crate::error::LocalFileError;
 use crate::layout;
 use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
@@ -27,6 +29,9 @@ use views::{FileLayout, FileStripe};
 const READS_AT_ONCE: usize = 4;
 /// Bytes of such reads in flight at most, unless a single one is larger: more would only crowd the links.
 const BYTES_AT_ONCE: u64 = 1 << 30;
+/// How long a coordinator that has just started is waited for; it waits for its helpers for less.
+const SETTLE_LIMIT: Duration = Duration::from_secs(15);
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// Bytes of a read that goes to a stream, and is held in memory until its turn.
 const STREAM_READ_BYTES: u64 = 8 << 20;
 /// Such reads in flight, so that no more than 32 MiB are held.
@@ -214,10 +219,28 @@ impl Client {
         let (client, request) = (self.clone(), fetch.request(options));
         let mut read = JoinSet::new();
         read.spawn(async move {
-            let ended = client.read(request, Arc::new(MemorySink(memory.clone()))).await?;
+            let ended = client.read_settled(request, Arc::new(MemorySink(memory.clone()))).await?;
             Ok((ended, memory.take()))
         });
         read
+    }
+
+    /// Reads, and tries again as long as the coordinator has just started: what it misses then are helpers that have
+    /// not registered yet.
+    async fn read_settled(
+        &self,
+        request: ReadRequest,
+        endpoints: Arc<dyn Endpoints>,
+    ) -> Result<Ended, ClientError> {
+        let until = Instant::now() + SETTLE_LIMIT;
+        loop {
+            let result = self.read(request.clone(), endpoints.clone()).await;
+            let failed = matches!(result, Err(ClientError::Failed { .. })) && Instant::now() < until;
+            if !failed || !self.status().await.is_ok_and(|status| status.settling) {
+                return result;
+            }
+            sleep(TRY_AGAIN_AFTER).await;
+        }
     }
 
     /// Says which stripes of a file are lost, if a read failed for that.
@@ -295,7 +318,7 @@ impl Running {
     fn start(&mut self, client: Client, options: &GetOptions, fetch: Fetch, endpoints: StripeTarget) {
         let (bytes, request) = (fetch.piece.bytes(), fetch.request(options));
         self.bytes += bytes;
-        self.reads.spawn(async move { (bytes, client.read(request, Arc::new(endpoints)).await) });
+        self.reads.spawn(async move { (bytes, client.read_settled(request, Arc::new(endpoints)).await) });
     }
 
     /// Waits for one of them. What went wrong on this machine counts more than what the coordinator says.

@@ -190,3 +190,15 @@ fn a_dead_node_is_rebuilt_on_others_and_may_come_back() {
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["scrub"]).ok();
 }
+
+#[test]
+fn a_get_right_after_a_coordinators_start_waits_for_the_helpers() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 500_000);
+    for _ in 0..5 {
+        cluster.kill("coordinator");
+        cluster.start(&["coordinator"]);
+        cluster.await_ready();
+        cluster.assert_reads("film", &content, &[]);
+    }
+}
