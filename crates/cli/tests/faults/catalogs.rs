@@ -234,3 +234,24 @@ fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
     // It registers no more: mend.toml does not know the name.
     cluster.mend(&["helper", "h1"]).fails_with(&["h1"]);
 }
+
+/// A block that was found under another name is noted to go from its old home. When the disks are put back, that note is old.
+#[test]
+fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 500_000);
+    let helpers = cluster.folder().join("helpers");
+    for _ in 0..2 {
+        cluster.kill("h1");
+        cluster.kill("h2");
+        for (from, to) in [("h1/blocks", "aside"), ("h2/blocks", "h1/blocks"), ("aside", "h2/blocks")] {
+            fs::rename(helpers.join(from), helpers.join(to)).unwrap();
+        }
+        cluster.start(&["helper", "h1"]);
+        cluster.start(&["helper", "h2"]);
+        cluster.await_ready();
+        until_safe(&cluster);
+        cluster.assert_reads("film", &content, &[]);
+    }
+    assert_eq!(cluster.block_files().len(), 6 * 500_000_usize.div_ceil(4 * (64 << 10)));
+}

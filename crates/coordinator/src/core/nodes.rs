@@ -489,10 +489,11 @@ impl Core {
         // What was learned of a block that has changed since is of no use.
         let current = self.catalog.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
-        let still = current.is_some_and(|current| current == known);
-        match result_digest {
-            Some(digest) if still && known.node != Some(node) => {
-                self.adopt(node, &stripe, index, &known, digest)
+        let still = current.as_ref() == Some(&known);
+        match (result_digest, &current) {
+            // Its home may have come back without it meanwhile, so what counts is where it belongs now.
+            (Some(digest), Some(current)) if current.node != Some(node) => {
+                self.adopt(node, &stripe, index, current, digest);
             }
             _ if still && known.node == Some(node) => {
                 self.apply_verdict(node, &stripe, index, &known, problem.as_ref());

@@ -1,4 +1,4 @@
-//! Nodes: a number for each name, for ever.
+//! Nodes: a number for each name, until the node is forgotten; no number is given twice.
 
 use repair::NodeId;
 

@@ -26,7 +26,7 @@ pub struct FileRecord {
 /// A helper that was ever part of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its number, which it keeps for ever.
+    /// Its number, which no other node ever gets.
     pub id: NodeId,
     /// Its name, as in its certificate.
     pub name: String,

@@ -623,6 +623,7 @@ fn blocks_that_contradict_make_no_catalog() {
     let stripe = catalog.stripe(&file.stripes[0]).expect("there");
     let holders: Vec<bool> = stripe.blocks.iter().map(|block| block.node.is_some()).collect();
     assert_eq!(holders, [false, true, true]);
+    assert_eq!(stripe.blocks[0].state, BlockState::Corrupt, "neither copy is taken for it");
 }
 
 #[test]
@@ -649,6 +650,28 @@ fn snapshots_are_whole_and_restored_where_nobody_works() {
     drop(catalog);
     let before = DirCatalog::open(aside, CLUSTER).expect("kept");
     assert_eq!(before.files("").expect("readable").len(), 2);
+}
+
+#[test]
+fn a_copy_from_the_middle_of_a_put_takes_nothing_from_the_file_that_it_became() {
+    let mut scene = Scene::new();
+    scene.file("gone", 1);
+    scene.catalog.remove_file("gone").expect("readable");
+    let put = scene.begin("late", 1);
+    let stripe = scene.allocate(put, 0, [0, 1, 2]);
+    scene.publish(&stripe);
+    let copy = scene.folder.path().join("copy.redb");
+    scene.catalog.snapshot().expect("readable").write(&copy).expect("written");
+    scene.catalog.commit_put(put).expect("complete");
+    let path = scene.path();
+    drop(scene.catalog);
+    DirCatalog::restore(&copy, &path, CLUSTER).expect("restored");
+    let catalog = DirCatalog::open(&path, CLUSTER).expect("whole");
+    // What an abort of the put, or an old note, would have removed stays on the helpers, known to nobody.
+    assert_eq!(catalog.puts().expect("readable"), []);
+    assert!(scene.nodes.iter().all(|&node| catalog.discards(node).expect("readable").is_empty()));
+    assert!(catalog.stripe(&stripe.id).is_err());
+    assert!(!catalog.is_from_the_future(&stripe.blocks[0].id).expect("readable"), "it was counted");
 }
 
 proptest! {
