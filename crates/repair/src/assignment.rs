@@ -4,7 +4,7 @@ use codes::{BlockIndex, SubBlock};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Task;
-use crate::{BlockId, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel};
+use crate::{BlockId, Dealing, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel};
 
 /// Everything a node must know to play its part in one plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,8 +19,8 @@ pub struct Assignment {
     pub geometry: Geometry,
     /// The slices to move.
     pub slices: SliceSet,
-    /// The lane of slice `i` is `pattern[i % pattern.len()]`.
-    pub pattern: Vec<u16>,
+    /// Which slices travel which lane.
+    pub dealing: Dealing,
     /// How slices are moved on.
     pub pacing: Pacing,
     /// Bytes of a sub-block: sub-block `s` of a block starts at `s · sub_block_bytes`.
@@ -107,8 +107,8 @@ impl Assignment {
         self.lanes.iter().zip(0..).filter_map(|(task, lane)| Some((lane, task.as_ref()?)))
     }
 
-    /// The lane that slice `slice` travels.
+    /// The lane that a slice travels.
     pub fn lane_of(&self, slice: u32) -> u16 {
-        self.pattern[slice as usize % self.pattern.len()]
+        self.dealing.lane_of(slice)
     }
 }

@@ -143,19 +143,14 @@ impl Plan {
 
     /// Bytes and slices that travel each lane.
     fn lane_shares(&self) -> Vec<LaneShare> {
-        let mut shares = vec![LaneShare::default(); self.lanes.len()];
-        let places = self.pattern.len() as u32;
-        for range in self.slices.ranges() {
-            for (&lane, place) in self.pattern.iter().zip(0..) {
-                let before = |end: u32| (end + places - 1 - place) / places;
-                shares[usize::from(lane)].slices += u64::from(before(range.end) - before(range.start));
-            }
-        }
+        let slices = |lane| u64::from(self.dealing.count_in(lane, &self.slices));
+        let share = |lane| LaneShare { slices: slices(lane), bytes: 0 };
+        let mut shares: Vec<LaneShare> = (0..self.lanes.len() as u16).map(share).collect();
         let slice_bytes = u64::from(self.geometry.slice_bytes);
         shares.iter_mut().for_each(|share| share.bytes = share.slices * slice_bytes);
         let last = self.geometry.slices() - 1;
         if self.slices.contains(last) {
-            let lane = self.pattern[last as usize % self.pattern.len()];
+            let lane = self.dealing.lane_of(last);
             shares[usize::from(lane)].bytes -= slice_bytes - self.geometry.bytes_of(last) as u64;
         }
         shares
@@ -191,7 +186,7 @@ impl Plan {
             let task = self.lanes[usize::from(lane)].tasks.iter().find(|task| task.node == node);
             task.map_or(&[][..], |task| &task.reads)
         };
-        Reading::new(&self.geometry, &self.slices, &self.pattern, self.sub_block_bytes, reads_in)
+        Reading::new(&self.geometry, &self.slices, &self.dealing, self.sub_block_bytes, reads_in)
     }
 
     fn timeslots(&self, nodes: &[NodeCost]) -> f64 {
@@ -208,7 +203,7 @@ impl Plan {
     /// are part of that node's time. `cost` is the time of one byte from one node to another.
     fn fill(&self, slowest: NodeId, cost: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let first = self.slices.next(0).expect("a plan moves something");
-        let lane = &self.lanes[usize::from(self.pattern[first as usize % self.pattern.len()])];
+        let lane = self.lane_of(first);
         let seconds = |transfer: &Transfer| self.longest_slice() as f64 * cost(transfer.from, transfer.to);
         let mut waiting: Vec<Transfer> = lane.tasks.iter().flat_map(transfers).collect();
         let at_slowest = |end: fn(&Transfer) -> NodeId| -> f64 {

@@ -1,8 +1,7 @@
 //! A plan: a repair as a DAG of linear combinations of byte streams, placed on nodes.
 //!
 //! A plan delivers *outputs* (sub-blocks, over one window of offsets) to their requestors. Its *lanes* are
-//! different routes for different slices: slice `i` travels lane `pattern[i % pattern.len()]`. In a lane
-//! every node has at most one *task*: which sub-blocks it reads, how many streams it receives from whom,
+//! different routes for different slices, to which a [`Dealing`] deals them. In a lane every node has at most one *task*: which sub-blocks it reads, how many streams it receives from whom,
 //! and the combinations it sends and delivers.
 //!
 //! **Always true of a `Plan`:** in every lane each output is delivered exactly once, at its requestor, and
@@ -15,7 +14,7 @@ use std::collections::BTreeMap;
 use codes::{BlockIndex, Recipe, SubBlock};
 use serde::{Deserialize, Serialize};
 
-use crate::{Geometry, NodeId, Scheme, SliceSet, Stripe, StripeId};
+use crate::{Dealing, Geometry, NodeId, Scheme, SliceSet, Stripe, StripeId};
 
 /// How a node moves slices on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,7 +166,7 @@ pub struct Plan {
     pub(crate) slices: SliceSet,
     pub(crate) outputs: Vec<Output>,
     pub(crate) lanes: Vec<Lane>,
-    pub(crate) pattern: Vec<u16>,
+    pub(crate) dealing: Dealing,
 }
 
 impl Plan {
@@ -206,9 +205,14 @@ impl Plan {
         &self.lanes
     }
 
-    /// The lane of slice `i` is `pattern[i % pattern.len()]`.
-    pub fn pattern(&self) -> &[u16] {
-        &self.pattern
+    /// Which slices travel which of them.
+    pub fn dealing(&self) -> &Dealing {
+        &self.dealing
+    }
+
+    /// The route of a slice.
+    pub fn lane_of(&self, slice: u32) -> &Lane {
+        &self.lanes[usize::from(self.dealing.lane_of(slice))]
     }
 
     /// Bytes of a sub-block of the stripe.
@@ -400,17 +404,16 @@ impl<'a> PlanBuilder<'a> {
     /// The finished plan.
     ///
     /// # Panics
-    /// If a lane lacks an output, or the pattern names a lane that does not exist.
+    /// If a lane lacks an output, or slices are dealt to another number of lanes.
     pub fn finish(
         self,
         scheme: Scheme,
         pacing: Pacing,
         geometry: Geometry,
         slices: SliceSet,
-        pattern: Vec<u16>,
+        dealing: Dealing,
     ) -> Plan {
-        assert!(!pattern.is_empty(), "a pattern deals slices to lanes");
-        assert!(pattern.iter().all(|&lane| usize::from(lane) < self.lanes.len()), "the pattern names lanes");
+        assert_eq!(dealing.lanes(), self.lanes.len(), "slices are dealt to the lanes there are");
         assert!(self.lanes.iter().all(|lane| lane.delivered.iter().all(|&d| d)), "lanes deliver all outputs");
         Plan {
             scheme,
@@ -423,7 +426,7 @@ impl<'a> PlanBuilder<'a> {
             slices,
             outputs: self.outputs,
             lanes: self.lanes.into_iter().map(LaneDraft::finish).collect(),
-            pattern,
+            dealing,
         }
     }
 

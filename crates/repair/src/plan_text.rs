@@ -6,7 +6,9 @@ use std::fmt;
 use codes::{BlockIndex, SubBlock};
 use serde::Serialize;
 
-use crate::{Cost, Input, NodeId, Output, Pacing, Plan, Scheme, SliceSet, StripeId, Task, Term, Topology};
+use crate::{
+    Cost, Dealing, Input, NodeId, Output, Pacing, Plan, Scheme, SliceSet, StripeId, Task, Term, Topology,
+};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +40,7 @@ impl Plan {
             window: [self.geometry.window.start, self.geometry.window.end],
             slice_bytes: self.geometry.slice_bytes,
             slices: &self.slices,
-            pattern: &self.pattern,
+            dealing: &self.dealing,
             lanes: lanes.collect(),
             cost: self.cost(),
         }
@@ -75,8 +77,8 @@ pub struct PlanSummary<'a> {
     pub slice_bytes: u32,
     /// The slices that are moved.
     pub slices: &'a SliceSet,
-    /// The lane of slice `i` is `pattern[i % pattern.len()]`.
-    pub pattern: &'a [u16],
+    /// How many slices each of the lanes gets in a round.
+    pub dealing: &'a Dealing,
     /// The routes.
     pub lanes: Vec<LaneSummary<'a>>,
     /// What it costs.
@@ -93,6 +95,9 @@ pub struct LaneSummary<'a> {
     /// What each node does.
     pub tasks: &'a [Task],
 }
+
+/// Places of longer rounds are only counted.
+const LISTED_PLACES: u32 = 32;
 
 /// A plan as text; see [`Plan::display_with`].
 #[derive(Clone, Copy, Debug)]
@@ -159,24 +164,16 @@ impl PlanText<'_> {
 
     /// Which slices travel a lane.
     fn share(&self, lane: usize) -> String {
-        let pattern = &self.plan.pattern;
+        let dealing = &self.plan.dealing;
+        let places = dealing.places(lane as u16);
         if self.plan.lanes.len() == 1 {
             return "every slice".to_owned();
         }
-        let places = (0..pattern.len()).filter(|&place| {
-            // A place that none of the slices falls on belongs to no lane.
-            usize::from(pattern[place]) == lane && self.is_used(place)
-        });
-        let places: Vec<String> = places.map(|place| place.to_string()).collect();
-        format!("slices {} mod {}", places.join(","), pattern.len())
-    }
-
-    fn is_used(&self, place: usize) -> bool {
-        let places = self.plan.pattern.len() as u32;
-        self.plan.slices.ranges().iter().any(|range| {
-            let first = range.start + (place as u32 + places - range.start % places) % places;
-            first < range.end
-        })
+        if dealing.round() > LISTED_PLACES && places.len() > 1 {
+            return format!("{} of {} slices", places.len(), dealing.round());
+        }
+        let places: Vec<String> = places.iter().map(u32::to_string).collect();
+        format!("slices {} mod {}", places.join(","), dealing.round())
     }
 
     /// `n2 reads b1: to n3 [n1#0 + 7·b1]; delivers b4 = …`

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use codes::{BlockIndex, SubBlock};
 
-use crate::{Geometry, SliceSet};
+use crate::{Dealing, Geometry, SliceSet};
 
 /// What a stretch holds at one node, unless a single slice is more. It is announced when half of the one before is
 /// used. Chosen for rotating disks: the 64 quarters of a megabyte which a helper of Clay (14, 10, 13) reads
@@ -38,7 +38,8 @@ pub(crate) struct Reading {
     sub_block_bytes: u64,
     /// What there is to read for a slice; all different.
     sets: Vec<Vec<SubBlock>>,
-    /// For slice `i`, at `i % set_of.len()`: which of the sets.
+    dealing: Dealing,
+    /// For each lane: which of the sets.
     set_of: Vec<usize>,
     /// Whether a slice has several places in a block.
     scattered: bool,
@@ -51,7 +52,7 @@ impl Reading {
     pub(crate) fn new<'a>(
         geometry: &Geometry,
         slices: &SliceSet,
-        pattern: &[u16],
+        dealing: &Dealing,
         sub_block_bytes: u64,
         reads_in: impl Fn(u16) -> &'a [SubBlock],
     ) -> Self {
@@ -63,13 +64,13 @@ impl Reading {
                 sets.len() - 1
             })
         };
-        let set_of = pattern.iter().map(|&lane| position(lane)).collect();
+        let set_of = (0..dealing.lanes() as u16).map(&mut position).collect();
         let most = sets.iter().map(Vec::len).max().unwrap_or(0).max(1) as u64;
         let stretch = STRETCH_BYTES / (most * u64::from(geometry.slice_bytes));
         let scattered = sets.iter().any(|set| set.windows(2).any(|pair| pair[0].block == pair[1].block));
         let stretch = if scattered { u32::try_from(stretch).unwrap_or(u32::MAX).max(1) } else { u32::MAX };
-        let (geometry, slices) = (geometry.clone(), slices.clone());
-        Self { geometry, slices, sub_block_bytes, sets, set_of, scattered, stretch }
+        let (geometry, slices, dealing) = (geometry.clone(), slices.clone(), dealing.clone());
+        Self { geometry, slices, sub_block_bytes, sets, dealing, set_of, scattered, stretch }
     }
 
     /// Whether the disk should be told what comes.
@@ -143,7 +144,7 @@ impl Reading {
 
     /// Cuts slices where what is read for them changes.
     fn alike(&self, slices: Range<u32>) -> impl Iterator<Item = (Range<u32>, &[SubBlock])> {
-        let set_of = |slice: u32| self.set_of[slice as usize % self.set_of.len()];
+        let set_of = |slice: u32| self.set_of[usize::from(self.dealing.lane_of(slice))];
         let always = self.sets.len() == 1;
         let mut from = slices.start;
         std::iter::from_fn(move || {
@@ -203,7 +204,7 @@ mod tests {
         #[test]
         fn announcements_are_what_slices_read(
             lanes in prop::collection::vec(prop::collection::btree_set((0u16..2, 0u16..6), 0..8), 1..4),
-            pattern in prop::collection::vec(0u16..4, 1..5),
+            weights in prop::collection::vec(1u32..4, 3),
             parts in prop::collection::vec((0u32..40, 1u32..12), 1..4),
             (slice_kib, sub_block_kib, from) in (prop::sample::select(vec![64u32, 1024, 4096]), 1u64..60_000, 0u64..3),
         ) {
@@ -217,10 +218,10 @@ mod tests {
                 .iter()
                 .map(|set| set.iter().map(|&(block, sub)| SubBlock { block: BlockIndex(block), sub }).collect())
                 .collect();
-            let pattern: Vec<u16> = pattern.iter().map(|lane| lane % lanes.len() as u16).collect();
-            let reads_of = |slice: u32| &reads[usize::from(pattern[slice as usize % pattern.len()])];
+            let dealing = Dealing::weighted(&weights[..lanes.len()]).expect("small weights");
+            let reads_of = |slice: u32| &reads[usize::from(dealing.lane_of(slice))];
             let sub_block_bytes = sub_block_kib << 10;
-            let reading = Reading::new(&geometry, &slices, &pattern, sub_block_bytes, |lane| {
+            let reading = Reading::new(&geometry, &slices, &dealing, sub_block_bytes, |lane| {
                 &reads[usize::from(lane)]
             });
             let piece = |slice: u32, read: &SubBlock| {

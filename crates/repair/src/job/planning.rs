@@ -192,7 +192,7 @@ impl Job {
             tag: if address(node).is_none() { self.tag } else { None },
             geometry: plan.geometry().clone(),
             slices: plan.slices().clone(),
-            pattern: plan.pattern().to_vec(),
+            dealing: plan.dealing().clone(),
             pacing: plan.pacing(),
             sub_block_bytes: plan.sub_block_bytes(),
             lanes,

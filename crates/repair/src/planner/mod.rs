@@ -173,10 +173,10 @@ fn draw(
 ) -> Result<Plan, PlanError> {
     let mut builder = lightest(shapes(scheme, placement), placement);
     let (geometry, slices) = slicing::cut(&builder.footprint(), placement, request, topology)?;
-    let (lanes, pattern) = slicing::deal(builder.lanes(), &slices);
+    let (lanes, dealing) = slicing::deal(&vec![1; builder.lanes()], &slices);
     builder.keep(&lanes);
     let pacing = request.policy.pacing.unwrap_or(scheme.pacing());
-    let plan = builder.finish(scheme, pacing, geometry, slices, pattern);
+    let plan = builder.finish(scheme, pacing, geometry, slices, dealing);
     check_pacing(&plan).map_err(|reason| PlanError::Pacing { scheme, pacing, reason })?;
     Ok(plan)
 }

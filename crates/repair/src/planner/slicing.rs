@@ -5,7 +5,7 @@ use super::placement::Placement;
 use super::{PlanError, PlanRequest};
 use crate::cost::SLICE_OVERHEAD;
 use crate::plan::Footprint;
-use crate::{Geometry, SliceSet, Stripe, Topology};
+use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
 /// No slice is larger unless the policy says so: a pipeline should fill soon.
 const LARGEST_CHOSEN: u32 = 1 << 20;
@@ -102,14 +102,20 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     slice as u32
 }
 
-/// The lanes that some slice uses, and the pattern in terms of their positions in this list.
-pub(super) fn deal(lanes: usize, slices: &SliceSet) -> (Vec<usize>, Vec<u16>) {
-    let mut used = vec![false; lanes];
-    for range in slices.ranges() {
-        range.clone().take(lanes).for_each(|slice| used[slice as usize % lanes] = true);
+/// The lanes that some slice uses, and how slices are dealt to these; of each lane the weight is given.
+///
+/// Without lanes that get nothing the others may get other slices, and so some of them nothing, which repeats.
+pub(super) fn deal(weights: &[u32], slices: &SliceSet) -> (Vec<usize>, Dealing) {
+    let mut kept: Vec<usize> = (0..weights.len()).collect();
+    loop {
+        let dealt: Vec<u32> = kept.iter().map(|&lane| weights[lane]).collect();
+        let dealing = Dealing::weighted(&dealt).expect("shapes have a few lanes with weights");
+        let used = |place: usize| dealing.uses(place as u16, slices);
+        let next: Vec<usize> =
+            (0..kept.len()).filter(|&place| used(place)).map(|place| kept[place]).collect();
+        if next.len() == kept.len() {
+            return (kept, dealing);
+        }
+        kept = next;
     }
-    let mut pattern = vec![0; lanes]; // Places of lanes that no slice uses are never looked at.
-    let kept: Vec<usize> = (0..lanes).filter(|&lane| used[lane]).collect();
-    kept.iter().zip(0..).for_each(|(&lane, position)| pattern[lane] = position);
-    (kept, pattern)
 }

@@ -27,7 +27,7 @@ use self::cover::Group;
 use self::factor::Factors;
 use self::program::{Destination, Program};
 use crate::reading::Reading;
-use crate::{Assignment, BlockRange, Buffer, BufferPool, Geometry, Pacing, SliceSet};
+use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacing, SliceSet};
 
 /// Why an assignment or a frame is refused. All of these mean that the other end breaks the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -115,7 +115,7 @@ pub struct Relay {
     slices: SliceSet,
     pacing: Pacing,
     programs: Vec<Option<Program>>,
-    pattern: Vec<u16>,
+    dealing: Dealing,
     inlets: Vec<Cursor>,
     outlets: Vec<Outbox>,
     window: usize,
@@ -218,7 +218,7 @@ impl Relay {
             outlets: (0..assignment.outlets.len()).map(|o| Outbox::new(outlet_streams(o))).collect(),
             reading: reading(assignment, &programs),
             programs,
-            pattern: assignment.pattern.clone(),
+            dealing: assignment.dealing.clone(),
             window,
             next_slice: None,
             next_stretch: 0,
@@ -294,7 +294,7 @@ impl Relay {
             });
         }
         self.check_length(slice, &buffer)?;
-        self.inlets[inlet].advance(&self.slices, &self.pattern);
+        self.inlets[inlet].advance(&self.slices, &self.dealing);
         let program = self.program(slice).expect("a due frame belongs to a task");
         let input = program.received_input(inlet, stream);
         self.open.get_mut(&slice).expect("it is open").to_receive -= 1;
@@ -342,10 +342,10 @@ impl Relay {
 
     fn start(&mut self) {
         for cursor in self.inlets.iter_mut().chain(self.outlets.iter_mut().map(|outbox| &mut outbox.cursor)) {
-            cursor.rewind(&self.slices, &self.pattern);
+            cursor.rewind(&self.slices, &self.dealing);
         }
         if self.pacing == Pacing::WholeBlock {
-            self.held_back = WholeStreams::count(&self.programs, &self.slices, &self.pattern);
+            self.held_back = WholeStreams::count(&self.programs, &self.slices, &self.dealing);
         }
         self.next_slice = self.slice_from(0);
         self.open_slices();
@@ -364,7 +364,7 @@ impl Relay {
     }
 
     fn lane_of(&self, slice: u32) -> u16 {
-        self.pattern[slice as usize % self.pattern.len()]
+        self.dealing.lane_of(slice)
     }
 
     fn program(&self, slice: u32) -> Option<&Program> {
@@ -466,9 +466,9 @@ impl Relay {
                 && let Some(buffer) = outbox.ready.remove(&due)
             {
                 let (slice, stream) = due;
-                let lane = self.pattern[slice as usize % self.pattern.len()];
+                let lane = self.dealing.lane_of(slice);
                 self.actions.push_back(Action::Send { outlet, lane, stream, slice, buffer });
-                outbox.cursor.advance(&self.slices, &self.pattern);
+                outbox.cursor.advance(&self.slices, &self.dealing);
             }
         }
     }
@@ -490,9 +490,9 @@ impl Relay {
 }
 
 fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
-    let Assignment { geometry, slices, pattern, sub_block_bytes, .. } = assignment;
+    let Assignment { geometry, slices, dealing, sub_block_bytes, .. } = assignment;
     let reads_in = |lane: u16| programs[usize::from(lane)].as_ref().map_or(&[][..], Program::locals);
-    Reading::new(geometry, slices, pattern, *sub_block_bytes, reads_in)
+    Reading::new(geometry, slices, dealing, *sub_block_bytes, reads_in)
 }
 
 /// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that
@@ -535,27 +535,27 @@ impl Cursor {
         Self { streams, due: None }
     }
 
-    fn rewind(&mut self, slices: &SliceSet, pattern: &[u16]) {
-        self.due = self.first_from(0, slices, pattern);
+    fn rewind(&mut self, slices: &SliceSet, dealing: &Dealing) {
+        self.due = self.first_from(0, slices, dealing);
     }
 
-    fn advance(&mut self, slices: &SliceSet, pattern: &[u16]) {
+    fn advance(&mut self, slices: &SliceSet, dealing: &Dealing) {
         let (slice, stream) = self.due.expect("something is due");
-        let lane = pattern[slice as usize % pattern.len()];
+        let lane = dealing.lane_of(slice);
         self.due = if stream + 1 < self.streams[usize::from(lane)] {
             Some((slice, stream + 1))
         } else {
-            self.first_from(slice + 1, slices, pattern)
+            self.first_from(slice + 1, slices, dealing)
         };
     }
 
-    fn first_from(&self, from: u32, slices: &SliceSet, pattern: &[u16]) -> Option<(u32, u16)> {
+    fn first_from(&self, from: u32, slices: &SliceSet, dealing: &Dealing) -> Option<(u32, u16)> {
         if self.streams.iter().all(|&streams| streams == 0) {
             return None;
         }
         let mut candidate = slices.next(from);
         while let Some(slice) = candidate {
-            if self.streams[usize::from(pattern[slice as usize % pattern.len()])] > 0 {
+            if self.streams[usize::from(dealing.lane_of(slice))] > 0 {
                 return Some((slice, 0));
             }
             candidate = slices.next(slice + 1);
@@ -571,10 +571,10 @@ impl Outbox {
 }
 
 impl WholeStreams {
-    fn count(programs: &[Option<Program>], slices: &SliceSet, pattern: &[u16]) -> Self {
+    fn count(programs: &[Option<Program>], slices: &SliceSet, dealing: &Dealing) -> Self {
         let mut pending = BTreeMap::new();
         for slice in slices.iter() {
-            let lane = pattern[slice as usize % pattern.len()];
+            let lane = dealing.lane_of(slice);
             let outputs = programs[usize::from(lane)].as_ref().map_or(0, Program::outputs);
             for output in 0..outputs {
                 *pending.entry((lane, output)).or_insert(0) += 1;

@@ -65,9 +65,10 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     ok(slices < u64::from(u32::MAX), "more slices than can be numbered")?;
     let last = assignment.slices.ranges().last().map_or(0, |range| range.end);
     ok(u64::from(last) <= slices, "slices beyond the window")?;
-    ok(!assignment.pattern.is_empty(), "no pattern")?;
-    let lanes = assignment.lanes.len();
-    ok(assignment.pattern.iter().all(|&lane| usize::from(lane) < lanes), "the pattern names unknown lanes")?;
+    ok(
+        assignment.dealing.lanes() == assignment.lanes.len(),
+        "slices are dealt to other lanes than there are",
+    )?;
     ok(distinct(assignment.inlets.iter().map(|inlet| inlet.from)), "an inlet that is listed twice")?;
     ok(distinct(assignment.outlets.iter().map(|outlet| outlet.to)), "an outlet that is listed twice")?;
     ok(distinct(assignment.locals.iter().map(|local| local.index)), "a local block that is listed twice")?;

@@ -59,8 +59,7 @@ impl Executor<'_> {
     /// Checks every delivery, and then the plan's own account.
     fn check(mut self) {
         for slice in self.plan.slices().iter() {
-            let lane = self.plan.pattern()[slice as usize % self.plan.pattern().len()];
-            self.run(&self.plan.lanes()[usize::from(lane)], slice);
+            self.run(self.plan.lane_of(slice), slice);
         }
         for (&node, places) in &self.places {
             let places: Vec<_> = places.iter().collect();

@@ -1,0 +1,219 @@
+//! Which lane each slice of a plan travels: slices dealt to lanes by weight, in turns.
+//!
+//! A *round* deals as many slices as the weights are in sum, and rounds repeat. In a round a lane of weight `w` gets
+//! `w` slices at even distances: its `j`-th is due at `(j + ½) / w` of the round, and what is due first goes first,
+//! lower lanes before higher ones. So at every moment each lane has had its share, give or take a slice or so: links
+//! are evenly busy, and what lanes have in memory does not pile up.
+
+use serde::{Deserialize, Serialize};
+
+use crate::SliceSet;
+
+/// How slices are dealt to lanes. On the wire it is the list of weights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
+pub struct Dealing {
+    /// For each lane its places in a round, ascending; never none.
+    places: Vec<Vec<u32>>,
+    /// The lane of each place of a round.
+    round: Vec<u16>,
+}
+
+/// Weights that deal nothing, or too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DealingError {
+    /// There is no lane.
+    #[error("there is no lane to deal slices to")]
+    NoLane,
+    /// A lane gets nothing.
+    #[error("lane {0} has no weight, so it gets no slice")]
+    NoWeight(usize),
+    /// A round is too long.
+    #[error("the weights are {0} in sum, and a round has at most {max} slices", max = Dealing::MAX_ROUND)]
+    Round(u64),
+}
+
+impl Dealing {
+    /// The most slices of a round.
+    pub const MAX_ROUND: u32 = 1 << 16;
+
+    /// Lane after lane, each as often as any other.
+    ///
+    /// # Panics
+    /// If there are no lanes, or more than [`MAX_ROUND`](Self::MAX_ROUND).
+    pub fn even(lanes: usize) -> Self {
+        assert!(
+            lanes > 0 && lanes <= Self::MAX_ROUND as usize,
+            "slices are dealt to lanes that can be numbered"
+        );
+        Self {
+            places: (0..lanes as u32).map(|lane| vec![lane]).collect(),
+            round: (0..lanes).map(|lane| lane as u16).collect(),
+        }
+    }
+
+    /// Lane `i` gets slices in proportion to `weights[i]`.
+    ///
+    /// # Errors
+    /// [`DealingError`] if there is no weight, a weight is zero, or the weights are too much in sum once common factors
+    /// are taken out of them.
+    pub fn weighted(weights: &[u32]) -> Result<Self, DealingError> {
+        if let Some(lane) = weights.iter().position(|&weight| weight == 0) {
+            return Err(DealingError::NoWeight(lane));
+        }
+        let factor = weights.iter().copied().reduce(gcd).ok_or(DealingError::NoLane)?;
+        let round: u64 = weights.iter().map(|&weight| u64::from(weight / factor)).sum();
+        if round > u64::from(Self::MAX_ROUND) {
+            return Err(DealingError::Round(round));
+        }
+        let mut due: Vec<(u64, u16)> = Vec::with_capacity(round as usize);
+        for (&weight, lane) in weights.iter().zip(0..) {
+            let weight = u64::from(weight / factor);
+            due.extend((0..weight).map(|j| (((2 * j + 1) << 32) / weight, lane)));
+        }
+        due.sort_unstable();
+        let mut places = vec![Vec::new(); weights.len()];
+        (0..).zip(&due).for_each(|(place, &(_, lane))| places[usize::from(lane)].push(place));
+        Ok(Self { places, round: due.into_iter().map(|(_, lane)| lane).collect() })
+    }
+
+    /// Number of lanes.
+    pub fn lanes(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Slices of a round.
+    pub fn round(&self) -> u32 {
+        self.round.len() as u32
+    }
+
+    /// The slices that a lane gets in a round.
+    ///
+    /// # Panics
+    /// If there is no such lane; so do the other functions that take one.
+    pub fn weight(&self, lane: u16) -> u32 {
+        self.places[usize::from(lane)].len() as u32
+    }
+
+    /// The places of a lane in a round, ascending: what the remainders of its slices by the round are.
+    pub fn places(&self, lane: u16) -> &[u32] {
+        &self.places[usize::from(lane)]
+    }
+
+    /// The lane that a slice travels.
+    pub fn lane_of(&self, slice: u32) -> u16 {
+        self.round[slice as usize % self.round.len()]
+    }
+
+    /// How many of the slices `0..end` travel a lane.
+    pub fn count(&self, lane: u16, end: u32) -> u32 {
+        let places = self.places(lane);
+        let (rounds, rest) = (end / self.round(), end % self.round());
+        rounds * places.len() as u32 + places.partition_point(|&place| place < rest) as u32
+    }
+
+    /// The slice that is number `nth`, counted from 0, of those that travel a lane; `None` if it has no number.
+    pub fn nth(&self, lane: u16, nth: u32) -> Option<u32> {
+        let places = self.places(lane);
+        let (rounds, place) = (nth / places.len() as u32, nth as usize % places.len());
+        rounds.checked_mul(self.round())?.checked_add(places[place])
+    }
+
+    /// How many of `slices` travel a lane.
+    pub fn count_in(&self, lane: u16, slices: &SliceSet) -> u32 {
+        slices.ranges().iter().map(|range| self.count(lane, range.end) - self.count(lane, range.start)).sum()
+    }
+
+    /// Whether some of `slices` travel a lane.
+    pub fn uses(&self, lane: u16, slices: &SliceSet) -> bool {
+        slices.ranges().iter().any(|range| self.count(lane, range.end) > self.count(lane, range.start))
+    }
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl TryFrom<Vec<u32>> for Dealing {
+    type Error = DealingError;
+
+    fn try_from(weights: Vec<u32>) -> Result<Self, DealingError> {
+        Self::weighted(&weights)
+    }
+}
+
+impl From<Dealing> for Vec<u32> {
+    fn from(dealing: Dealing) -> Self {
+        dealing.places.iter().map(|places| places.len() as u32).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_slice_has_its_number_in_its_lane(weights in prop::collection::vec(1u32..40, 1..9), slices in 0u32..600) {
+            let dealing = Dealing::weighted(&weights).expect("small weights");
+            let sum: u32 = weights.iter().sum();
+            prop_assert_eq!(sum % dealing.round(), 0);
+            let mut counts = vec![0u32; weights.len()];
+            for slice in 0..slices {
+                for (lane, &weight) in (0..).zip(&weights) {
+                    let had = counts[usize::from(lane)];
+                    prop_assert_eq!(dealing.count(lane, slice), had);
+                    let share = f64::from(weight) / f64::from(sum);
+                    // Half a slice, and half of one for every lane that may be half a slice ahead.
+                    let most = 0.5 + 0.5 * share * weights.len() as f64 + 1e-9;
+                    prop_assert!((f64::from(had) - share * f64::from(slice)).abs() <= most);
+                }
+                let lane = dealing.lane_of(slice);
+                prop_assert_eq!(dealing.nth(lane, counts[usize::from(lane)]), Some(slice));
+                counts[usize::from(lane)] += 1;
+            }
+        }
+
+        #[test]
+        fn sets_are_counted_by_range(
+            weights in prop::collection::vec(1u32..9, 1..5),
+            ranges in prop::collection::vec((0u32..90, 0u32..20), 0..5),
+        ) {
+            let dealing = Dealing::weighted(&weights).expect("small weights");
+            let mut slices = SliceSet::new();
+            ranges.iter().for_each(|&(start, count)| slices.insert(start..start + count));
+            for lane in 0..weights.len() as u16 {
+                let counted = slices.iter().filter(|&slice| dealing.lane_of(slice) == lane).count();
+                prop_assert_eq!(dealing.count_in(lane, &slices) as usize, counted);
+                prop_assert_eq!(dealing.uses(lane, &slices), counted > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn common_factors_do_not_matter_and_turns_are_short() {
+        let dealing = Dealing::weighted(&[6, 2, 2]).expect("small weights");
+        assert_eq!(dealing, Dealing::weighted(&[3, 1, 1]).expect("small weights"));
+        assert_eq!((0..5).map(|slice| dealing.lane_of(slice)).collect::<Vec<_>>(), [0, 0, 1, 2, 0]);
+        assert_eq!(Dealing::weighted(&[7, 7]).expect("small weights"), Dealing::even(2));
+    }
+
+    #[test]
+    fn on_the_wire_it_is_its_weights() {
+        let dealing = Dealing::weighted(&[3, 1]).expect("small weights");
+        assert_eq!(serde_json::to_string(&dealing).expect("numbers"), "[3,1]");
+        assert_eq!(serde_json::from_str::<Dealing>("[3,1]").expect("weights"), dealing);
+        let refused = |text: &str| serde_json::from_str::<Dealing>(text).expect_err(text).to_string();
+        assert!(refused("[]").starts_with("there is no lane"));
+        assert!(refused("[1,0]").starts_with("lane 1 has no weight"));
+        assert!(refused("[4294967295,4294967294]").starts_with("the weights are 8589934589 in sum"));
+    }
+
+    #[test]
+    fn a_number_beyond_the_last_slice_has_no_slice() {
+        let dealing = Dealing::weighted(&[1, 65_535]).expect("the longest round");
+        assert_eq!(dealing.nth(0, u32::MAX), None);
+    }
+}
