@@ -47,7 +47,7 @@ thrash: setup
 bench: setup
 	$(CARGO) bench -p mend-gf --bench table
 	$(CARGO) bench -p mend-repair --bench encode
-	$(CARGO) build --release --locked -p mend-cli
+	$(CARGO) build --release --locked -p mend-cli -p mend-lab
 	scripts/memory target/release/mend
 	target/release/mend lab bench
 

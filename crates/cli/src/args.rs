@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -84,9 +85,9 @@ pub enum Verb {
     /// Copies of the catalog, and what to do when it is lost or old
     #[command(subcommand)]
     Catalog(CatalogAction),
-    /// Measure on shaped links: network namespaces on this machine (needs root)
-    #[command(subcommand)]
-    Lab(lab::Command),
+    /// Measure on shaped links: network namespaces on this machine (needs root, and the program `mend-lab`)
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Lab(LabArgs),
     /// Print the OpenAPI document of the coordinator's API
     Openapi,
     /// Print the version
@@ -98,6 +99,13 @@ impl Verb {
     pub fn is_daemon(&self) -> bool {
         matches!(self, Self::Coordinator | Self::Helper(HelperArgs { action: None, .. }))
     }
+}
+
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    /// What `mend-lab` is told; `mend lab --help` shows its own help
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
+    pub words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -424,6 +432,14 @@ mod tests {
     fn globals_may_follow_the_verb() {
         let cli = Cli::try_parse_from(["mend", "status", "--output", "json", "--cluster", "x"]).unwrap();
         assert_eq!((cli.output, cli.cluster), (Format::Json, Some(PathBuf::from("x"))));
+    }
+
+    #[test]
+    fn all_that_follows_lab_is_for_the_lab() {
+        for line in ["mend lab", "mend lab --help", "mend lab up --nodes 3 --output x -v --version"] {
+            let Ok(Verb::Lab(LabArgs { words })) = parse(line) else { panic!("{line}") };
+            assert_eq!(words, line.split(' ').skip(2).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod failure;
 mod files;
 mod format;
 mod interrupt;
+mod lab;
 mod plans;
 mod progress;
 mod repairs;
@@ -34,9 +35,8 @@ use args::{Cli, Verb};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(&cli);
-    // The lab has threads of its own, and starts this binary again inside its namespaces.
-    if let Verb::Lab(command) = cli.verb {
-        return lab::execute(command).unwrap_or_else(|error| failure::Failure::new(error).print());
+    if let Verb::Lab(args) = cli.verb {
+        return lab::start(&args).print();
     }
     let format = cli.output;
     let runtime = match runtime(&cli.verb) {

@@ -1,12 +1,11 @@
 //! Our targets: each measured on the network, in one run, and whether it holds.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
 use repair::Scheme;
 
-use crate::command::write_json;
+use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
 use crate::fleet::{Fleet, Programs};
 use crate::machine::Machine;
@@ -46,18 +45,17 @@ pub struct Finding {
     pub marks: String,
 }
 
-/// Measures all targets and writes `bench.md` and `bench.json`.
+/// Measures all targets and writes `bench.md`, and `bench.json` beside the other reports.
 ///
 /// # Errors
 /// [`LabError`].
 pub fn run(
     names: &Names,
     programs: &Programs,
-    out: &Path,
+    folders: &Folders,
     only: Option<&str>,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    fs::create_dir_all(out).map_err(LabError::file("create", out))?;
     let wanted = |name: &str| only.is_none_or(|only| name.contains(only));
     let (mut findings, mut reports) = (Vec::new(), Vec::new());
     for (name, text) in FILES.iter().filter(|(name, _)| wanted(name)) {
@@ -78,9 +76,8 @@ pub fn run(
         findings.extend(many_small_reads(names, programs)?);
     }
     let page = page(&findings, &reports);
-    let path = out.join("bench.md");
-    fs::write(&path, &page).map_err(LabError::file("write", &path))?;
-    write_json(&out.join("bench.json"), &(&findings, &reports))?;
+    write_page(&folders.page("bench", "md"), &page)?;
+    write_json(&folders.report("bench"), &(&findings, &reports))?;
     println!("{}", table(&findings));
     let all_hold = findings.iter().all(|finding| finding.holds) && reports.iter().all(Report::is_trusted);
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -18,6 +18,9 @@ use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
 use crate::{agent, bench, direct, figure};
 
+/// Where reports go: they are large, anybody can make them again, and so they are no part of the repository.
+const REPORTS: &str = "target/lab";
+
 /// Measure on shaped links: network namespaces on this machine (needs root)
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -41,7 +44,7 @@ pub enum Command {
     Run {
         /// The scenario, a TOML file (docs/lab.md)
         scenario: PathBuf,
-        /// The report, a JSON file [default: NAME.json here]
+        /// The report, a JSON file [default: target/lab/NAME.json]
         #[arg(long, short, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Measure each so often, whatever the scenario says
@@ -56,13 +59,16 @@ pub enum Command {
         /// All of them
         #[arg(long, conflicts_with = "name")]
         all: bool,
-        /// The folder for tables, JSON and drawings
+        /// The folder for tables and drawings
         #[arg(long, default_value = "docs/results", value_name = "DIR")]
         out: PathBuf,
+        /// The folder for the reports that they are made of, as JSON
+        #[arg(long, default_value = REPORTS, value_name = "DIR")]
+        reports: PathBuf,
         /// Measure each so often, whatever the figure says
         #[arg(long, value_name = "N")]
         repetitions: Option<u32>,
-        /// Draw again from the JSON that is there, without measuring
+        /// Draw again from the reports that are there, without measuring
         #[arg(long)]
         redraw: bool,
     },
@@ -70,9 +76,12 @@ pub enum Command {
     Figures,
     /// Measure each target and say whether it holds; less than ten minutes
     Bench {
-        /// The folder for the table and the reports
+        /// The folder for the table
         #[arg(long, default_value = "docs/results", value_name = "DIR")]
         out: PathBuf,
+        /// The folder for the reports that it is made of, as JSON
+        #[arg(long, default_value = REPORTS, value_name = "DIR")]
+        reports: PathBuf,
         /// Only targets whose name contains this
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
@@ -149,8 +158,8 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
         }
         Command::Status => return status(),
         Command::Figures => print!("{}", figure::list()),
-        Command::Figure { name, all: _, out, repetitions: _, redraw: true } => {
-            figure::redraw(name.as_deref(), &out)?
+        Command::Figure { name, out, reports, redraw: true, .. } => {
+            figure::redraw(name.as_deref(), &Folders { pages: out, reports })?
         }
         measuring => return until_interrupted(move || measure(measuring)),
     }
@@ -172,17 +181,21 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
             let mut scenario = Scenario::read(&scenario)?;
             scenario.repetitions = repetitions.unwrap_or(scenario.repetitions).max(1);
             let report = crate::run(&names, &programs, &scenario, &mut say)?;
-            let out = out.unwrap_or_else(|| PathBuf::from(format!("{}.json", scenario.name)));
+            let out = out.unwrap_or_else(|| Path::new(REPORTS).join(format!("{}.json", scenario.name)));
             write_json(&out, &report)?;
             print!("{}", report.to_markdown());
             println!("\nreport: {}", out.display());
             Ok(trusted(&report))
         }
-        Command::Figure { name, out, repetitions, .. } => {
-            figure::measure(&names, &programs, name.as_deref(), &out, repetitions, &mut say)?;
+        Command::Figure { name, out, reports, repetitions, .. } => {
+            let folders = Folders { pages: out, reports };
+            figure::measure(&names, &programs, name.as_deref(), &folders, repetitions, &mut say)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Bench { out, only } => bench::run(&names, &programs, &out, only.as_deref(), &mut say),
+        Command::Bench { out, reports, only } => {
+            let folders = Folders { pages: out, reports };
+            bench::run(&names, &programs, &folders, only.as_deref(), &mut say)
+        }
         _ => unreachable!("carried out before"),
     }
 }
@@ -233,7 +246,39 @@ fn trusted(report: &Report) -> ExitCode {
     if report.is_trusted() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Where results go.
+#[derive(Debug, Clone)]
+pub struct Folders {
+    /// Tables and drawings, for people.
+    pub pages: PathBuf,
+    /// Reports, for programs.
+    pub reports: PathBuf,
+}
+
+impl Folders {
+    pub(crate) fn page(&self, name: &str, extension: &str) -> PathBuf {
+        self.pages.join(format!("{name}.{extension}"))
+    }
+
+    pub(crate) fn report(&self, name: &str) -> PathBuf {
+        self.reports.join(format!("{name}.json"))
+    }
+}
+
+/// Writes a page; its folder is made if it is not there.
+pub(crate) fn write_page(path: &Path, text: &str) -> Result<(), LabError> {
+    make_folder_of(path)?;
+    fs::write(path, text).map_err(LabError::file("write", path))
+}
+
+fn make_folder_of(path: &Path) -> Result<(), LabError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.map_or(Ok(()), |folder| fs::create_dir_all(folder).map_err(LabError::file("create", folder)))
+}
+
+/// Writes a report; its folder is made if it is not there.
 pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), LabError> {
+    make_folder_of(path)?;
     let text = serde_json::to_string_pretty(value).expect("plain data") + "\n";
     fs::write(path, text).map_err(LabError::file("write", path))
 }

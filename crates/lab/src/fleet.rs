@@ -33,7 +33,7 @@ const ORDER_LIMIT: Duration = Duration::from_secs(900);
 pub struct Programs {
     /// `mend`, for the coordinator and the helpers.
     pub mend: PathBuf,
-    /// This program, which has the lab's hidden verbs below the word `lab`.
+    /// `mend-lab`, which has the hidden verbs that run inside namespaces.
     pub lab: PathBuf,
 }
 
@@ -58,14 +58,20 @@ struct Agent {
 }
 
 impl Programs {
-    /// This program for everything, unless `MEND_BINARY` names another `mend`.
+    /// This program, and the `mend` that `MEND_BINARY` names, or that is beside this program, or on PATH.
     ///
     /// # Errors
-    /// [`LabError::File`] if this program does not know where it is.
+    /// [`LabError::File`] if this program does not know where it is; [`LabError::NoMend`].
     pub fn find() -> Result<Self, LabError> {
         let lab = std::env::current_exe().map_err(LabError::file("find", "this program"))?;
-        let mend = std::env::var_os("MEND_BINARY").map_or_else(|| lab.clone(), PathBuf::from);
-        Ok(Self { mend, lab })
+        let named = std::env::var_os("MEND_BINARY").map(PathBuf::from);
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let mend = named.or_else(|| {
+            let beside = lab.parent().map(Path::to_owned);
+            let mut places = beside.into_iter().chain(std::env::split_paths(&folders));
+            places.find_map(|folder| Some(folder.join("mend")).filter(|mend| mend.is_file()))
+        });
+        Ok(Self { mend: mend.ok_or(LabError::NoMend)?, lab })
     }
 }
 
@@ -224,7 +230,7 @@ impl Fleet {
 
     fn serve(&mut self, network: &Network, at: Place, words: &[&str]) -> Result<(), LabError> {
         let mut command = network.command(at, &self.programs.lab);
-        command.arg("lab").args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
         self.servers.push((at, child));
         Ok(())
@@ -281,7 +287,7 @@ impl Fleet {
         let log = self.work.join(name).with_extension("log");
         let log_file = File::create(&log).map_err(LabError::file("create", &log))?;
         let mut command = network.command(at, &self.programs.lab);
-        command.args(["lab", "agent", "--cluster"]).arg(&self.cluster);
+        command.args(["agent", "--cluster"]).arg(&self.cluster);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log_file);
         let mut child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
         let input = child.stdin.take().expect("piped above");

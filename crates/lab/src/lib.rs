@@ -34,7 +34,7 @@ mod way;
 
 pub use account::Account;
 pub use check::{CHECK_BYTES, Check, TOLERANCE};
-pub use command::{Command, execute};
+pub use command::{Command, Folders, execute};
 pub use error::LabError;
 pub use fleet::{Fleet, Programs};
 pub use machine::{CpuTimes, Machine};

@@ -1,6 +1,6 @@
 //! A whole lab, as root: made, checked, used, killed, removed. Skips with a reason where that cannot be.
 //!
-//! This is its own binary: the lab starts it again inside namespaces, as `mend` and as itself.
+//! This is its own binary: the lab starts it again inside namespaces, as `mend` and as `mend-lab`.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use clap::Parser;
 use cluster::{Cluster, Role};
 use lab::{Fleet, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
 
-/// What of `mend` the lab needs.
+/// What of `mend` the lab needs, and what of `mend-lab`.
 #[derive(Parser)]
 enum Mend {
-    #[command(subcommand)]
+    #[command(flatten)]
     Lab(lab::Command),
     Coordinator,
     Helper {
@@ -24,7 +24,7 @@ type Test = (&'static str, fn(&Names));
 
 fn main() -> ExitCode {
     let is_started_by_lab =
-        std::env::args().nth(1).is_some_and(|verb| ["lab", "coordinator", "helper"].contains(&verb.as_str()));
+        std::env::args().nth(1).is_some_and(|verb| ["coordinator", "helper", "agent", "direct-serve", "direct-relay"].contains(&verb.as_str()));
     if is_started_by_lab {
         return serve(Mend::parse());
     }
@@ -89,6 +89,12 @@ fn serve(verb: Mend) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// This binary for everything.
+fn programs() -> Programs {
+    let own = std::env::current_exe().unwrap();
+    Programs { mend: own.clone(), lab: own }
+}
+
 fn nothing_is_left(names: &Names) {
     assert_eq!(Network::status(names).unwrap(), Status::Down);
     assert!(!names.state_file().exists());
@@ -115,7 +121,7 @@ fn up_and_down(names: &Names) {
 
 fn leftovers(names: &Names) {
     let mut network = Network::up(names, &Topology::flat(3, "200mbit".parse().unwrap())).unwrap();
-    let fleet = Fleet::start(&mut network, &Programs::find().unwrap()).unwrap();
+    let fleet = Fleet::start(&mut network, &programs()).unwrap();
     let folder = fleet.work().to_owned();
     // As if this process had been killed: nothing is dropped, and the state file names a process that is gone.
     fleet.keep();
@@ -147,7 +153,7 @@ fn scenario(names: &Names) {
     for (from, to) in [("", ""), ("losses", "to = \"node\"\nlosses"), ("losses", "how = \"kill\"\nlosses")] {
         let scenario = Scenario::parse(&text.replacen(from, to, 1), "test".as_ref()).unwrap();
         let mut say = |line: &str| println!("  {line}");
-        let report = lab::run(names, &Programs::find().unwrap(), &scenario, &mut say).unwrap();
+        let report = lab::run(names, &programs(), &scenario, &mut say).unwrap();
         assert_eq!(report.rows.len(), 4);
         for row in &report.rows {
             assert!(row.median_s > 0.0 && row.direct_s > 0.0, "{row:?}");

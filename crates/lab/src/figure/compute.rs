@@ -2,14 +2,12 @@
 //! and adds k blocks at one place; in PPR every place multiplies one block, all at once, and ⌈log2(k+1)⌉ sums follow
 //! one another. No network is needed: the kernels are timed on blocks of noise.
 
-use std::fs;
-use std::path::Path;
 use std::time::Instant;
 
 use gf::Kernel;
 use serde::Serialize;
 
-use crate::command::write_json;
+use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
 use crate::machine::Machine;
 use crate::report::{markdown_table, median};
@@ -36,7 +34,7 @@ struct ComputeReport {
 }
 
 /// Measures and writes the table and the drawing.
-pub(super) fn measure(out: &Path, say: Say<'_>) -> Result<(), LabError> {
+pub(super) fn measure(folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
     let kernel = Kernel::best();
     let mut rows = Vec::new();
     for block_mib in [8, 16, 32, 64] {
@@ -45,11 +43,11 @@ pub(super) fn measure(out: &Path, say: Say<'_>) -> Result<(), LabError> {
         }
     }
     let report = ComputeReport { machine: Machine::this(), kernel: kernel.name().to_owned(), rows };
-    write_json(&out.join(format!("{NAME}.json")), &report)?;
-    let table = out.join(format!("{NAME}.md"));
-    fs::write(&table, markdown(&report)).map_err(LabError::file("write", &table))?;
+    write_json(&folders.report(NAME), &report)?;
+    let table = folders.page(NAME, "md");
+    write_page(&table, &markdown(&report))?;
     say(&format!("{}", table.display()));
-    chart(&report).draw(&out.join(format!("{NAME}.svg")))
+    chart(&report).draw(&folders.page(NAME, "svg"))
 }
 
 fn compute(kernel: Kernel, helpers: usize, block_bytes: usize) -> Computed {

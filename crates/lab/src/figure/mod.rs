@@ -1,7 +1,8 @@
 //! The papers' figures, measured again: a scenario, what the paper says, and how to compare the two.
 //!
 //! Each figure is a file below `lab/figures/`, built into the program, so that a result can be had wherever the
-//! program is. Measuring writes NAME.json (the report), NAME.md (tables) and NAME.svg.
+//! program is. Measuring writes NAME.md (tables) and NAME.svg, and the report that both are made
+//! of, NAME.json, to a folder of its own.
 
 mod cold;
 mod collective;
@@ -15,7 +16,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::command::write_json;
+use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
 use crate::fleet::Programs;
 use crate::network::Names;
@@ -257,22 +258,21 @@ pub fn measure(
     names: &Names,
     programs: &Programs,
     name: Option<&str>,
-    out: &Path,
+    folders: &Folders,
     repetitions: Option<u32>,
     say: Say<'_>,
 ) -> Result<(), LabError> {
-    fs::create_dir_all(out).map_err(LabError::file("create", out))?;
     if name.is_none_or(|name| name == compute::NAME) {
-        compute::measure(out, say)?;
+        compute::measure(folders, say)?;
     }
     for mut figure in chosen(name)? {
         figure.scenario.repetitions = repetitions.unwrap_or(figure.scenario.repetitions).max(1);
         say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
         let mut report = crate::run(names, programs, &figure.scenario, say)?;
         report.constants = figure.figure.time_model.then(Constants::measure);
-        write_json(&out.join(format!("{}.json", figure.figure.name)), &report)?;
-        write(&figure, &report, out)?;
-        say(&format!("{}", out.join(format!("{}.md", figure.figure.name)).display()));
+        write_json(&folders.report(&figure.figure.name), &report)?;
+        write(&figure, &report, folders)?;
+        say(&format!("{}", folders.page(&figure.figure.name, "md").display()));
     }
     Ok(())
 }
@@ -281,16 +281,16 @@ pub fn measure(
 ///
 /// # Errors
 /// [`LabError`]; a report that is not there is an error only if it was named.
-pub fn redraw(name: Option<&str>, out: &Path) -> Result<(), LabError> {
+pub fn redraw(name: Option<&str>, folders: &Folders) -> Result<(), LabError> {
     for figure in chosen(name)? {
-        let path = out.join(format!("{}.json", figure.figure.name));
+        let path = folders.report(&figure.figure.name);
         if name.is_none() && !path.exists() {
             continue;
         }
         let text = fs::read(&path).map_err(LabError::file("read", &path))?;
         let report: Report = serde_json::from_slice(&text)
             .map_err(|error| LabError::file("read", &path)(std::io::Error::other(error)))?;
-        write(&figure, &report, out)?;
+        write(&figure, &report, folders)?;
     }
     Ok(())
 }
@@ -306,9 +306,8 @@ fn chosen(name: Option<&str>) -> Result<Vec<Figure>, LabError> {
     Ok(figures)
 }
 
-fn write(figure: &Figure, report: &Report, out: &Path) -> Result<(), LabError> {
-    let table = out.join(format!("{}.md", figure.figure.name));
-    fs::write(&table, table::markdown(&figure.figure, report)).map_err(LabError::file("write", &table))?;
+fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabError> {
+    write_page(&folders.page(&figure.figure.name, "md"), &table::markdown(&figure.figure, report))?;
     let about = &figure.figure;
     let title = format!("{}: {}", about.paper, about.title);
     let chart = plot::Chart {
@@ -319,7 +318,7 @@ fn write(figure: &Figure, report: &Report, out: &Path) -> Result<(), LabError> {
         series: table::series(about, report),
         bars: matches!(about.x, Axis::Code | Axis::Loss),
     };
-    chart.draw(&out.join(format!("{}.svg", about.name)))
+    chart.draw(&folders.page(&about.name, "svg"))
 }
 
 #[cfg(test)]

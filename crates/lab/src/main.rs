@@ -1,0 +1,45 @@
+//! `mend-lab`: the lab as a program of its own, so that the binary that every helper runs carries neither namespaces
+//! nor drawings. `mend lab …` starts it.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Measures Mend on shaped links: network namespaces on this machine (needs root).
+#[derive(Debug, Parser)]
+#[command(name = "mend-lab", version, propagate_version = true, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: lab::Command,
+}
+
+const AFTER_HELP: &str = "\
+It starts the `mend` that is beside it, or on PATH; MEND_BINARY names another.
+
+Exit codes:
+  0    done, and the figures may be believed
+  1    failed, a target does not hold, or the figures are not to be trusted
+  2    the command line makes no sense
+  130  interrupted";
+
+fn main() -> ExitCode {
+    let Cli { command } = Cli::parse();
+    log_to_stderr();
+    lab::execute(command).unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// `RUST_LOG` decides; without it only what is wrong is told.
+fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}
