@@ -12,7 +12,7 @@ use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, V
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
     Assignment, BlockId, BlockProblem, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction, JobId,
-    JobRequest, LocalBlock, NodeId, NodeView, Pacing, Policy, Report, Scheme, Sink, SinkProblem, SliceSet,
+    JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Report, Scheme, Sink, SinkProblem, SliceSet,
     Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
 };
 use rustls_pki_types::CertificateDer;
@@ -201,9 +201,8 @@ fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
     let (n, block_bytes) = (code.blocks() as u32, 8192 * code.sub_blocks() as u64);
     let mut topology = Topology::new();
     for node in 0..=n {
-        let mut view = NodeView::unknown(format!("h{node}"));
-        view.address = Some(format!("127.0.0.1:{}", 7410 + node));
-        topology.set(NodeId(node), view);
+        let address = format!("127.0.0.1:{}", 7410 + node);
+        topology.set(NodeId(node), NodeProfile::helper(format!("h{node}"), address));
     }
     let blocks = (0..n).map(|index| StripeBlock {
         id: BlockId(format!("1.{index}")),

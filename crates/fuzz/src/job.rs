@@ -5,7 +5,7 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::{self, FromNode};
 use repair::{
-    BlockId, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Report, Scheme,
+    BlockId, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Report, Scheme,
     SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
@@ -41,8 +41,8 @@ impl Scene {
         let code = CodeSpec::reed_solomon(4, 2).build().expect("there is such a code");
         let mut topology = Topology::new();
         for node in 0..=4 {
-            let address = Some(format!("h{node}:7410"));
-            topology.set(NodeId(node), NodeView { address, ..NodeView::unknown(format!("h{node}")) });
+            let address = format!("h{node}:7410");
+            topology.set(NodeId(node), NodeProfile::helper(format!("h{node}"), address));
         }
         let blocks = (0..4).map(|index| StripeBlock {
             id: BlockId(format!("1.{index}")),

@@ -16,8 +16,8 @@ use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{
-    BlockId, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeView, PlanRequest, Policy,
-    Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, PlanRequest, Policy,
+    Reach, Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 use stores::{BlockError, BlockReader, BlockWriter};
 use tokio::net::TcpListener;
@@ -185,7 +185,7 @@ impl Nodes {
         }
         let workers = Workers::here_and(1).unwrap();
         for node in (0..=helpers).map(NodeId) {
-            let mut view = NodeView::unknown(node.to_string());
+            let mut view = NodeProfile::client(node.to_string());
             let rendezvous = if encrypted {
                 let client = MEMBERS.len() - 1;
                 let identity = &MEMBERS[if node.0 < helpers { node.0 as usize } else { client }];
@@ -196,7 +196,7 @@ impl Nodes {
             };
             if node.0 < helpers {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                view.address = Some(listener.local_addr().unwrap().to_string());
+                view.reach = Reach::Listens(listener.local_addr().unwrap().to_string());
                 tokio::spawn(rendezvous.clone().listen(listener));
             }
             topology.set(node, view);

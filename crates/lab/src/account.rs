@@ -2,7 +2,7 @@
 
 use codes::{BlockIndex, CodeSpec};
 use repair::{
-    BlockId, NodeId, NodeView, PlanError, PlanRequest, Policy, Stripe, StripeBlock, StripeId, Topology,
+    BlockId, NodeId, NodeProfile, PlanError, PlanRequest, Policy, Stripe, StripeBlock, StripeId, Topology,
     Wanted,
 };
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub(crate) fn account(
     };
     let mut topology = Topology::new();
     let nodes = stripe.indices().map(|index| NodeId(u32::from(index.0))).chain([REQUESTOR]);
-    nodes.for_each(|node| topology.set(node, NodeView::unknown(node.to_string())));
+    nodes.for_each(|node| topology.set(node, NodeProfile::unknown(node.to_string())));
     let cost = repair::plan(&stripe, &request, &topology)?.cost();
     Ok(Account {
         disk_blocks: cost.in_blocks(cost.read_bytes),

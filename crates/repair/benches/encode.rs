@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec, SubBlock};
 use repair::{
-    Action, Assignment, BlockId, BlockRange, BufferPool, Job, JobAction, JobId, JobRequest, NodeId, NodeView,
-    Policy, Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    Action, Assignment, BlockId, BlockRange, BufferPool, Job, JobAction, JobId, JobRequest, NodeId,
+    NodeProfile, Policy, Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 16 << 20;
@@ -127,11 +127,10 @@ impl Put {
 fn assignment(code: &CodeSpec) -> Assignment {
     let code = code.build().expect("a code");
     let mut topology = Topology::new();
-    topology.set(CLIENT, NodeView::unknown("client"));
+    topology.set(CLIENT, NodeProfile::client("client"));
     for node in 0..code.blocks() as u32 {
-        let mut view = NodeView::unknown(format!("h{node}"));
-        view.address = Some(format!("127.0.0.1:{}", 7410 + node));
-        topology.set(NodeId(node), view);
+        let address = format!("127.0.0.1:{}", 7410 + node);
+        topology.set(NodeId(node), NodeProfile::helper(format!("h{node}"), address));
     }
     let blocks = (0..code.blocks()).map(|index| StripeBlock {
         id: BlockId(format!("1.{index}")),

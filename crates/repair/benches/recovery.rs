@@ -18,8 +18,8 @@ use repair::recovery::{
     Scheduler,
 };
 use repair::{
-    BlockId, JobId, NodeId, NodeView, PlanRequest, Policy, Scheme, Stripe, StripeBlock, StripeId, Topology,
-    plan,
+    BlockId, JobId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock, StripeId,
+    Topology, plan,
 };
 
 const BLOCK_BYTES: u64 = 64 << 20;
@@ -84,9 +84,8 @@ impl Bench {
         let mut scheduler = Scheduler::new(Limits::default());
         let mut topology = Topology::new();
         for node in (0..nodes).map(NodeId) {
-            let mut view = NodeView::unknown(node.to_string());
+            let mut view = NodeProfile::helper(node.to_string(), "h:1");
             view.rack = Some(format!("r{}", node.0 / 40));
-            view.address = Some("h:1".into());
             let facts = NodeFacts {
                 alive: true,
                 rack: view.rack.clone(),

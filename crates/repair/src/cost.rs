@@ -1,20 +1,15 @@
-//! What a plan costs: exact bytes per node, and the time it should take.
+//! What a plan costs: exact bytes per node and link, and timeslots. Seconds are in [`forecast`](crate::Forecast).
 //!
 //! The bytes are those of the slices a plan moves, the short last one included, and are held against what
 //! helpers really send: payload, without frame headers. Bytes read include padding, that is the zeros
 //! beyond the end of a block that is shorter than the stripe's.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::reading::Reading;
-use crate::{Input, NodeId, NodeView, Pacing, Plan, StreamRef, Task, Topology};
-
-/// Assumed for handling one slice at one node, where it cannot overlap with anything: a few system calls
-/// and a wake-up. Slices are so large that this is small beside their time on the wire.
-pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
+use crate::{NodeId, Pacing, Plan, Task};
 
 /// The bytes of one node's part in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -119,30 +114,8 @@ impl Plan {
         self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
     }
 
-    /// The time it should take: that of the slowest link or disk, and of filling the pipeline. Nodes that
-    /// `topology` does not know count as [`NodeView::unknown`].
-    pub fn predict(&self, topology: &Topology) -> Duration {
-        let unknown = NodeView::unknown("");
-        let view = |node| topology.get(node).unwrap_or(&unknown);
-        let costs = self.node_costs();
-        let slowest = |time: &dyn Fn(&NodeCost, &NodeView) -> f64| {
-            let times = costs.iter().map(|cost| (time(cost, view(cost.node)), cost.node));
-            times.max_by(|a, b| a.0.total_cmp(&b.0)).expect("a plan has tasks")
-        };
-        let link = |from, to| 1.0 / view(from).up.min(view(to).down);
-        let steady = |(seconds, slowest)| seconds + self.fill(slowest, link);
-        let seconds = match self.pacing {
-            Pacing::Pipelined => steady(slowest(&pipelined_time)),
-            Pacing::Serial => steady(slowest(&serial_time)),
-            Pacing::WholeBlock => {
-                slowest(&|cost, view| cost.read_bytes as f64 / view.disk).0 + self.rounds(link)
-            }
-        };
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-    }
-
     /// Bytes and slices that travel each lane.
-    fn lane_shares(&self) -> Vec<LaneShare> {
+    pub(crate) fn lane_shares(&self) -> Vec<LaneShare> {
         let slices = |lane| u64::from(self.dealing.count_in(lane, &self.slices));
         let share = |lane| LaneShare { slices: slices(lane), bytes: 0 };
         let mut shares: Vec<LaneShare> = (0..self.lanes.len() as u16).map(share).collect();
@@ -157,7 +130,7 @@ impl Plan {
     }
 
     /// Bytes of every pair of nodes that share a stream.
-    pub(crate) fn link_bytes(&self) -> BTreeMap<(NodeId, NodeId), u64> {
+    pub fn link_bytes(&self) -> BTreeMap<(NodeId, NodeId), u64> {
         let mut links = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
             for (task, send) in
@@ -199,67 +172,16 @@ impl Plan {
         (load as f64 + fill) / block
     }
 
-    /// Seconds that the first slice takes through an empty network, of which those that it takes at the slowest node
-    /// are part of that node's time. `cost` is the time of one byte from one node to another.
-    fn fill(&self, slowest: NodeId, cost: impl Fn(NodeId, NodeId) -> f64) -> f64 {
-        let first = self.slices.next(0).expect("a plan moves something");
-        let lane = self.lane_of(first);
-        let seconds = |transfer: &Transfer| self.longest_slice() as f64 * cost(transfer.from, transfer.to);
-        let mut waiting: Vec<Transfer> = lane.tasks.iter().flat_map(transfers).collect();
-        let at_slowest = |end: fn(&Transfer) -> NodeId| -> f64 {
-            waiting.iter().filter(|transfer| end(transfer) == slowest).map(seconds).sum()
-        };
-        let (sends, receives) = (at_slowest(|transfer| transfer.from), at_slowest(|transfer| transfer.to));
-        let busy = if self.pacing == Pacing::Serial { sends + receives } else { sends.max(receives) };
-        let start = |schedule: &Schedule, transfer: &Transfer| {
-            schedule.start(transfer).expect("what it needs is scheduled")
-        };
-        let mut schedule = Schedule::default();
-        while !waiting.is_empty() {
-            let mut ready: Vec<_> = waiting
-                .extract_if(.., |transfer| schedule.start(transfer).is_some())
-                .map(|transfer| (start(&schedule, &transfer), transfer))
-                .collect();
-            ready.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-            for (_, transfer) in ready {
-                let end = start(&schedule, &transfer) + seconds(&transfer);
-                schedule.run(&transfer, end);
-            }
-        }
-        let handling = f64::from(lane.hops.saturating_sub(1)) * SLICE_OVERHEAD.as_secs_f64();
-        (schedule.end - busy).max(0.0) + handling
-    }
-
-    fn longest_slice(&self) -> u64 {
+    pub(crate) fn longest_slice(&self) -> u64 {
         let window = self.geometry.window.end - self.geometry.window.start;
         window.min(u64::from(self.geometry.slice_bytes))
-    }
-
-    /// The time of sending whole streams, by list scheduling: of the streams that are complete at their
-    /// sender, the one that can start first goes, and a node sends one and receives one at a time.
-    /// `cost` is the time of one byte from one node to another.
-    fn rounds(&self, cost: impl Fn(NodeId, NodeId) -> f64) -> f64 {
-        let bytes: u64 = self.lane_shares().iter().map(|share| share.bytes).sum();
-        let mut schedule = Schedule::default();
-        let mut waiting: Vec<Transfer> =
-            self.lanes.iter().flat_map(|lane| &lane.tasks).flat_map(transfers).collect();
-        while !waiting.is_empty() {
-            let starts =
-                waiting.iter().enumerate().filter_map(|(at, transfer)| Some((schedule.start(transfer)?, at)));
-            let (start, at) =
-                starts.min_by(|a, b| a.0.total_cmp(&b.0)).expect("streams depend on earlier ones");
-            let transfer = waiting.remove(at);
-            let end = start + bytes as f64 * cost(transfer.from, transfer.to);
-            schedule.run(&transfer, end);
-        }
-        schedule.end
     }
 }
 
 #[derive(Clone, Copy, Default)]
-struct LaneShare {
-    slices: u64,
-    bytes: u64,
+pub(crate) struct LaneShare {
+    pub slices: u64,
+    pub bytes: u64,
 }
 
 impl NodeCost {
@@ -280,66 +202,4 @@ impl NodeCost {
 
 fn sent_bytes(nodes: &[NodeCost]) -> u64 {
     nodes.iter().map(|cost| cost.sent_bytes).sum()
-}
-
-/// Reading, receiving and sending overlap.
-fn pipelined_time(cost: &NodeCost, view: &NodeView) -> f64 {
-    let up = cost.sent_bytes as f64 / view.up;
-    let down = cost.received_bytes as f64 / view.down;
-    up.max(down).max(cost.read_bytes as f64 / view.disk)
-}
-
-/// Reading, receiving and sending take turns.
-fn serial_time(cost: &NodeCost, view: &NodeView) -> f64 {
-    let up = cost.sent_bytes as f64 / view.up;
-    let down = cost.received_bytes as f64 / view.down;
-    up + down + cost.read_bytes as f64 / view.disk
-}
-
-/// A whole stream to be sent.
-struct Transfer {
-    from: NodeId,
-    to: NodeId,
-    stream: u16,
-    needs: Vec<StreamRef>,
-}
-
-fn transfers(task: &Task) -> impl Iterator<Item = Transfer> + '_ {
-    task.sends.iter().flat_map(move |send| {
-        send.streams.iter().zip(0..).map(move |(combination, stream)| {
-            let needs = combination.iter().filter_map(|term| match term.input {
-                Input::Received(stream) => Some(stream),
-                Input::Local(_) => None,
-            });
-            Transfer { from: task.node, to: send.to, stream, needs: needs.collect() }
-        })
-    })
-}
-
-/// When streams have arrived and ports are free.
-#[derive(Default)]
-struct Schedule {
-    arrived: BTreeMap<(NodeId, StreamRef), f64>,
-    sends_until: BTreeMap<NodeId, f64>,
-    receives_until: BTreeMap<NodeId, f64>,
-    end: f64,
-}
-
-impl Schedule {
-    /// When a transfer could start; `None` while what it needs is not itself scheduled.
-    fn start(&self, transfer: &Transfer) -> Option<f64> {
-        let port = |ports: &BTreeMap<NodeId, f64>, node| ports.get(&node).copied().unwrap_or(0.0);
-        let free = port(&self.sends_until, transfer.from).max(port(&self.receives_until, transfer.to));
-        transfer.needs.iter().try_fold(free, |start, &stream| {
-            self.arrived.get(&(transfer.from, stream)).map(|&arrival| start.max(arrival))
-        })
-    }
-
-    fn run(&mut self, transfer: &Transfer, end: f64) {
-        let stream = StreamRef { from: transfer.from, stream: transfer.stream };
-        self.arrived.insert((transfer.to, stream), end);
-        self.sends_until.insert(transfer.from, end);
-        self.receives_until.insert(transfer.to, end);
-        self.end = self.end.max(end);
-    }
 }

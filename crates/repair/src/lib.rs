@@ -13,6 +13,7 @@ mod buffer;
 mod cost;
 mod dealing;
 mod fingerprint;
+mod forecast;
 mod ids;
 mod job;
 mod label;
@@ -32,6 +33,7 @@ pub use buffer::{Buffer, BufferPool};
 pub use cost::{Cost, NodeCost};
 pub use dealing::{Dealing, DealingError};
 pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
+pub use forecast::Forecast;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
     BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
@@ -47,4 +49,4 @@ pub use reading::BlockRange;
 pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};
-pub use topology::{NodeView, Topology};
+pub use topology::{NodeProfile, Rates, Reach, Resource, Topology, TopologyError, Trunk};

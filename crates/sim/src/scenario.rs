@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{
-    BlockId, Geometry, JobId, JobRequest, NodeId, NodeView, Plan, PlanError, PlanRequest, Policy, Scheme,
-    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Geometry, JobId, JobRequest, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Rates,
+    Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 use crate::faults::{Fault, When};
@@ -206,10 +206,13 @@ impl Scenario {
         let mut topology = Topology::new();
         for node in self.node_ids() {
             let client = node == CLIENT;
-            let name = if client { "client".to_owned() } else { node.to_string() };
-            let address = (!client).then(|| format!("{name}:1"));
-            let (up, down, disk) = (self.link_rate(), self.link_rate(), self.disk_rate);
-            topology.set(node, NodeView { address, up, down, disk, ..NodeView::unknown(name) });
+            let profile = match client {
+                true => NodeProfile::client("client"),
+                false => NodeProfile::helper(node.to_string(), format!("{node}:1")),
+            };
+            let (link, disk) = (self.link_rate(), self.disk_rate);
+            let rates = Rates { up: link, down: link, read: disk, write: disk };
+            topology.set(node, NodeProfile { rates, ..profile });
         }
         topology
     }

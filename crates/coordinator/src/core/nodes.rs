@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::Role;
 use codes::BlockIndex;
 use repair::wire::control::{self, FromNode, HeldBlock, StoreProblem, ToNode};
-use repair::{BlockId, BlockProblem, JobId, NodeId, NodeView, StripeId};
+use repair::{BlockId, BlockProblem, JobId, NodeId, NodeProfile, Reach, StripeId};
 use stores::{BlockRecord, BlockState, Catalog, CatalogError};
 
 use super::stripes::indexed;
@@ -94,9 +94,8 @@ impl Core {
     /// Nodes of earlier days are known, and down until they register.
     pub(super) fn know_nodes(&mut self) -> Result<(), CatalogError> {
         for record in self.catalog.nodes()? {
-            let mut view = NodeView::unknown(record.name.clone());
-            // Only clients have no address, and nobody dials a node that is down.
-            view.address = Some(record.address.unwrap_or_default());
+            let mut view = NodeProfile::unknown(record.name.clone());
+            view.reach = record.address.map_or(Reach::Unknown, Reach::Listens);
             view.alive = false;
             view.free_bytes = 0;
             self.topology.set(record.id, view);
@@ -178,7 +177,7 @@ impl Core {
     ) -> Result<NodeId, Refusal> {
         let node = self.catalog.node_id(name).map_err(|error| error.to_string())?;
         if self.peers.contains_key(&node) {
-            let address = self.topology.get(node).and_then(|view| view.address.clone()).unwrap_or_default();
+            let address = self.topology.address(node).unwrap_or_default();
             let reason = format!(
                 "helper {name} is registered already, from {address}; stop that one, or give this one its own \
                  name and certificate"
@@ -214,7 +213,7 @@ impl Core {
     fn admit_client(&mut self, connection: ConnectionId, role: &Role, name: &str, outbox: &Outbox) -> NodeId {
         let node = NodeId(self.next_client);
         self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
-        let view = NodeView { tls_name: role.dns_name(), ..NodeView::unknown(format!("client {name}")) };
+        let view = NodeProfile { tls_name: role.dns_name(), ..NodeProfile::client(format!("client {name}")) };
         self.topology.set(node, view);
         let kind = PeerKind::Client { requests: BTreeMap::new() };
         let peer = Peer { connection, outbox: outbox.clone(), kind, blocks: 0 };
@@ -621,14 +620,13 @@ fn check_version(version: u32) -> Result<(), String> {
     ))
 }
 
-fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeView {
-    let mut view = NodeView::unknown(name);
+fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeProfile {
+    let mut view = NodeProfile::helper(name, &hello.address);
     view.tls_name = role.dns_name();
-    view.address = Some(hello.address.clone());
     view.rack = hello.rack.clone();
     view.free_bytes = hello.free_bytes;
     if let Some(bandwidth) = hello.bandwidth.filter(|&bandwidth| bandwidth > 0) {
-        (view.up, view.down) = (bandwidth as f64, bandwidth as f64);
+        (view.rates.up, view.rates.down) = (bandwidth as f64, bandwidth as f64);
     }
     view
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::{NodeId, NodeView, PlanRequest, StripeId, Topology, Wanted, plan};
+use repair::{NodeId, NodeProfile, PlanRequest, StripeId, Topology, Wanted, plan};
 use stores::StripeRecord;
 
 use super::Core;
@@ -37,7 +37,8 @@ impl Core {
         }
         let stripe = self.stripe_now(&record, &taken_as_lost)?;
         let mut topology = self.topology.clone();
-        topology.set(SOME_CLIENT, NodeView::unknown("client"));
+        topology.set(SOME_CLIENT, NodeProfile::client("client"));
+        self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
         let wanted = self.plan_requestors(&record, &blocks, request.requestor.as_deref())?;
         let planned = PlanRequest {
             wanted,

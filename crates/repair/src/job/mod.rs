@@ -524,8 +524,7 @@ impl Job {
             }
             Phase::Stopping { waiting, until, .. } if *until <= now => {
                 // A client that is asleep may wake up; that it is gone, its connection will say.
-                let is_client =
-                    |node: &NodeId| topology.get(*node).is_some_and(|view| view.address.is_none());
+                let is_client = |node: &NodeId| topology.dials_out(*node);
                 let (clients, silent): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
                     std::mem::take(waiting).into_iter().partition(is_client);
                 *waiting = clients;

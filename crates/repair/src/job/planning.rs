@@ -153,7 +153,6 @@ impl Job {
         keys: &BTreeMap<(NodeId, NodeId), EdgeKey>,
         patience: Duration,
     ) -> Assignment {
-        let address = |node: NodeId| topology.get(node).and_then(|view| view.address.clone());
         let lanes: Vec<_> = plan
             .lanes()
             .iter()
@@ -175,21 +174,21 @@ impl Job {
         };
         let inlet = |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet {
             from,
-            dial: address(from),
+            dial: topology.address(from),
             key,
             tls_name: topology.tls_name(from),
         };
         // The downstream end dials, unless the upstream end is a client, which nobody can dial.
         let outlet = |(&(from, to), &key): (&(NodeId, NodeId), &EdgeKey)| Outlet {
             to,
-            dial: if address(from).is_none() { address(to) } else { None },
+            dial: if topology.dials_out(from) { topology.address(to) } else { None },
             key,
             tls_name: topology.tls_name(to),
         };
         Assignment {
             job: self.id,
             epoch: self.epoch,
-            tag: if address(node).is_none() { self.tag } else { None },
+            tag: if topology.dials_out(node) { self.tag } else { None },
             geometry: plan.geometry().clone(),
             slices: plan.slices().clone(),
             dealing: plan.dealing().clone(),

@@ -7,7 +7,7 @@ use codes::BlockIndex;
 
 use super::blame::{self, Evidence, Standing, Worth};
 use super::{BlockProblem, Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase, Report};
-use crate::{BlockId, NodeId, Plan, SliceSet, Topology};
+use crate::{BlockId, NodeId, Plan, Reach, SliceSet, Topology};
 
 /// How long the reports of other nodes are awaited once something looks wrong.
 const GATHER: Duration = Duration::from_millis(250);
@@ -69,7 +69,7 @@ impl Job {
     }
 
     pub(super) fn worth(&self, node: NodeId, topology: &Topology) -> Worth {
-        let standing = if topology.get(node).is_some_and(|view| view.address.is_none()) {
+        let standing = if topology.dials_out(node) {
             Standing::Client
         } else if self.goals.iter().any(|goal| goal.requestor == node) {
             Standing::Requestor
@@ -183,7 +183,7 @@ impl Job {
             if self.is_finished() || self.goals[at].requestor != node {
                 continue;
             }
-            if topology.get(node).is_some_and(|view| view.address.is_none()) {
+            if topology.dials_out(node) {
                 return self.finish(Err(JobError::Client { reason: reason.to_owned() }));
             }
             let Some(other) = self.stand_in(&taken, topology) else {
@@ -205,7 +205,7 @@ impl Job {
     pub(super) fn stand_in(&self, taken: &BTreeSet<NodeId>, topology: &Topology) -> Option<NodeId> {
         topology
             .iter()
-            .filter(|(node, view)| view.alive && view.address.is_some() && !taken.contains(node))
+            .filter(|(node, view)| view.alive && view.reach != Reach::DialsOut && !taken.contains(node))
             .filter(|(node, view)| {
                 let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
                 !given_up && view.free_bytes >= self.stripe.block_bytes
@@ -260,7 +260,7 @@ impl Running {
         }
         let limit = self.patience * 3 + Duration::from_secs(2);
         let silent = |node: &NodeId| {
-            let helper = topology.get(*node).is_some_and(|view| view.address.is_some());
+            let helper = topology.get(*node).is_some() && !topology.dials_out(*node);
             helper && self.progress.get(node).is_some_and(|&(_, since)| since + limit <= now)
         };
         let stuck: Vec<NodeId> = self.waiting.iter().copied().filter(silent).collect();

@@ -1,22 +1,22 @@
 //! Chains of partial sums: repair pipelining, basic and cyclic, and its baselines.
 
-use super::order::Order;
 use super::placement::Placement;
+use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
 /// One chain through all helpers.
-pub(super) fn chain(placement: &Placement, order: &Order) -> SumShape {
-    let (ranks, helpers) = ranks(placement, order);
+pub(super) fn chain(placement: &Placement, seating: &Seating) -> SumShape {
+    let (ranks, helpers) = ranks(placement, seating);
     let stations: Vec<usize> = (0..helpers).collect();
     let route = route(&stations, &ranks);
     SumShape { ranks, routes: vec![route] }
 }
 
 /// As many chains as there are helpers but one, each starting one helper further on.
-pub(super) fn cyclic(placement: &Placement, order: &Order) -> SumShape {
-    let (ranks, helpers) = ranks(placement, order);
+pub(super) fn cyclic(placement: &Placement, seating: &Seating) -> SumShape {
+    let (ranks, helpers) = ranks(placement, seating);
     if helpers <= 2 {
-        return chain(placement, order);
+        return chain(placement, seating);
     }
     let routes = (0..helpers - 1)
         .map(|start| {
@@ -31,10 +31,10 @@ pub(super) fn cyclic(placement: &Placement, order: &Order) -> SumShape {
 /// many helpers there are before it.
 ///
 /// A helper that is itself a requestor comes last, as the output that ends there then saves a stream.
-fn ranks(placement: &Placement, order: &Order) -> (Vec<Rank>, usize) {
+fn ranks(placement: &Placement, seating: &Seating) -> (Vec<Rank>, usize) {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
-        order.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
+        seating.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
     helpers.sort_by_key(|&h| placement.is_requestor(placement.helpers[h].node));
     let mut ranks: Vec<Rank> = helpers.iter().map(|&helper| placement.rank_of(helper)).collect();
     ranks.extend(end.map(|node| Rank { node, helper: placement.helper_at(node) }));

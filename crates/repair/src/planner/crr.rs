@@ -3,14 +3,14 @@
 //! Both printed algorithms hang or overrun unless the number of helpers is a power of two; the forms here
 //! are corrected for any number. `docs/schemes.md` lists the corrections.
 
-use super::order::Order;
 use super::placement::Placement;
+use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
 /// CRR-R: in round i every rank whose lowest set bit is i sends all it has to the rank without that bit;
 /// what rank 0 then has goes to the requestor.
-pub(super) fn halving(placement: &Placement, order: &Order) -> SumShape {
-    let mut ranks = ranks(placement, order);
+pub(super) fn halving(placement: &Placement, seating: &Seating) -> SumShape {
+    let mut ranks = ranks(placement, seating);
     let mut moves = Vec::with_capacity(ranks.len());
     for round in 0..dimensions(ranks.len()) {
         let bit = 1 << round;
@@ -20,7 +20,7 @@ pub(super) fn halving(placement: &Placement, order: &Order) -> SumShape {
     moves.extend(end.map(|_| (0, ranks.len())));
     ranks.extend(end.map(|node| Rank { node, helper: None }));
     let route = Route::new(moves, end.map_or(0, |_| ranks.len() - 1));
-    if order.sorted {
+    if seating.sorted {
         route.seat_by_leaving(&mut ranks);
     }
     SumShape { ranks, routes: vec![route] }
@@ -28,8 +28,8 @@ pub(super) fn halving(placement: &Placement, order: &Order) -> SumShape {
 
 /// CRR-S: as many fragments as the hypercube has corners, each reduced to the corner of its number and then
 /// passed down a binomial tree to rank 0.
-pub(super) fn splitting(placement: &Placement, order: &Order) -> SumShape {
-    let mut ranks = ranks(placement, order);
+pub(super) fn splitting(placement: &Placement, seating: &Seating) -> SumShape {
+    let mut ranks = ranks(placement, seating);
     let dimensions = fill_cube(&mut ranks);
     let corners = ranks.len();
     let end = placement.sole_requestor().filter(|&node| node != ranks[0].node);
@@ -43,9 +43,9 @@ pub(super) fn splitting(placement: &Placement, order: &Order) -> SumShape {
 }
 
 /// CRR-S without the tree: each fragment goes to the requestors from the corner of its number.
-pub(super) fn splitting_direct(placement: &Placement, order: &Order) -> SumShape {
+pub(super) fn splitting_direct(placement: &Placement, seating: &Seating) -> SumShape {
     let end = placement.sole_requestor();
-    let helpers = order.helpers.iter().filter(|&&h| Some(placement.helpers[h].node) != end);
+    let helpers = seating.helpers.iter().filter(|&&h| Some(placement.helpers[h].node) != end);
     let mut ranks: Vec<Rank> = helpers.map(|&h| placement.rank_of(h)).collect();
     let dimensions = fill_cube(&mut ranks);
     let corners = ranks.len();
@@ -91,9 +91,9 @@ fn gathering(fragment: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The helpers; the requestor first, where sums end, if it is one of them and the only requestor.
-fn ranks(placement: &Placement, order: &Order) -> Vec<Rank> {
+fn ranks(placement: &Placement, seating: &Seating) -> Vec<Rank> {
     let end = placement.sole_requestor().and_then(|node| placement.helper_at(node));
-    let others = order.helpers.iter().copied().filter(|&helper| Some(helper) != end);
+    let others = seating.helpers.iter().copied().filter(|&helper| Some(helper) != end);
     end.into_iter().chain(others).map(|helper| placement.rank_of(helper)).collect()
 }
 

@@ -13,11 +13,11 @@ mod crr;
 mod echelon;
 mod error;
 mod holding;
-mod order;
 mod placement;
 mod ppr;
 mod scatter;
 mod scheme;
+mod seating;
 mod shape;
 mod slicing;
 
@@ -31,8 +31,8 @@ pub use scheme::{Scheme, UnknownScheme};
 
 use crate::plan::PlanBuilder;
 use crate::{Geometry, NodeId, Pacing, Plan, SliceSet, Stripe, Topology};
-use order::Order;
 use placement::Placement;
+use seating::Seating;
 use shape::{Shape, SumShape};
 
 /// A block to be delivered, and where. It may still be available: then it is read and not decoded.
@@ -204,8 +204,8 @@ fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
         (None, _) => vec![Shape::Sums(SumShape::empty())],
         (Some(&first), Scheme::Conventional) => vec![Shape::Star(placement.requestors[first])],
         _ => {
-            let orders = order::orders(placement);
-            let mut shapes = orders.iter().map(|order| Shape::Sums(sums(scheme, placement, order)));
+            let seatings = seating::seatings(placement);
+            let mut shapes = seatings.iter().map(|seating| Shape::Sums(sums(scheme, placement, seating)));
             match shapes.next_back() {
                 // Over lanes places even out, and drawing them takes time.
                 Some(shape) if shape.lanes() > 1 && placement.terms() > SMALL_RECIPE_TERMS => vec![shape],
@@ -215,15 +215,15 @@ fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
     }
 }
 
-fn sums(scheme: Scheme, placement: &Placement, order: &Order) -> SumShape {
+fn sums(scheme: Scheme, placement: &Placement, seating: &Seating) -> SumShape {
     match scheme {
-        Scheme::Ppr => ppr::tree(placement, order),
-        Scheme::CrrR => crr::halving(placement, order),
-        Scheme::CrrS => crr::splitting(placement, order),
-        Scheme::CrrSDirect => crr::splitting_direct(placement, order),
-        Scheme::Scatter => scatter::scatter(placement, order),
-        Scheme::Cyclic => chain::cyclic(placement, order),
-        Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement, order),
+        Scheme::Ppr => ppr::tree(placement, seating),
+        Scheme::CrrR => crr::halving(placement, seating),
+        Scheme::CrrS => crr::splitting(placement, seating),
+        Scheme::CrrSDirect => crr::splitting_direct(placement, seating),
+        Scheme::Scatter => scatter::scatter(placement, seating),
+        Scheme::Cyclic => chain::cyclic(placement, seating),
+        Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement, seating),
         Scheme::Auto | Scheme::Migration | Scheme::Conventional => {
             unreachable!("auto picks a scheme, migration decodes nothing, and the star sums at its end")
         }

@@ -1,18 +1,18 @@
 //! Partial parallel repair: a binomial tree of partial sums whose root is the requestor.
 
-use super::order::Order;
 use super::placement::Placement;
+use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
 /// In every round neighbours in the list pair up and the left one sends to the right one and leaves; the
 /// requestor, last in the list, is who remains.
-pub(super) fn tree(placement: &Placement, order: &Order) -> SumShape {
+pub(super) fn tree(placement: &Placement, seating: &Seating) -> SumShape {
     let root = placement.requestors[placement.decoded[0]];
-    let helpers = order.helpers.iter().copied().filter(|&h| placement.helpers[h].node != root);
+    let helpers = seating.helpers.iter().copied().filter(|&h| placement.helpers[h].node != root);
     let mut ranks: Vec<Rank> = helpers.map(|helper| placement.rank_of(helper)).collect();
     ranks.push(Rank { node: root, helper: placement.helper_at(root) });
     let route = Route::new(rounds(ranks.len()), ranks.len() - 1);
-    if order.sorted {
+    if seating.sorted {
         route.seat_by_leaving(&mut ranks);
     }
     SumShape { ranks, routes: vec![route] }

@@ -6,15 +6,15 @@
 
 use std::cmp::Reverse;
 
-use super::order::Order;
 use super::placement::Placement;
+use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
 /// One lane for each helper that takes a turn: all others send to it, and it sends to the requestors.
-pub(super) fn scatter(placement: &Placement, order: &Order) -> SumShape {
+pub(super) fn scatter(placement: &Placement, seating: &Seating) -> SumShape {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
-        order.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
+        seating.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
     // What a summing helper has itself need not travel.
     helpers.sort_by_key(|&helper| Reverse(placement.helpers[helper].streams()));
     let (last, turns) = (helpers.len(), turns(placement, &helpers));

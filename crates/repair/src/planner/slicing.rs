@@ -3,7 +3,7 @@
 use super::error::SLICE_MULTIPLE;
 use super::placement::Placement;
 use super::{PlanError, PlanRequest};
-use crate::cost::SLICE_OVERHEAD;
+use crate::forecast::SLICE_OVERHEAD;
 use crate::plan::Footprint;
 use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
@@ -77,8 +77,9 @@ fn check_count(geometry: &Geometry) -> Result<(), PlanError> {
 fn slowest_link(placement: &Placement, topology: &Topology) -> f64 {
     let senders = placement.helpers.iter().map(|helper| helper.node);
     let senders = senders.chain(placement.direct.iter().map(|&(_, node)| node));
-    let up = senders.filter_map(|node| topology.get(node)).map(|view| view.up);
-    let down = placement.requestors.iter().filter_map(|&node| topology.get(node)).map(|view| view.down);
+    let up = senders.filter_map(|node| topology.get(node)).map(|profile| profile.rates.up);
+    let down =
+        placement.requestors.iter().filter_map(|&node| topology.get(node)).map(|profile| profile.rates.down);
     up.chain(down).fold(f64::INFINITY, f64::min)
 }
 

@@ -1,8 +1,6 @@
 //! What a repair moves, and how much of that a node or a rack may have under way.
 
-use std::fmt;
-
-use crate::{NodeId, NodeView, Plan};
+use crate::{NodeId, NodeProfile, Plan, Resource};
 
 /// Parts of repairs that a node takes at once, unless its driver says otherwise: one is read while another is
 /// sent and a third is made durable, and one more so that nothing waits for the coordinator.
@@ -26,13 +24,13 @@ pub struct Budget {
 
 impl Budget {
     /// The usual budget of a node with these rates.
-    pub fn of(view: &NodeView) -> Self {
+    pub fn of(profile: &NodeProfile) -> Self {
         let ahead = |rate: f64| (rate * SECONDS_AHEAD) as u64;
         Self {
             jobs: JOBS_AT_ONCE,
-            up_bytes: ahead(view.up).max(1),
-            down_bytes: ahead(view.down).max(1),
-            disk_bytes: ahead(view.disk).max(1),
+            up_bytes: ahead(profile.rates.up).max(1),
+            down_bytes: ahead(profile.rates.down).max(1),
+            disk_bytes: ahead(profile.rates.disk()).max(1),
         }
     }
 
@@ -125,36 +123,6 @@ pub(super) fn fits(used: u64, need: u64, budget: u64) -> bool {
 pub(super) struct Lack {
     pub resource: Resource,
     pub need: u64,
-}
-
-/// Something of which there is only so much.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Resource {
-    /// A node's jobs at once.
-    Jobs(NodeId),
-    /// A node's uplink.
-    Uplink(NodeId),
-    /// A node's downlink.
-    Downlink(NodeId),
-    /// A node's disk.
-    Disk(NodeId),
-    /// The trunk out of a rack.
-    RackUp(String),
-    /// The trunk into a rack.
-    RackDown(String),
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Jobs(node) => write!(f, "jobs of {node}"),
-            Self::Uplink(node) => write!(f, "uplink of {node}"),
-            Self::Downlink(node) => write!(f, "downlink of {node}"),
-            Self::Disk(node) => write!(f, "disk of {node}"),
-            Self::RackUp(rack) => write!(f, "trunk out of rack {rack}"),
-            Self::RackDown(rack) => write!(f, "trunk into rack {rack}"),
-        }
-    }
 }
 
 /// What a plan moves: what its repair reserves.

@@ -49,18 +49,18 @@ use std::time::Duration;
 use codes::BlockIndex;
 use serde::{Deserialize, Serialize};
 
-pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, Resource};
+pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad};
 pub use item::{
     Action, BlockFacts, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal, RepairSpec,
     Target,
 };
-pub use nodes::{NodeFacts, Trunk};
+pub use nodes::{NodeFacts, TrunkBudget};
 pub use placement::Placement;
 pub use policy::{HelperPolicy, UnknownPolicy};
 pub use queue::Priority;
 pub use redundancy::Redundancy;
 
-use crate::{JobId, NodeId, StripeId};
+use crate::{JobId, NodeId, Resource, StripeId};
 use item::{Item, Place};
 use nodes::{Booking, NodeTable};
 use queue::{Class, Key};
@@ -197,7 +197,7 @@ impl Scheduler {
     }
 
     /// Bounds what repairs have under way out of and into a rack.
-    pub fn set_trunk(&mut self, rack: &str, trunk: Trunk) {
+    pub fn set_trunk(&mut self, rack: &str, trunk: TrunkBudget) {
         self.table.set_trunk(rack, trunk);
         self.scan.restart();
     }
@@ -205,6 +205,11 @@ impl Scheduler {
     /// Every node with what is reserved of its budget, and the budget.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.table.reservations()
+    }
+
+    /// What all repairs have reserved, for a [`Topology`](crate::Topology) to plan with.
+    pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
+        self.table.reserved()
     }
 
     /// Reserves for something that does not wait, such as a degraded read: it takes from what recoveries may have, up

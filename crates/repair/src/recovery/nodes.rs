@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::budget::{Budget, Lack, Loads, NodeLoad, Resource, fits};
+use super::budget::{Budget, Lack, Loads, NodeLoad, fits};
 use super::queue::Class;
-use crate::NodeId;
+use crate::{NodeId, Resource};
 
 /// A node's place in the table.
 pub(super) type NodeNo = u32;
@@ -28,7 +28,7 @@ pub struct NodeFacts {
 
 /// The trunk of a rack: bytes that repairs may have under way out of it and into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trunk {
+pub struct TrunkBudget {
     /// Out of the rack.
     pub up_bytes: u64,
     /// Into the rack.
@@ -65,7 +65,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 struct Rack {
     name: String,
-    trunk: Trunk,
+    trunk: TrunkBudget,
     up_bytes: u64,
     down_bytes: u64,
 }
@@ -130,14 +130,14 @@ impl NodeTable {
         no
     }
 
-    pub fn set_trunk(&mut self, rack: &str, trunk: Trunk) {
+    pub fn set_trunk(&mut self, rack: &str, trunk: TrunkBudget) {
         let at = self.rack(rack);
         self.racks[at].trunk = trunk;
     }
 
     fn rack(&mut self, name: &str) -> usize {
         self.racks.iter().position(|rack| rack.name == name).unwrap_or_else(|| {
-            let trunk = Trunk { up_bytes: u64::MAX, down_bytes: u64::MAX };
+            let trunk = TrunkBudget { up_bytes: u64::MAX, down_bytes: u64::MAX };
             self.racks.push(Rack { name: name.to_owned(), trunk, up_bytes: 0, down_bytes: 0 });
             self.racks.len() - 1
         })
@@ -152,7 +152,8 @@ impl NodeTable {
         loads.nodes.iter().find_map(of_node).or_else(|| {
             self.trunks(loads).iter().find_map(|&(rack, up, down)| {
                 let name = &self.racks[rack].name;
-                let lacks = [(Resource::RackUp(name.clone()), up), (Resource::RackDown(name.clone()), down)];
+                let lacks =
+                    [(Resource::TrunkOut(name.clone()), up), (Resource::TrunkInto(name.clone()), down)];
                 lacks
                     .map(|(resource, need)| Lack { resource, need })
                     .into_iter()
@@ -164,12 +165,14 @@ impl NodeTable {
     /// Whether there is still no room for what lacked.
     pub fn still_lacks(&self, lack: &Lack) -> bool {
         let (used, budget) = match &lack.resource {
-            Resource::RackUp(name) => self.trunk(name, |rack| (rack.up_bytes, rack.trunk.up_bytes)),
-            Resource::RackDown(name) => self.trunk(name, |rack| (rack.down_bytes, rack.trunk.down_bytes)),
+            Resource::TrunkOut(name) => self.trunk(name, |rack| (rack.up_bytes, rack.trunk.up_bytes)),
+            Resource::TrunkInto(name) => self.trunk(name, |rack| (rack.down_bytes, rack.trunk.down_bytes)),
             Resource::Jobs(id) => self.share(*id, |budget| budget.jobs),
             Resource::Uplink(id) => self.share(*id, |budget| budget.up_bytes),
             Resource::Downlink(id) => self.share(*id, |budget| budget.down_bytes),
             Resource::Disk(id) => self.share(*id, |budget| budget.disk_bytes),
+            // Nothing is reserved of what a single pair shares: it never lacks.
+            Resource::Pair(..) | Resource::Between(..) => (0, u64::MAX),
         };
         !fits(used, lack.need, budget)
     }
@@ -265,6 +268,24 @@ impl NodeTable {
             }
         }
         trunks.into_iter().map(|(rack, (up, down))| (rack, up, down)).collect()
+    }
+
+    /// What is reserved of ports, disks and trunks.
+    pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
+        let of_node = |node: &Node| {
+            let (id, used) = (node.id, node.used());
+            [
+                (Resource::Uplink(id), used.up_bytes),
+                (Resource::Downlink(id), used.down_bytes),
+                (Resource::Disk(id), used.disk_bytes),
+            ]
+        };
+        let of_rack = |rack: &Rack| {
+            let name = || rack.name.clone();
+            [(Resource::TrunkOut(name()), rack.up_bytes), (Resource::TrunkInto(name()), rack.down_bytes)]
+        };
+        let all = self.nodes.iter().flat_map(of_node).chain(self.racks.iter().flat_map(of_rack));
+        all.filter(|&(_, bytes)| bytes > 0)
     }
 
     /// What each node has reserved, ascending, for tests and people.

@@ -1,6 +1,6 @@
 //! What schemes cost, against the tables of their papers (corrected where those are wrong).
 
-use repair::{Cost, NodeId, Plan};
+use repair::{Cost, NodeId, Plan, Resource};
 
 use crate::scene::Scene;
 
@@ -229,6 +229,26 @@ fn predictions_follow_the_slowest_link() {
     assert!((predict("pipe-s") - (10.24 + 0.128 + 2.0 * 0.000512)).abs() < 0.001, "{}", predict("pipe-s"));
     // Four blocks into the requestor take 2.048 s; the slow link alone decides.
     assert!((predict("srr") - 5.12).abs() < 0.01, "{}", predict("srr"));
+}
+
+/// What all slices pass counts for all of them, and not only for the first.
+#[test]
+fn predictions_count_what_lies_between_nodes_for_the_whole_transfer() {
+    let line = "rs-6-4; block 64000000; slice 64000; want b0>n100; rack n2=a n3=a n4=b n5=b n100=c";
+    let forecast = |more: &str| {
+        let scene = Scene::new(&format!("{line}; {more}"));
+        let forecast = scene.plan().forecast(&scene.topology);
+        (forecast.bottleneck.to_string(), (forecast.busy.as_secs_f64() * 1e3).round() / 1e3)
+    };
+    assert_eq!(forecast("by rp; link n3>n4=10e6"), ("link from n3 to n4".to_owned(), 6.4));
+    // The chain enters and leaves each rack once, the star brings two blocks out of each.
+    assert_eq!(forecast("by rp; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 3.2));
+    assert_eq!(forecast("by srr; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 6.4));
+    let mut scene = Scene::new(&format!("{line}; by rp; trunk b=20e6/40e6"));
+    let alone = scene.plan().predict(&scene.topology);
+    scene.topology.reserve(Resource::TrunkOut("b".into()), 64_000_000);
+    let beside = scene.plan().predict(&scene.topology);
+    assert!((beside.as_secs_f64() - alone.as_secs_f64() - 3.2).abs() < 0.001, "{alone:?} {beside:?}");
 }
 
 /// A slice of a code with many sub-blocks is much, and where all of it must come before a sum goes out, that is slow.

@@ -51,13 +51,19 @@ struct Executor<'a> {
     plan: &'a Plan,
     content: &'a Content,
     costs: BTreeMap<NodeId, NodeCost>,
+    links: BTreeMap<(NodeId, NodeId), u64>,
     /// The places in blocks that were read: first offset, and the one behind the last.
     places: BTreeMap<NodeId, BTreeSet<(BlockIndex, u64, u64)>>,
 }
 
-impl Executor<'_> {
-    /// Checks every delivery, and then the plan's own account.
-    fn check(mut self) {
+impl<'a> Executor<'a> {
+    fn new(plan: &'a Plan, content: &'a Content) -> Self {
+        let (costs, links, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { plan, content, costs, links, places }
+    }
+
+    /// Checks every delivery, and then the plan's own account; the bytes of every link.
+    fn check(mut self) -> BTreeMap<(NodeId, NodeId), u64> {
         for slice in self.plan.slices().iter() {
             self.run(self.plan.lane_of(slice), slice);
         }
@@ -70,7 +76,9 @@ impl Executor<'_> {
         let cost = self.plan.cost();
         assert_eq!(cost.nodes, self.costs.values().copied().collect::<Vec<_>>());
         assert_eq!(cost.network_bytes, cost.nodes.iter().map(|node| node.received_bytes).sum::<u64>());
+        assert_eq!(self.plan.link_bytes(), self.links);
         assert!(cost.timeslots.is_finite());
+        self.links
     }
 
     fn run(&mut self, lane: &Lane, slice: u32) {
@@ -97,6 +105,7 @@ impl Executor<'_> {
                 let sent = send.streams.len() as u64 * bytes;
                 self.cost(task.node).sent_bytes += sent;
                 self.cost(send.to).received_bytes += sent;
+                *self.links.entry((task.node, send.to)).or_insert(0) += sent;
             }
         }
         assert!(delivered.iter().all(|&delivered| delivered), "all outputs in every lane");
@@ -266,7 +275,7 @@ fn check(code: Arc<dyn Code>, choices: &Choices) {
     plan.predict(&scene.topology);
     let content = Content::of(&*code, choices.sub_block_bytes as usize, choices.seed);
     check_against_sums(&scene, &plan);
-    Executor { plan: &plan, content: &content, costs: BTreeMap::new(), places: BTreeMap::new() }.check();
+    Executor::new(&plan, &content).check();
 }
 
 /// Helpers that forward what they know in as few streams as they can never send more than helpers that

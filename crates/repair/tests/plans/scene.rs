@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{
-    BlockId, Geometry, NodeId, NodeView, Plan, PlanError, PlanRequest, Policy, Stripe, StripeBlock, StripeId,
-    Topology, Wanted, plan,
+    BlockId, Geometry, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Stripe, StripeBlock,
+    StripeId, Topology, Trunk, Wanted, plan,
 };
 
 /// What the planner is given.
@@ -24,7 +24,7 @@ impl Scene {
     ///
     /// ```text
     /// rs-6-4; block 65536; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2; lost b5;
-    /// held b1; subs 0..2; avoid n3; prefer n4 n2; dead n4; load n5=3; rate n6=1e6; resume 1,3-5; pacing whole-block
+    /// held b1; subs 0..2; avoid n3; prefer n4 n2; dead n4; load n5=3; rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; resume 1,3-5; pacing whole-block
     /// ```
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
@@ -41,7 +41,7 @@ impl Scene {
         let mut topology = Topology::new();
         let blocks = (0..code.blocks() as u32).map(|index| {
             let holder = NodeId(index + 1);
-            topology.set(holder, NodeView::unknown(format!("dn{:02}", index + 1)));
+            topology.set(holder, NodeProfile::unknown(format!("dn{:02}", index + 1)));
             StripeBlock {
                 id: BlockId(format!("17.{index}")),
                 bytes: block_bytes,
@@ -98,7 +98,23 @@ impl Scene {
                 let (node, rate) = pair(word, '=');
                 let rate = rate.parse().expect("a rate");
                 let view = self.view(node_of(node));
-                (view.up, view.down) = (rate, rate);
+                (view.rates.up, view.rates.down) = (rate, rate);
+            }
+            "rack" => {
+                let (node, rack) = pair(word, '=');
+                self.view(node_of(node)).rack = Some(rack.to_owned());
+            }
+            "trunk" => {
+                let (rack, rates) = pair(word, '=');
+                let (up, down) = pair(rates, '/');
+                let trunk = Trunk { up: up.parse().expect("a rate"), down: down.parse().expect("a rate") };
+                self.topology.set_trunk(rack, trunk).expect("rates");
+            }
+            "link" => {
+                let (ends, rate) = pair(word, '=');
+                let (from, to) = pair(ends, '>');
+                let rate = rate.parse().expect("a rate");
+                self.topology.set_pair(node_of(from), node_of(to), rate).expect("a rate");
             }
             "resume" => {
                 let pairs = word.split(',').map(|part| {
@@ -129,11 +145,11 @@ impl Scene {
     /// Makes sure that a node exists.
     pub fn know(&mut self, node: NodeId) {
         if self.topology.get(node).is_none() {
-            self.topology.set(node, NodeView::unknown(format!("dn{:02}", node.0)));
+            self.topology.set(node, NodeProfile::unknown(format!("dn{:02}", node.0)));
         }
     }
 
-    fn view(&mut self, node: NodeId) -> &mut NodeView {
+    fn view(&mut self, node: NodeId) -> &mut NodeProfile {
         self.know(node);
         self.topology.get_mut(node).expect("a known node")
     }

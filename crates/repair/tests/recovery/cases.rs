@@ -5,9 +5,9 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::recovery::{
     Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
-    Placement, Priority, RepairId, RepairSpec, Resource, Trunk,
+    Placement, Priority, RepairId, RepairSpec, TrunkBudget,
 };
-use repair::{JobId, NodeId, StripeId};
+use repair::{JobId, NodeId, Resource, StripeId};
 
 use crate::scene::{BLOCK, REPAIR, Scene, facts, requestors};
 
@@ -122,12 +122,12 @@ fn trunks_between_racks_have_budgets() {
         ..facts()
     };
     let mut scene = Scene::with(9, Limits::default(), rack);
-    scene.scheduler.set_trunk("b", Trunk { up_bytes: u64::MAX, down_bytes: BLOCK });
+    scene.scheduler.set_trunk("b", TrunkBudget { up_bytes: u64::MAX, down_bytes: BLOCK });
     let same = |name| (name, [1, 2, 3, 4]);
     scene.kill(1);
     scene.repair(REPAIR, &["s1", "s2"].map(same));
     assert_eq!(scene.work(), ["s1"], "the block must go to rack b");
-    assert_eq!(scene.scheduler.lack(scene.items["s2"]), Some(&Resource::RackDown("b".into())));
+    assert_eq!(scene.scheduler.lack(scene.items["s2"]), Some(&Resource::TrunkInto("b".into())));
     scene.succeed("s1");
     assert_eq!(scene.work(), ["s2"]);
 }

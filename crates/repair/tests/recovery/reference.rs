@@ -9,9 +9,9 @@ use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
 use repair::recovery::{
     Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem, NodeFacts,
-    Proposal, RepairId, RepairSpec, ReservationId, Resource, Scheduler,
+    Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
 };
-use repair::{JobId, NodeId, StripeId, Wanted};
+use repair::{JobId, NodeId, Resource, StripeId, Wanted};
 
 use crate::scene::{BLOCK, chain};
 
@@ -194,7 +194,7 @@ impl Slow {
             Resource::Uplink(node) => !self.has_bytes(node, *need, 0, 0),
             Resource::Downlink(node) => !self.has_bytes(node, 0, *need, 0),
             Resource::Disk(node) => !self.has_bytes(node, 0, 0, *need),
-            Resource::RackUp(_) | Resource::RackDown(_) => unreachable!("trunks have no bounds here"),
+            _ => unreachable!("only nodes have bounds here"),
         }
     }
 

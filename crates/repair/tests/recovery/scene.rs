@@ -7,9 +7,9 @@ use std::time::Duration;
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::recovery::{
     Action, BlockFacts, Budget, End, ItemId, ItemState, Kind, Limits, Loads, NewItem, NodeFacts, NodeLoad,
-    Placement, Proposal, RepairId, RepairSpec, Resource, Scheduler,
+    Placement, Proposal, RepairId, RepairSpec, Scheduler,
 };
-use repair::{JobId, NodeId, StripeId};
+use repair::{JobId, NodeId, Resource, StripeId};
 
 pub const BLOCK: u64 = 100;
 pub const REPAIR: RepairId = RepairId(1);

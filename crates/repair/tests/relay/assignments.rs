@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};
 use repair::{
-    Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeView, Policy, Scheme, Stripe,
+    Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Scheme, Stripe,
     StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
@@ -14,9 +14,8 @@ pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u3
     let n = code.blocks() as u32;
     let mut topology = Topology::new();
     for node in 0..=n {
-        let mut view = NodeView::unknown(format!("h{node}"));
-        view.address = Some(format!("127.0.0.1:{}", 7410 + node));
-        topology.set(NodeId(node), view);
+        let address = format!("127.0.0.1:{}", 7410 + node);
+        topology.set(NodeId(node), NodeProfile::helper(format!("h{node}"), address));
     }
     let blocks = (0..n).map(|index| StripeBlock {
         id: BlockId(format!("1.{index}")),

@@ -11,8 +11,8 @@ use repair::recovery::{
 };
 use repair::wire::edge::crc32c;
 use repair::{
-    BlockId, Geometry, JobError, JobId, JobRequest, NodeId, NodeView, Policy, Scheme, Stripe, StripeBlock,
-    StripeId, Topology, Verify, Wanted,
+    BlockId, Geometry, JobError, JobId, JobRequest, NodeId, NodeProfile, Policy, Rates, Scheme, Stripe,
+    StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 use super::scenario::{Scenario, Turn};
@@ -449,9 +449,10 @@ impl<'a> World<'a> {
         let mut topology = Topology::new();
         for &node in &self.alive {
             let id = process(job, node);
-            let (up, down, disk) = (self.scenario.rate, self.scenario.rate, DISK_RATE);
-            let address = Some(format!("{node}:1"));
-            topology.set(id, NodeView { address, up, down, disk, ..NodeView::unknown(node.to_string()) });
+            let link = self.scenario.rate;
+            let rates = Rates { up: link, down: link, read: DISK_RATE, write: DISK_RATE };
+            let helper = NodeProfile::helper(node.to_string(), format!("{node}:1"));
+            topology.set(id, NodeProfile { rates, ..helper });
         }
         topology
     }

@@ -8,7 +8,7 @@
 use super::placement::{Helper, Placement};
 
 /// Helpers in some order.
-pub(super) struct Order {
+pub(super) struct Seating {
     /// Positions among the placement's helpers.
     pub helpers: Vec<usize>,
     /// Whether the first are those that should pass on what they have first.
@@ -17,10 +17,10 @@ pub(super) struct Order {
 
 /// The orders worth trying. If there is one sum or all helpers are alike, it is only the recipe's;
 /// otherwise also that by gain, and that by outputs fed.
-pub(super) fn orders(placement: &Placement) -> Vec<Order> {
+pub(super) fn seatings(placement: &Placement) -> Vec<Seating> {
     let recipe: Vec<usize> = (0..placement.helpers.len()).collect();
     if placement.decoded.len() == 1 {
-        return vec![Order { helpers: recipe, sorted: false }];
+        return vec![Seating { helpers: recipe, sorted: false }];
     }
     let weights: Vec<Weight> = placement.helpers.iter().map(Weight::of).collect();
     let mut orders = Vec::new();
@@ -28,9 +28,9 @@ pub(super) fn orders(placement: &Placement) -> Vec<Order> {
         let (mut gain, mut outputs) = (recipe.clone(), recipe.clone());
         gain.sort_by(|&a, &b| weights[a].streams_for_outputs(&weights[b]));
         outputs.sort_by_key(|&helper| weights[helper].outputs);
-        orders.extend([gain, outputs].map(|helpers| Order { helpers, sorted: true }));
+        orders.extend([gain, outputs].map(|helpers| Seating { helpers, sorted: true }));
     }
-    orders.push(Order { helpers: recipe, sorted: false });
+    orders.push(Seating { helpers: recipe, sorted: false });
     orders
 }
 

@@ -1,0 +1,214 @@
+//! When a plan should be done, and what holds it up.
+//!
+//! Slices follow one another, so the time of a plan is that of its busiest [`Resource`], and of filling the pipeline up to
+//! there and emptying it from there on. Resources are counted for all that passes them, bytes that others have reserved
+//! included: ports and disks of nodes, and what lies between nodes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{Input, NodeCost, NodeId, Pacing, Plan, Resource, StreamRef, Task, Topology};
+
+/// Assumed for handling one slice at one node, where it cannot overlap with anything: a few system calls
+/// and a wake-up. Slices are so large that this is small beside their time on the wire.
+pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
+
+/// When a plan should be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// From the first byte to the last.
+    pub time: Duration,
+    /// What takes longest.
+    pub bottleneck: Resource,
+    /// How long that is busy.
+    pub busy: Duration,
+}
+
+impl Plan {
+    /// The time it should take. Nodes that `topology` does not know count as [`Rates::default`](crate::Rates).
+    pub fn predict(&self, topology: &Topology) -> Duration {
+        self.forecast(topology).time
+    }
+
+    /// The time it should take, and what decides it.
+    pub fn forecast(&self, topology: &Topology) -> Forecast {
+        let costs = self.node_costs();
+        let (bottleneck, busy) = self.slowest(&costs, topology);
+        let rate = |from, to| topology.link_rate(from, to);
+        let seconds = match self.pacing {
+            Pacing::Pipelined | Pacing::Serial => busy + self.fill(&bottleneck, topology, rate),
+            Pacing::WholeBlock => {
+                let read = |cost: &NodeCost| cost.read_bytes as f64 / topology.rates(cost.node).read;
+                costs.iter().map(read).fold(0.0, f64::max) + self.rounds(rate)
+            }
+        };
+        Forecast { time: duration(seconds), bottleneck, busy: duration(busy) }
+    }
+
+    /// What is busy for longest, and for how many seconds.
+    fn slowest(&self, costs: &[NodeCost], topology: &Topology) -> (Resource, f64) {
+        let nodes = costs.iter().flat_map(|cost| {
+            let times = node_times(cost, topology);
+            match self.pacing {
+                Pacing::Serial => {
+                    let slowest = longest(times.clone()).expect("three resources").0;
+                    vec![(slowest, times.iter().map(|(_, seconds)| seconds).sum())]
+                }
+                Pacing::Pipelined | Pacing::WholeBlock => times.to_vec(),
+            }
+        });
+        let links = self.between_bytes(topology).into_iter().map(|(resource, bytes)| {
+            let seconds = seconds(bytes + topology.reserved(&resource), topology.rate(&resource));
+            (resource, seconds)
+        });
+        longest(nodes.chain(links)).expect("a plan has tasks")
+    }
+
+    /// Bytes that pass what lies between nodes.
+    fn between_bytes(&self, topology: &Topology) -> BTreeMap<Resource, u64> {
+        let mut passed = BTreeMap::new();
+        if topology.has_links() {
+            for ((from, to), bytes) in self.link_bytes() {
+                for resource in topology.between(from, to) {
+                    *passed.entry(resource).or_insert(0) += bytes;
+                }
+            }
+        }
+        passed
+    }
+
+    /// Seconds that the first slice takes through an empty network, of which those that it takes at the bottleneck
+    /// are part of that one's time.
+    fn fill(&self, bottleneck: &Resource, topology: &Topology, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
+        let first = self.slices.next(0).expect("a plan moves something");
+        let lane = self.lane_of(first);
+        let seconds = |transfer: &Transfer| self.longest_slice() as f64 / rate(transfer.from, transfer.to);
+        let mut waiting: Vec<Transfer> = lane.tasks.iter().flat_map(transfers).collect();
+        let sum = |passes: &dyn Fn(&Transfer) -> bool| -> f64 {
+            waiting.iter().filter(|transfer| passes(transfer)).map(seconds).sum()
+        };
+        let busy = match bottleneck.node() {
+            Some(node) => {
+                let (sends, receives) = (sum(&|t| t.from == node), sum(&|t| t.to == node));
+                if self.pacing == Pacing::Serial { sends + receives } else { sends.max(receives) }
+            }
+            None => sum(&|transfer| topology.between(transfer.from, transfer.to).contains(bottleneck)),
+        };
+        let start = |schedule: &Schedule, transfer: &Transfer| {
+            schedule.start(transfer).expect("what it needs is scheduled")
+        };
+        let mut schedule = Schedule::default();
+        while !waiting.is_empty() {
+            let mut ready: Vec<_> = waiting
+                .extract_if(.., |transfer| schedule.start(transfer).is_some())
+                .map(|transfer| (start(&schedule, &transfer), transfer))
+                .collect();
+            ready.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+            for (_, transfer) in ready {
+                let end = start(&schedule, &transfer) + seconds(&transfer);
+                schedule.run(&transfer, end);
+            }
+        }
+        let handling = f64::from(lane.hops.saturating_sub(1)) * SLICE_OVERHEAD.as_secs_f64();
+        (schedule.end - busy).max(0.0) + handling
+    }
+
+    /// The time of sending whole streams, by list scheduling: of the streams that are complete at their
+    /// sender, the one that can start first goes, and a node sends one and receives one at a time.
+    /// `rate` is that of bytes from one node to another.
+    pub(crate) fn rounds(&self, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
+        let bytes: u64 = self.lane_shares().iter().map(|share| share.bytes).sum();
+        let mut schedule = Schedule::default();
+        let mut waiting: Vec<Transfer> =
+            self.lanes.iter().flat_map(|lane| &lane.tasks).flat_map(transfers).collect();
+        while !waiting.is_empty() {
+            let starts =
+                waiting.iter().enumerate().filter_map(|(at, transfer)| Some((schedule.start(transfer)?, at)));
+            let (start, at) =
+                starts.min_by(|a, b| a.0.total_cmp(&b.0)).expect("streams depend on earlier ones");
+            let transfer = waiting.remove(at);
+            let end = start + bytes as f64 / rate(transfer.from, transfer.to);
+            schedule.run(&transfer, end);
+        }
+        schedule.end
+    }
+}
+
+/// How long a node's uplink, downlink and disk are busy. A client's disk is its own affair.
+fn node_times(cost: &NodeCost, topology: &Topology) -> [(Resource, f64); 3] {
+    let (node, rates) = (cost.node, topology.rates(cost.node));
+    let stored = if topology.dials_out(node) { 0 } else { cost.delivered_bytes };
+    let port = |resource: Resource, bytes: u64, rate: f64| {
+        let seconds = seconds(bytes + topology.reserved(&resource), rate);
+        (resource, seconds)
+    };
+    let disk = Resource::Disk(node);
+    let others = seconds(topology.reserved(&disk), rates.disk());
+    let own = seconds(cost.read_bytes, rates.read) + seconds(stored, rates.write);
+    [
+        port(Resource::Uplink(node), cost.sent_bytes, rates.up),
+        port(Resource::Downlink(node), cost.received_bytes, rates.down),
+        (disk, own + others),
+    ]
+}
+
+/// Nothing takes no time, whatever the rate.
+fn seconds(bytes: u64, rate: f64) -> f64 {
+    if bytes == 0 { 0.0 } else { bytes as f64 / rate }
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+fn longest(times: impl IntoIterator<Item = (Resource, f64)>) -> Option<(Resource, f64)> {
+    times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// A whole stream to be sent.
+struct Transfer {
+    from: NodeId,
+    to: NodeId,
+    stream: u16,
+    needs: Vec<StreamRef>,
+}
+
+fn transfers(task: &Task) -> impl Iterator<Item = Transfer> + '_ {
+    task.sends.iter().flat_map(move |send| {
+        send.streams.iter().zip(0..).map(move |(combination, stream)| {
+            let needs = combination.iter().filter_map(|term| match term.input {
+                Input::Received(stream) => Some(stream),
+                Input::Local(_) => None,
+            });
+            Transfer { from: task.node, to: send.to, stream, needs: needs.collect() }
+        })
+    })
+}
+
+/// When streams have arrived and ports are free.
+#[derive(Default)]
+struct Schedule {
+    arrived: BTreeMap<(NodeId, StreamRef), f64>,
+    sends_until: BTreeMap<NodeId, f64>,
+    receives_until: BTreeMap<NodeId, f64>,
+    end: f64,
+}
+
+impl Schedule {
+    /// When a transfer could start; `None` while what it needs is not itself scheduled.
+    fn start(&self, transfer: &Transfer) -> Option<f64> {
+        let port = |ports: &BTreeMap<NodeId, f64>, node| ports.get(&node).copied().unwrap_or(0.0);
+        let free = port(&self.sends_until, transfer.from).max(port(&self.receives_until, transfer.to));
+        transfer.needs.iter().try_fold(free, |start, &stream| {
+            self.arrived.get(&(transfer.from, stream)).map(|&arrival| start.max(arrival))
+        })
+    }
+
+    fn run(&mut self, transfer: &Transfer, end: f64) {
+        let stream = StreamRef { from: transfer.from, stream: transfer.stream };
+        self.arrived.insert((transfer.to, stream), end);
+        self.sends_until.insert(transfer.from, end);
+        self.receives_until.insert(transfer.to, end);
+        self.end = self.end.max(end);
+    }
+}

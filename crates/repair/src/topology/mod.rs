@@ -1,0 +1,324 @@
+//! The nodes a plan may use, and what their disks, their links and what lies between them carry.
+//!
+//! A byte from one node to another passes the sender's uplink, the receiver's downlink, and, where these are known, the
+//! trunks of the racks and regions that it leaves and enters, and a link that only this pair, or only this pair of
+//! racks or regions, shares. Each of these is a [`Resource`] with a rate; what nothing is known of holds nobody up.
+//! A reservation says how many bytes of others pass a resource first.
+
+mod profile;
+mod resource;
+
+use std::collections::BTreeMap;
+
+pub use profile::{NodeProfile, Rates, Reach};
+pub use resource::{Resource, TopologyError, Trunk};
+
+use crate::NodeId;
+use resource::{checked, insert_once};
+
+/// What is known of the nodes at the moment of planning.
+#[derive(Clone, Debug, Default)]
+pub struct Topology {
+    nodes: BTreeMap<NodeId, NodeProfile>,
+    encrypts_edges: bool,
+    /// The region that a rack is in.
+    regions: BTreeMap<String, String>,
+    trunks: BTreeMap<String, Trunk>,
+    pairs: BTreeMap<(NodeId, NodeId), f64>,
+    between: BTreeMap<(String, String), f64>,
+    reserved: BTreeMap<Resource, u64>,
+}
+
+impl Topology {
+    /// A topology without nodes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on the edges of all plans are encrypted.
+    pub fn encrypt_edges(&mut self) {
+        self.encrypts_edges = true;
+    }
+
+    /// Whether the edges of plans are encrypted.
+    pub fn encrypts_edges(&self) -> bool {
+        self.encrypts_edges
+    }
+
+    /// The name that the certificate of `node` must carry at the other end of an edge; `None` if edges are plain.
+    ///
+    /// A node whose name is not known gets an empty one, which no certificate carries: its edges fail, and never
+    /// carry a byte in the clear.
+    pub fn tls_name(&self, node: NodeId) -> Option<String> {
+        let name = || self.get(node).map_or_else(String::new, |profile| profile.tls_name.clone());
+        self.encrypts_edges.then(name)
+    }
+
+    /// Adds or replaces a node.
+    pub fn set(&mut self, node: NodeId, profile: NodeProfile) {
+        self.nodes.insert(node, profile);
+    }
+
+    /// Forgets a node.
+    pub fn remove(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
+    /// What is known of `node`.
+    pub fn get(&self, node: NodeId) -> Option<&NodeProfile> {
+        self.nodes.get(&node)
+    }
+
+    /// What is known of `node`, to be changed.
+    pub fn get_mut(&mut self, node: NodeId) -> Option<&mut NodeProfile> {
+        self.nodes.get_mut(&node)
+    }
+
+    /// What the ports and the disk of a node carry; the default if it is not known.
+    pub fn rates(&self, node: NodeId) -> Rates {
+        self.get(node).map(|profile| profile.rates).unwrap_or_default()
+    }
+
+    /// Whether `node` is known and takes tasks.
+    pub fn is_alive(&self, node: NodeId) -> bool {
+        self.get(node).is_some_and(|profile| profile.alive)
+    }
+
+    /// Whether `node` is known and nobody can dial it: a client.
+    pub fn dials_out(&self, node: NodeId) -> bool {
+        self.get(node).is_some_and(|profile| profile.reach == Reach::DialsOut)
+    }
+
+    /// Where `node` is dialled, if it can be.
+    pub fn address(&self, node: NodeId) -> Option<String> {
+        self.get(node).and_then(|profile| profile.reach.address()).map(str::to_owned)
+    }
+
+    /// The node's name, or its number if it has none.
+    pub fn name(&self, node: NodeId) -> String {
+        self.get(node).map_or_else(|| node.to_string(), |profile| profile.name.clone())
+    }
+
+    /// All nodes, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
+        self.nodes.iter().map(|(&node, profile)| (node, profile))
+    }
+}
+
+/// What lies between nodes. Racks and regions share one space of names.
+impl Topology {
+    /// What the trunk of a rack or a region carries; replaces what was said before.
+    ///
+    /// # Errors
+    /// [`TopologyError::Rate`] if a rate is negative or not a number. Zero is a rate: nothing passes.
+    pub fn set_trunk(&mut self, domain: &str, trunk: Trunk) -> Result<(), TopologyError> {
+        checked(trunk.up, || format!("the trunk out of {domain}"))?;
+        checked(trunk.down, || format!("the trunk into {domain}"))?;
+        self.trunks.insert(domain.to_owned(), trunk);
+        Ok(())
+    }
+
+    /// The region that a rack is in.
+    ///
+    /// # Errors
+    /// [`TopologyError::TwoRegions`] if it is in another one.
+    pub fn set_region(&mut self, rack: &str, region: &str) -> Result<(), TopologyError> {
+        match self.regions.insert(rack.to_owned(), region.to_owned()) {
+            Some(other) if other != region => {
+                Err(TopologyError::TwoRegions { rack: rack.to_owned(), regions: [other, region.to_owned()] })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What one node can send another, in bytes per second, whatever else they send.
+    ///
+    /// # Errors
+    /// [`TopologyError`] if that is no rate, if the nodes are the same, or if the pair has another rate.
+    pub fn set_pair(&mut self, from: NodeId, to: NodeId, rate: f64) -> Result<(), TopologyError> {
+        let what = || format!("the link from {from} to {to}");
+        if from == to {
+            return Err(TopologyError::Itself { what: from.to_string() });
+        }
+        insert_once(&mut self.pairs, (from, to), checked(rate, what)?, what)
+    }
+
+    /// What all nodes of one rack or region together can send to those of another, in bytes per second.
+    ///
+    /// # Errors
+    /// As [`set_pair`](Self::set_pair).
+    pub fn set_between(&mut self, from: &str, to: &str, rate: f64) -> Result<(), TopologyError> {
+        let what = || format!("the link from {from} to {to}");
+        if from == to {
+            return Err(TopologyError::Itself { what: from.to_owned() });
+        }
+        insert_once(&mut self.between, (from.to_owned(), to.to_owned()), checked(rate, what)?, what)
+    }
+
+    /// Forgets what was measured between nodes, racks and regions, to be told anew.
+    pub fn forget_links(&mut self) {
+        (self.pairs, self.between) = (BTreeMap::new(), BTreeMap::new());
+    }
+
+    /// Whether anything but the nodes' own ports is known to hold bytes up.
+    pub fn has_links(&self) -> bool {
+        !(self.trunks.is_empty() && self.pairs.is_empty() && self.between.is_empty())
+    }
+
+    /// Whether several pairs of nodes share something between them that holds bytes up.
+    pub fn has_trunks(&self) -> bool {
+        !(self.trunks.is_empty() && self.between.is_empty())
+    }
+
+    /// What a byte from one node to another passes beside the ports of the two.
+    pub fn between(&self, from: NodeId, to: NodeId) -> Vec<Resource> {
+        let mut passed = Vec::new();
+        if self.pairs.contains_key(&(from, to)) {
+            passed.push(Resource::Pair(from, to));
+        }
+        if !self.has_trunks() {
+            return passed;
+        }
+        let levels = self.domains(from).into_iter().zip(self.domains(to));
+        for (from, to) in levels.filter(|(from, to)| from != to) {
+            let trunk =
+                |domain: &Option<&String>| domain.filter(|&name| self.trunks.contains_key(name)).cloned();
+            passed.extend(trunk(&from).map(Resource::TrunkOut));
+            passed.extend(trunk(&to).map(Resource::TrunkInto));
+            if let (Some(from), Some(to)) = (from, to) {
+                let pair = (from.clone(), to.clone());
+                if self.between.contains_key(&pair) {
+                    passed.push(Resource::Between(pair.0, pair.1));
+                }
+            }
+        }
+        passed
+    }
+
+    /// Bytes per second that a resource carries; infinite where nothing is known. A disk is asked for by what it does.
+    pub fn rate(&self, resource: &Resource) -> f64 {
+        let trunk = |domain: &String, rate: fn(&Trunk) -> f64| self.trunks.get(domain).map(rate);
+        match resource {
+            Resource::Jobs(_) => f64::INFINITY,
+            Resource::Uplink(id) => self.rates(*id).up,
+            Resource::Downlink(id) => self.rates(*id).down,
+            Resource::Disk(id) => self.rates(*id).disk(),
+            Resource::Pair(from, to) => self.pairs.get(&(*from, *to)).copied().unwrap_or(f64::INFINITY),
+            Resource::TrunkOut(domain) => trunk(domain, |trunk| trunk.up).unwrap_or(f64::INFINITY),
+            Resource::TrunkInto(domain) => trunk(domain, |trunk| trunk.down).unwrap_or(f64::INFINITY),
+            Resource::Between(from, to) => {
+                self.between.get(&(from.clone(), to.clone())).copied().unwrap_or(f64::INFINITY)
+            }
+        }
+    }
+
+    /// Bytes per second from one node to another if nothing else moves.
+    pub fn link_rate(&self, from: NodeId, to: NodeId) -> f64 {
+        let ports = self.rate(&Resource::Uplink(from)).min(self.rate(&Resource::Downlink(to)));
+        match self.has_links() {
+            true => self.between(from, to).iter().map(|resource| self.rate(resource)).fold(ports, f64::min),
+            false => ports,
+        }
+    }
+
+    /// The rack of a node, if it is known.
+    pub fn rack(&self, node: NodeId) -> Option<&String> {
+        self.get(node)?.rack.as_ref()
+    }
+
+    /// The rack and the region of a node.
+    fn domains(&self, node: NodeId) -> [Option<&String>; 2] {
+        let rack = self.rack(node);
+        [rack, rack.and_then(|rack| self.regions.get(rack))]
+    }
+}
+
+/// What others have taken.
+impl Topology {
+    /// Bytes of others that pass a resource first.
+    pub fn reserved(&self, resource: &Resource) -> u64 {
+        self.reserved.get(resource).copied().unwrap_or(0)
+    }
+
+    /// Whether nothing is reserved.
+    pub fn is_free(&self) -> bool {
+        self.reserved.is_empty()
+    }
+
+    /// Reserves bytes that others move: plans that are made from now on reckon with them.
+    pub fn reserve(&mut self, resource: Resource, bytes: u64) {
+        *self.reserved.entry(resource).or_insert(0) += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene() -> Topology {
+        let mut topology = Topology::new();
+        for (node, rack) in [(1, Some("a")), (2, Some("a")), (3, Some("b")), (4, Some("c")), (5, None)] {
+            let profile =
+                NodeProfile { rack: rack.map(str::to_owned), ..NodeProfile::unknown(format!("h{node}")) };
+            topology.set(NodeId(node), profile);
+        }
+        topology
+    }
+
+    #[test]
+    fn edges_to_nodes_without_a_known_name_are_never_plain_where_edges_are_encrypted() {
+        let mut topology = Topology::new();
+        topology
+            .set(NodeId(1), NodeProfile { tls_name: "h1.helper.mend".into(), ..NodeProfile::unknown("h1") });
+        assert_eq!(topology.tls_name(NodeId(1)), None);
+        topology.encrypt_edges();
+        assert_eq!(topology.tls_name(NodeId(1)).as_deref(), Some("h1.helper.mend"));
+        assert_eq!(topology.tls_name(NodeId(2)).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_byte_passes_what_lies_between() {
+        let mut topology = scene();
+        assert!(!topology.has_links());
+        topology.set_trunk("a", Trunk { up: 50e6, down: 60e6 }).expect("rates");
+        topology.set_trunk("west", Trunk { up: 20e6, down: 10e6 }).expect("rates");
+        topology.set_region("a", "west").expect("its only one");
+        topology.set_region("b", "west").expect("its only one");
+        topology.set_region("c", "east").expect("its only one");
+        topology.set_between("west", "east", 5e6).expect("a rate");
+        topology.set_pair(NodeId(1), NodeId(2), 40e6).expect("a rate");
+        let [a, west, east] = ["a", "west", "east"].map(str::to_owned);
+        let between = |from, to| topology.between(NodeId(from), NodeId(to));
+        assert_eq!(between(1, 2), [Resource::Pair(NodeId(1), NodeId(2))]);
+        assert_eq!(between(2, 3), [Resource::TrunkOut(a.clone())]);
+        let far = [
+            Resource::TrunkOut(a.clone()),
+            Resource::TrunkOut(west.clone()),
+            Resource::Between(west.clone(), east),
+        ];
+        assert_eq!(between(2, 4), far);
+        assert_eq!(between(5, 2), [Resource::TrunkInto(a), Resource::TrunkInto(west)]);
+        let rates = [(1, 2, 40e6), (2, 1, 125e6), (2, 3, 50e6), (2, 4, 5e6), (5, 2, 10e6)];
+        rates
+            .iter()
+            .for_each(|&(from, to, rate)| assert_eq!(topology.link_rate(NodeId(from), NodeId(to)), rate));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let mut topology = scene();
+        let text = |result: Result<(), TopologyError>| result.expect_err("refused").to_string();
+        topology.set_pair(NodeId(1), NodeId(2), 40e6).expect("a rate");
+        topology.set_pair(NodeId(1), NodeId(2), 40e6).expect("the same again");
+        let two = text(topology.set_pair(NodeId(1), NodeId(2), 30e6));
+        assert_eq!(
+            two,
+            "the link from n1 to n2 has two rates, 40000000 and 30000000 bytes per second: say one"
+        );
+        assert!(text(topology.set_pair(NodeId(1), NodeId(1), 1.0)).contains("n1 to itself"));
+        assert!(text(topology.set_between("a", "b", f64::NAN)).contains("NaN is no rate"));
+        assert!(text(topology.set_trunk("a", Trunk { up: 1.0, down: -1.0 })).contains("the trunk into a"));
+        topology.set_region("a", "west").expect("its only one");
+        assert!(text(topology.set_region("a", "east")).contains("rack a is in two regions, west and east"));
+    }
+}
