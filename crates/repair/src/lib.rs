@@ -11,6 +11,7 @@
 mod assignment;
 mod buffer;
 mod cost;
+mod digest;
 mod fingerprint;
 mod ids;
 mod job;
@@ -29,6 +30,7 @@ pub mod wire;
 pub use assignment::{Assignment, Inlet, LaneTask, LocalBlock, Outlet, Sink};
 pub use buffer::{Buffer, BufferPool};
 pub use cost::{Cost, NodeCost};
+pub use digest::{Digest, DigestError, MAX_DIGEST_BYTES, MAX_KIND_BYTES};
 pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
