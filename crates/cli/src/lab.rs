@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn the_lab_beside_this_program_comes_before_those_on_path() {
-        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let folders =
+            [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let [beside, empty, other] = folders.each_ref().map(|folder| folder.path());
         let path = env::join_paths([empty, other]).unwrap();
         let own = beside.join("mend");

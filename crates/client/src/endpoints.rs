@@ -51,7 +51,7 @@ impl<R: Room> BlockWriter for Taker<R> {
         self.may_wait
     }
 
-    fn seal(&mut self) -> Result<u32, BlockError> {
+    fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
         Err(not_here(&self.block))
     }
 
@@ -81,11 +81,11 @@ impl<R: Room> BlockReader for Taken<R> {
         self.room.read(offset, buffer)
     }
 
-    fn digest(&self) -> Option<u32> {
+    fn digest(&self) -> Option<repair::Digest> {
         None
     }
 
-    fn verify(&self) -> Result<u32, BlockError> {
+    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
         Err(not_here(&self.block))
     }
 }

@@ -212,11 +212,11 @@ impl BlockReader for BlockSource {
         Ok(())
     }
 
-    fn digest(&self) -> Option<u32> {
+    fn digest(&self) -> Option<repair::Digest> {
         None
     }
 
-    fn verify(&self) -> Result<u32, BlockError> {
+    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
         Err(crate::local::not_here(&self.block.id))
     }
 }

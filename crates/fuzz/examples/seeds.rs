@@ -11,7 +11,7 @@ use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
-    Assignment, BlockId, BlockProblem, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction, JobId,
+    Assignment, BlockId, BlockProblem, Digest, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction, JobId,
     JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Report, Scheme, Sink, SinkProblem, SliceSet,
     Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
 };
@@ -142,7 +142,7 @@ fn from_node() -> Vec<FromNode> {
         FromNode::RegisterClient { version: VERSION },
         FromNode::Pong { free_bytes: 0, tasks: 3 },
         FromNode::Removed { block: block.clone() },
-        FromNode::Verified { ask: 1, block: block.clone(), result: Ok(0xe306_9283) },
+        FromNode::Verified { ask: 1, block: block.clone(), result: Ok(Some(digest(0xe306_9283))) },
         FromNode::Verified { ask: 2, block: block.clone(), result: Err(problem.clone()) },
         FromNode::Listed { ask: 3, blocks: held(), more: false },
         FromNode::Open { tag: 1, request: read },
@@ -157,10 +157,10 @@ fn from_node() -> Vec<FromNode> {
         report(Report::SinkFailed { block: block.clone(), problem: SinkProblem::NoSpace }),
         report(Report::Refused { detail: "no pattern".into() }),
         report(Report::Stopped { delivered }),
-        report(Report::Sealed { digests: vec![(block.clone(), 1)] }),
+        report(Report::Sealed { digests: vec![(block.clone(), Some(digest(1)))] }),
         report(Report::Fingerprinted { block: block.clone(), fingerprints: vec![Fingerprint::zero(); 2] }),
         report(Report::Committed),
-        report(Report::Reread { block, digest: 1 }),
+        report(Report::Reread { block, digest: Some(digest(1)) }),
     ]
 }
 
@@ -171,7 +171,12 @@ fn to_node() -> Vec<ToNode> {
     let fingerprint = ToNode::Fingerprint {
         job,
         epoch,
-        block: LocalBlock { index: BlockIndex(3), id: block.clone(), bytes: 4 << 20, digest: Some(7) },
+        block: LocalBlock {
+            index: BlockIndex(3),
+            id: block.clone(),
+            bytes: 4 << 20,
+            digest: Some(digest(7)),
+        },
         sub_block_bytes: 1 << 20,
         sub_blocks: 4,
         window: (0, 1 << 20),
@@ -208,7 +213,7 @@ fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
         id: BlockId(format!("1.{index}")),
         bytes: block_bytes,
         holder: (index != 1).then_some(NodeId(index)),
-        digest: Some(index),
+        digest: Some(digest(index)),
     });
     let stripe = Stripe {
         id: StripeId("1".into()),
@@ -277,7 +282,7 @@ fn layout() -> views::FileLayout {
                 bytes: block_bytes,
                 node: Some("h1".into()),
                 state: "healthy".into(),
-                digest: Some("e3069283".into()),
+                digest: Some("crc32c-list:e3069283".into()),
             }],
         },
     };
@@ -374,7 +379,7 @@ fn records() -> Result<()> {
         bytes: 8192,
         node: (index != 2).then_some(NodeId(index)),
         state,
-        digest: (index > 0).then_some(index),
+        digest: (index > 0).then(|| digest(index)),
     };
     records.add_json(&StripeRecord {
         id: StripeId("17".into()),
@@ -453,4 +458,8 @@ fn folder() -> Result<()> {
         certificates.add(CertificateDer::from_pem_file(cluster.certificate(&role))?)?;
     }
     Ok(())
+}
+
+fn digest(sum: u32) -> Digest {
+    Digest::of_u32("crc32c-list", sum)
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::{self, FromNode};
 use repair::{
-    BlockId, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Report, Scheme,
-    SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Digest, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Report,
+    Scheme, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 /// The node that gets the rebuilt block, and one that it is rebuilt from.
@@ -16,7 +16,9 @@ const REPORTS_BEFORE: usize = 7;
 /// A job that has not ended by then has hung.
 const STEPS: usize = 4000;
 const STEP: Duration = Duration::from_millis(250);
-const DIGEST: u32 = 17;
+fn digest() -> Digest {
+    Digest::of_u32("crc32c", 17)
+}
 
 /// A message of a helper; reports on its job are heard.
 pub(crate) fn reports(bytes: &[u8]) -> bool {
@@ -48,7 +50,7 @@ impl Scene {
             id: BlockId(format!("1.{index}")),
             bytes: 8192,
             holder: (index != 1).then_some(NodeId(index)),
-            digest: (index == 1).then_some(DIGEST),
+            digest: (index == 1).then(digest),
         });
         let stripe = Stripe {
             id: StripeId("1".into()),
@@ -107,12 +109,12 @@ impl Scene {
                 (node, Report::Delivered)
             }
             JobAction::Stop { node, .. } => (node, Report::Stopped { delivered: SliceSet::new() }),
-            JobAction::Seal { node } => (node, Report::Sealed { digests: vec![(block(), DIGEST)] }),
+            JobAction::Seal { node } => (node, Report::Sealed { digests: vec![(block(), Some(digest()))] }),
             JobAction::Fingerprint { node, block, .. } => {
                 (node, Report::Fingerprinted { block: block.id, fingerprints: vec![Fingerprint::zero()] })
             }
             JobAction::Commit { node } => (node, Report::Committed),
-            JobAction::Reread { node, block } => (node, Report::Reread { block, digest: DIGEST }),
+            JobAction::Reread { node, block } => (node, Report::Reread { block, digest: Some(digest()) }),
             _ => return None,
         })
     }

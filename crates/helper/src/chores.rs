@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use repair::wire::control::{self, FromNode, StoreProblem, ToNode};
-use repair::{BlockId, BlockProblem};
+use repair::{BlockId, BlockProblem, Digest};
 use stores::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
@@ -127,8 +127,8 @@ fn list(blocks: &dyn Blocks, ask: u64) -> Vec<FromNode> {
     held.into_iter().enumerate().map(part).collect()
 }
 
-/// The block's digest. What the machine or the medium failed is tried again.
-async fn verified(blocks: &Arc<dyn Blocks>, block: &BlockId) -> Result<u32, BlockProblem> {
+/// The block's digest, if its store has any. What the machine or the medium failed is tried again.
+async fn verified(blocks: &Arc<dyn Blocks>, block: &BlockId) -> Result<Option<Digest>, BlockProblem> {
     let mut attempt = 1;
     loop {
         let (blocks, name) = (blocks.clone(), block.clone());

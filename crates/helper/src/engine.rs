@@ -470,15 +470,18 @@ impl JobTask {
 /// Holds a block that was opened against what the catalog has recorded of it, before a byte of it is served: its own
 /// checksums agree with it also when both files are those of another block, or of an earlier day.
 fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Result<(), BlockError> {
-    let (Some(recorded), Some(found)) = (asked.digest, reader.digest()) else { return Ok(()) };
-    if found == recorded && reader.bytes() == asked.bytes {
-        return Ok(());
-    }
-    let detail = format!(
-        "it has {} bytes and digest {found:08x}, and {} bytes with digest {recorded:08x} are recorded",
-        reader.bytes(),
-        asked.bytes
-    );
+    let detail = match (asked.digest, reader.digest()) {
+        (Some(recorded), Some(found)) if found != recorded || reader.bytes() != asked.bytes => format!(
+            "it has {} bytes and digest {found}, and {} bytes with digest {recorded} are recorded",
+            reader.bytes(),
+            asked.bytes
+        ),
+        // Without digests the length is all there is to tell blocks apart by.
+        _ if reader.bytes() != asked.bytes => {
+            format!("it has {} bytes, and {} are recorded", reader.bytes(), asked.bytes)
+        }
+        _ => return Ok(()),
+    };
     Err(BlockError::Other { block: asked.id.clone(), detail })
 }
 

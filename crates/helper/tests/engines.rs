@@ -58,12 +58,12 @@ impl BlockReader for Bytes {
         Ok(())
     }
 
-    fn digest(&self) -> Option<u32> {
+    fn digest(&self) -> Option<repair::Digest> {
         None
     }
 
-    fn verify(&self) -> Result<u32, BlockError> {
-        Ok(repair::wire::edge::crc32c(&[&self.0]))
+    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
+        Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&self.0]))))
     }
 }
 
@@ -99,14 +99,14 @@ impl BlockReader for OnDisk {
         self.asked_ahead.lock().unwrap().push(bytes);
     }
 
-    fn digest(&self) -> Option<u32> {
+    fn digest(&self) -> Option<repair::Digest> {
         None
     }
 
-    fn verify(&self) -> Result<u32, BlockError> {
+    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
         let mut all = vec![0; self.bytes as usize];
         self.file.read_exact_at(&mut all, 0).unwrap();
-        Ok(repair::wire::edge::crc32c(&[&all]))
+        Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&all]))))
     }
 }
 
@@ -119,8 +119,8 @@ impl BlockWriter for Growing {
         Ok(())
     }
 
-    fn seal(&mut self) -> Result<u32, BlockError> {
-        Ok(repair::wire::edge::crc32c(&[&self.bytes]))
+    fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
+        Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&self.bytes]))))
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {

@@ -378,7 +378,7 @@ impl BlockWriter for RoomWriter {
         false
     }
 
-    fn seal(&mut self) -> Result<u32, BlockError> {
+    fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
         Err(not_asked(&self.sink))
     }
 

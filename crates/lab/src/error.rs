@@ -37,7 +37,9 @@ pub enum LabError {
     #[error("cannot make the lab's cluster: {0}")]
     Cluster(String),
     /// There is nothing to measure.
-    #[error("there is no `mend` beside this program or on PATH; build it with `cargo build --release -p mend-cli`, or name one in MEND_BINARY")]
+    #[error(
+        "there is no `mend` beside this program or on PATH; build it with `cargo build --release -p mend-cli`, or name one in MEND_BINARY"
+    )]
     NoMend,
     /// A process in the lab did not start.
     #[error("{name} did not start in the lab ({program}): {said}")]

@@ -23,8 +23,9 @@ enum Mend {
 type Test = (&'static str, fn(&Names));
 
 fn main() -> ExitCode {
-    let is_started_by_lab =
-        std::env::args().nth(1).is_some_and(|verb| ["coordinator", "helper", "agent", "direct-serve", "direct-relay"].contains(&verb.as_str()));
+    let is_started_by_lab = std::env::args().nth(1).is_some_and(|verb| {
+        ["coordinator", "helper", "agent", "direct-serve", "direct-relay"].contains(&verb.as_str())
+    });
     if is_started_by_lab {
         return serve(Mend::parse());
     }

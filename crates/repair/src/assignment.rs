@@ -4,7 +4,9 @@ use codes::{BlockIndex, SubBlock};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Task;
-use crate::{BlockId, Dealing, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel};
+use crate::{
+    BlockId, Dealing, Digest, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel,
+};
 
 /// Everything a node must know to play its part in one plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +55,7 @@ pub struct LocalBlock {
     /// The digest that the store has recorded. A node that has it with another one does not read it; `None` if nothing
     /// is recorded, or the store has no digests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub digest: Option<u32>,
+    pub digest: Option<Digest>,
 }
 
 /// An edge that comes in.

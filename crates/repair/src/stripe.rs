@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code};
 
-use crate::{BlockId, LocalBlock, NodeId, StripeId, StripeLabel};
+use crate::{BlockId, Digest, LocalBlock, NodeId, StripeId, StripeLabel};
 
 /// A stripe: its code, its blocks, and who holds them now.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct StripeBlock {
     /// The node that holds it; `None` if it is lost.
     pub holder: Option<NodeId>,
     /// The store's recorded digest of it, which whoever reads or makes the block must find; `None` if there is none.
-    pub digest: Option<u32>,
+    pub digest: Option<Digest>,
 }
 
 impl Stripe {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
 use repair::{
-    BlockProblem, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, Report, Topology,
+    BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, Report,
+    Topology,
 };
 
 use crate::scene::Scene;
@@ -22,7 +23,7 @@ pub(crate) struct Coordinator {
     sub_blocks: u16,
     sub_block_bytes: u64,
     /// Where published blocks are, and with which digest.
-    pub(crate) catalog: BTreeMap<BlockIndex, (NodeId, u32)>,
+    pub(crate) catalog: BTreeMap<BlockIndex, (NodeId, Option<Digest>)>,
     pub(crate) lost_blocks: Vec<(BlockIndex, BlockProblem)>,
     /// Nodes that were told something, and whether the last of it was to forget.
     pub(crate) told: BTreeMap<NodeId, bool>,
@@ -79,7 +80,7 @@ impl Coordinator {
     }
 
     /// Does what the job asks; returns what it published.
-    pub(crate) fn act(&mut self, scene: &mut Scene) -> Vec<(BlockIndex, NodeId, u32)> {
+    pub(crate) fn act(&mut self, scene: &mut Scene) -> Vec<(BlockIndex, NodeId, Option<Digest>)> {
         let mut published = Vec::new();
         while let Some(action) = self.job.poll() {
             if self.result.is_some() {

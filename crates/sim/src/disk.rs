@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repair::wire::edge::crc32c;
-use repair::{BlockId, BlockProblem, Buffer, Fingerprint, Fingerprinter, SinkProblem};
+use repair::{BlockId, BlockProblem, Buffer, Digest, Fingerprint, Fingerprinter, SinkProblem};
 
 use crate::scene::Scene;
 
@@ -76,10 +76,12 @@ impl Disk {
     }
 
     /// The digests of all sinks, which are durable from now on.
-    pub(crate) fn seal(&self) -> Result<Vec<(BlockId, u32)>, (BlockId, SinkProblem)> {
+    pub(crate) fn seal(&self) -> Result<Vec<(BlockId, Option<Digest>)>, (BlockId, SinkProblem)> {
         match self.sinks.first_key_value() {
             Some((block, _)) if self.full => Err((block.clone(), SinkProblem::NoSpace)),
-            _ => Ok(self.sinks.iter().map(|(block, bytes)| (block.clone(), crc32c(&[bytes]))).collect()),
+            _ => {
+                Ok(self.sinks.iter().map(|(block, bytes)| (block.clone(), Some(digest_of(bytes)))).collect())
+            }
         }
     }
 
@@ -111,10 +113,15 @@ impl Disk {
     }
 
     /// The digest of what a block reads back as.
-    pub(crate) fn reread(&self, block: &BlockId) -> Result<u32, BlockProblem> {
+    pub(crate) fn reread(&self, block: &BlockId) -> Result<Option<Digest>, BlockProblem> {
         let stored = self.blocks.get(block).ok_or(BlockProblem::Missing)?;
         let mut bytes = vec![0; stored.bytes.len()];
         stored.read(0, &mut bytes)?;
-        Ok(crc32c(&[&bytes]))
+        Ok(Some(digest_of(&bytes)))
     }
+}
+
+/// What the simulated stores say of a block.
+pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
+    Digest::of_u32("crc32c", crc32c(&[bytes]))
 }

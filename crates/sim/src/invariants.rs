@@ -16,8 +16,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::{JobError, NodeId, PlanError};
+use repair::{Digest, JobError, NodeId, PlanError};
 
+use crate::disk::digest_of;
 use crate::faults::{Fault, explains};
 use crate::node::State;
 use crate::scenario::{CLIENT, Kind, Scenario};
@@ -25,13 +26,13 @@ use crate::world::World;
 
 impl World<'_> {
     /// Holds a block that has just been published against the truth.
-    pub(crate) fn check_published(&mut self, block: BlockIndex, node: NodeId, digest: u32) {
+    pub(crate) fn check_published(&mut self, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
         let id = Scenario::block_id(block);
         let true_bytes = &self.truth[usize::from(block.0)][..self.scenario.bytes_of(block) as usize];
         let Some(stored) = self.nodes[&node].disk.blocks.get(&id) else {
             return self.scene.violate(format!("{block} is published at {node}, which does not have it"));
         };
-        if repair::wire::edge::crc32c(&[&stored.bytes]) != digest {
+        if Some(digest_of(&stored.bytes)) != digest {
             self.scene.violate(format!("{block} is published with a digest that it does not have"));
         }
         if stored.bytes != true_bytes {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{
-    BlockId, Geometry, JobId, JobRequest, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Rates,
-    Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Digest, Geometry, JobId, JobRequest, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy,
+    Rates, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 use crate::faults::{Fault, When};
@@ -219,7 +219,7 @@ impl Scenario {
 
     /// The stripe with the recorded digests of what is wanted. Sources have none: here a disk that lies has the digest
     /// that is asked for.
-    fn stripe(&self, code: Arc<dyn Code>, digests: &[u32]) -> Stripe {
+    fn stripe(&self, code: Arc<dyn Code>, digests: &[Digest]) -> Stripe {
         let recorded = |index: &BlockIndex| self.digests && self.wanted.contains(index);
         let block = |index: BlockIndex| StripeBlock {
             id: Self::block_id(index),
@@ -231,7 +231,7 @@ impl Scenario {
         Stripe { id: StripeId("s".into()), code, block_bytes: self.block_bytes, blocks, label: None }
     }
 
-    pub(crate) fn request(&self, code: Arc<dyn Code>, digests: &[u32]) -> JobRequest {
+    pub(crate) fn request(&self, code: Arc<dyn Code>, digests: &[Digest]) -> JobRequest {
         let whole = 0..self.block_bytes / code.sub_blocks() as u64;
         let (window, sub_blocks) = match &self.kind {
             Kind::Read { window, sub_blocks } => (window.clone(), sub_blocks.clone()),

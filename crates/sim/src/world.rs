@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code};
-use repair::wire::edge::crc32c;
 use repair::{BlockId, JobError, NodeId, Outcome};
 
 use crate::coordinator::{Coordinator, TICK_MS};
 use crate::dice::Dice;
-use crate::disk::{Disk, Stored};
+use crate::disk::{Disk, Stored, digest_of};
 use crate::edge::Network;
 use crate::event::{Agenda, Event, NodeEvent};
 use crate::node::{Node, State, Waiting};
@@ -92,7 +91,7 @@ impl<'a> World<'a> {
         };
         let digests = truth.iter().enumerate().map(|(index, block)| {
             let bytes = scenario.bytes_of(BlockIndex(index as u16)) as usize;
-            crc32c(&[&block[..bytes]])
+            digest_of(&block[..bytes])
         });
         let request = scenario.request(code.clone(), &digests.collect::<Vec<_>>());
         let coordinator = Coordinator::new(request, scenario.seed, scenario.topology(), &scene);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Sink};
+use repair::{BlockId, Digest, Sink};
 
 /// Why a block cannot be read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -132,13 +132,14 @@ pub trait BlockReader: Send + Sync {
     }
 
     /// The digest that the block has by its own checksums, told without reading it; `None` if the store keeps none.
-    fn digest(&self) -> Option<u32>;
+    fn digest(&self) -> Option<Digest>;
 
-    /// The block's digest: CRC32C of its checksum list, read from the medium together with all its bytes.
+    /// The block's digest in the store's own format, found by reading all its bytes and whatever the store checks them
+    /// by from the medium; `None` from a store without digests, which has read all of it nevertheless.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] if any checksum differs.
-    fn verify(&self) -> Result<u32, BlockError>;
+    fn verify(&self) -> Result<Option<Digest>, BlockError>;
 }
 
 /// A block being made. Writes may come in any order and may overlap; in the end every byte has been
@@ -155,12 +156,12 @@ pub trait BlockWriter: Send {
         true
     }
 
-    /// Makes all that was written durable and returns the block's digest. May be called again after more
-    /// writes.
+    /// Makes all that was written durable and returns the block's digest, if the store has digests. May be
+    /// called again after more writes.
     ///
     /// # Errors
     /// [`BlockError`]; a byte that was never written is [`Corrupt`](BlockError::Corrupt).
-    fn seal(&mut self) -> Result<u32, BlockError>;
+    fn seal(&mut self) -> Result<Option<Digest>, BlockError>;
 
     /// A reader of what was sealed, while it is not committed.
     ///

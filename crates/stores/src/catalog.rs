@@ -1,7 +1,7 @@
 //! The coordinator's half of the seam: stripes and who holds their blocks.
 
 use codes::{BlockIndex, CodeSpec};
-use repair::{BlockId, FilePart, NodeId, StripeId};
+use repair::{BlockId, Digest, FilePart, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 
 /// What a catalog knows of a stripe.
@@ -31,8 +31,9 @@ pub struct BlockRecord {
     pub node: Option<NodeId>,
     /// Whether it is known to be good there.
     pub state: BlockState,
-    /// The store's digest of it, by which a repaired block is checked.
-    pub digest: Option<u32>,
+    /// The store's digest of it, by which a repaired block is checked; `None` if the store has none, or not yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
 }
 
 /// What is known of a block on its node. Whether the node is up is not part of it.
@@ -41,6 +42,8 @@ pub struct BlockRecord {
 pub enum BlockState {
     /// Nothing bad is known of it.
     Healthy,
+    /// It is on its way to its node for the first time.
+    NotStored,
     /// Its node does not have it.
     Missing,
     /// Its node found that its bytes differ from their checksums.
@@ -93,7 +96,7 @@ pub trait Catalog: Send {
         stripe: &StripeId,
         block: BlockIndex,
         node: NodeId,
-        digest: u32,
+        digest: Option<Digest>,
     ) -> Result<(), CatalogError>;
 
     /// Records, durably, what is known of a block on its node.

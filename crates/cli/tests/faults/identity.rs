@@ -146,11 +146,11 @@ impl BlockReader for LyingReader {
         Ok(())
     }
 
-    fn digest(&self) -> Option<u32> {
+    fn digest(&self) -> Option<repair::Digest> {
         self.0.digest()
     }
 
-    fn verify(&self) -> Result<u32, BlockError> {
+    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
         self.0.verify()
     }
 }

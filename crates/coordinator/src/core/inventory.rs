@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
-use repair::{BlockId, NodeId, StripeId};
+use repair::{BlockId, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, Catalog, CatalogError};
 
 use super::nodes::{ANSWER_LIMIT, PeerKind, Subject};
@@ -205,11 +205,12 @@ impl Core {
         stripe: &StripeId,
         index: BlockIndex,
         known: &BlockRecord,
-        digest: u32,
+        digest: Option<Digest>,
     ) {
         // Without a digest, any block of the name will do, unless two of them contradicted each other.
-        let is_it = known.digest.map_or(known.state == BlockState::Missing, |recorded| recorded == digest)
-            && !self.is_removing(node, &known.id);
+        let is_it =
+            known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
+                && !self.is_removing(node, &known.id);
         if !is_it
             || !self.is_wanted_from(node, known)
             || !matches!(self.catalog.is_pending(stripe), Ok(false))
@@ -286,8 +287,7 @@ impl Core {
         }
         let record = self.record_of(&block.id)?;
         Ok(record.is_none_or(|(_, _, record)| {
-            record.digest == Some(block.digest)
-                && self.readable_at(&record).is_some_and(|other| other != node)
+            record.digest == block.digest && self.readable_at(&record).is_some_and(|other| other != node)
         }))
     }
 

@@ -7,8 +7,8 @@ use rand::RngExt;
 use repair::recovery::ReservationId;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
-    BlockProblem, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome, Report,
-    StripeId,
+    BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome,
+    Report, StripeId,
 };
 use stores::Catalog;
 use stores::dir::PutId;
@@ -29,7 +29,7 @@ pub(super) struct Running {
     /// Where the job reads each block.
     holders: Vec<Option<NodeId>>,
     /// Blocks of a put that are stored and not yet recorded: they are recorded together.
-    stored: Vec<(BlockIndex, NodeId, u32)>,
+    stored: Vec<(BlockIndex, NodeId, Option<Digest>)>,
     /// What the catalog said when it did not record something.
     trouble: Option<String>,
     /// What it reserved, if it is not a repair.
@@ -149,7 +149,7 @@ impl Core {
         self.send(node, ToNode::Assign(assignment));
     }
 
-    fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: u32) {
+    fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
         let running = self.jobs.get_mut(&id).expect("it has just acted");
         running.holders[usize::from(block.0)] = Some(node);
         if let Owner::Put { .. } = running.owner {
@@ -177,7 +177,7 @@ impl Core {
         self.tell_space(to);
     }
 
-    fn record(&mut self, id: JobId, stripe: &StripeId, blocks: &[(BlockIndex, NodeId, u32)]) {
+    fn record(&mut self, id: JobId, stripe: &StripeId, blocks: &[(BlockIndex, NodeId, Option<Digest>)]) {
         self.census = None;
         if let Err(error) = self.catalog.publish_all(stripe, blocks) {
             tracing::error!(%error, %stripe, "cannot record blocks");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::Role;
 use codes::BlockIndex;
 use repair::wire::control::{self, FromNode, HeldBlock, StoreProblem, ToNode};
-use repair::{BlockId, BlockProblem, JobId, NodeId, NodeProfile, Reach, StripeId};
+use repair::{BlockId, BlockProblem, Digest, JobId, NodeId, NodeProfile, Reach, StripeId};
 use stores::{BlockRecord, BlockState, Catalog, CatalogError};
 
 use super::stripes::indexed;
@@ -472,7 +472,7 @@ impl Core {
         node: NodeId,
         number: u64,
         block: &BlockId,
-        result: Result<u32, BlockProblem>,
+        result: Result<Option<Digest>, BlockProblem>,
     ) {
         let Some(ask) = self.take_ask(node, number) else { return };
         let Subject::Block { stripe, index, known, scrub } = ask.subject else { return };
@@ -481,7 +481,7 @@ impl Core {
         }
         let result_digest = result.as_ref().ok().copied();
         let problem = match result {
-            Ok(digest) if known.digest == Some(digest) => None,
+            Ok(digest) if known.digest.is_none() || known.digest == digest => None,
             Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
             Err(problem) => Some(problem),
         };
@@ -548,7 +548,7 @@ impl Core {
         problem: Option<&BlockProblem>,
     ) {
         let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
-        if known.state == state {
+        if known.state == state || known.state == BlockState::NotStored {
             return;
         }
         if let Some(problem) = problem {
@@ -640,9 +640,7 @@ pub(super) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
     }
 }
 
-fn other_digest(recorded: Option<u32>, found: u32) -> String {
-    match recorded {
-        Some(recorded) => format!("its digest is {found:08x}, and {recorded:08x} is recorded"),
-        None => "it was never recorded as stored".to_owned(),
-    }
+fn other_digest(recorded: Option<Digest>, found: Option<Digest>) -> String {
+    let name = |digest: Option<Digest>| digest.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
+    format!("its digest is {}, and {} is recorded", name(found), name(recorded))
 }

@@ -36,7 +36,7 @@ impl Core {
 
     /// Where a block can be read now: it is healthy and its node is connected.
     pub(super) fn readable_at(&self, block: &BlockRecord) -> Option<NodeId> {
-        let good = block.state == BlockState::Healthy && block.digest.is_some();
+        let good = block.state == BlockState::Healthy;
         block.node.filter(|node| good && self.peers.contains_key(node))
     }
 
@@ -105,7 +105,7 @@ impl Core {
             bytes: block.bytes,
             node: block.node.map(|node| self.name(node)),
             state: self.state_name(block).to_owned(),
-            digest: block.digest.map(|digest| format!("{digest:08x}")),
+            digest: block.digest.map(|digest| digest.to_string()),
         }
     }
 
@@ -113,7 +113,7 @@ impl Core {
         match block.state {
             BlockState::Missing => "missing",
             BlockState::Corrupt => "corrupt",
-            BlockState::Healthy if block.digest.is_none() => "not-stored",
+            BlockState::NotStored => "not-stored",
             BlockState::Healthy if self.readable_at(block).is_some() => "healthy",
             BlockState::Healthy => "down",
         }

@@ -10,7 +10,9 @@ use codes::BlockIndex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, HeldBlock, StoreProblem, ToNode};
-use repair::{Assignment, BlockId, BlockProblem, Fingerprint, JobId, NodeId, Report, Scheme, StripeId};
+use repair::{
+    Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
+};
 use stores::dir::{DirCatalog, PutId};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
@@ -69,8 +71,16 @@ fn core(folder: &TempDir) -> Core {
     Core::new(settings(), catalog, StdRng::seed_from_u64(7)).unwrap()
 }
 
+fn digest(block: &BlockId) -> Option<Digest> {
+    of_sum(sum(block))
+}
+
+fn of_sum(sum: u32) -> Option<Digest> {
+    Some(Digest::of_u32("crc32c-list", sum))
+}
+
 /// Every block of one name has the same bytes, wherever and whenever it is made.
-fn digest(block: &BlockId) -> u32 {
+fn sum(block: &BlockId) -> u32 {
     block.0.bytes().fold(17, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
@@ -340,7 +350,7 @@ impl PlayedNode {
             ToNode::Stop { job, epoch } => (job, epoch, Report::Stopped { delivered: Default::default() }),
             ToNode::Seal { job, epoch } => {
                 let sinks = &self.sinks[&job];
-                let made = |block: &BlockId| digest(block) ^ u32::from(self.rebuilds_wrongly);
+                let made = |block: &BlockId| of_sum(sum(block) ^ u32::from(self.rebuilds_wrongly));
                 let digests = sinks.iter().map(|(block, _)| (block.clone(), made(block))).collect();
                 (job, epoch, Report::Sealed { digests })
             }

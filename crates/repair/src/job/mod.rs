@@ -39,7 +39,7 @@ use self::publishing::Doubt;
 pub use self::report::{BlockProblem, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use crate::{
-    Assignment, BlockId, Epoch, Geometry, JobId, LocalBlock, NodeId, Plan, PlanError, Policy, Scheme,
+    Assignment, BlockId, Digest, Epoch, Geometry, JobId, LocalBlock, NodeId, Plan, PlanError, Policy, Scheme,
     SliceSet, Stripe, Topology, Wanted,
 };
 
@@ -121,7 +121,7 @@ pub enum JobAction {
         /// The node.
         node: NodeId,
         /// Its digest.
-        digest: u32,
+        digest: Option<Digest>,
     },
     /// Tell a node to read a committed block back.
     Reread {
@@ -152,7 +152,7 @@ pub struct Outcome {
     /// The scheme of the last plan.
     pub scheme: Scheme,
     /// The digests of the published blocks.
-    pub digests: BTreeMap<BlockIndex, u32>,
+    pub digests: BTreeMap<BlockIndex, Digest>,
     /// Where the wanted blocks were delivered.
     pub homes: BTreeMap<BlockIndex, NodeId>,
     /// Why plans were dropped on the way.
@@ -285,7 +285,10 @@ struct Goal {
     block: BlockIndex,
     requestor: NodeId,
     missing: Option<SliceSet>,
-    digest: Option<u32>,
+    /// Its requestor has made it durable; what is delivered after that unmakes it.
+    sealed: bool,
+    /// What its requestor says of it then, if its store has digests.
+    digest: Option<Digest>,
     /// It was checked and is a block of its requestor's store.
     committed: bool,
     /// Who held it before that, if somebody did: still does, until the job is over.
@@ -314,6 +317,7 @@ impl Job {
                 block: wanted.block,
                 requestor: wanted.requestor,
                 missing: None,
+                sealed: false,
                 digest: None,
                 committed: false,
                 former: None,
@@ -576,7 +580,7 @@ impl Goal {
     /// All of it is to be delivered again.
     fn restart(&mut self) {
         self.missing = None;
-        self.digest = None;
+        (self.sealed, self.digest) = (false, None);
         self.committed = false;
     }
 

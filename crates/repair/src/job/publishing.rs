@@ -8,7 +8,7 @@ use codes::BlockIndex;
 use super::check::ParityCheck;
 use super::watching::sources;
 use super::{BlockProblem, Goal, Job, JobAction, JobError, ParityOutcome, Phase};
-use crate::{BlockId, NodeId, SliceSet, Stripe, Topology};
+use crate::{BlockId, Digest, NodeId, SliceSet, Stripe, Topology};
 
 /// How long sealing, fingerprinting, committing and rereading may take with no report at all.
 const DISK_LIMIT: Duration = Duration::from_secs(120);
@@ -45,10 +45,11 @@ impl Job {
         self.goals.iter().filter(|goal| !goal.committed).map(|goal| goal.requestor).collect()
     }
 
-    pub(super) fn take_digests(&mut self, node: NodeId, digests: &[(BlockId, u32)]) {
+    pub(super) fn take_digests(&mut self, node: NodeId, digests: &[(BlockId, Option<Digest>)]) {
         for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
             let id = &self.stripe.blocks[usize::from(goal.block.0)].id;
-            goal.digest = digests.iter().find(|(block, _)| block == id).map(|&(_, digest)| digest);
+            let told = digests.iter().find(|(block, _)| block == id);
+            (goal.sealed, goal.digest) = (told.is_some(), told.and_then(|&(_, digest)| digest));
         }
     }
 
@@ -59,7 +60,7 @@ impl Job {
         }
         let wrong = self.goals.iter().find(|goal| {
             let recorded = self.stripe.block(goal.block).digest;
-            goal.digest.is_none() || recorded.is_some() && goal.digest != recorded
+            !goal.sealed || recorded.is_some() && goal.digest != recorded
         });
         if let Some(wrong) = wrong {
             let id = &self.stripe.block(wrong.block).id;
@@ -180,9 +181,9 @@ impl Job {
 
     pub(super) fn publish_at(&mut self, node: NodeId) {
         for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
-            let digest = goal.digest.expect("sealed before committed");
+            assert!(goal.sealed, "a block is sealed before it is committed");
             goal.committed = true;
-            self.actions.push(JobAction::Publish { block: goal.block, node, digest });
+            self.actions.push(JobAction::Publish { block: goal.block, node, digest: goal.digest });
             goal.former = self.stripe.blocks[usize::from(goal.block.0)].holder.replace(node);
         }
     }
@@ -203,11 +204,17 @@ impl Job {
         self.phase = Phase::Rereading { waiting, until: now + DISK_LIMIT };
     }
 
-    pub(super) fn take_reread(&mut self, block: &BlockId, digest: u32, topology: &Topology, now: Duration) {
+    pub(super) fn take_reread(
+        &mut self,
+        block: &BlockId,
+        digest: Option<Digest>,
+        topology: &Topology,
+        now: Duration,
+    ) {
         let Phase::Rereading { waiting, .. } = &mut self.phase else { return };
         let goal = self.goals.iter().find(|goal| self.stripe.block(goal.block).id == *block);
         let Some(goal) = goal.filter(|goal| waiting.contains(&goal.block)) else { return };
-        if goal.digest == Some(digest) {
+        if goal.digest == digest {
             waiting.remove(&goal.block);
             if waiting.is_empty() {
                 self.succeed(self.parity);

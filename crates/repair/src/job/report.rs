@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockId, Fingerprint, NodeId, SliceSet};
+use crate::{BlockId, Digest, Fingerprint, NodeId, SliceSet};
 
 /// Reports that a node makes about its part of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,8 +62,8 @@ pub enum Report {
     },
     /// Answer to `Seal`.
     Sealed {
-        /// The delivered blocks and their digests.
-        digests: Vec<(BlockId, u32)>,
+        /// The delivered blocks and their digests, where the store has any.
+        digests: Vec<(BlockId, Option<Digest>)>,
     },
     /// Answer to `Fingerprint`.
     Fingerprinted {
@@ -78,8 +78,9 @@ pub enum Report {
     Reread {
         /// The block.
         block: BlockId,
-        /// Its digest.
-        digest: u32,
+        /// Its digest, if the store has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
     },
 }
 

@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, BlockId, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome, Report, Scheme, StripeId,
-    StripeLabel,
+    Assignment, BlockId, Digest, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome, Report, Scheme,
+    StripeId, StripeLabel,
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -94,7 +94,7 @@ pub enum FromNode {
         /// The block.
         block: BlockId,
         /// Its digest, or what is wrong with it.
-        result: Result<u32, crate::BlockProblem>,
+        result: Result<Option<Digest>, crate::BlockProblem>,
     },
     /// Answer to [`ToNode::List`], or a part of it.
     Listed {
@@ -287,8 +287,9 @@ pub struct Description {
     pub id: BlockId,
     /// Its bytes.
     pub bytes: u64,
-    /// Its digest, by its own checksums.
-    pub digest: u32,
+    /// Its digest, by its own checksums; absent if its store has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
     /// Its index in its stripe, and the stripe; absent if whoever stored it did not say.
     pub label: Option<(BlockIndex, StripeLabel)>,
 }

@@ -9,16 +9,15 @@ use repair::recovery::{
     Action, BlockFacts, End, Failure, ItemId, ItemState, Kind, Limits, Loads, NewItem, NodeFacts, Proposal,
     RepairId, RepairSpec, Scheduler,
 };
-use repair::wire::edge::crc32c;
 use repair::{
-    BlockId, Geometry, JobError, JobId, JobRequest, NodeId, NodeProfile, Policy, Rates, Scheme, Stripe,
-    StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Digest, Geometry, JobError, JobId, JobRequest, NodeId, NodeProfile, Policy, Rates, Scheme,
+    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 use super::scenario::{Scenario, Turn};
 use crate::coordinator::{Coordinator, TICK_MS};
 use crate::dice::Dice;
-use crate::disk::{Disk, Stored};
+use crate::disk::{Disk, Stored, digest_of};
 use crate::edge::Network;
 use crate::event::{Agenda, Event, NodeEvent};
 use crate::node::{Node, State};
@@ -418,7 +417,7 @@ impl<'a> World<'a> {
             id: block_id(stripe, BlockIndex(index)),
             bytes: self.scenario.block_bytes,
             holder: self.alive.contains(home).then(|| process(job, *home)),
-            digest: Some(crc32c(&[&self.truth[stripe as usize][usize::from(index)]])),
+            digest: Some(digest_of(&self.truth[stripe as usize][usize::from(index)])),
         };
         let to_process = |wanted: &Wanted| Wanted { requestor: process(job, wanted.requestor), ..*wanted };
         JobRequest {
@@ -458,12 +457,12 @@ impl<'a> World<'a> {
     }
 
     /// A block is the store's from now on, and wherever it was before it is no more.
-    fn publish(&mut self, job: JobId, block: BlockIndex, node: NodeId, digest: u32) {
+    fn publish(&mut self, job: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
         let stripe = self.runs[&job].stripe;
         let id = block_id(stripe, block);
         let truth = &self.truth[stripe as usize][usize::from(block.0)];
         let stored = self.nodes.get(&node).and_then(|node| node.disk.blocks.get(&id)).cloned();
-        match stored.filter(|stored| stored.bytes == *truth && crc32c(&[truth]) == digest) {
+        match stored.filter(|stored| stored.bytes == *truth && Some(digest_of(truth)) == digest) {
             None => self.scene.violate(format!("{id} is published at {node} with wrong bytes")),
             Some(stored) => {
                 let home = machine(node);

@@ -15,6 +15,8 @@ pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES, MAX_LAB
 
 const MAGIC: &[u8; 8] = b"MENDCRC\n";
 const VERSION: u32 = 2;
+/// The kind of this store's digests.
+const DIGEST_KIND: &str = "crc32c-list";
 const HEADER_BYTES: usize = 24;
 
 /// CRC32C (Castagnoli) of some bytes.
@@ -95,6 +97,11 @@ impl Checksums {
         digest.update(&self.block_bytes.to_be_bytes());
         digest.update(&self.list_bytes());
         narrow(digest.finalize())
+    }
+
+    /// What the catalog knows the block by: [`digest`](Self::digest), as a store's own.
+    pub(super) fn block_digest(&self) -> repair::Digest {
+        repair::Digest::of_u32(DIGEST_KIND, self.digest())
     }
 
     fn list_bytes(&self) -> Vec<u8> {

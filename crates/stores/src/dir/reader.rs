@@ -108,7 +108,7 @@ impl DirReader {
     pub(super) fn describe(&self) -> Description {
         let label = self.checksums.label();
         let label = label.stripe.clone().map(|stripe| (label.index, stripe));
-        let (bytes, digest) = (self.checksums.block_bytes(), self.checksums.digest());
+        let (bytes, digest) = (self.checksums.block_bytes(), Some(self.checksums.block_digest()));
         Description { id: self.block.clone(), bytes, digest, label }
     }
 
@@ -219,16 +219,16 @@ impl BlockReader for DirReader {
         }
     }
 
-    fn digest(&self) -> Option<u32> {
-        Some(self.checksums.digest())
+    fn digest(&self) -> Option<repair::Digest> {
+        Some(self.checksums.block_digest())
     }
 
-    fn verify(&self) -> Result<u32, BlockError> {
+    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
         self.forget_cache();
         self.check_length()?;
         self.verify_list()?;
         self.verify_bytes()?;
-        Ok(self.checksums.digest())
+        Ok(Some(self.checksums.block_digest()))
     }
 }
 

@@ -158,7 +158,7 @@ impl BlockWriter for DirWriter {
         Ok(())
     }
 
-    fn seal(&mut self) -> Result<u32, BlockError> {
+    fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
         self.check_complete()?;
         if !self.sealed {
             self.learn_the_rest()?;
@@ -167,7 +167,7 @@ impl BlockWriter for DirWriter {
             done?;
             self.sealed = true;
         }
-        Ok(self.checksums.digest())
+        Ok(Some(self.checksums.block_digest()))
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {

@@ -66,6 +66,6 @@ impl Core {
 
 /// What the catalog says of a block.
 pub(super) fn block_facts(block: &BlockRecord) -> BlockFacts {
-    let good = block.state == BlockState::Healthy && block.digest.is_some();
+    let good = block.state == BlockState::Healthy;
     BlockFacts { node: block.node, good }
 }

@@ -32,7 +32,7 @@ pub use puts::PutError;
 pub use rebuild::{Inventory, Rebuilt};
 pub use records::{FileRecord, NodeRecord, PutId, PutRecord};
 
-use crate::{CatalogError, StripeRecord};
+use crate::{BlockState, CatalogError, StripeRecord};
 use names::{Era, Key};
 use tables::{Change, View};
 
@@ -50,7 +50,7 @@ use tables::{Change, View};
 /// let put = catalog.begin_put("greeting", 10, CodeSpec::reed_solomon(3, 2), 4096, false)?;
 /// let stripe = catalog.allocate_stripe(put, 0, 64, &nodes)?;
 /// for (index, &node) in nodes.iter().enumerate() {
-///     catalog.publish(&stripe.id, BlockIndex(index as u16), node, 0xd16e57)?;
+///     catalog.publish(&stripe.id, BlockIndex(index as u16), node, None)?;
 /// }
 /// assert_eq!(catalog.file("greeting")?, None); // Nothing is visible before the commit.
 /// let file = catalog.commit_put(put)?;
@@ -112,7 +112,7 @@ impl DirCatalog {
 
 /// The blocks of a stripe that some node is known to have got, and that node.
 fn published(stripe: &StripeRecord) -> impl Iterator<Item = (BlockIndex, NodeId)> {
-    let blocks = stripe.blocks.iter().enumerate().filter(|(_, block)| block.digest.is_some());
+    let blocks = stripe.blocks.iter().enumerate().filter(|(_, block)| block.state != BlockState::NotStored);
     blocks.filter_map(|(index, block)| Some((block_index(index), block.node?)))
 }
 

@@ -16,7 +16,7 @@ use super::{DirCatalog, StripeRecord, remedy};
 use crate::CatalogError;
 
 /// The version of the tables and records that this program reads and writes.
-pub const CATALOG_VERSION: u32 = 2;
+pub const CATALOG_VERSION: u32 = 3;
 
 const VERSION_KEY: &str = "version";
 const CLUSTER_KEY: &str = "cluster";
@@ -155,6 +155,9 @@ impl DirCatalog {
         let version = version.ok_or_else(|| damaged("it has no version"))?;
         if version > CATALOG_VERSION {
             return Err(OpenError::Newer { path: path(), found: version, newest: CATALOG_VERSION });
+        }
+        if version < CATALOG_VERSION {
+            return Err(OpenError::Older { path: path() });
         }
         let found: Option<String> = self.look(|view| view.get(META, CLUSTER_KEY))?;
         let found = found.ok_or_else(|| damaged("it has no cluster"))?;

@@ -11,7 +11,7 @@ use super::names::{Era, Key};
 use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, stored};
 use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
 use super::{DirCatalog, FileRecord, PutId, PutRecord, StripeRecord};
-use crate::CatalogError;
+use crate::{BlockState, CatalogError};
 
 /// The counter of puts.
 pub(super) const NEXT_PUT: &str = "next-put";
@@ -316,7 +316,7 @@ fn move_stripe(
     let mut new = old.clone();
     for (block, &node) in new.blocks.iter_mut().zip(nodes) {
         if block.node != Some(node) {
-            block.digest = None;
+            (block.state, block.digest) = (BlockState::NotStored, None);
         }
         move_block(change, block, node)?;
     }
@@ -348,7 +348,7 @@ fn take_stripes(change: &Change<'_>, put: &PutRecord) -> Result<Vec<StripeId>, P
 
 fn take_put_stripe(change: &Change<'_>, put: PutId, position: u32, key: Key) -> Result<StripeId, PutError> {
     let stripe = stored(change, key)?;
-    if let Some(block) = stripe.blocks.into_iter().find(|block| block.digest.is_none()) {
+    if let Some(block) = stripe.blocks.into_iter().find(|block| block.state == BlockState::NotStored) {
         return Err(PutError::Unpublished { put, block: block.id });
     }
     change.remove(PUT_STRIPES, (put.0, position))?;

@@ -126,10 +126,10 @@ fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) 
                 bytes: block.bytes,
                 node: Some(node),
                 state: BlockState::Healthy,
-                digest: Some(block.digest),
+                digest: block.digest,
             };
             let first = stripe.blocks.entry(index).or_insert(record);
-            if first.digest != Some(block.digest) {
+            if first.digest != block.digest {
                 disputed.insert((key, told, index));
             }
         }
@@ -247,7 +247,7 @@ fn is_whole(part: &FilePart, stripes: &Stripes, good: impl Fn(&StripeRecord) -> 
 fn is_readable(stripe: &StripeRecord) -> bool {
     let (held, lost): (Vec<BlockIndex>, Vec<BlockIndex>) = (0..stripe.blocks.len())
         .map(block_index)
-        .partition(|index| stripe.blocks[usize::from(index.0)].digest.is_some());
+        .partition(|index| stripe.blocks[usize::from(index.0)].state == BlockState::Healthy);
     let code = stripe.code.build();
     lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &held).is_ok())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::{BlockId, NodeId, StripeId, StripeLabel};
+use repair::{BlockId, Digest, NodeId, StripeId, StripeLabel};
 
 use super::names::{Key, parse_count, split_block};
 use super::tables::{Change, DISCARDS, META, PUT_STRIPES, STRIPES};
@@ -20,7 +20,7 @@ pub(super) const FAR: u64 = 1 << 32;
 struct Published {
     index: BlockIndex,
     node: NodeId,
-    digest: u32,
+    digest: Option<Digest>,
 }
 
 impl DirCatalog {
@@ -55,7 +55,7 @@ impl DirCatalog {
     pub fn publish_all(
         &mut self,
         stripe: &StripeId,
-        blocks: &[(BlockIndex, NodeId, u32)],
+        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
     ) -> Result<(), CatalogError> {
         let key = Key::of(stripe).ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let (old, new) = self.change(|change| {
@@ -171,7 +171,7 @@ fn publish(change: &Change<'_>, stripe: &mut StripeRecord, news: &Published) -> 
     let block = block_of(stripe, news.index)?;
     move_block(change, block, news.node)?;
     block.state = BlockState::Healthy;
-    block.digest = Some(news.digest);
+    block.digest = news.digest;
     Ok(())
 }
 
@@ -236,7 +236,7 @@ impl Catalog for DirCatalog {
         stripe: &StripeId,
         block: BlockIndex,
         node: NodeId,
-        digest: u32,
+        digest: Option<Digest>,
     ) -> Result<(), CatalogError> {
         self.publish_all(stripe, &[(block, node, digest)])
     }
@@ -263,7 +263,7 @@ pub(super) fn new_stripe(
         id: key.block(block_index(index)),
         bytes: block_bytes,
         node: Some(node),
-        state: BlockState::Healthy,
+        state: BlockState::NotStored,
         digest: None,
     };
     let blocks = nodes.iter().enumerate().map(block).collect();

@@ -41,7 +41,7 @@ impl Scene {
     }
 
     /// Stores a block, and returns its digest.
-    fn store(&self, block: &BlockId, bytes: &[u8]) -> u32 {
+    fn store(&self, block: &BlockId, bytes: &[u8]) -> Option<repair::Digest> {
         let mut writer = self.blocks.create(&sink(block, bytes.len() as u64)).expect("space");
         writer.write_at(0, bytes).expect("written");
         let digest = writer.seal().expect("complete");

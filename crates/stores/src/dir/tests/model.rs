@@ -40,11 +40,11 @@ fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
 }
 
 /// What the digest should be.
-fn digest(bytes: &[u8]) -> u32 {
+fn digest(bytes: &[u8]) -> Option<repair::Digest> {
     let label = Label::of(&sink(&id("a"), 0)); // A digest does not depend on it.
     let mut checksums = Checksums::unknown(bytes.len() as u64, label);
     bytes.chunks(CHUNK_BYTES).enumerate().for_each(|(index, chunk)| checksums.set(index, chunk));
-    checksums.digest()
+    Some(checksums.block_digest())
 }
 
 proptest! {
