@@ -15,6 +15,7 @@ mod fingerprint;
 mod ids;
 mod job;
 mod label;
+mod part;
 mod plan;
 mod plan_text;
 mod planner;
@@ -32,10 +33,13 @@ pub use cost::{Cost, NodeCost};
 pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
+    BlockProblem, Due, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
     SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
+pub use part::{
+    Errand, FingerprintErrand, MAX_WAITING_MESSAGES, Part, PartAction, WATCH_EVERY, too_many_messages,
+};
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{
