@@ -11,9 +11,9 @@ use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
-    Assignment, BlockId, BlockProblem, Digest, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction, JobId,
-    JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Report, Scheme, Sink, SinkProblem, SliceSet,
-    Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
+    Assignment, BlockId, BlockProblem, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction,
+    JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Report, Scheme, Sink, SinkProblem,
+    SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -150,7 +150,10 @@ fn from_node() -> Vec<FromNode> {
         FromNode::Close { tag: 1 },
         report(Report::Progress { slices: 3 }),
         report(Report::Delivered),
-        report(Report::Waiting { on: vec![NodeId(1), NodeId(2)] }),
+        report(Report::Waiting {
+            receive: vec![Due { node: NodeId(1), slice: 7 }, Due { node: NodeId(2), slice: 7 }],
+            send: vec![Due { node: NodeId(3), slice: 5 }],
+        }),
         report(Report::Closed { peer: NodeId(1), detail: "reset".into() }),
         report(Report::BadFrame { from: NodeId(1), detail: "checksum".into() }),
         report(Report::BadBlock { block: block.clone(), problem: BlockProblem::Missing }),
@@ -235,7 +238,7 @@ fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
     };
     let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
     let assigned = std::iter::from_fn(|| job.poll()).filter_map(|action| match action {
-        JobAction::Assign { assignment, .. } => Some(*assignment),
+        JobAction::Tell { message: ToNode::Assign(assignment), .. } => Some(*assignment),
         _ => None,
     });
     Ok(assigned.collect())

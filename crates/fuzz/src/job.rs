@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};
-use repair::wire::control::{self, FromNode};
+use repair::wire::control::{self, FromNode, ToNode};
 use repair::{
     BlockId, Digest, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Report,
     Scheme, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
@@ -104,18 +104,18 @@ impl Scene {
 
     fn answer(&self, action: JobAction) -> Option<(NodeId, Report)> {
         let block = || BlockId("1.1".into());
-        Some(match action {
-            JobAction::Assign { node, assignment } if !assignment.sinks.is_empty() => {
-                (node, Report::Delivered)
+        let JobAction::Tell { node, message } = action else { return None };
+        let report = match message {
+            ToNode::Assign(assignment) if !assignment.sinks.is_empty() => Report::Delivered,
+            ToNode::Stop { .. } => Report::Stopped { delivered: SliceSet::new() },
+            ToNode::Seal { .. } => Report::Sealed { digests: vec![(block(), Some(digest()))] },
+            ToNode::Fingerprint { block, .. } => {
+                Report::Fingerprinted { block: block.id, fingerprints: vec![Fingerprint::zero()] }
             }
-            JobAction::Stop { node, .. } => (node, Report::Stopped { delivered: SliceSet::new() }),
-            JobAction::Seal { node } => (node, Report::Sealed { digests: vec![(block(), Some(digest()))] }),
-            JobAction::Fingerprint { node, block, .. } => {
-                (node, Report::Fingerprinted { block: block.id, fingerprints: vec![Fingerprint::zero()] })
-            }
-            JobAction::Commit { node } => (node, Report::Committed),
-            JobAction::Reread { node, block } => (node, Report::Reread { block, digest: Some(digest()) }),
+            ToNode::Commit { .. } => Report::Committed,
+            ToNode::Reread { block, .. } => Report::Reread { block, digest: Some(digest()) },
             _ => return None,
-        })
+        };
+        Some((node, report))
     }
 }

@@ -10,8 +10,8 @@ use repair::{BlockId, BlockProblem, Digest};
 use stores::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
-use crate::drive::block_problem;
 use crate::engine::{Engine, Reports, blocking};
+use crate::problems::block_problem;
 
 /// Whole blocks that are read through at once for scrubbing.
 const VERIFIES_AT_ONCE: usize = 2;

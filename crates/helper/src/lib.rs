@@ -1,7 +1,7 @@
-//! The helper: disk and TCP around [`repair::Relay`]; also the requestor that a client embeds.
+//! The helper: disk and TCP around [`repair::Part`]; also the requestor that a client embeds.
 //!
-//! [`Engine`] carries out assignments: for each it dials or awaits the edges, and drives one relay in one
-//! task that polls its sockets and its disk, on one of its [`Workers`]. [`Session`] is the standing connection to the coordinator.
+//! [`Engine`] carries out jobs: each has one task that drives this node's part of it and polls its sockets and its disk,
+//! on one of its [`Workers`]. [`Session`] is the standing connection to the coordinator.
 //! [`Daemon`] is both around a store's [`Blocks`](stores::Blocks). A client embeds an engine and a session
 //! with its own [`Local`] half: where its blocks come from and go.
 
@@ -11,8 +11,11 @@ mod buffers;
 mod chores;
 mod daemon;
 mod disk;
-mod drive;
 mod engine;
+mod errands;
+mod job;
+mod motion;
+mod problems;
 mod rendezvous;
 mod secure;
 mod session;

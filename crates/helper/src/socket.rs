@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 
 use repair::Buffer;
 use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
-use tokio::time::Instant;
 
 use crate::stream::{EdgeStream, Receiver};
 
@@ -64,8 +63,8 @@ pub(crate) struct InletSocket {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     frame: Option<Partial>,
-    /// When a byte last came, or receiving was last not wanted.
-    pub(crate) moved: Instant,
+    /// Whether a byte came that nobody was told of.
+    moved: bool,
 }
 
 struct Partial {
@@ -75,11 +74,11 @@ struct Partial {
 }
 
 impl InletSocket {
-    pub(crate) fn new(connecting: Connecting, now: Instant) -> Self {
+    pub(crate) fn new(connecting: Connecting) -> Self {
         let link = Link::Connecting(connecting);
         let header = [0; HEADER_BYTES];
         let receiver = Receiver::new();
-        Self { link, receiver, header, header_filled: 0, frame: None, moved: now }
+        Self { link, receiver, header, header_filled: 0, frame: None, moved: false }
     }
 
     /// Receives until a whole frame is here and its checksum holds. `take` provides a buffer of the length
@@ -87,7 +86,6 @@ impl InletSocket {
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-        now: Instant,
         due_bytes: usize,
         take: &mut dyn FnMut(usize) -> Buffer,
     ) -> Poll<Result<(FrameHeader, Buffer), SocketError>> {
@@ -100,8 +98,13 @@ impl InletSocket {
                 return Poll::Ready(Ok((frame.header, frame.buffer)));
             }
             ready!(self.poll_fill(cx, due_bytes)).map_err(SocketError::Closed)?;
-            self.moved = now;
+            self.moved = true;
         }
+    }
+
+    /// Whether bytes came since this was last asked.
+    pub(crate) fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
     }
 
     fn begin(
@@ -164,8 +167,8 @@ pub(crate) struct OutletSocket {
     queue: VecDeque<Outgoing>,
     /// Bytes of the first frame that have gone.
     gone: usize,
-    /// When a byte last went, or there was last nothing to send.
-    pub(crate) moved: Instant,
+    /// Whether a byte went that nobody was told of.
+    moved: bool,
 }
 
 struct Outgoing {
@@ -175,16 +178,18 @@ struct Outgoing {
 }
 
 impl OutletSocket {
-    pub(crate) fn new(connecting: Connecting, now: Instant) -> Self {
-        Self { link: Link::Connecting(connecting), queue: VecDeque::new(), gone: 0, moved: now }
+    pub(crate) fn new(connecting: Connecting) -> Self {
+        Self { link: Link::Connecting(connecting), queue: VecDeque::new(), gone: 0, moved: false }
     }
 
-    pub(crate) fn push(&mut self, now: Instant, lane: u16, stream: u16, slice: u32, buffer: Buffer) {
-        if self.queue.is_empty() {
-            self.moved = now;
-        }
+    pub(crate) fn push(&mut self, lane: u16, stream: u16, slice: u32, buffer: Buffer) {
         let header = FrameHeader::slice(lane, stream, slice, &buffer).encode();
         self.queue.push_back(Outgoing { header, slice, buffer });
+    }
+
+    /// Whether bytes went since this was last asked.
+    pub(crate) fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -201,11 +206,7 @@ impl OutletSocket {
     }
 
     /// Sends until a frame has gone in full; returns its slice and buffer.
-    pub(crate) fn poll_sent(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Instant,
-    ) -> Poll<io::Result<(u32, Buffer)>> {
+    pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(u32, Buffer)>> {
         loop {
             if self.queue.front().is_some_and(|frame| self.gone >= HEADER_BYTES + frame.buffer.len()) {
                 let frame = self.queue.pop_front().expect("there is a first one");
@@ -219,7 +220,7 @@ impl OutletSocket {
             }
             let bytes = ready!(self.poll_write(cx))?;
             self.gone += bytes;
-            self.moved = now;
+            self.moved = true;
         }
     }
 

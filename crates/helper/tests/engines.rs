@@ -14,7 +14,7 @@ use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
 use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
-use repair::wire::control::{FromNode, ToNode};
+use repair::wire::control::FromNode;
 use repair::{
     BlockId, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, PlanRequest, Policy,
     Reach, Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
@@ -223,7 +223,7 @@ impl Nodes {
                 if let JobAction::Finish(result) = action {
                     return *result;
                 }
-                self.tell(&job, action);
+                self.tell(action);
             }
             let report = tokio::time::timeout(Duration::from_millis(100), self.said.recv()).await;
             if let Ok(Some((node, FromNode::Report { epoch, report, .. }))) = report {
@@ -233,25 +233,10 @@ impl Nodes {
         }
     }
 
-    fn tell(&self, job: &Job, action: JobAction) {
-        let (id, epoch) = (job.id(), job.epoch());
-        let (node, message) = match action {
-            JobAction::Assign { node, assignment } => (node, ToNode::Assign(assignment)),
-            JobAction::Stop { node, epoch } => (node, ToNode::Stop { job: id, epoch }),
-            JobAction::Seal { node } => (node, ToNode::Seal { job: id, epoch }),
-            JobAction::Commit { node } => (node, ToNode::Commit { job: id, epoch }),
-            JobAction::Reread { node, block } => (node, ToNode::Reread { job: id, epoch, block }),
-            JobAction::Forget { node } => (node, ToNode::Forget { job: id }),
-            JobAction::Fingerprint { node, block, window, seed } => {
-                let (sub_block_bytes, sub_blocks) =
-                    (job.stripe().sub_block_bytes(), job.stripe().code.sub_blocks() as u16);
-                let message =
-                    ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, window, seed };
-                (node, message)
-            }
-            JobAction::Publish { .. } | JobAction::BlockLost { .. } | JobAction::Finish(_) => return,
-        };
-        assert_eq!(self.engines[&node].0.handle(message), None);
+    fn tell(&self, action: JobAction) {
+        if let JobAction::Tell { node, message } = action {
+            assert_eq!(self.engines[&node].0.handle(message), None);
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec, SubBlock};
+use repair::wire::control::ToNode;
 use repair::{
     Action, Assignment, BlockId, BlockRange, BufferPool, Job, JobAction, JobId, JobRequest, NodeId,
     NodeProfile, Policy, Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
@@ -160,7 +161,7 @@ fn assignment(code: &CodeSpec) -> Assignment {
     let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
     std::iter::from_fn(|| job.poll())
         .find_map(|action| match action {
-            JobAction::Assign { node: CLIENT, assignment } => Some(*assignment),
+            JobAction::Tell { node: CLIENT, message: ToNode::Assign(assignment) } => Some(*assignment),
             _ => None,
         })
         .expect("the client encodes")

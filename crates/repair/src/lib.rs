@@ -18,6 +18,7 @@ mod forecast;
 mod ids;
 mod job;
 mod label;
+mod part;
 mod plan;
 mod plan_text;
 mod planner;
@@ -38,10 +39,13 @@ pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use forecast::Forecast;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
+    BlockProblem, Due, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
     SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
+pub use part::{
+    Errand, FingerprintErrand, MAX_WAITING_MESSAGES, Part, PartAction, WATCH_EVERY, too_many_messages,
+};
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{

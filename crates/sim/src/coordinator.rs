@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
 use repair::{
-    BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, Report,
-    Topology,
+    BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobRequest, NodeId, Outcome, Report, Topology,
 };
 
 use crate::scene::Scene;
@@ -19,9 +18,6 @@ pub(crate) const TICK_MS: u64 = 50;
 pub(crate) struct Coordinator {
     pub(crate) job: Job,
     pub(crate) topology: Topology,
-    id: JobId,
-    sub_blocks: u16,
-    sub_block_bytes: u64,
     /// Where published blocks are, and with which digest.
     pub(crate) catalog: BTreeMap<BlockIndex, (NodeId, Option<Digest>)>,
     pub(crate) lost_blocks: Vec<(BlockIndex, BlockProblem)>,
@@ -34,14 +30,9 @@ impl Coordinator {
     pub(crate) fn new(request: JobRequest, seed: u64, topology: Topology, scene: &Scene) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
-        let (id, code) = (request.job, request.stripe.code.clone());
-        let sub_block_bytes = request.stripe.sub_block_bytes();
         Self {
             job: Job::new(request, key, &topology, scene.now),
             topology,
-            id,
-            sub_blocks: code.sub_blocks() as u16,
-            sub_block_bytes,
             catalog: BTreeMap::new(),
             lost_blocks: Vec::new(),
             told: BTreeMap::new(),
@@ -86,28 +77,8 @@ impl Coordinator {
             if self.result.is_some() {
                 scene.violate(format!("after its end the job asks for {action:?}"));
             }
-            let (job, epoch) = (self.id, self.job.epoch());
             match action {
-                JobAction::Assign { node, assignment } => {
-                    scene.note(|| format!("assign {:?} to {node}", assignment.epoch));
-                    self.tell(node, ToNode::Assign(assignment), scene);
-                }
-                JobAction::Stop { node, epoch } => self.tell(node, ToNode::Stop { job, epoch }, scene),
-                JobAction::Seal { node } => self.tell(node, ToNode::Seal { job, epoch }, scene),
-                JobAction::Fingerprint { node, block, window, seed } => {
-                    let (sub_block_bytes, sub_blocks) = (self.sub_block_bytes, self.sub_blocks);
-                    let message =
-                        ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, window, seed };
-                    self.tell(node, message, scene);
-                }
-                JobAction::Commit { node } => self.tell(node, ToNode::Commit { job, epoch }, scene),
-                JobAction::Reread { node, block } => {
-                    self.tell(node, ToNode::Reread { job, epoch, block }, scene)
-                }
-                JobAction::Forget { node } => {
-                    self.tell(node, ToNode::Forget { job }, scene);
-                    self.told.insert(node, true);
-                }
+                JobAction::Tell { node, message } => self.tell(node, message, scene),
                 JobAction::Publish { block, node, digest } => {
                     scene.note(|| format!("publish {block} at {node}"));
                     self.catalog.insert(block, (node, digest));
@@ -127,9 +98,12 @@ impl Coordinator {
     }
 
     fn tell(&mut self, node: NodeId, message: ToNode, scene: &mut Scene) {
+        let forgets = matches!(message, ToNode::Forget { .. });
         if self.topology.is_alive(node) {
-            self.told.insert(node, false);
+            self.told.insert(node, forgets);
             scene.tell(node, message);
+        } else if forgets {
+            self.told.insert(node, true);
         }
     }
 }

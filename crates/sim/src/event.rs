@@ -8,7 +8,8 @@ use repair::{BlockProblem, Buffer, Epoch, NodeId, Report};
 
 use crate::edge::EdgeId;
 
-/// A number that tells the tasks of a world apart, so that completions of a task that is gone find nobody.
+/// A number that tells the tasks of a world apart, and the questions to its disks, so that completions of one that is
+/// gone find nobody.
 pub(crate) type TaskId = u64;
 
 /// Something that happens at some time.
@@ -41,20 +42,22 @@ pub(crate) enum Event {
 /// Something that a node's process notices when it runs.
 #[derive(Debug)]
 pub(crate) enum NodeEvent {
+    /// What an assignment reads and delivers to is open.
+    Begun { task: TaskId },
     /// A local read has ended.
     ReadDone { task: TaskId, slice: u32, local: u16, result: Result<Buffer, BlockProblem> },
     /// A slice of a delivery has been written, or could not be.
     WriteDone { task: TaskId, slice: u32, block: u16, written: bool, buffer: Buffer },
     /// The kernel has taken a frame.
-    Sent { task: TaskId, slice: u32, buffer: Buffer },
+    Sent { task: TaskId, outlet: usize, slice: u32, buffer: Buffer },
     /// Something may be possible on an edge.
     EdgeMoved { edge: EdgeId },
     /// An edge is broken.
     EdgeClosed { edge: EdgeId, detail: &'static str },
     /// Time to look for stalls.
     Watch { task: TaskId },
-    /// Time for the next order, as the disk has done the last.
-    DiskDone { report: Box<Report>, epoch: Epoch },
+    /// The disk has done what it was asked.
+    DiskDone { ask: TaskId, report: Box<Report> },
 }
 
 /// The events to come.

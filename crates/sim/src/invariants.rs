@@ -211,7 +211,7 @@ impl World<'_> {
         }
         for node in self.nodes.values() {
             let reachable = node.state == State::Running && self.coordinator.topology.is_alive(node.id);
-            if reachable && (node.knows_job || node.has_task() || !node.disk.sinks.is_empty()) {
+            if reachable && node.knows_job() {
                 wrong.push(format!("{} still has something of the job", node.id));
             }
         }

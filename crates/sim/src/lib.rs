@@ -1,11 +1,11 @@
-//! Repairs on virtual time: the very [`repair::Job`], [`repair::plan`] and [`repair::Relay`] of the daemons, over
+//! Repairs on virtual time: the very [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over
 //! modelled disks, links and control connections, with faults, all decided by one seed.
 //!
 //! [`run`] makes a random [`Scenario`], plays it in a [`World`] and holds the end against what must be true
 //! (see `invariants.rs`). A violation prints the line that replays it. [`recovery`] plays the recovery of whole nodes:
 //! many such jobs on the same machines, started by the very scheduler that the coordinator drives.
 //!
-//! Deliberately absent: any idea of how a repair is done. Around a relay and a job there is only what the
+//! Deliberately absent: any idea of how a repair is done. Around a part and a job there is only what the
 //! daemons have around them: sockets with bounded buffers, a disk that answers in any order, messages that
 //! take their time, processes that stop.
 
@@ -18,13 +18,13 @@ mod edge;
 mod event;
 mod faults;
 mod invariants;
+mod motion;
 mod node;
 mod random;
 pub mod recovery;
 mod scenario;
 mod scene;
 mod stripe;
-mod task;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,14 +1,16 @@
-//! A helper or a client: a process that may be stopped or killed, its disk, and one job's task.
-
-use std::collections::VecDeque;
+//! A helper or a client: a process that may be stopped or killed, its disk, and its part of one job.
+//!
+//! What the part does is decided by [`repair::Part`], as in a helper; here are only its sockets and its disk.
 
 use repair::wire::control::ToNode;
-use repair::{Assignment, BlockId, BlockProblem, Epoch, NodeId, Report, SliceSet};
+use repair::{
+    Assignment, BlockId, BlockProblem, BufferPool, Errand, JobId, NodeId, Part, PartAction, Report,
+};
 
 use crate::disk::Disk;
 use crate::event::{NodeEvent, TaskId};
+use crate::motion::Motion;
 use crate::scene::Scene;
-use crate::task::Task;
 
 /// Whether a node's process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub(crate) enum State {
     Dead,
 }
 
-/// A node. Its process takes its messages in order.
+/// A node.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
@@ -31,14 +33,12 @@ pub(crate) struct Node {
     pub(crate) registered: bool,
     pub(crate) disk: Disk,
     budget_bytes: usize,
-    /// Whether it holds something of the job.
-    pub(crate) knows_job: bool,
-    task: Option<Task>,
-    delivered: SliceSet,
-    next_task: TaskId,
-    /// Orders that wait for the disk to carry out the one before them.
-    orders: VecDeque<ToNode>,
-    disk_is_busy: bool,
+    part: Option<Part>,
+    motion: Option<Motion>,
+    /// The number of the next task or question to the disk.
+    next: TaskId,
+    /// What the disk was asked last.
+    asked: TaskId,
     /// What will be noticed when the process goes on.
     pub(crate) deferred: Vec<Waiting>,
 }
@@ -59,18 +59,17 @@ impl Node {
             registered: true,
             disk,
             budget_bytes,
-            knows_job: false,
-            task: None,
-            delivered: SliceSet::new(),
-            next_task: TaskId::from(id.0) << 32,
-            orders: VecDeque::new(),
-            disk_is_busy: false,
+            part: None,
+            motion: None,
+            next: TaskId::from(id.0) << 32,
+            asked: 0,
             deferred: Vec::new(),
         }
     }
 
-    pub(crate) fn has_task(&self) -> bool {
-        self.task.is_some()
+    /// Whether it holds something of the job.
+    pub(crate) fn knows_job(&self) -> bool {
+        self.part.is_some() || self.motion.is_some() || !self.disk.sinks.is_empty()
     }
 
     /// The process ends: its edges are closed by its kernel, unless the whole machine is gone.
@@ -83,164 +82,185 @@ impl Node {
             }
             scene.close_edge(edge, Some(self.id), "reset by peer");
         }
-        self.task = None;
+        self.motion = None;
         self.forget();
         self.deferred.clear();
     }
 
     /// Drops all of the job that is not committed.
     pub(crate) fn forget_all(&mut self, scene: &mut Scene) {
-        self.stop(scene);
+        self.disconnect(scene);
         self.forget();
     }
 
     fn forget(&mut self) {
         self.disk.sinks.clear();
-        self.delivered = SliceSet::new();
-        self.knows_job = false;
-        self.orders.clear();
-        self.disk_is_busy = false;
+        self.part = None;
+        self.asked = 0;
+    }
+
+    fn disconnect(&mut self, scene: &mut Scene) {
+        if let Some(motion) = self.motion.take() {
+            motion.close(scene);
+        }
+    }
+
+    fn number(&mut self) -> TaskId {
+        self.next += 1;
+        self.next
+    }
+
+    /// The coordinator says something.
+    pub(crate) fn take(&mut self, message: ToNode, scene: &mut Scene) {
+        let Some(job) = message.job() else {
+            return scene.violate(format!("{} is told {message:?}", self.id));
+        };
+        self.part(job).handle_message(message, scene.now);
+        self.pump(scene);
+    }
+
+    fn part(&mut self, job: JobId) -> &mut Part {
+        let budget_bytes = self.budget_bytes;
+        self.part.get_or_insert_with(|| Part::new(job, budget_bytes, BufferPool::default()))
     }
 
     /// Something happens that the process notices, as it runs.
     pub(crate) fn handle(&mut self, event: NodeEvent, scene: &mut Scene) {
-        if let NodeEvent::DiskDone { report, epoch } = event {
-            return self.disk_done(epoch, *report, scene);
-        }
-        let Some(task) = &mut self.task else { return };
-        let mine = |id: TaskId| id == task.id;
-        match event {
-            NodeEvent::ReadDone { task: id, slice, local, result } if mine(id) => match result {
-                Ok(buffer) => task.read_done(slice, local, buffer, scene),
-                Err(problem) => {
-                    let block = task.block_of(slice, local);
-                    task.fail(Report::BadBlock { block, problem }, scene);
-                }
-            },
-            NodeEvent::WriteDone { task: id, slice, block, written, buffer } if mine(id) => {
-                task.write_done(slice, block, written, buffer, scene);
+        let Some(part) = &mut self.part else { return };
+        let now = scene.now;
+        if let NodeEvent::DiskDone { ask, report } = event {
+            // A process that was started anew has nothing to answer.
+            if ask == self.asked {
+                part.handle_answer(*report, now);
             }
-            NodeEvent::Sent { task: id, slice, buffer } if mine(id) => task.sent(slice, buffer),
-            NodeEvent::EdgeMoved { edge } => task.edge_moved(edge, scene),
-            NodeEvent::EdgeClosed { edge, detail } => task.edge_closed(edge, detail),
-            NodeEvent::Watch { task: id } if mine(id) => task.watch(scene),
+            return self.pump(scene);
+        }
+        let Some(motion) = &mut self.motion else { return };
+        match event {
+            NodeEvent::Begun { task } if task == motion.id => part.handle_begun(now),
+            NodeEvent::ReadDone { task, slice, local, result } if task == motion.id => {
+                motion.give_back(slice, scene);
+                match result {
+                    Ok(buffer) => part.handle_read(slice, local, buffer, now),
+                    Err(problem) => part.fail(bad(motion.block_of(slice, local), problem), now),
+                }
+            }
+            NodeEvent::WriteDone { task, slice, block, written, buffer } if task == motion.id => {
+                motion.write_done(part, slice, block, written.then_some(buffer), scene);
+            }
+            NodeEvent::Sent { task, outlet, slice, buffer } if task == motion.id => {
+                motion.give_back(slice, scene);
+                part.handle_sent(outlet, slice, buffer, now);
+            }
+            NodeEvent::EdgeMoved { edge } => motion.edge_moved(part, edge, scene),
+            NodeEvent::EdgeClosed { edge, detail } => motion.edge_closed(edge, detail),
+            NodeEvent::Watch { task } if task == motion.id => {
+                part.handle_tick(now);
+                if part.is_watching() {
+                    motion.watch_again(scene);
+                }
+            }
             _ => return,
         }
-        task.pump(&mut self.disk, scene);
+        self.pump(scene);
     }
 
-    /// The coordinator says something. Orders are carried out one after another.
-    pub(crate) fn take(&mut self, message: ToNode, scene: &mut Scene) {
-        self.orders.push_back(message);
-        self.carry_out(scene);
-    }
-
-    fn disk_done(&mut self, epoch: Epoch, report: Report, scene: &mut Scene) {
-        // A process that was started anew has nothing to answer.
-        if std::mem::take(&mut self.disk_is_busy) {
-            scene.report(self.id, epoch, report);
-            self.carry_out(scene);
+    /// Moves whatever can move until nothing can.
+    fn pump(&mut self, scene: &mut Scene) {
+        loop {
+            let mut moved = self.moves(scene, Motion::take_frames);
+            while let Some(action) = self.part.as_mut().and_then(|part| part.poll(scene.now)) {
+                moved = true;
+                self.act(action, scene);
+            }
+            moved |= self.moves(scene, Motion::send_frames);
+            if !moved && !self.moves(scene, Motion::notice_closed) {
+                break;
+            }
+        }
+        if self.part.as_ref().is_some_and(Part::is_over) {
+            self.part = None;
         }
     }
 
-    fn carry_out(&mut self, scene: &mut Scene) {
-        while !self.disk_is_busy
-            && let Some(order) = self.orders.pop_front()
-        {
-            self.obey(order, scene);
+    /// Lets slices move in some way, if they do at all; whether any did.
+    fn moves(&mut self, scene: &mut Scene, way: fn(&mut Motion, &mut Part, &mut Scene) -> bool) -> bool {
+        match (&mut self.part, &mut self.motion) {
+            (Some(part), Some(motion)) if part.is_moving() => way(motion, part, scene),
+            _ => false,
         }
     }
 
-    fn obey(&mut self, message: ToNode, scene: &mut Scene) {
-        match message {
-            ToNode::Assign(assignment) => self.assign(*assignment, scene),
-            ToNode::Stop { epoch, .. } => {
-                self.stop(scene);
-                scene.report(self.id, epoch, Report::Stopped { delivered: self.delivered.clone() });
+    fn act(&mut self, action: PartAction, scene: &mut Scene) {
+        match action {
+            PartAction::Begin(assignment) => self.begin(&assignment, scene),
+            PartAction::Move(action) => {
+                if let (Some(part), Some(motion)) = (&mut self.part, &mut self.motion) {
+                    motion.act(part, action, &mut self.disk, scene);
+                }
             }
-            ToNode::Seal { epoch, .. } => {
-                self.stop(scene);
-                let report = match self.disk.seal() {
-                    Ok(digests) => Report::Sealed { digests },
-                    Err((block, problem)) => Report::SinkFailed { block, problem },
-                };
-                self.answer(epoch, report, scene);
+            PartAction::Settle => {
+                if let (Some(part), Some(motion)) = (&mut self.part, &mut self.motion) {
+                    motion.settle(part, scene.now);
+                }
             }
-            ToNode::Fingerprint { epoch, block, sub_block_bytes, sub_blocks, window, seed, .. } => {
-                let block = block.id;
-                let answer = self.disk.fingerprints(&block, (sub_block_bytes, sub_blocks), window, seed);
-                let name = block.clone();
-                let good = |fingerprints| Report::Fingerprinted { block: name, fingerprints };
-                self.answer(epoch, answer.map_or_else(|problem| bad(block, problem), good), scene);
+            PartAction::Disconnect => self.disconnect(scene),
+            PartAction::Ask(errand) => self.ask(errand, scene),
+            PartAction::Report { epoch, report } => {
+                if let Report::Refused { detail } = &report {
+                    scene.violate(format!("{} refuses: {detail}", self.id));
+                }
+                if report == Report::Delivered && self.motion.as_ref().is_some_and(Motion::has_buffers_out) {
+                    scene.violate(format!("{} finished with buffers out", self.id));
+                }
+                scene.report(self.id, epoch, report);
             }
-            ToNode::Commit { epoch, .. } => {
-                self.disk.commit();
-                self.answer(epoch, Report::Committed, scene);
-            }
-            ToNode::Reread { epoch, block, .. } => {
-                let answer = self.disk.reread(&block);
-                let name = block.clone();
-                let good = |digest| Report::Reread { block: name, digest };
-                self.answer(epoch, answer.map_or_else(|problem| bad(block, problem), good), scene);
-            }
-            ToNode::Forget { .. } => {
-                let later = std::mem::take(&mut self.orders);
-                self.forget_all(scene);
-                self.orders = later;
-            }
-            other => scene.violate(format!("{} is told {other:?}", self.id)),
+            PartAction::Forget => self.disk.sinks.clear(),
         }
+    }
+
+    fn begin(&mut self, assignment: &std::sync::Arc<Assignment>, scene: &mut Scene) {
+        let task = self.number();
+        self.motion = Some(Motion::new(task, self.id, assignment.clone(), scene));
+        for sink in &assignment.sinks {
+            self.disk.sinks.entry(sink.id.clone()).or_insert_with(|| vec![0; sink.bytes as usize]);
+        }
+        let missing = assignment.locals.iter().find(|local| !self.disk.blocks.contains_key(&local.id));
+        if let (Some(part), Some(block)) = (&mut self.part, missing) {
+            return part.handle_cannot_begin(bad(block.id.clone(), BlockProblem::Missing), scene.now);
+        }
+        let delay = scene.dice.up_to(self.disk.latency);
+        scene.after_for(delay, self.id, NodeEvent::Begun { task });
     }
 
     /// Reports once the disk has done its part.
-    fn answer(&mut self, epoch: Epoch, report: Report, scene: &mut Scene) {
-        self.knows_job = true;
-        self.disk_is_busy = true;
+    fn ask(&mut self, errand: Errand, scene: &mut Scene) {
+        let report = match errand {
+            Errand::Seal => match self.disk.seal() {
+                Ok(digests) => Report::Sealed { digests },
+                Err((block, problem)) => Report::SinkFailed { block, problem },
+            },
+            Errand::Fingerprint(asked) => {
+                let (block, cut) = (asked.block.id, (asked.sub_block_bytes, asked.sub_blocks));
+                match self.disk.fingerprints(&block, cut, asked.window, asked.seed) {
+                    Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
+                    Err(problem) => bad(block, problem),
+                }
+            }
+            Errand::Commit => {
+                self.disk.commit();
+                Report::Committed
+            }
+            Errand::Reread(block) => match self.disk.reread(&block) {
+                Ok(digest) => Report::Reread { block, digest },
+                Err(problem) => bad(block, problem),
+            },
+        };
         let bytes: usize = self.disk.sinks.values().map(Vec::len).sum();
         let delay = self.disk.takes(bytes as u64, scene);
-        let report = Box::new(report);
-        scene.after_for(delay, self.id, NodeEvent::DiskDone { report, epoch });
-    }
-
-    /// Ends the running plan and adds up what it delivered.
-    fn stop(&mut self, scene: &mut Scene) {
-        if let Some(task) = self.task.take() {
-            self.delivered = self.delivered.union(task.relay.delivered());
-            for edge in task.edges() {
-                scene.close_edge(edge, Some(self.id), "closed by peer");
-            }
-        }
-    }
-
-    fn assign(&mut self, assignment: Assignment, scene: &mut Scene) {
-        self.stop(scene);
-        self.knows_job = true;
-        let epoch = assignment.epoch;
-        self.next_task += 1;
-        let task = Task::new(self.next_task, self.id, assignment, self.budget_bytes, scene);
-        let task = match task {
-            Ok(task) => task,
-            Err(error) => {
-                scene.violate(format!("{} refuses its assignment: {error}", self.id));
-                return scene.report(self.id, epoch, Report::Refused { detail: error.to_string() });
-            }
-        };
-        for edge in task.edges() {
-            scene.edge_known(edge, self.id);
-        }
-        for sink in &task.assignment.sinks {
-            self.disk.sinks.entry(sink.id.clone()).or_insert_with(|| vec![0; sink.bytes as usize]);
-        }
-        let missing = task.assignment.locals.iter().find(|local| !self.disk.blocks.contains_key(&local.id));
-        if let Some(block) = missing.map(|local| local.id.clone()) {
-            // Nothing is started then, and the edges go.
-            for edge in task.edges() {
-                scene.close_edge(edge, Some(self.id), "closed by peer");
-            }
-            return scene.report(self.id, epoch, bad(block, BlockProblem::Missing));
-        }
-        self.task = Some(task);
-        self.task.as_mut().expect("just started").pump(&mut self.disk, scene);
+        self.asked = self.number();
+        let done = NodeEvent::DiskDone { ask: self.asked, report: Box::new(report) };
+        scene.after_for(delay, self.id, done);
     }
 }
 

@@ -119,34 +119,22 @@ impl Core {
     }
 
     fn act(&mut self, id: JobId, action: JobAction) {
-        let job = &self.jobs[&id].job;
-        let epoch = job.epoch();
         match action {
-            JobAction::Assign { node, assignment } => self.assign(node, assignment),
-            JobAction::Stop { node, epoch } => self.send(node, ToNode::Stop { job: id, epoch }),
-            JobAction::Seal { node } => self.send(node, ToNode::Seal { job: id, epoch }),
-            JobAction::Fingerprint { node, block, window, seed } => {
-                let sub_block_bytes = job.stripe().sub_block_bytes();
-                let sub_blocks = job.stripe().code.sub_blocks() as u16;
-                let ask =
-                    ToNode::Fingerprint { job: id, epoch, block, sub_block_bytes, sub_blocks, window, seed };
-                self.send(node, ask);
-            }
-            JobAction::Commit { node } => self.send(node, ToNode::Commit { job: id, epoch }),
+            JobAction::Tell { node, message } => self.tell_of_job(node, message),
             JobAction::Publish { block, node, digest } => self.publish(id, block, node, digest),
-            JobAction::Reread { node, block } => self.send(node, ToNode::Reread { job: id, epoch, block }),
             JobAction::BlockLost { block, problem } => self.lose_block(id, block, &problem),
-            JobAction::Forget { node } => self.send(node, ToNode::Forget { job: id }),
             JobAction::Finish(result) => self.finish(id, *result),
         }
     }
 
-    fn assign(&mut self, node: NodeId, assignment: Box<repair::Assignment>) {
-        // Counts until the node's next answer, so that jobs started together do not crowd one node.
-        if let Some(view) = self.topology.get_mut(node) {
+    fn tell_of_job(&mut self, node: NodeId, message: ToNode) {
+        if let ToNode::Assign(_) = &message
+            && let Some(view) = self.topology.get_mut(node)
+        {
+            // Counts until the node's next answer, so that jobs started together do not crowd one node.
             view.load += 1;
         }
-        self.send(node, ToNode::Assign(assignment));
+        self.send(node, message);
     }
 
     fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {

@@ -11,7 +11,7 @@ use repair::wire::edge::{Direction, Greeting};
 use repair::{Buffer, BufferPool, EdgeKey, Epoch, JobId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::*;
 use crate::rendezvous::{Rendezvous, Terms};
@@ -89,15 +89,14 @@ fn slice(number: u32, bytes: usize) -> Buffer {
 
 /// Sends slices of these lengths over an edge, and gives its ends back.
 async fn carry(dialled: EdgeStream, accepted: EdgeStream, lengths: &[usize]) -> (EdgeStream, EdgeStream) {
-    let now = Instant::now();
-    let mut inlet = InletSocket::new(Box::pin(async { Ok(dialled) }), now);
-    let mut outlet = OutletSocket::new(Box::pin(async { Ok(accepted) }), now);
+    let mut inlet = InletSocket::new(Box::pin(async { Ok(dialled) }));
+    let mut outlet = OutletSocket::new(Box::pin(async { Ok(accepted) }));
     let sending = async {
         for (number, &bytes) in (0..).zip(lengths) {
-            outlet.push(now, 0, 0, number, slice(number, bytes));
+            outlet.push(0, 0, number, slice(number, bytes));
         }
         for _ in lengths {
-            poll_fn(|cx| outlet.poll_sent(cx, now)).await.unwrap();
+            poll_fn(|cx| outlet.poll_sent(cx)).await.unwrap();
         }
     };
     let receiving = async {
@@ -115,7 +114,7 @@ async fn receive(
     inlet: &mut InletSocket,
     bytes: usize,
 ) -> Result<(repair::wire::edge::FrameHeader, Buffer), SocketError> {
-    poll_fn(|cx| inlet.poll_frame(cx, Instant::now(), bytes, &mut zeros)).await
+    poll_fn(|cx| inlet.poll_frame(cx, bytes, &mut zeros)).await
 }
 
 /// A relay before `address` that passes on what comes in pieces of at most `piece` bytes, and remembers it.
@@ -300,12 +299,11 @@ async fn a_byte_changed_on_the_way_ends_the_edge() {
         }
     });
     let (dialled, accepted) = scene.edge(&here).await;
-    let now = Instant::now();
-    let mut inlet = InletSocket::new(Box::pin(async { Ok(dialled) }), now);
-    let mut outlet = OutletSocket::new(Box::pin(async { Ok(accepted) }), now);
-    outlet.push(now, 0, 0, 0, slice(0, SLICE_BYTES));
+    let mut inlet = InletSocket::new(Box::pin(async { Ok(dialled) }));
+    let mut outlet = OutletSocket::new(Box::pin(async { Ok(accepted) }));
+    outlet.push(0, 0, 0, slice(0, SLICE_BYTES));
     let sending = poll_fn(|cx| {
-        let _ = outlet.poll_sent(cx, now).is_pending();
+        let _ = outlet.poll_sent(cx).is_pending();
         Poll::<()>::Pending
     });
     let received = tokio::select! {

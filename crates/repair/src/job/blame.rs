@@ -1,8 +1,8 @@
 //! Who is to blame when a plan breaks.
 //!
 //! One broken node is seen by many: its neighbours find their edges closed, and everybody downstream
-//! waits. Waiting is followed to its end: a node that others wait for, and that itself waits for nobody, is
-//! the culprit, whether it is stopped, slow, or cut off. What a node says of itself (a bad block, a full
+//! waits. Waiting is followed to its end ([`waiting`]): a node that others wait for, and that itself waits for
+//! nothing that would excuse it, is the culprit, whether it is stopped, slow, or cut off. What a node says of itself (a bad block, a full
 //! disk) and the loss of its control connection outweigh what others say of it. Clients are never blamed
 //! for being slow: a person may read a file as slowly as they like.
 //!
@@ -14,7 +14,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{BlockProblem, Report};
+use super::{BlockProblem, Due, Report, waiting};
 use crate::{BlockId, NodeId};
 
 /// Something that speaks against a node or a block.
@@ -33,14 +33,14 @@ pub(super) enum Evidence {
     /// A node found the edge to its neighbour broken.
     Closed { node: NodeId, peer: NodeId, why: String },
     /// A node waits for others.
-    Waiting { node: NodeId, on: Vec<NodeId> },
+    Waiting { node: NodeId, receive: Vec<Due>, send: Vec<Due> },
 }
 
 impl Evidence {
     /// The evidence in a report, and whether the reports of others should be gathered before judging.
     pub(super) fn from_report(node: NodeId, report: Report) -> Option<(Self, bool)> {
         match report {
-            Report::Waiting { on } => Some((Self::Waiting { node, on }, true)),
+            Report::Waiting { receive, send } => Some((Self::Waiting { node, receive, send }, true)),
             Report::Closed { peer, detail } => Some((Self::Closed { node, peer, why: detail }, true)),
             Report::BadFrame { from, detail } => Some((Self::Wrong { from, why: detail }, false)),
             Report::BadBlock { block, problem } => Some((Self::BadBlock { block, problem }, false)),
@@ -88,8 +88,12 @@ pub(super) struct Worth {
     pub(super) blamed: u32,
 }
 
-/// The verdict, or `None` if everybody merely waits for a client.
-pub(super) fn judge(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth) -> Option<Verdict> {
+/// The verdict, or `None` if everybody merely waits for a client. `in_rounds`: the plan moves whole streams.
+pub(super) fn judge(
+    evidence: &[Evidence],
+    worth: impl Fn(NodeId) -> Worth,
+    in_rounds: bool,
+) -> Option<Verdict> {
     let mut verdict = Verdict::default();
     let mut named = BTreeSet::new();
     let mut blame = |node: NodeId, why: String, hearsay: bool| {
@@ -110,17 +114,17 @@ pub(super) fn judge(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth) -> O
         }
     }
     if named.is_empty() && bad_blocks.is_empty() {
-        return judge_hearsay(evidence, worth);
+        return judge_hearsay(evidence, worth, in_rounds);
     }
     verdict.bad_blocks = bad_blocks;
     Some(verdict)
 }
 
 /// Judges by what nodes say of each other only.
-fn judge_hearsay(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth) -> Option<Verdict> {
+fn judge_hearsay(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth, in_rounds: bool) -> Option<Verdict> {
     let mut culprits = breakers(evidence, &worth);
     if culprits.is_empty() {
-        let stalled = ends_of_waiting(evidence, &worth).into_iter();
+        let stalled = waiting::causes(evidence, &worth, in_rounds).into_iter();
         culprits = stalled.map(|node| (node, "{} stalled".to_owned())).collect();
     }
     if culprits.is_empty() {
@@ -162,48 +166,17 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
     breakers
 }
 
-/// Nodes that others wait for and that wait for nobody; of nodes that wait for each other, and for nobody
-/// else, the one that is easiest to go without.
-fn ends_of_waiting(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeSet<NodeId> {
-    let mut waits: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
-    for item in evidence {
-        if let Evidence::Waiting { node, on } = item {
-            waits.entry(*node).or_default().extend(on);
-        }
-    }
-    let awaited: BTreeSet<NodeId> = waits.values().flatten().copied().collect();
-    let behind: BTreeMap<NodeId, BTreeSet<NodeId>> =
-        awaited.iter().map(|&node| (node, reached(node, &waits))).collect();
-    let mut ends = BTreeSet::new();
-    for (node, circle) in &behind {
-        // An end is a node from which every way leads back to it.
-        if circle.iter().all(|other| behind[other].contains(node)) {
-            ends.extend(circle.iter().chain([node]).copied().min_by_key(|&node| (worth(node), node)));
-        }
-    }
-    ends
-}
-
-/// All nodes that `from` waits for, also through others.
-fn reached(from: NodeId, waits: &BTreeMap<NodeId, BTreeSet<NodeId>>) -> BTreeSet<NodeId> {
-    let mut reached = BTreeSet::new();
-    let mut ahead = vec![from];
-    while let Some(node) = ahead.pop() {
-        for &next in waits.get(&node).into_iter().flatten() {
-            if reached.insert(next) {
-                ahead.push(next);
-            }
-        }
-    }
-    reached
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn waiting(node: u32, on: &[u32]) -> Evidence {
-        Evidence::Waiting { node: NodeId(node), on: on.iter().map(|&n| NodeId(n)).collect() }
+    fn due(nodes: &[(u32, u32)]) -> Vec<Due> {
+        nodes.iter().map(|&(node, slice)| Due { node: NodeId(node), slice }).collect()
+    }
+
+    /// A node waits for slices of some others, and for some to take slices.
+    fn waiting(node: u32, receive: &[(u32, u32)], send: &[(u32, u32)]) -> Evidence {
+        Evidence::Waiting { node: NodeId(node), receive: due(receive), send: due(send) }
     }
 
     fn culprits(evidence: &[Evidence]) -> Vec<u32> {
@@ -219,38 +192,74 @@ mod tests {
             },
             blamed: blamed.iter().filter(|&&other| other == node.0).count() as u32,
         };
-        let verdict = judge(evidence, worth).unwrap_or_default();
+        let verdict = judge(evidence, worth, false).unwrap_or_default();
         verdict.culprits.into_iter().map(|culprit| culprit.node.0).collect()
     }
 
     #[test]
     fn the_end_of_a_chain_of_waiting_is_to_blame() {
         // 1 → 2 → 3 → 4 → 100, and 2 is stopped: 1 cannot send to it, 3 gets nothing.
-        assert_eq!(
-            culprits(&[waiting(100, &[4]), waiting(4, &[3]), waiting(3, &[2]), waiting(1, &[2])]),
-            [2]
-        );
+        let chain = [
+            waiting(100, &[(4, 7)], &[]),
+            waiting(4, &[(3, 7)], &[]),
+            waiting(3, &[(2, 7)], &[]),
+            waiting(1, &[], &[(2, 9)]),
+        ];
+        assert_eq!(culprits(&chain), [2]);
     }
 
     #[test]
     fn a_slow_client_is_not_to_blame() {
-        assert_eq!(culprits(&[waiting(4, &[100]), waiting(3, &[4])]), [0; 0]);
+        assert_eq!(culprits(&[waiting(4, &[], &[(100, 3)]), waiting(3, &[], &[(4, 5)])]), [0; 0]);
     }
 
     #[test]
     fn of_two_that_wait_for_each_other_the_helper_is_dropped() {
         // Nothing passes between 5 and the client any more; 4 cannot go on because 5 cannot.
-        assert_eq!(culprits(&[waiting(100, &[5]), waiting(5, &[100]), waiting(4, &[5])]), [5]);
-        assert_eq!(culprits(&[waiting(60, &[5]), waiting(5, &[60])]), [5]);
-        assert_eq!(culprits(&[waiting(6, &[5]), waiting(5, &[6]), waiting(100, &[6])]), [5]);
+        let cut = [waiting(100, &[(5, 2)], &[]), waiting(5, &[], &[(100, 4)]), waiting(4, &[], &[(5, 6)])];
+        assert_eq!(culprits(&cut), [5]);
+        assert_eq!(culprits(&[waiting(60, &[(5, 2)], &[]), waiting(5, &[], &[(60, 2)])]), [5]);
+        let cut = [waiting(6, &[(5, 1)], &[]), waiting(5, &[], &[(6, 1)]), waiting(100, &[(6, 1)], &[])];
+        assert_eq!(culprits(&cut), [5]);
+    }
+
+    /// In two lanes that go through the same nodes in turn, everybody waits for everybody. The slices tell who began.
+    #[test]
+    fn in_a_circle_whoever_owes_the_earliest_slice_is_to_blame() {
+        // 2 owes slice 4 to 3. So 3 cannot open slice 9, which 1 waits for; and 1 not slice 12, which 2 waits for.
+        let circle = [
+            waiting(3, &[(2, 4)], &[]),
+            waiting(1, &[(3, 9)], &[]),
+            waiting(2, &[(1, 12)], &[]),
+            waiting(100, &[(1, 9), (3, 5)], &[]),
+        ];
+        assert_eq!(culprits(&circle), [2]);
+        assert_eq!(culprits_after(&circle, &[2]), [2]);
     }
 
     #[test]
-    fn in_a_circle_the_next_one_is_tried_if_it_was_not_the_first() {
-        let circle = [waiting(1, &[2]), waiting(2, &[3]), waiting(3, &[1]), waiting(100, &[1, 2])];
+    fn in_a_circle_of_one_slice_the_next_one_is_tried_if_it_was_not_the_first() {
+        let circle = [
+            waiting(1, &[(2, 0)], &[]),
+            waiting(2, &[(3, 0)], &[]),
+            waiting(3, &[(1, 0)], &[]),
+            waiting(100, &[(1, 0), (2, 0)], &[]),
+        ];
         assert_eq!(culprits(&circle), [1]);
         assert_eq!(culprits_after(&circle, &[1]), [2]);
         assert_eq!(culprits_after(&circle, &[1, 2, 3, 1]), [2]);
+    }
+
+    /// Nothing passes between a requestor and any of those that would send to it.
+    #[test]
+    fn a_node_with_several_dead_edges_is_to_blame_unless_it_was_before() {
+        let star = [
+            waiting(1, &[], &[(60, 0)]),
+            waiting(2, &[], &[(60, 0)]),
+            waiting(60, &[(1, 0), (2, 0), (3, 0)], &[]),
+        ];
+        assert_eq!(culprits(&star), [3, 60]);
+        assert_eq!(culprits_after(&star, &[60]), [1, 2, 3]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod check;
 mod planning;
 mod publishing;
 mod report;
+mod waiting;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,11 +37,12 @@ use serde::{Deserialize, Serialize};
 use self::blame::Evidence;
 use self::check::ParityCheck;
 use self::publishing::Doubt;
-pub use self::report::{BlockProblem, Report, SinkProblem};
+pub use self::report::{BlockProblem, Due, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
+use crate::wire::control::ToNode;
 use crate::{
-    Assignment, BlockId, Digest, Epoch, Geometry, JobId, LocalBlock, NodeId, Plan, PlanError, Policy, Scheme,
-    SliceSet, Stripe, Topology, Wanted,
+    BlockId, Digest, Epoch, Geometry, JobId, NodeId, Plan, PlanError, Policy, Scheme, SliceSet, Stripe,
+    Topology, Wanted,
 };
 
 /// What is to be done, and how carefully.
@@ -79,40 +81,12 @@ pub struct Verify {
 /// What the driver of a job does for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobAction {
-    /// Send a node its share of the plan.
-    Assign {
+    /// Tell a node something that concerns this job.
+    Tell {
         /// The node.
         node: NodeId,
-        /// Its share.
-        assignment: Box<Assignment>,
-    },
-    /// Tell a node to stop.
-    Stop {
-        /// The node.
-        node: NodeId,
-        /// The plan to be stopped.
-        epoch: Epoch,
-    },
-    /// Tell a requestor to make its deliveries durable.
-    Seal {
-        /// The requestor.
-        node: NodeId,
-    },
-    /// Ask a node for a block's fingerprints.
-    Fingerprint {
-        /// The node.
-        node: NodeId,
-        /// The block, as it must be found.
-        block: LocalBlock,
-        /// Offsets inside each of its sub-blocks: only these bytes count.
-        window: (u64, u64),
-        /// The seed of the check.
-        seed: u64,
-    },
-    /// Tell a requestor to make its deliveries visible.
-    Commit {
-        /// The requestor.
-        node: NodeId,
+        /// What: never anything that concerns no job.
+        message: ToNode,
     },
     /// Record in the catalog that a block is healthy on a node.
     Publish {
@@ -123,24 +97,12 @@ pub enum JobAction {
         /// Its digest.
         digest: Option<Digest>,
     },
-    /// Tell a node to read a committed block back.
-    Reread {
-        /// The node.
-        node: NodeId,
-        /// The block.
-        block: BlockId,
-    },
     /// Record in the catalog that a block is not good where it was thought to be.
     BlockLost {
         /// The block.
         block: BlockIndex,
         /// What is wrong with it.
         problem: BlockProblem,
-    },
-    /// Tell a node that the job is over; it drops what it has not committed.
-    Forget {
-        /// The node.
-        node: NodeId,
     },
     /// The job has ended. Comes once, last.
     Finish(Box<Result<Outcome, JobError>>),
@@ -571,9 +533,15 @@ impl Job {
 
     fn finish(&mut self, result: Result<Outcome, JobError>) {
         self.phase = Phase::Finished;
-        self.actions.extend(self.touched.iter().map(|&node| JobAction::Forget { node }));
+        let job = self.id;
+        self.actions.extend(self.touched.iter().map(|&node| tell(node, ToNode::Forget { job })));
         self.actions.push(JobAction::Finish(Box::new(result)));
     }
+}
+
+/// What is said to a node.
+fn tell(node: NodeId, message: ToNode) -> JobAction {
+    JobAction::Tell { node, message }
 }
 
 impl Goal {

@@ -9,8 +9,9 @@ use rand_chacha::rand_core::Rng;
 
 use super::publishing::Doubt;
 use super::watching::{Running, sources};
-use super::{Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase};
+use super::{Goal, Job, JobError, MAX_FRUITLESS, Phase, tell};
 use crate::assignment::{Inlet, Outlet, Sink};
+use crate::wire::control::ToNode;
 use crate::{
     Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, Stripe, StripeBlock,
     Topology, Wanted, plan,
@@ -114,7 +115,7 @@ impl Job {
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         for (node, assignment) in assignments {
             self.touched.insert(node);
-            self.actions.push(JobAction::Assign { node, assignment: Box::new(assignment) });
+            self.actions.push(tell(node, ToNode::Assign(Box::new(assignment))));
         }
         self.phase = Phase::Running(Box::new(Running {
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),

@@ -7,7 +7,8 @@ use codes::BlockIndex;
 
 use super::check::ParityCheck;
 use super::watching::sources;
-use super::{BlockProblem, Goal, Job, JobAction, JobError, ParityOutcome, Phase};
+use super::{BlockProblem, Goal, Job, JobAction, JobError, ParityOutcome, Phase, tell};
+use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, SliceSet, Stripe, Topology};
 
 /// How long sealing, fingerprinting, committing and rereading may take with no report at all.
@@ -35,7 +36,8 @@ impl Job {
             return self.start_check(topology, now);
         }
         let waiting = self.uncommitted();
-        self.actions.extend(waiting.iter().map(|&node| JobAction::Seal { node }));
+        let (job, epoch) = (self.id, self.epoch);
+        self.actions.extend(waiting.iter().map(|&node| tell(node, ToNode::Seal { job, epoch })));
         self.phase = Phase::Sealing { waiting, until: now + DISK_LIMIT };
         self.after_sealing(topology, now);
     }
@@ -75,7 +77,7 @@ impl Job {
     pub(super) fn distrust(&mut self, reason: String, topology: &Topology, now: Duration) {
         // Requestors must drop what they have, so they are told to forget the job, not to stop.
         for &node in &self.touched {
-            self.actions.push(JobAction::Forget { node });
+            self.actions.push(tell(node, ToNode::Forget { job: self.id }));
         }
         self.goals.iter_mut().filter(|goal| !goal.committed).for_each(Goal::restart);
         self.replanned.push(reason);
@@ -102,10 +104,15 @@ impl Job {
             }
             None => self.start_commit(ParityOutcome::NoSpareBlock, now),
             Some(check) => {
+                let (job, epoch) = (self.id, self.epoch);
                 let (window, seed) = ((self.window.start, self.window.end), self.check_seed);
+                let sub_block_bytes = self.stripe.sub_block_bytes();
+                let sub_blocks = self.stripe.code.sub_blocks() as u16;
                 for (node, block) in check.questions() {
                     self.touched.insert(node);
-                    self.actions.push(JobAction::Fingerprint { node, block, window, seed });
+                    let ask =
+                        ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, window, seed };
+                    self.actions.push(tell(node, ask));
                 }
                 self.phase = Phase::Checking { check, until: now + DISK_LIMIT };
             }
@@ -174,7 +181,8 @@ impl Job {
             return self.succeed(parity);
         }
         let waiting = self.uncommitted();
-        self.actions.extend(waiting.iter().map(|&node| JobAction::Commit { node }));
+        let (job, epoch) = (self.id, self.epoch);
+        self.actions.extend(waiting.iter().map(|&node| tell(node, ToNode::Commit { job, epoch })));
         self.phase = Phase::Committing { waiting, until: now + DISK_LIMIT };
         self.after_commit(now);
     }
@@ -198,7 +206,8 @@ impl Job {
         }
         for goal in &self.goals {
             let block = self.stripe.block(goal.block).id.clone();
-            self.actions.push(JobAction::Reread { node: goal.requestor, block });
+            let (job, epoch) = (self.id, self.epoch);
+            self.actions.push(tell(goal.requestor, ToNode::Reread { job, epoch, block }));
         }
         let waiting = self.goals.iter().map(|goal| goal.block).collect();
         self.phase = Phase::Rereading { waiting, until: now + DISK_LIMIT };

@@ -19,8 +19,10 @@ pub enum Report {
     Delivered,
     /// Nothing has moved on these edges for as long as the assignment allows.
     Waiting {
-        /// The nodes at their other ends: they do not send what is due, or do not take it.
-        on: Vec<NodeId>,
+        /// The senders that do not send what is due.
+        receive: Vec<Due>,
+        /// The receivers that do not take what is due.
+        send: Vec<Due>,
     },
     /// An edge broke.
     Closed {
@@ -82,6 +84,15 @@ pub enum Report {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<Digest>,
     },
+}
+
+/// A slice that is due on an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Due {
+    /// The node at the edge's other end.
+    pub node: NodeId,
+    /// The first slice that has not passed.
+    pub slice: u32,
 }
 
 /// What is wrong with a block that was to be read.

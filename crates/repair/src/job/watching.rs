@@ -6,8 +6,9 @@ use std::time::Duration;
 use codes::BlockIndex;
 
 use super::blame::{self, Evidence, Standing, Worth};
-use super::{BlockProblem, Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase, Report};
-use crate::{BlockId, NodeId, Plan, Reach, SliceSet, Topology};
+use super::{BlockProblem, Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase, Report, tell};
+use crate::wire::control::ToNode;
+use crate::{BlockId, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
 
 /// How long the reports of other nodes are awaited once something looks wrong.
 const GATHER: Duration = Duration::from_millis(250);
@@ -43,7 +44,8 @@ impl Job {
         let Phase::Running(running) = &mut self.phase else { return };
         let evidence = std::mem::take(&mut running.evidence);
         running.judge_at = None;
-        let verdict = blame::judge(&evidence, |node| self.worth(node, topology));
+        let in_rounds = running.plan.pacing() == Pacing::WholeBlock;
+        let verdict = blame::judge(&evidence, |node| self.worth(node, topology), in_rounds);
         let Some(verdict) = verdict else { return };
         for (block, problem) in &verdict.bad_blocks {
             self.lose_block(block, problem);
@@ -94,7 +96,7 @@ impl Job {
         }
         for &node in &self.touched {
             if topology.is_alive(node) {
-                self.actions.push(JobAction::Stop { node, epoch: self.epoch });
+                self.actions.push(tell(node, ToNode::Stop { job: self.id, epoch: self.epoch }));
             }
         }
         let sources = match &mut self.phase {
@@ -176,7 +178,7 @@ impl Job {
         if self.goals.iter().any(|goal| goal.requestor == node) {
             *self.given_up.entry(node).or_insert(0) += weight;
             // What it says it has must not count for another block, should it ever be given one.
-            self.actions.push(JobAction::Forget { node });
+            self.actions.push(tell(node, ToNode::Forget { job: self.id }));
         }
         let mut taken = self.taken();
         for at in 0..self.goals.len() {

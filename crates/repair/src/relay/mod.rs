@@ -268,6 +268,11 @@ impl Relay {
         self.tools.pool.take(bytes)
     }
 
+    /// The slice that is due next on inlet `inlet`.
+    pub fn due_slice(&self, inlet: usize) -> Option<u32> {
+        self.inlets[inlet].due.map(|(slice, _)| slice)
+    }
+
     /// Bytes of the payload that is due next on inlet `inlet`.
     pub fn due_bytes(&self, inlet: usize) -> Option<usize> {
         self.inlets[inlet].due.map(|(slice, _)| self.geometry.bytes_of(slice))

@@ -247,6 +247,35 @@ pub enum ToNode {
     },
 }
 
+impl ToNode {
+    /// The job that it concerns, if it concerns one.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Assign(assignment) => Some(assignment.job),
+            Self::Stop { job, .. }
+            | Self::Seal { job, .. }
+            | Self::Fingerprint { job, .. }
+            | Self::Commit { job, .. }
+            | Self::Reread { job, .. }
+            | Self::Forget { job } => Some(*job),
+            _ => None,
+        }
+    }
+
+    /// The plan in whose name it is answered, if it is.
+    pub fn epoch(&self) -> Option<Epoch> {
+        match self {
+            Self::Assign(assignment) => Some(assignment.epoch),
+            Self::Stop { epoch, .. }
+            | Self::Seal { epoch, .. }
+            | Self::Fingerprint { epoch, .. }
+            | Self::Commit { epoch, .. }
+            | Self::Reread { epoch, .. } => Some(*epoch),
+            _ => None,
+        }
+    }
+}
+
 /// How a client's request ended well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};
+use repair::wire::control::ToNode;
 use repair::{
     Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Scheme, Stripe,
     StripeBlock, StripeId, Topology, Verify, Wanted,
@@ -39,7 +40,7 @@ pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u3
     let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
     std::iter::from_fn(|| job.poll())
         .filter_map(|action| match action {
-            JobAction::Assign { assignment, .. } => Some(*assignment),
+            JobAction::Tell { message: ToNode::Assign(assignment), .. } => Some(*assignment),
             _ => None,
         })
         .collect()

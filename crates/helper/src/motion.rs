@@ -1,0 +1,282 @@
+//! The sockets and the disk of a plan that runs on a node.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::wire::edge::{Direction, Greeting};
+use repair::{Action, Assignment, EdgeKey, NodeId, Part, Report, Sink};
+
+use crate::disk::{DiskError, Lane, ReadAhead, ReadJob, SharedWriter, Source, WriteJob};
+use crate::engine::Node;
+use crate::job::Opened;
+use crate::problems::{block_problem, sink_report};
+use crate::rendezvous::{Rendezvous, Terms};
+use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
+use crate::traffic::Traffic;
+
+/// See the module's documentation.
+pub(crate) struct Motion {
+    assignment: Arc<Assignment>,
+    inlets: Vec<InletSocket>,
+    outlets: Vec<OutletSocket>,
+    sources: BTreeMap<BlockIndex, Source>,
+    sinks: BTreeMap<BlockIndex, (Sink, SharedWriter)>,
+    reads: Lane<ReadJob>,
+    ahead: ReadAhead,
+    writes: Lane<WriteJob>,
+    traffic: Traffic,
+    rendezvous: Rendezvous,
+}
+
+impl Motion {
+    /// Dials and awaits the edges of an assignment.
+    pub(crate) fn new(assignment: Arc<Assignment>, node: &Node) -> Self {
+        let rendezvous = node.rendezvous.clone();
+        let inlets = assignment.inlets.iter().map(|inlet| {
+            let (dial, tls_name) = (inlet.dial.clone(), inlet.tls_name.clone());
+            InletSocket::new(connect(&rendezvous, &assignment, inlet.key, dial, tls_name, Direction::Receive))
+        });
+        let outlets = assignment.outlets.iter().map(|outlet| {
+            let (dial, tls_name) = (outlet.dial.clone(), outlet.tls_name.clone());
+            OutletSocket::new(connect(&rendezvous, &assignment, outlet.key, dial, tls_name, Direction::Send))
+        });
+        Self {
+            inlets: inlets.collect(),
+            outlets: outlets.collect(),
+            sources: BTreeMap::new(),
+            sinks: BTreeMap::new(),
+            reads: Lane::new(),
+            ahead: ReadAhead::default(),
+            writes: Lane::new(),
+            traffic: node.traffic.clone(),
+            rendezvous: node.rendezvous.clone(),
+            assignment,
+        }
+    }
+
+    pub(crate) fn use_opened(&mut self, Opened { sources, sinks }: Opened) {
+        (self.sources, self.sinks) = (sources, sinks);
+    }
+
+    // ---- disk ----
+
+    pub(crate) fn poll_reads(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+        let mut moved = false;
+        while let Poll::Ready(done) = self.reads.poll_done(cx) {
+            match done {
+                Ok(done) => done.into_iter().for_each(|job| self.has_read(job, part, now)),
+                Err(error) => part.fail(bad_block(error), now),
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    fn has_read(&mut self, job: ReadJob, part: &mut Part, now: Duration) {
+        for (local, buffer) in (job.local..).zip(job.buffers) {
+            self.traffic.read(buffer.len());
+            part.handle_read(job.slice, local, buffer, now);
+        }
+    }
+
+    pub(crate) fn poll_writes(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+        let mut moved = false;
+        while let Poll::Ready(done) = self.writes.poll_done(cx) {
+            match done {
+                Ok(done) => done.into_iter().for_each(|job| self.has_written(job, part)),
+                Err(error) => part.fail(sink_failed(error), now),
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    fn has_written(&mut self, job: WriteJob, part: &mut Part) {
+        self.traffic.delivered(job.buffer.len());
+        part.handle_delivered(job.slice, job.buffer);
+    }
+
+    /// Nothing is read or written any more that has not begun.
+    pub(crate) fn drop_queued(&mut self) {
+        self.reads.drop_queue();
+        self.writes.drop_queue();
+    }
+
+    /// Waits for writes that have begun, so that what is counted as delivered is exact and nothing touches a sink after
+    /// this.
+    pub(crate) fn poll_settled(&mut self, cx: &mut Context<'_>, part: &mut Part) -> Poll<()> {
+        while !self.writes.is_idle() {
+            if let Ok(done) = ready!(self.writes.poll_done(cx)) {
+                done.into_iter().for_each(|job| self.has_written(job, part));
+            }
+        }
+        Poll::Ready(())
+    }
+
+    // ---- what the relay asks for ----
+
+    pub(crate) fn act(&mut self, action: Action, part: &mut Part, now: Duration) {
+        match action {
+            Action::ReadAhead { ranges } => {
+                let ranges = ranges.into_iter();
+                let ranges = ranges.map(|range| (self.sources[&range.block].clone(), range.bytes));
+                self.ahead.announce(ranges);
+            }
+            Action::Read { slice, locals, range } => {
+                let bytes = (range.bytes.end - range.bytes.start) as usize / locals.len();
+                let buffers = locals.clone().map(|_| part.buffer(bytes)).collect();
+                let source = self.sources[&range.block].clone();
+                let offset = range.bytes.start;
+                let job = ReadJob { slice, local: locals.start, source, offset, buffers };
+                match self.reads.push(job) {
+                    Ok(Some(job)) => self.has_read(job, part, now),
+                    Ok(None) => self.ahead.miss(),
+                    Err(error) => part.fail(bad_block(error), now),
+                }
+            }
+            Action::Send { outlet, lane, stream, slice, buffer } => {
+                self.outlets[outlet].push(lane, stream, slice, buffer);
+            }
+            Action::Deliver { output, slice, buffer } => {
+                let sub_block = self.assignment.outputs[output as usize];
+                let offset = u64::from(sub_block.sub) * self.assignment.sub_block_bytes
+                    + self.assignment.geometry.span(slice).start;
+                let (sink, writer) = &self.sinks[&sub_block.block];
+                let bytes = sink.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
+                let (block, writer) = (sink.id.clone(), writer.clone());
+                let job = WriteJob { slice, block, writer, offset, bytes, buffer };
+                match self.writes.push(job) {
+                    Ok(Some(job)) => self.has_written(job, part),
+                    Ok(None) => {}
+                    Err(error) => part.fail(sink_failed(error), now),
+                }
+            }
+            Action::Finished => unreachable!("the part keeps it to itself"),
+        }
+    }
+
+    // ---- sockets ----
+
+    pub(crate) fn poll_inlets(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+        let mut moved = false;
+        for index in 0..self.inlets.len() {
+            while let Some(due) = part.due_bytes(index) {
+                let inlet = &mut self.inlets[index];
+                let polled = inlet.poll_frame(cx, due, &mut |bytes| part.buffer(bytes));
+                if inlet.has_moved() {
+                    part.handle_inlet_moved(index, now);
+                }
+                let Poll::Ready(result) = polled else { break };
+                moved = true;
+                match result {
+                    Ok((header, buffer)) => {
+                        self.traffic.received(buffer.len());
+                        part.handle_received(index, header.stream, header.slice, buffer, now);
+                    }
+                    Err(error) => part.fail(broken(self.assignment.inlets[index].from, error), now),
+                }
+            }
+            if part.inlet_is_complete(index) {
+                self.release_inlet(index);
+            }
+        }
+        moved
+    }
+
+    pub(crate) fn poll_outlets(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+        let mut moved = false;
+        for index in 0..self.outlets.len() {
+            if self.outlets[index].is_gone() {
+                continue;
+            }
+            loop {
+                let polled = self.outlets[index].poll_sent(cx);
+                if self.outlets[index].has_moved() {
+                    part.handle_outlet_moved(index, now);
+                }
+                let Poll::Ready(sent) = polled else { break };
+                moved = true;
+                match sent {
+                    Ok((slice, buffer)) => {
+                        self.traffic.sent(buffer.len());
+                        part.handle_sent(index, slice, buffer, now);
+                    }
+                    Err(error) => {
+                        let peer = self.assignment.outlets[index].to;
+                        part.fail(Report::Closed { peer, detail: error.to_string() }, now);
+                        return true;
+                    }
+                }
+            }
+            if part.outlet_is_complete(index) && self.outlets[index].is_empty() {
+                self.release_outlet(index);
+            }
+        }
+        moved
+    }
+
+    /// Gives up the connection of a complete inlet. One that the sender dialled is not used again: what comes
+    /// after the last frame would be its next greeting, and reading ahead may have taken some of it.
+    fn release_inlet(&mut self, index: usize) {
+        let dialled = self.assignment.inlets[index].dial.as_deref();
+        if let (Some(stream), Some(address)) = (self.inlets[index].take(), dialled) {
+            self.rendezvous.rest(stream, Some(address));
+        }
+    }
+
+    /// Gives up the connection of a complete outlet, unless this end dialled, see above.
+    fn release_outlet(&mut self, index: usize) {
+        let stream = self.outlets[index].take();
+        if let (Some(stream), None) = (stream, &self.assignment.outlets[index].dial) {
+            self.rendezvous.rest(stream, None);
+        }
+    }
+}
+
+/// The connection of an edge: dialled, or awaited from the other end. `ours` is what this end does.
+fn connect(
+    rendezvous: &Rendezvous,
+    assignment: &Assignment,
+    key: EdgeKey,
+    address: Option<String>,
+    tls_name: Option<String>,
+    ours: Direction,
+) -> Connecting {
+    match address {
+        Some(address) => {
+            let greeting = Greeting { direction: ours, job: assignment.job, epoch: assignment.epoch, key };
+            Box::pin(rendezvous.clone().dial(address, tls_name, greeting))
+        }
+        None => {
+            let theirs = match ours {
+                Direction::Receive => Direction::Send,
+                Direction::Send => Direction::Receive,
+            };
+            let coming = rendezvous.expect(key, Terms { direction: theirs, tls_name });
+            Box::pin(async move {
+                let stream = coming.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
+                // It was taken on the listener's thread; from now on this job's thread polls it.
+                stream.moved_here()
+            })
+        }
+    }
+}
+
+fn broken(from: NodeId, error: SocketError) -> Report {
+    match error {
+        SocketError::Closed(error) => Report::Closed { peer: from, detail: error.to_string() },
+        SocketError::Bad(error) => Report::BadFrame { from, detail: error.to_string() },
+    }
+}
+
+fn bad_block(DiskError { block, error }: DiskError) -> Report {
+    Report::BadBlock { block, problem: block_problem(&error) }
+}
+
+fn sink_failed(DiskError { block, error }: DiskError) -> Report {
+    sink_report(block, &error)
+}

@@ -1,0 +1,37 @@
+//! What the coordinator is told of a store's errors.
+
+use std::io;
+
+use repair::{BlockId, BlockProblem, Report, SinkProblem};
+use stores::BlockError;
+
+/// What the coordinator is told of a block that cannot be read.
+pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
+    match error {
+        BlockError::Missing { .. } => BlockProblem::Missing,
+        BlockError::Corrupt { detail, .. } | BlockError::Other { detail, .. } => {
+            BlockProblem::Corrupt(detail.clone())
+        }
+        BlockError::Io { source, .. } if is_of_the_machine(source) => {
+            BlockProblem::Unavailable(error.to_string())
+        }
+        other => BlockProblem::Unreadable(other.to_string()),
+    }
+}
+
+/// Whether an error says something of the machine at this moment, and nothing of the file.
+fn is_of_the_machine(error: &io::Error) -> bool {
+    let passing =
+        [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::EIO];
+    error.raw_os_error().is_some_and(|code| passing.contains(&code))
+        || matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
+}
+
+/// The report on a sink that cannot be written.
+pub(crate) fn sink_report(block: BlockId, error: &BlockError) -> Report {
+    let problem = match error {
+        BlockError::NoSpace { .. } => SinkProblem::NoSpace,
+        other => SinkProblem::Io(other.to_string()),
+    };
+    Report::SinkFailed { block, problem }
+}

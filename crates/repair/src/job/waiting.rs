@@ -1,0 +1,124 @@
+//! Who is to blame when nodes wait for each other.
+//!
+//! A node that is waited for has an excuse if it waits itself, for the same slice or an earlier one: a relay opens slices
+//! in ascending order, and an edge carries them so. Excuses are followed to their end. That a node waits for *later*
+//! slices excuses nothing: it is what happens to a node that does not do the earlier one.
+//!
+//! If both ends of an edge complain of it, one would send and the other receive, and nothing passes between them: the
+//! cause is there, whoever else waits. Either of them may be it. A node with several such edges is, until going without
+//! it has turned out not to help.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::blame::{Evidence, Standing, Worth};
+use crate::NodeId;
+
+/// A node waits for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wait {
+    node: NodeId,
+    on: NodeId,
+    slice: u32,
+    /// Whether it waits to receive; otherwise, to send.
+    receives: bool,
+}
+
+impl Wait {
+    /// Whether these are the two ends of one edge.
+    fn is_other_end(self, other: Self) -> bool {
+        self.on == other.node && self.node == other.on && self.receives != other.receives
+    }
+}
+
+/// Nodes that are waited for without an excuse, and for each edge that is dead one of its ends. If `in_rounds`, whole
+/// streams are awaited, and any slice excuses.
+pub(super) fn causes(
+    evidence: &[Evidence],
+    worth: &impl Fn(NodeId) -> Worth,
+    in_rounds: bool,
+) -> BTreeSet<NodeId> {
+    let waits = waits(evidence);
+    let dead: Vec<Wait> = waits.iter().copied().filter(|&w| is_dead(&waits, w)).collect();
+    let mut causes = ends_of_dead_edges(&dead, worth);
+    let excuses: Vec<Vec<usize>> = waits.iter().map(|&wait| excuses(&waits, wait, in_rounds)).collect();
+    let reached: Vec<BTreeSet<usize>> = (0..waits.len()).map(|from| reached(from, &excuses)).collect();
+    for (index, circle) in reached.iter().enumerate() {
+        let leads_to_dead = circle.iter().chain([&index]).any(|&other| dead.contains(&waits[other]));
+        // An end is a wait from which every way leads back to it.
+        if !leads_to_dead && circle.iter().all(|&other| reached[other].contains(&index)) {
+            let awaited = circle.iter().chain([&index]).map(|&other| waits[other].on);
+            causes.extend(awaited.min_by_key(|&node| (worth(node), node)));
+        }
+    }
+    causes
+}
+
+/// The last word of each node on each of its edges.
+fn waits(evidence: &[Evidence]) -> Vec<Wait> {
+    let mut waits = BTreeMap::new();
+    for item in evidence {
+        let Evidence::Waiting { node, receive, send } = item else { continue };
+        for (due, receives) in
+            receive.iter().map(|due| (due, true)).chain(send.iter().map(|due| (due, false)))
+        {
+            let wait = Wait { node: *node, on: due.node, slice: due.slice, receives };
+            waits.insert((*node, due.node, receives), wait);
+        }
+    }
+    waits.into_values().collect()
+}
+
+fn is_dead(waits: &[Wait], wait: Wait) -> bool {
+    waits.iter().any(|&other| wait.is_other_end(other))
+}
+
+fn excuses(waits: &[Wait], wait: Wait, in_rounds: bool) -> Vec<usize> {
+    let excuses = |other: &Wait| other.node == wait.on && (in_rounds || other.slice <= wait.slice);
+    (0..waits.len()).filter(|&other| excuses(&waits[other])).collect()
+}
+
+/// For each dead edge one end: a node that has several of them, or else the one that is easier to go without.
+fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeSet<NodeId> {
+    let mut edges: BTreeSet<(NodeId, NodeId)> =
+        dead.iter().map(|wait| (wait.node.min(wait.on), wait.node.max(wait.on))).collect();
+    let mut ends = BTreeSet::new();
+    while let Some(&(a, b)) = edges.first() {
+        let end = hub(&edges, worth).unwrap_or_else(|| std::cmp::min((worth(a), a), (worth(b), b)).1);
+        ends.insert(end);
+        edges.retain(|&(a, b)| a != end && b != end);
+        // Whether it is the client that has a slow link cannot be known; helpers are tried one by one.
+        edges.retain(|&(a, b)| ![a, b].iter().any(|&node| worth(node).standing == Standing::Client));
+    }
+    ends
+}
+
+/// The node with the most dead edges, two at least, unless it was tried before or is a client.
+fn hub(edges: &BTreeSet<(NodeId, NodeId)>, worth: &impl Fn(NodeId) -> Worth) -> Option<NodeId> {
+    let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for node in edges.iter().flat_map(|&(a, b)| [a, b]) {
+        *counts.entry(node).or_insert(0) += 1;
+    }
+    counts
+        .into_iter()
+        .filter(|&(node, count)| {
+            let worth = worth(node);
+            count > 1 && worth.blamed == 0 && worth.standing != Standing::Client
+        })
+        .min_by_key(|&(node, count)| (Reverse(count), worth(node), node))
+        .map(|(node, _)| node)
+}
+
+/// All waits that are reached from one by excuses.
+fn reached(from: usize, excuses: &[Vec<usize>]) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let mut ahead = vec![from];
+    while let Some(wait) = ahead.pop() {
+        for &next in &excuses[wait] {
+            if reached.insert(next) {
+                ahead.push(next);
+            }
+        }
+    }
+    reached
+}

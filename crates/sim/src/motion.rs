@@ -1,0 +1,314 @@
+//! The sockets and the disk of a plan that runs on a node: what `helper` has around [`repair::Part`], on virtual time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use repair::wire::edge::{FrameHeader, HEADER_BYTES};
+use repair::{
+    Action, Assignment, BlockId, BlockRange, Buffer, NodeId, Pacing, Part, Report, SinkProblem, WATCH_EVERY,
+};
+
+use crate::disk::Disk;
+use crate::edge::EdgeId;
+use crate::event::{NodeEvent, TaskId};
+use crate::scene::Scene;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Motion {
+    pub(crate) id: TaskId,
+    assignment: Arc<Assignment>,
+    node: NodeId,
+    inlets: Vec<Inbound>,
+    outlets: Vec<Outbound>,
+    /// Writes that are under way.
+    writing: u32,
+    settling: bool,
+    /// Buffers that are out of the relay, by slice.
+    out: BTreeMap<u32, u32>,
+}
+
+#[derive(Debug)]
+struct Inbound {
+    edge: EdgeId,
+    closed: Option<&'static str>,
+}
+
+#[derive(Debug)]
+struct Outbound {
+    edge: EdgeId,
+    queue: VecDeque<Frame>,
+    /// A frame larger than the kernel's buffers: it is written when the receiver has taken it.
+    too_large: Option<(u32, Buffer)>,
+    closed: Option<&'static str>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    lane: u16,
+    stream: u16,
+    slice: u32,
+    buffer: Buffer,
+}
+
+impl Motion {
+    /// Connects the edges of an assignment.
+    pub(crate) fn new(id: TaskId, node: NodeId, assignment: Arc<Assignment>, scene: &mut Scene) -> Self {
+        let epoch = assignment.epoch;
+        let inlets = assignment.inlets.iter().map(|inlet| EdgeId { epoch, from: inlet.from, to: node });
+        let outlets = assignment.outlets.iter().map(|outlet| EdgeId { epoch, from: node, to: outlet.to });
+        let outbound = |edge| Outbound { edge, queue: VecDeque::new(), too_large: None, closed: None };
+        let motion = Self {
+            id,
+            node,
+            inlets: inlets.map(|edge| Inbound { edge, closed: None }).collect(),
+            outlets: outlets.map(outbound).collect(),
+            writing: 0,
+            settling: false,
+            out: BTreeMap::new(),
+            assignment,
+        };
+        motion.edges().for_each(|edge| scene.edge_known(edge, node));
+        motion.watch_again(scene);
+        motion
+    }
+
+    fn edges(&self) -> impl Iterator<Item = EdgeId> {
+        let inlets = self.inlets.iter().map(|inlet| inlet.edge);
+        inlets.chain(self.outlets.iter().map(|outlet| outlet.edge))
+    }
+
+    pub(crate) fn close(self, scene: &mut Scene) {
+        self.edges().for_each(|edge| scene.close_edge(edge, Some(self.node), "closed by peer"));
+    }
+
+    pub(crate) fn watch_again(&self, scene: &mut Scene) {
+        scene.after_for(WATCH_EVERY, self.node, NodeEvent::Watch { task: self.id });
+    }
+
+    // ---- what the part asks for ----
+
+    pub(crate) fn act(&mut self, part: &mut Part, action: Action, disk: &mut Disk, scene: &mut Scene) {
+        match action {
+            Action::ReadAhead { .. } => {} // Advice, which nothing depends on.
+            Action::Read { slice, locals, range } => self.read(part, slice, locals, range, disk, scene),
+            Action::Send { outlet, lane, stream, slice, buffer } => {
+                self.take_out(slice, scene);
+                self.outlets[outlet].queue.push_back(Frame { lane, stream, slice, buffer });
+            }
+            Action::Deliver { output, slice, buffer } => {
+                self.take_out(slice, scene);
+                self.deliver(output, slice, buffer, disk, scene);
+            }
+            Action::Finished => scene.violate(format!("{} is told the end twice", self.node)),
+        }
+    }
+
+    fn read(
+        &mut self,
+        part: &mut Part,
+        slice: u32,
+        locals: Range<u16>,
+        BlockRange { block, bytes }: BlockRange,
+        disk: &mut Disk,
+        scene: &mut Scene,
+    ) {
+        let block = self.assignment.locals.iter().find(|local| local.index == block);
+        let block = block.expect("the relay checked").id.clone();
+        let delay = disk.takes(bytes.end - bytes.start, scene);
+        let share = (bytes.end - bytes.start) / locals.len() as u64;
+        for (local, offset) in locals.zip(bytes.step_by(share as usize)) {
+            self.take_out(slice, scene);
+            let mut buffer = part.buffer(share as usize);
+            let result = disk.read(&block, offset, &mut buffer).map(|()| buffer);
+            scene.after_for(delay, self.node, NodeEvent::ReadDone { task: self.id, slice, local, result });
+        }
+    }
+
+    fn deliver(&mut self, output: u32, slice: u32, buffer: Buffer, disk: &mut Disk, scene: &mut Scene) {
+        let sub_block = self.assignment.outputs[output as usize];
+        let offset = u64::from(sub_block.sub) * self.assignment.sub_block_bytes
+            + self.assignment.geometry.span(slice).start;
+        let sink = self.assignment.sinks.iter().find(|sink| sink.index == sub_block.block);
+        let written = disk.write(&sink.expect("the relay checked").id, offset, &buffer);
+        let delay = disk.takes(buffer.len() as u64, scene);
+        let (task, block) = (self.id, sub_block.block.0);
+        self.writing += 1;
+        scene.after_for(delay, self.node, NodeEvent::WriteDone { task, slice, block, written, buffer });
+    }
+
+    /// A write has ended; its buffer comes back if it went well.
+    pub(crate) fn write_done(
+        &mut self,
+        part: &mut Part,
+        slice: u32,
+        block: u16,
+        buffer: Option<Buffer>,
+        scene: &mut Scene,
+    ) {
+        self.give_back(slice, scene);
+        self.writing -= 1;
+        match buffer {
+            Some(buffer) => {
+                scene.slices_delivered += 1;
+                part.handle_delivered(slice, buffer);
+            }
+            None => {
+                let sink = self.assignment.sinks.iter().find(|sink| sink.index.0 == block);
+                let block = sink.expect("it was written to").id.clone();
+                part.fail(Report::SinkFailed { block, problem: SinkProblem::NoSpace }, scene.now);
+            }
+        }
+        if self.settling && self.writing == 0 {
+            part.handle_settled(scene.now);
+        }
+    }
+
+    pub(crate) fn settle(&mut self, part: &mut Part, now: Duration) {
+        self.settling = true;
+        if self.writing == 0 {
+            part.handle_settled(now);
+        }
+    }
+
+    /// The block that local number `local` of a slice's task is part of.
+    pub(crate) fn block_of(&self, slice: u32, local: u16) -> BlockId {
+        let lane = usize::from(self.assignment.lane_of(slice));
+        let task = self.assignment.lanes[lane].as_ref().expect("the relay asked for it");
+        let index = task.reads[usize::from(local)].block;
+        let block = self.assignment.locals.iter().find(|local| local.index == index);
+        block.expect("the relay checked").id.clone()
+    }
+
+    // ---- sockets ----
+
+    /// Something happened to an edge; the caller pumps afterwards.
+    pub(crate) fn edge_moved(&mut self, part: &mut Part, edge: EdgeId, scene: &mut Scene) {
+        let Some(index) = self.outlets.iter().position(|outlet| outlet.edge == edge) else { return };
+        part.handle_outlet_moved(index, scene.now);
+        if scene.edge(edge).is_some_and(|edge| edge.under_way == 0)
+            && let Some((slice, buffer)) = self.outlets[index].too_large.take()
+        {
+            self.give_back(slice, scene);
+            part.handle_sent(index, slice, buffer, scene.now);
+        }
+    }
+
+    pub(crate) fn edge_closed(&mut self, edge: EdgeId, detail: &'static str) {
+        self.inlets
+            .iter_mut()
+            .filter(|inlet| inlet.edge == edge)
+            .for_each(|inlet| inlet.closed = Some(detail));
+        self.outlets.iter_mut().filter(|out| out.edge == edge).for_each(|out| out.closed = Some(detail));
+    }
+
+    pub(crate) fn take_frames(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
+        let mut moved = false;
+        for (index, inlet) in self.inlets.iter().enumerate() {
+            while let Some(due_bytes) = part.due_bytes(index)
+                && let Some(frame) = scene.take_frame(inlet.edge)
+            {
+                moved = true;
+                if let Err(detail) = self.take_frame(part, index, &frame, due_bytes, scene.now) {
+                    part.fail(Report::BadFrame { from: inlet.edge.from, detail }, scene.now);
+                }
+            }
+        }
+        moved
+    }
+
+    fn take_frame(
+        &self,
+        part: &mut Part,
+        index: usize,
+        frame: &[u8],
+        due_bytes: usize,
+        now: Duration,
+    ) -> Result<(), String> {
+        let (head, payload) = frame.split_at(HEADER_BYTES);
+        let head: &[u8; HEADER_BYTES] = head.try_into().expect("a header's bytes");
+        let limit = self.assignment.geometry.slice_bytes;
+        let header = FrameHeader::decode(head, limit).map_err(|error| error.to_string())?;
+        if due_bytes != header.bytes as usize || payload.len() != header.bytes as usize {
+            return Err(format!("a frame of {} bytes", header.bytes));
+        }
+        header.verify(payload).map_err(|error| error.to_string())?;
+        let mut buffer = part.buffer(payload.len());
+        buffer.copy_from_slice(payload);
+        part.handle_received(index, header.stream, header.slice, buffer, now);
+        Ok(())
+    }
+
+    pub(crate) fn send_frames(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
+        let mut moved = false;
+        for (index, outlet) in self.outlets.iter_mut().enumerate() {
+            while outlet.too_large.is_none()
+                && let Some(frame) = outlet.queue.front()
+                && scene.network.has_room(outlet.edge, HEADER_BYTES + frame.buffer.len(), scene.now)
+            {
+                let Frame { lane, stream, slice, buffer } = outlet.queue.pop_front().expect("it is there");
+                let mut bytes = FrameHeader::slice(lane, stream, slice, &buffer).encode().to_vec();
+                bytes.extend_from_slice(&buffer);
+                part.handle_outlet_moved(index, scene.now);
+                moved = true;
+                let fits = bytes.len() as u64 <= scene.network.window;
+                scene.send_frame(outlet.edge, bytes, buffer.len());
+                if fits {
+                    let delay = scene.dice.up_to(Duration::from_micros(30));
+                    let sent = NodeEvent::Sent { task: self.id, outlet: index, slice, buffer };
+                    scene.after_for(delay, self.node, sent);
+                } else {
+                    outlet.too_large = Some((slice, buffer));
+                }
+            }
+        }
+        moved
+    }
+
+    /// A broken edge matters to those who still need it.
+    pub(crate) fn notice_closed(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
+        let inlet = self.inlets.iter().enumerate().find_map(|(index, inlet)| {
+            let detail = inlet.closed.filter(|_| part.due_bytes(index).is_some())?;
+            Some((inlet.edge.from, detail))
+        });
+        let outlet = self.outlets.iter().find_map(|outlet| {
+            let needed = !outlet.queue.is_empty() || outlet.too_large.is_some();
+            Some((outlet.edge.to, outlet.closed.filter(|_| needed)?))
+        });
+        let broken = inlet.or(outlet);
+        if let Some((peer, detail)) = broken {
+            part.fail(Report::Closed { peer, detail: detail.to_owned() }, scene.now);
+        }
+        broken.is_some()
+    }
+
+    // ---- bounds ----
+
+    /// A relay works on a bounded number of slices whatever the block's size: the most that its window may
+    /// be, in the words of its own documentation.
+    fn take_out(&mut self, slice: u32, scene: &mut Scene) {
+        *self.out.entry(slice).or_insert(0) += 1;
+        let limit = match self.assignment.pacing {
+            Pacing::Pipelined => (2 * self.assignment.tasks().count()).max(32),
+            Pacing::Serial => 1,
+            Pacing::WholeBlock => usize::MAX,
+        };
+        if self.out.len() > limit {
+            scene.violate(format!("{} works on {} slices at once", self.node, self.out.len()));
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, slice: u32, scene: &mut Scene) {
+        match self.out.get_mut(&slice) {
+            Some(1) => drop(self.out.remove(&slice)),
+            Some(count) => *count -= 1,
+            None => scene.violate(format!("{} gets a buffer of slice {slice} back twice", self.node)),
+        }
+    }
+
+    pub(crate) fn has_buffers_out(&self) -> bool {
+        !self.out.is_empty()
+    }
+}
