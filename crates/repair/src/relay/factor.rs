@@ -16,15 +16,12 @@ use std::ops::Range;
 
 use gf::{Kernel, Pair, inv, mul};
 
-use super::cover::LocalSum;
+use super::cover::Terms;
 
 /// Bytes of each input at a time: of the hundred inputs and sums of a part, what a processor keeps close by.
 const STRIP_BYTES: usize = 4 << 10;
 /// Below this many sums there is nothing to gain.
 const LEAST_SUMS: usize = 16;
-
-/// A row of coefficients over numbered values.
-type Row = Vec<(usize, u8)>;
 
 /// Sums in parts that share no values but inputs.
 #[derive(Debug, Default, PartialEq)]
@@ -69,11 +66,10 @@ struct Mix {
 impl Factors {
     /// How to compute sums of inputs `0..inputs` with far fewer products, and the order in which it computes them; `None`
     /// if they do not have it in them.
-    pub(super) fn of(sums: &[LocalSum], inputs: usize) -> Option<(Vec<usize>, Self)> {
-        if sums.len() < LEAST_SUMS {
+    pub(super) fn of(mut rows: Vec<Terms>, inputs: usize) -> Option<(Vec<usize>, Self)> {
+        if rows.len() < LEAST_SUMS {
             return None;
         }
-        let mut rows: Vec<Row> = sums.iter().map(|sum| sum.terms.clone()).collect();
         let products: usize = rows.iter().map(Vec::len).sum();
         let couples = take_couples(&mut rows, inputs);
         let (parts, order) = Middles::of(&rows).into_parts(&couples, inputs);
@@ -129,7 +125,7 @@ impl Part {
     }
 
     /// Adds targets that are sums of the same sources.
-    fn push(&mut self, rows: &[&Row], couples: &[Couple], inputs: usize) {
+    fn push(&mut self, rows: &[&Terms], couples: &[Couple], inputs: usize) {
         let numbers = || rows[0].iter().map(|&(source, _)| source);
         self.targets += rows.len();
         self.passes.push(Pass {
@@ -143,7 +139,7 @@ impl Part {
 
 /// Where just two inputs occur in the same rows, and in these in one of two proportions, makes values of the two of them,
 /// numbered from `inputs` on.
-fn take_couples(rows: &mut [Row], inputs: usize) -> Vec<Couple> {
+fn take_couples(rows: &mut [Terms], inputs: usize) -> Vec<Couple> {
     let mut occurrences: Vec<Vec<(usize, u8)>> = vec![Vec::new(); inputs];
     for (number, row) in rows.iter().enumerate() {
         row.iter().for_each(|&(input, coefficient)| occurrences[input].push((number, coefficient)));
@@ -182,7 +178,7 @@ fn take_couples(rows: &mut [Row], inputs: usize) -> Vec<Couple> {
 #[derive(Default)]
 struct Middles {
     /// A value in the place of each sum.
-    values: Vec<Row>,
+    values: Vec<Terms>,
     /// For each value: the sum in whose place it is.
     sums: Vec<usize>,
     /// Which values are mixed, so that they become the sums.
@@ -192,7 +188,7 @@ struct Middles {
 impl Middles {
     /// Splits two rows of the same values into the parts in which they are proportional, if there are two; other rows are
     /// values by themselves.
-    fn of(rows: &[Row]) -> Self {
+    fn of(rows: &[Terms]) -> Self {
         let mut middles = Self::default();
         for (_, same) in by_sources(rows) {
             let split = match same[..] {
@@ -234,7 +230,7 @@ impl Middles {
             let mut part = Part::default();
             for pass in of_passes {
                 passes[pass].iter().zip(part.targets..).for_each(|(&value, target)| place[value] = target);
-                let rows: Vec<&Row> = passes[pass].iter().map(|&value| &self.values[value]).collect();
+                let rows: Vec<&Terms> = passes[pass].iter().map(|&value| &self.values[value]).collect();
                 part.push(&rows, couples, inputs);
                 order.extend(passes[pass].iter().map(|&value| self.sums[value]));
             }
@@ -247,7 +243,7 @@ impl Middles {
 }
 
 /// The rows that are of the same values.
-fn by_sources(rows: &[Row]) -> BTreeMap<Vec<usize>, Vec<usize>> {
+fn by_sources(rows: &[Terms]) -> BTreeMap<Vec<usize>, Vec<usize>> {
     let mut same: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
     for (number, row) in rows.iter().enumerate() {
         same.entry(row.iter().map(|&(value, _)| value).collect()).or_default().push(number);
@@ -256,7 +252,7 @@ fn by_sources(rows: &[Row]) -> BTreeMap<Vec<usize>, Vec<usize>> {
 }
 
 /// The parts of row `a` on which `b` is a multiple of it, and the factors, if these are two.
-fn split(a: &Row, b: &Row) -> Option<([Row; 2], [u8; 2])> {
+fn split(a: &Terms, b: &Terms) -> Option<([Terms; 2], [u8; 2])> {
     let ratios: Vec<u8> = a.iter().zip(b).map(|(&(_, a), &(_, b))| quotient(b, a)).collect();
     let &[first, second] = &distinct(&ratios)[..] else { return None };
     let part =
@@ -304,12 +300,11 @@ mod tests {
 
     use super::*;
 
-    fn sums_of(code: &str) -> (Vec<LocalSum>, usize) {
+    fn sums_of(code: &str) -> (Vec<Terms>, usize) {
         let code = code.parse::<CodeSpec>().expect(code).build().expect(code);
         let encoding = code.encoding();
         let terms = |row: usize| encoding.row(row).iter().map(|&(source, c)| (source as usize, c)).collect();
-        let sums = (0..encoding.outputs().len()).map(|output| LocalSum { output, terms: terms(output) });
-        (sums.collect(), encoding.sources().len())
+        ((0..encoding.outputs().len()).map(terms).collect(), encoding.sources().len())
     }
 
     /// Whatever goes through shared values is what the long sums say, for lengths that are no multiple of a strip, too.
@@ -322,7 +317,7 @@ mod tests {
             ("clay-12-8-11-ceph-jerasure", 64),
         ] {
             let (sums, inputs) = sums_of(code);
-            let (order, factors) = Factors::of(&sums, inputs).expect(code);
+            let (order, factors) = Factors::of(sums.clone(), inputs).expect(code);
             let data: Vec<Vec<u8>> = (0..inputs)
                 .map(|input| (0..bytes).map(|at| (input * 151 + at * 29 + (input >> 3) * at) as u8).collect())
                 .collect();
@@ -335,7 +330,7 @@ mod tests {
             assert_eq!(sorted, (0..sums.len()).collect::<Vec<_>>(), "{code}: every sum once");
             for (sum, found) in order.iter().zip(found) {
                 let mut expected = vec![0; bytes];
-                for &(input, coefficient) in &sums[*sum].terms {
+                for &(input, coefficient) in &sums[*sum] {
                     expected.iter_mut().zip(&data[input]).for_each(|(e, &byte)| *e ^= mul(coefficient, byte));
                 }
                 assert_eq!(found, expected, "{code}: sum {sum}");
@@ -347,14 +342,14 @@ mod tests {
     #[test]
     fn the_operations_of_clay_are_found_again() {
         let (sums, inputs) = sums_of("clay-14-10-13");
-        let (_, factors) = Factors::of(&sums, inputs).expect("Clay");
+        let (_, factors) = Factors::of(sums.clone(), inputs).expect("Clay");
         assert_eq!(factors.parts.len(), 64, "planes that differ in the digit of the parity blocks only");
         // Where a virtual block is coupled with a data block, its part is not zero; so some planes have two inputs more.
         let is_plane = |pass: &Pass| matches!((pass.sources.len() + pass.pairs.len(), pass.targets), (10 | 12, 4));
         let is_part = |part: &Part| (part.passes.len(), part.targets) == (4, 16);
         assert!(factors.parts.iter().all(is_part));
         assert!(factors.parts.iter().flat_map(|part| &part.passes).all(is_plane));
-        let long: usize = sums.iter().map(|sum| sum.terms.len()).sum();
+        let long: usize = sums.iter().map(Vec::len).sum();
         assert_eq!((factors.products(), long), (13_696, 31_360), "Reed-Solomon in each plane has 10,240");
     }
 
@@ -369,7 +364,7 @@ mod tests {
             "rs-200-100",
         ] {
             let (sums, inputs) = sums_of(code);
-            assert!(Factors::of(&sums, inputs).is_none(), "{code}");
+            assert!(Factors::of(sums, inputs).is_none(), "{code}");
         }
     }
 }

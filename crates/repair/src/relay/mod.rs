@@ -14,7 +14,7 @@
 //! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
 
-mod cover;
+pub(crate) mod cover;
 mod factor;
 mod program;
 
@@ -197,7 +197,7 @@ impl Relay {
         budget_bytes: usize,
         mut pool: BufferPool,
     ) -> Result<Self, RelayError> {
-        let programs = program::compile(assignment)?;
+        let programs = program::compile(assignment, &mut pool.covers)?;
         // Where one slice has thousands of buffers, allocating them takes longer than using them.
         pool.keep(programs.iter().flatten().map(Program::buffers).max().unwrap_or(0));
         let lanes = programs.len();
@@ -447,20 +447,21 @@ impl Relay {
         for output in complete {
             let sum = work.sums[output].take().expect("a complete sum");
             let destination = program.destination(output);
-            let ready = match self.held_back.pending.is_empty() {
-                true => vec![(slice, sum)],
-                false => self.held_back.keep(lane, output, slice, sum),
-            };
-            for (slice, buffer) in ready {
-                match destination {
-                    Destination::Deliver { output } => {
-                        self.actions.push_back(Action::Deliver { output, slice, buffer });
-                    }
-                    Destination::Send { outlet, stream } => {
-                        self.outlets[outlet].ready.insert((slice, stream), buffer);
-                        self.outlets[outlet].flush(outlet, &self.slices, &self.pattern, &mut self.actions);
-                    }
+            let mut pass_on = |slice, buffer| match destination {
+                Destination::Deliver { output } => {
+                    self.actions.push_back(Action::Deliver { output, slice, buffer });
                 }
+                Destination::Send { outlet, stream } => {
+                    let order = (&self.slices, &self.pattern[..]);
+                    self.outlets[outlet].put(outlet, (slice, stream), buffer, order, &mut self.actions);
+                }
+            };
+            if self.held_back.pending.is_empty() {
+                pass_on(slice, sum);
+                continue;
+            }
+            for (slice, sum) in self.held_back.keep(lane, output, slice, sum) {
+                pass_on(slice, sum);
             }
         }
     }
@@ -546,20 +547,25 @@ impl Outbox {
         Self { cursor: Cursor::new(streams), ready: BTreeMap::new() }
     }
 
-    /// Hands out the frames that are due; it is outlet number `outlet`.
-    fn flush(
+    /// Takes a frame of outlet number `outlet`, and hands out the frames that are due.
+    fn put(
         &mut self,
         outlet: usize,
-        slices: &SliceSet,
-        pattern: &[u16],
+        frame: (u32, u16),
+        buffer: Buffer,
+        (slices, pattern): (&SliceSet, &[u16]),
         actions: &mut VecDeque<Action>,
     ) {
-        while let Some((slice, stream)) = self.cursor.due
-            && let Some(buffer) = self.ready.remove(&(slice, stream))
-        {
+        if self.cursor.due != Some(frame) {
+            self.ready.insert(frame, buffer);
+            return;
+        }
+        let mut next = Some((frame, buffer));
+        while let Some(((slice, stream), buffer)) = next {
             let lane = pattern[slice as usize % pattern.len()];
             actions.push_back(Action::Send { outlet, lane, stream, slice, buffer });
             self.cursor.advance(slices, pattern);
+            next = self.cursor.due.and_then(|due| Some((due, self.ready.remove(&due)?)));
         }
     }
 }
