@@ -26,6 +26,17 @@ use crate::x86::{avx2::Avx2, avx2_gfni::Avx2Gfni, avx512_gfni::Avx512Gfni, ssse3
 #[derive(Clone, Copy)]
 pub struct Kernel(&'static dyn Backend);
 
+/// A source that is a sum of two: first + c·second.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a> {
+    /// What is added as it is.
+    pub first: &'a [u8],
+    /// The coefficient of `second`.
+    pub c: u8,
+    /// What is multiplied.
+    pub second: &'a [u8],
+}
+
 /// An implementation for one set of CPU features; made only where they were detected.
 pub(crate) trait Backend: Sync + RefUnwindSafe {
     fn name(&self) -> &'static str;
@@ -40,11 +51,14 @@ pub(crate) enum Work<'a, 'b> {
     Xor { source: &'a [u8], target: &'a mut [u8] },
     /// buffer = c·buffer
     Scale { c: u8, buffer: &'a mut [u8] },
+    /// (first, second) = (first + second, ratios\[0]·first + ratios\[1]·second)
+    Mix { ratios: [u8; 2], first: &'a mut [u8], second: &'a mut [u8] },
     /// targets = coefficients·sources, or targets += coefficients·sources. The coefficients are a row for
-    /// each target, with a column for each source.
+    /// each target, with a column for each source and then one for each pair.
     Combine {
         coefficients: &'a [u8],
         sources: &'a [&'a [u8]],
+        pairs: &'a [Pair<'a>],
         targets: &'a mut [&'b mut [u8]],
         accumulate: bool,
     },
@@ -141,6 +155,7 @@ impl Kernel {
         self.0.run(Work::Combine {
             coefficients: &[c],
             sources: &[source],
+            pairs: &[],
             targets: &mut [target],
             accumulate,
         });
@@ -177,6 +192,35 @@ impl Kernel {
         self.checked_combine(coefficients, sources, targets, true);
     }
 
+    /// As [`Kernel::combine`], with `pairs` for further sources after `sources`: the sum of a pair is made in
+    /// registers, once for every four targets, and never in memory.
+    ///
+    /// # Panics
+    /// If the number of coefficients is not targets times sources and pairs, or any two lengths differ.
+    pub fn combine_pairs(
+        self,
+        coefficients: &[u8],
+        sources: &[&[u8]],
+        pairs: &[Pair<'_>],
+        targets: &mut [&mut [u8]],
+    ) {
+        let (r, k) = (targets.len(), sources.len() + pairs.len());
+        assert_eq!(coefficients.len(), r * k, "{r} targets of {k} sources need a coefficient for each pair");
+        let of_pairs = pairs.iter().flat_map(|pair| [pair.first.len(), pair.second.len()]);
+        let lengths = targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len())).chain(of_pairs);
+        assert_equal(lengths);
+        self.0.run(Work::Combine { coefficients, sources, pairs, targets, accumulate: false });
+    }
+
+    /// Overwrites `first` with first + second, and `second` with ratios\[0]·first + ratios\[1]·second.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn mix(self, ratios: [u8; 2], first: &mut [u8], second: &mut [u8]) {
+        assert_equal([first.len(), second.len()].into_iter());
+        self.0.run(Work::Mix { ratios, first, second });
+    }
+
     fn checked_combine(
         self,
         coefficients: &[u8],
@@ -186,11 +230,14 @@ impl Kernel {
     ) {
         let (r, k) = (targets.len(), sources.len());
         assert_eq!(coefficients.len(), r * k, "{r} targets of {k} sources need a coefficient for each pair");
-        let mut lengths = targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len()));
-        let first = lengths.next().unwrap_or(0);
-        assert!(lengths.all(|length| length == first), "sources and targets differ in length");
-        self.0.run(Work::Combine { coefficients, sources, targets, accumulate });
+        assert_equal(targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len())));
+        self.0.run(Work::Combine { coefficients, sources, pairs: &[], targets, accumulate });
     }
+}
+
+fn assert_equal(mut lengths: impl Iterator<Item = usize>) {
+    let first = lengths.next().unwrap_or(0);
+    assert!(lengths.all(|length| length == first), "sources and targets differ in length");
 }
 
 impl fmt::Debug for Kernel {

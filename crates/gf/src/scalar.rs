@@ -1,6 +1,6 @@
 //! The reference: one table look-up per product, for every CPU. All other kernels are tested against it.
 
-use crate::kernel::{Backend, Work};
+use crate::kernel::{Backend, Pair, Work};
 use crate::tables::PRODUCTS;
 
 /// The reference kernel.
@@ -15,11 +15,12 @@ impl Backend for Scalar {
         match work {
             Work::Xor { source, target } => xor(source, target),
             Work::Scale { c, buffer } => scale(c, buffer),
-            Work::Combine { coefficients, sources, targets, accumulate } => {
+            Work::Mix { ratios, first, second } => mix(ratios, first, second),
+            Work::Combine { coefficients, sources, pairs, targets, accumulate } => {
                 if !accumulate {
                     targets.iter_mut().for_each(|target| target.fill(0));
                 }
-                add_products(coefficients, sources, targets);
+                add_products(coefficients, sources, pairs, targets);
             }
         }
     }
@@ -38,14 +39,30 @@ fn scale(c: u8, buffer: &mut [u8]) {
     }
 }
 
-fn add_products(coefficients: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
+fn mix([p, q]: [u8; 2], first: &mut [u8], second: &mut [u8]) {
+    let (p, q) = (&PRODUCTS[usize::from(p)], &PRODUCTS[usize::from(q)]);
+    for (a, b) in first.iter_mut().zip(second) {
+        (*a, *b) = (*a ^ *b, p[usize::from(*a)] ^ q[usize::from(*b)]);
+    }
+}
+
+fn add_products(coefficients: &[u8], sources: &[&[u8]], pairs: &[Pair<'_>], targets: &mut [&mut [u8]]) {
+    let columns = sources.len() + pairs.len();
     for (r, target) in targets.iter_mut().enumerate() {
-        let row = &coefficients[r * sources.len()..][..sources.len()];
-        for (&c, source) in row.iter().zip(sources) {
-            let products = &PRODUCTS[usize::from(c)];
-            for (t, &s) in target.iter_mut().zip(*source) {
-                *t ^= products[usize::from(s)];
-            }
+        let (of_sources, of_pairs) = coefficients[r * columns..][..columns].split_at(sources.len());
+        for (&c, source) in of_sources.iter().zip(sources) {
+            add_product(c, source, target);
         }
+        for (&c, pair) in of_pairs.iter().zip(pairs) {
+            add_product(c, pair.first, target);
+            add_product(PRODUCTS[usize::from(c)][usize::from(pair.c)], pair.second, target);
+        }
+    }
+}
+
+fn add_product(c: u8, source: &[u8], target: &mut [u8]) {
+    let products = &PRODUCTS[usize::from(c)];
+    for (t, &s) in target.iter_mut().zip(source) {
+        *t ^= products[usize::from(s)];
     }
 }

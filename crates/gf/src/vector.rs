@@ -8,7 +8,7 @@
 // Plain index loops over registers: iterator closures would not inherit the target features.
 #![allow(clippy::needless_range_loop)]
 
-use crate::kernel::Work;
+use crate::kernel::{Pair, Work};
 use crate::x86;
 
 /// A CPU's vector instructions over registers of `N` bytes; a value exists only where they were detected.
@@ -38,12 +38,16 @@ pub(crate) fn run<V: Vector<N>, const N: usize>(v: V, work: Work<'_, '_>) {
     match work {
         Work::Xor { source, target } => xor(v, source, target),
         Work::Scale { c, buffer } => scale(v, c, buffer),
+        Work::Mix { ratios, first, second } => mix(v, ratios, first, second),
         // One source is a case of its own so that the compiler drops the loop over sources.
-        Work::Combine { coefficients, sources: &[source], targets, accumulate } => {
-            combine(v, coefficients, &[source], targets, accumulate)
+        Work::Combine { coefficients, sources: &[source], pairs: &[], targets, accumulate } => {
+            combine(v, coefficients, &[source], &[], targets, accumulate)
         }
-        Work::Combine { coefficients, sources, targets, accumulate } => {
-            combine(v, coefficients, sources, targets, accumulate)
+        Work::Combine { coefficients, sources, pairs: &[], targets, accumulate } => {
+            combine(v, coefficients, sources, &[], targets, accumulate)
+        }
+        Work::Combine { coefficients, sources, pairs, targets, accumulate } => {
+            combine(v, coefficients, sources, pairs, targets, accumulate)
         }
     }
 }
@@ -74,6 +78,34 @@ fn scale<V: Vector<N>, const N: usize>(v: V, c: u8, buffer: &mut [u8]) {
     }
 }
 
+#[inline(always)]
+fn mix<V: Vector<N>, const N: usize>(v: V, ratios: [u8; 2], first: &mut [u8], second: &mut [u8]) {
+    let factors = [v.factor(ratios[0]), v.factor(ratios[1])];
+    let (firsts, first_tail) = first.as_chunks_mut::<N>();
+    let (seconds, second_tail) = second.as_chunks_mut::<N>();
+    for (a, b) in firsts.iter_mut().zip(seconds) {
+        mix_registers(v, factors, a, b);
+    }
+    if !first_tail.is_empty() {
+        let (mut a, mut b) = (padded(first_tail), padded(second_tail));
+        mix_registers(v, factors, &mut a, &mut b);
+        first_tail.copy_from_slice(&a[..first_tail.len()]);
+        second_tail.copy_from_slice(&b[..second_tail.len()]);
+    }
+}
+
+#[inline(always)]
+fn mix_registers<V: Vector<N>, const N: usize>(
+    v: V,
+    factors: [V::Factor; 2],
+    first: &mut [u8; N],
+    second: &mut [u8; N],
+) {
+    let (a, b) = (v.load(first), v.load(second));
+    v.store(v.xor(a, b), first);
+    v.store(v.xor(v.multiply(factors[0], v.operand(a)), v.multiply(factors[1], v.operand(b))), second);
+}
+
 /// Walks all sources once for every four targets.
 ///
 /// The last number of each shape is how many registers wide a tile is: as many as leave all sums of a
@@ -83,13 +115,15 @@ fn combine<V: Vector<N>, const N: usize>(
     v: V,
     coefficients: &[u8],
     sources: &[&[u8]],
+    pairs: &[Pair<'_>],
     targets: &mut [&mut [u8]],
     accumulate: bool,
 ) {
+    let columns = sources.len() + pairs.len();
     let (fours, rest) = targets.as_chunks_mut::<4>();
-    let (rows_of_fours, rows_of_rest) = coefficients.split_at(4 * fours.len() * sources.len());
+    let (rows_of_fours, rows_of_rest) = coefficients.split_at(4 * fours.len() * columns);
     for (i, four) in fours.iter_mut().enumerate() {
-        let rows = Rows::new(&rows_of_fours[4 * i * sources.len()..], sources, accumulate);
+        let rows = Rows::new(&rows_of_fours[4 * i * columns..], sources, pairs, accumulate);
         if V::IS_AVX512 {
             walk::<V, N, 4, 4>(v, rows, four);
         } else {
@@ -97,31 +131,33 @@ fn combine<V: Vector<N>, const N: usize>(
         }
     }
     if let Some(three) = rest.first_chunk_mut::<3>() {
-        walk::<V, N, 3, 2>(v, Rows::new(rows_of_rest, sources, accumulate), three);
+        walk::<V, N, 3, 2>(v, Rows::new(rows_of_rest, sources, pairs, accumulate), three);
     } else if let Some(two) = rest.first_chunk_mut::<2>() {
-        walk::<V, N, 2, 4>(v, Rows::new(rows_of_rest, sources, accumulate), two);
+        walk::<V, N, 2, 4>(v, Rows::new(rows_of_rest, sources, pairs, accumulate), two);
     } else if let Some(one) = rest.first_chunk_mut::<1>() {
-        walk::<V, N, 1, 8>(v, Rows::new(rows_of_rest, sources, accumulate), one);
+        walk::<V, N, 1, 8>(v, Rows::new(rows_of_rest, sources, pairs, accumulate), one);
     }
 }
 
-/// What a walk reads: `R` rows of coefficients, each as long as `sources`.
+/// What a walk reads: `R` rows of coefficients, each as long as `sources` and `pairs` together.
 #[derive(Clone, Copy)]
 struct Rows<'a, const R: usize> {
     coefficients: [&'a [u8]; R],
     sources: &'a [&'a [u8]],
+    pairs: &'a [Pair<'a>],
     accumulate: bool,
 }
 
 impl<'a, const R: usize> Rows<'a, R> {
     /// Takes the first `R` rows.
     #[inline(always)]
-    fn new(coefficients: &'a [u8], sources: &'a [&'a [u8]], accumulate: bool) -> Self {
+    fn new(coefficients: &'a [u8], sources: &'a [&'a [u8]], pairs: &'a [Pair<'a>], accumulate: bool) -> Self {
+        let columns = sources.len() + pairs.len();
         let mut rows = [coefficients; R];
         for r in 0..R {
-            rows[r] = &coefficients[r * sources.len()..][..sources.len()];
+            rows[r] = &coefficients[r * columns..][..columns];
         }
-        Self { coefficients: rows, sources, accumulate }
+        Self { coefficients: rows, sources, pairs, accumulate }
     }
 }
 
@@ -196,15 +232,34 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
     while j < k {
         let a = read::<V, N, R, U>(v, rows.sources[j], offset);
-        for r in 0..R {
-            let c = v.factor(rows.coefficients[r][j]);
-            for u in 0..U {
-                sums[r][u] = v.xor(sums[r][u], v.multiply(c, a[u]));
-            }
-        }
+        add_product(v, rows, sums, j, a);
         j += 1;
     }
+    for (i, pair) in rows.pairs.iter().enumerate() {
+        let a = read_pair::<V, N, R, U>(v, pair, offset);
+        add_product(v, rows, sums, k + i, a);
+    }
 }
+
+/// Adds the products of one column.
+#[inline(always)]
+fn add_product<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    rows: Rows<'_, R>,
+    sums: &mut [[V::Register; U]; R],
+    column: usize,
+    operands: [V::Operand; U],
+) {
+    for r in 0..R {
+        let c = v.factor(rows.coefficients[r][column]);
+        for u in 0..U {
+            sums[r][u] = v.xor(sums[r][u], v.multiply(c, operands[u]));
+        }
+    }
+}
+
+/// How far reads fetch ahead.
+const AHEAD_BYTES: usize = 512;
 
 /// Loads `U` registers of a source that is read for `R` targets, ready for multiplication.
 ///
@@ -216,7 +271,6 @@ fn read<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     source: &[u8],
     offset: usize,
 ) -> [V::Operand; U] {
-    const AHEAD_BYTES: usize = 512;
     let chunks = registers::<N, U>(source, offset);
     let mut operands = [v.operand(v.zero()); U];
     for u in 0..U {
@@ -224,6 +278,26 @@ fn read<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
             x86::prefetch(chunks[u].as_ptr().wrapping_add(AHEAD_BYTES));
         }
         operands[u] = v.operand(v.load(&chunks[u]));
+    }
+    operands
+}
+
+/// Loads `U` registers of each half of a pair, and adds them up, ready for multiplication.
+#[inline(always)]
+fn read_pair<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    pair: &Pair<'_>,
+    offset: usize,
+) -> [V::Operand; U] {
+    let seconds = read::<V, N, R, U>(v, pair.second, offset);
+    let firsts = registers::<N, U>(pair.first, offset);
+    let factor = v.factor(pair.c);
+    let mut operands = [v.operand(v.zero()); U];
+    for u in 0..U {
+        if R > 2 {
+            x86::prefetch(firsts[u].as_ptr().wrapping_add(AHEAD_BYTES));
+        }
+        operands[u] = v.operand(v.xor(v.load(&firsts[u]), v.multiply(factor, seconds[u])));
     }
     operands
 }
@@ -241,6 +315,15 @@ fn tail<V: Vector<N>, const N: usize, const R: usize>(
         let operand = v.operand(v.load(&padded(&source[offset..])));
         for r in 0..R {
             let c = v.factor(rows.coefficients[r][j]);
+            sums[r] = v.xor(sums[r], v.multiply(c, operand));
+        }
+    }
+    for (i, pair) in rows.pairs.iter().enumerate() {
+        let second = v.operand(v.load(&padded(&pair.second[offset..])));
+        let product = v.multiply(v.factor(pair.c), second);
+        let operand = v.operand(v.xor(v.load(&padded(&pair.first[offset..])), product));
+        for r in 0..R {
+            let c = v.factor(rows.coefficients[r][rows.sources.len() + i]);
             sums[r] = v.xor(sums[r], v.multiply(c, operand));
         }
     }

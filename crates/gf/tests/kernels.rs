@@ -1,6 +1,6 @@
 //! Every kernel that this CPU can run, against the field itself and against the scalar kernel.
 
-use gf::Kernel;
+use gf::{Kernel, Pair};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -183,6 +183,41 @@ proptest! {
         }
     }
 
+    /// What is made in registers is what it is when made in memory first; scalar's pairs, too, are held to that.
+    #[test]
+    fn pairs_are_the_sources_that_they_stand_for(scene in scenes(), split in 0..=20_usize, ratio in coefficient()) {
+        let sources = slices(&scene.sources);
+        let split = sources.len() - split.min(sources.len() / 2);
+        let (plain, seconds) = sources.split_at(split);
+        let firsts = &plain[plain.len() - seconds.len()..];
+        let halves = || firsts.iter().zip(seconds);
+        let c = |i: usize| ratio.wrapping_mul(i as u8 + 1);
+        let pairs: Vec<Pair> =
+            halves().enumerate().map(|(i, (first, second))| Pair { first, c: c(i), second }).collect();
+        let sums: Vec<Vec<u8>> = halves().enumerate().map(|(i, (first, second))| {
+            first.iter().zip(*second).map(|(&a, &b)| a ^ gf::mul(c(i), b)).collect()
+        }).collect();
+        let made: Vec<&[u8]> = plain.iter().copied().chain(sums.iter().map(Vec::as_slice)).collect();
+        let mut expected = scene.targets.clone();
+        scalar().combine(&scene.coefficients, &made, &mut slices_mut(&mut expected));
+        for kernel in Kernel::available() {
+            let mut targets = scene.targets.clone();
+            kernel.combine_pairs(&scene.coefficients, plain, &pairs, &mut slices_mut(&mut targets));
+            prop_assert!(targets == expected, "{:?}", kernel);
+        }
+    }
+
+    #[test]
+    fn two_are_mixed_in_place((c, first, second) in pairs(), d in coefficient()) {
+        let both = first.slice().iter().zip(second.slice());
+        let expected: (Vec<u8>, Vec<u8>) =
+            both.map(|(&a, &b)| (a ^ b, gf::mul(c, a) ^ gf::mul(d, b))).unzip();
+        check(&[first.clone(), second.clone()], |kernel, [first, second]| {
+            kernel.mix([c, d], first.slice_mut(), second.slice_mut());
+            assert!((first.slice(), second.slice()) == (&expected.0[..], &expected.1[..]), "{kernel:?}");
+        });
+    }
+
     /// Scalar, too, is held to the definition: sums of single products.
     #[test]
     fn scalar_is_the_definition(scene in scenes()) {
@@ -235,6 +270,19 @@ fn unequal_lengths_panic_in_mul_add_multi() {
 #[should_panic(expected = "differ in length")]
 fn unequal_lengths_panic_in_combine() {
     Kernel::best().combine(&[2, 3], &[&[0; 4], &[0; 5]], &mut [&mut [0; 4]]);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_combine_pairs() {
+    let pair = Pair { first: &[0; 4], c: 2, second: &[0; 5] };
+    Kernel::best().combine_pairs(&[3], &[], &[pair], &mut [&mut [0; 4]]);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_mix() {
+    Kernel::best().mix([2, 3], &mut [0; 4], &mut [0; 5]);
 }
 
 #[test]

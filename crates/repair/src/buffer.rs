@@ -1,21 +1,26 @@
-//! Slice buffers: aligned for the kernels, and used again instead of allocated again.
+//! Slice buffers: aligned for the kernels, and used again instead of allocated again. What a relay has worked out goes
+//! with them to the next.
 
 use aligned_vec::{AVec, ConstAlign};
+
+use crate::relay::cover::Covers;
 
 /// The bytes of one slice, aligned to a cache line.
 pub type Buffer = AVec<u8, ConstAlign<64>>;
 
-/// Buffers that are free to be used again.
+/// Buffers that are free to be used again, and the passes that were found for recent programs.
 #[derive(Debug)]
 pub struct BufferPool {
     free: Vec<Buffer>,
     /// The most that are kept.
     kept: usize,
+    /// What the relays that used them have worked out.
+    pub(crate) covers: Covers,
 }
 
 impl Default for BufferPool {
     fn default() -> Self {
-        Self { free: Vec::new(), kept: Self::KEPT }
+        Self { free: Vec::new(), kept: Self::KEPT, covers: Covers::default() }
     }
 }
 

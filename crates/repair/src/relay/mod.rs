@@ -14,7 +14,7 @@
 //! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
 
-mod cover;
+pub(crate) mod cover;
 mod factor;
 mod program;
 
@@ -177,8 +177,6 @@ struct Work {
 struct Tools {
     pool: BufferPool,
     kernel: Kernel,
-    /// For values that sums share.
-    scratch: Vec<u8>,
 }
 
 /// With [`Pacing::WholeBlock`]: finished slices of each stream, until its last one is.
@@ -199,7 +197,7 @@ impl Relay {
         budget_bytes: usize,
         mut pool: BufferPool,
     ) -> Result<Self, RelayError> {
-        let programs = program::compile(assignment)?;
+        let programs = program::compile(assignment, &mut pool.covers)?;
         // Where one slice has thousands of buffers, allocating them takes longer than using them.
         pool.keep(programs.iter().flatten().map(Program::buffers).max().unwrap_or(0));
         let lanes = programs.len();
@@ -228,7 +226,7 @@ impl Relay {
             delivered: SliceSet::new(),
             actions: VecDeque::new(),
             finished: false,
-            tools: Tools { pool, kernel: Kernel::best(), scratch: Vec::new() },
+            tools: Tools { pool, kernel: Kernel::best() },
         };
         relay.start();
         Ok(relay)
@@ -453,27 +451,22 @@ impl Relay {
         }
         for output in complete {
             let sum = work.sums[output].take().expect("a complete sum");
+            let destination = program.destination(output);
+            let mut pass_on = |slice, buffer| match destination {
+                Destination::Deliver { output } => {
+                    self.actions.push_back(Action::Deliver { output, slice, buffer });
+                }
+                Destination::Send { outlet, stream } => {
+                    let order = (&self.slices, &self.dealing);
+                    self.outlets[outlet].put(outlet, (slice, stream), buffer, order, &mut self.actions);
+                }
+            };
             if self.held_back.pending.is_empty() {
-                pass_on(program.destination(output), slice, sum, &mut self.outlets, &mut self.actions);
+                pass_on(slice, sum);
                 continue;
             }
             for (slice, sum) in self.held_back.keep(lane, output, slice, sum) {
-                pass_on(program.destination(output), slice, sum, &mut self.outlets, &mut self.actions);
-            }
-        }
-        self.flush_outlets();
-    }
-
-    /// Hands out the frames that are due on their outlets.
-    fn flush_outlets(&mut self) {
-        for (outlet, outbox) in self.outlets.iter_mut().enumerate() {
-            while let Some(due) = outbox.cursor.due
-                && let Some(buffer) = outbox.ready.remove(&due)
-            {
-                let (slice, stream) = due;
-                let lane = self.dealing.lane_of(slice);
-                self.actions.push_back(Action::Send { outlet, lane, stream, slice, buffer });
-                outbox.cursor.advance(&self.slices, &self.dealing);
+                pass_on(slice, sum);
             }
         }
     }
@@ -520,21 +513,6 @@ fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: u
     fit.clamp(least, (2 * lanes).max(32))
 }
 
-fn pass_on(
-    destination: Destination,
-    slice: u32,
-    sum: Buffer,
-    outlets: &mut [Outbox],
-    actions: &mut VecDeque<Action>,
-) {
-    match destination {
-        Destination::Deliver { output } => actions.push_back(Action::Deliver { output, slice, buffer: sum }),
-        Destination::Send { outlet, stream } => {
-            outlets[outlet].ready.insert((slice, stream), sum);
-        }
-    }
-}
-
 impl Cursor {
     fn new(streams: Vec<u16>) -> Self {
         Self { streams, due: None }
@@ -572,6 +550,28 @@ impl Cursor {
 impl Outbox {
     fn new(streams: Vec<u16>) -> Self {
         Self { cursor: Cursor::new(streams), ready: BTreeMap::new() }
+    }
+
+    /// Takes a frame of outlet number `outlet`, and hands out the frames that are due.
+    fn put(
+        &mut self,
+        outlet: usize,
+        frame: (u32, u16),
+        buffer: Buffer,
+        (slices, dealing): (&SliceSet, &Dealing),
+        actions: &mut VecDeque<Action>,
+    ) {
+        if self.cursor.due != Some(frame) {
+            self.ready.insert(frame, buffer);
+            return;
+        }
+        let mut next = Some((frame, buffer));
+        while let Some(((slice, stream), buffer)) = next {
+            let lane = dealing.lane_of(slice);
+            actions.push_back(Action::Send { outlet, lane, stream, slice, buffer });
+            self.cursor.advance(slices, dealing);
+            next = self.cursor.due.and_then(|due| Some((due, self.ready.remove(&due)?)));
+        }
     }
 }
 
@@ -683,20 +683,18 @@ impl Work {
 
     /// Puts a local buffer, which is held, to all the uses that are ready for it.
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
-        for &group in program.groups_of(local) {
-            self.awaited[group] -= 1;
-            if self.awaited[group] > 0 {
+        for &number in program.groups_of(local) {
+            self.awaited[number] -= 1;
+            if self.awaited[number] > 0 {
                 continue;
             }
-            let group = &program.groups()[group];
+            let group = &program.groups()[number];
             match group.factors() {
                 None => self.compute_group(tools, group, complete),
-                Some(factors) => {
-                    self.compute_shared(tools, group, factors, complete);
-                    let waited = group.locals.iter().filter(|&&other| other != local);
-                    waited.for_each(|&other| self.add_singles(tools, program, other, complete));
-                }
+                Some(factors) => self.compute_shared(tools, group, factors, complete),
             }
+            let waited = group.locals.iter().filter(|&&other| other != local);
+            waited.for_each(|&other| self.add_singles(tools, program, other, complete));
         }
         for &(output, coefficient) in program.mixed_uses(local) {
             if let Some(sum) = &mut self.sums[output] {
@@ -706,15 +704,15 @@ impl Work {
                 self.release(tools, local);
             }
         }
-        // What waits for all inputs of a pass goes on after it without a copy.
-        let waits = |group: &usize| self.awaited[*group] > 0 && program.groups()[*group].factors().is_some();
-        if !program.groups_of(local).iter().any(waits) {
-            self.add_singles(tools, program, local, complete);
-        }
+        self.add_singles(tools, program, local, complete);
     }
 
-    /// The sums of a local buffer alone.
+    /// The sums of a local buffer alone, once no pass waits any more that reads it: what goes on after a pass does so
+    /// without a copy.
     fn add_singles(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
+        if program.groups_of(local).iter().any(|&group| self.awaited[group] > 0) {
+            return;
+        }
         for &(output, coefficient) in program.single_uses(local) {
             self.sums[output] = Some(self.product_of(tools, local, coefficient));
             self.count(output, 1, complete);
@@ -761,7 +759,7 @@ impl Work {
         let inputs: Vec<&[u8]> = group.locals.iter().map(held).collect();
         let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(inputs[0].len())).collect();
         let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
-        factors.compute(tools.kernel, &mut tools.scratch, &inputs, &mut targets);
+        factors.compute(tools.kernel, &inputs, &mut targets);
         for (&output, sum) in group.outputs.iter().zip(sums) {
             self.sums[output] = Some(sum);
             let inputs = self.missing[output];

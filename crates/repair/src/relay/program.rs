@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::SubBlock;
 
 use super::RelayError;
-use super::cover::{Group, LocalSum, cover};
+use super::cover::{Covers, Group, LocalSum};
 use crate::plan::{Combination, Input, StreamRef, Task};
 use crate::{Assignment, Geometry, NodeId};
 
@@ -44,12 +44,15 @@ pub(super) struct Program {
 }
 
 /// The programs of all lanes.
-pub(super) fn compile(assignment: &Assignment) -> Result<Vec<Option<Program>>, RelayError> {
+pub(super) fn compile(
+    assignment: &Assignment,
+    covers: &mut Covers,
+) -> Result<Vec<Option<Program>>, RelayError> {
     check(assignment)?;
     assignment
         .lanes
         .iter()
-        .map(|task| task.as_ref().map(|task| compile_task(assignment, task)).transpose())
+        .map(|task| task.as_ref().map(|task| compile_task(assignment, task, covers)).transpose())
         .collect()
 }
 
@@ -87,7 +90,7 @@ fn distinct<T: Ord>(items: impl Iterator<Item = T>) -> bool {
     items.into_iter().all(|item| seen.insert(item))
 }
 
-fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayError> {
+fn compile_task(assignment: &Assignment, task: &Task, covers: &mut Covers) -> Result<Program, RelayError> {
     let numbering = Numbering::new(assignment, task)?;
     let mut program = Program::empty(assignment, task, &numbering);
     let mut local_sums = Vec::new();
@@ -114,26 +117,27 @@ fn compile_task(assignment: &Assignment, task: &Task) -> Result<Program, RelayEr
         let destination = Destination::Deliver { output: delivery.output };
         local_sums.extend(program.add(destination, &delivery.combination, &numbering)?);
     }
-    program.use_groups(cover(local_sums));
+    program.use_groups(covers.of(local_sums));
     program.check_used()?;
     Ok(program)
 }
 
 /// Numbers the inputs of a task.
-struct Numbering {
-    locals: BTreeMap<SubBlock, usize>,
+struct Numbering<'a> {
+    /// Ascending.
+    locals: &'a [SubBlock],
     first_of: BTreeMap<NodeId, (usize, u16)>,
 }
 
-impl Numbering {
-    fn new(assignment: &Assignment, task: &Task) -> Result<Self, RelayError> {
-        for read in &task.reads {
+impl<'a> Numbering<'a> {
+    fn new(assignment: &Assignment, task: &'a Task) -> Result<Self, RelayError> {
+        let of_blocks = task.reads.chunk_by(|a, b| a.block == b.block);
+        for read in of_blocks.map(|reads| reads[0]) {
             if !assignment.locals.iter().any(|local| local.index == read.block) {
                 return Err(RelayError::BadAssignment("a read of a block that is not local"));
             }
         }
-        let locals: BTreeMap<_, _> =
-            task.reads.iter().zip(0..).map(|(&read, number)| (read, number)).collect();
+        let locals = &task.reads[..];
         let mut next = locals.len();
         let mut first_of = BTreeMap::new();
         for receive in &task.receives {
@@ -148,7 +152,7 @@ impl Numbering {
 
     fn number(&self, input: Input) -> Result<usize, RelayError> {
         match input {
-            Input::Local(sub_block) => self.locals.get(&sub_block).copied(),
+            Input::Local(sub_block) => self.locals.binary_search(&sub_block).ok(),
             Input::Received(StreamRef { from, stream }) => self
                 .first_of
                 .get(&from)
@@ -160,7 +164,7 @@ impl Numbering {
 }
 
 impl Program {
-    fn empty(assignment: &Assignment, task: &Task, numbering: &Numbering) -> Self {
+    fn empty(assignment: &Assignment, task: &Task, numbering: &Numbering<'_>) -> Self {
         let locals = task.reads.len();
         let received: usize = task.receives.iter().map(|receive| usize::from(receive.streams)).sum();
         let inlets = assignment
@@ -189,7 +193,7 @@ impl Program {
         &mut self,
         destination: Destination,
         combination: &Combination,
-        numbering: &Numbering,
+        numbering: &Numbering<'_>,
     ) -> Result<Option<LocalSum>, RelayError> {
         let output = self.destinations.len();
         let mut terms = Vec::with_capacity(combination.len());
