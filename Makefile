@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test fmt lint doc unit test-foreign long thrash setup bench clean
+.PHONY: help demo test fmt lint doc unit test-foreign long thrash setup bench deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
@@ -11,6 +11,7 @@ help:
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
+	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
 	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
 
 setup:
@@ -50,6 +51,11 @@ bench: setup
 	$(CARGO) build --release --locked -p mend-cli -p mend-lab
 	scripts/memory target/release/mend
 	target/release/mend lab bench
+
+# CHECKS="licenses bans sources" does without the advisory database.
+deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	$(CARGO) deny check $(CHECKS)
 
 clean:
 	$(CARGO) clean

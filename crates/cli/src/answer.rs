@@ -14,6 +14,7 @@ use crate::format::printable_lines;
 pub struct Answer {
     text: String,
     json: serde_json::Value,
+    note: Option<String>,
     exit: Exit,
 }
 
@@ -21,7 +22,7 @@ impl Answer {
     /// An answer in both forms.
     pub fn new(text: impl Into<String>, facts: &impl Serialize) -> Self {
         let json = serde_json::to_value(facts).expect("facts have string keys");
-        Self { text: text.into(), json, exit: Exit::Done }
+        Self { text: text.into(), json, note: None, exit: Exit::Done }
     }
 
     /// Nothing to say in either form.
@@ -29,13 +30,21 @@ impl Answer {
         Self::default()
     }
 
+    /// Nothing to say but this, on stderr: stdout is taken.
+    pub fn note(note: impl Into<String>) -> Self {
+        Self { note: Some(note.into()), ..Self::default() }
+    }
+
     /// The same with another exit code.
     pub fn with_exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
 
-    /// Prints it on stdout.
+    /// Prints it on stdout, and its note on stderr.
     pub fn print(self, format: Format) -> ExitCode {
+        if let Some(note) = &self.note {
+            eprintln!("note: {}", printable_lines(note));
+        }
         let mut text = match format {
             Format::Text => printable_lines(&self.text).into_owned(),
             Format::Json if self.json.is_null() => String::new(),

@@ -55,28 +55,27 @@ fn file_name(path: &Path) -> Result<String, Failure> {
 /// `mend get`
 pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result<Answer, Failure> {
     let options = GetOptions {
-        range: args.range.unwrap_or(client::ByteRange::ALL),
         scheme: args.how.scheme.unwrap_or(default_scheme.parse::<Scheme>().map_err(Failure::new)?),
         slice_bytes: args.how.slice_size,
         verify: args.verify,
     };
-    if args.out.as_deref() == Some(Path::new("-")) {
-        let target = GetTarget::Stream(Box::new(tokio::io::stdout()));
-        client.get(&args.name, &options, target, no_progress()).await?;
-        return Ok(Answer::silent());
-    }
     let path = match args.out {
         Some(path) => path,
         None => default_target(&args.name)?,
     };
-    if is_stdout(&path) {
+    let found = client.find(&args.name, args.range.unwrap_or(client::ByteRange::ALL)).await?;
+    let stdout = match path == Path::new("-") {
+        true => Some(GetTarget::Stream(Box::new(tokio::io::stdout()))),
+        false => is_stdout(&path).then(|| GetTarget::File(path.clone())),
+    };
+    if let Some(target) = stdout {
         // Our own words have no place among the bytes.
-        client.get(&args.name, &options, GetTarget::File(path), no_progress()).await?;
-        return Ok(Answer::silent());
+        let got = client.get(&found, &options, target, no_progress()).await?;
+        return Ok(unverified(&got).map_or_else(Answer::silent, Answer::note));
     }
-    let bar = Bar::new(&format!("get {}", args.name), client.get_bytes(&args.name, options.range).await?);
+    let bar = Bar::new(&format!("get {}", args.name), found.bytes());
     let start = Instant::now();
-    let got = client.get(&args.name, &options, GetTarget::File(path.clone()), bar.progress()).await?;
+    let got = client.get(&found, &options, GetTarget::File(path.clone()), bar.progress()).await?;
     drop(bar);
     Ok(Answer::new(got_text(&args.name, &path, &got, start), &got))
 }
@@ -111,14 +110,17 @@ fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
     for reason in &got.replanned {
         text += &format!("\nplanned anew on the way: {}", printable(reason));
     }
-    if got.unverified > 0 {
-        text += &format!(
-            "\nnot verified, as no block was to spare: {} of {}",
-            got.unverified,
-            count(got.reads, "read")
-        );
+    if let Some(note) = unverified(got) {
+        text += &format!("\n{note}");
     }
     text
+}
+
+/// What is to be said of reads that were to be verified and could not be.
+fn unverified(got: &Got) -> Option<String> {
+    let Got { unverified, reads, .. } = got;
+    let reads = count(*reads, "read");
+    (*unverified > 0).then(|| format!("not verified, as no block was to spare: {unverified} of {reads}"))
 }
 
 fn rate(bytes: u64, start: Instant) -> String {

@@ -40,8 +40,6 @@ const STREAM_READS_AT_ONCE: usize = 4;
 /// How a file is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// Which bytes.
-    pub range: ByteRange,
     /// The scheme for what is lost.
     pub scheme: Scheme,
     /// Bytes of a slice; chosen by the planner if absent.
@@ -49,6 +47,20 @@ pub struct GetOptions {
     /// Whether every read must agree with one block more than it needs, where there is one: that finds a helper which
     /// sends other bytes than it holds. It costs every helper of a stripe a read of its block.
     pub verify: bool,
+}
+
+/// A file, or a range of it, that the coordinator knows: where its blocks were when it was asked.
+#[derive(Clone, Debug)]
+pub struct Found {
+    layout: FileLayout,
+    wanted: Range<u64>,
+}
+
+impl Found {
+    /// Bytes that a get delivers.
+    pub fn bytes(&self) -> u64 {
+        self.wanted.end - self.wanted.start
+    }
 }
 
 /// Where the bytes go.
@@ -87,40 +99,40 @@ struct Fetch {
 }
 
 impl Client {
-    /// The number of bytes that a get would deliver.
+    /// Asks for a file or a range of it, to [`get`](Self::get) it.
     ///
     /// # Errors
     /// [`ClientError`]: there is no such file, or it has no such range.
-    pub async fn get_bytes(&self, name: &str, range: ByteRange) -> Result<u64, ClientError> {
-        let wanted = range.within(name, self.file(name).await?.file.bytes)?;
-        Ok(wanted.end - wanted.start)
+    pub async fn find(&self, name: &str, range: ByteRange) -> Result<Found, ClientError> {
+        let layout = self.file(name).await?;
+        layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
+        let wanted = range.within(name, layout.file.bytes)?;
+        Ok(Found { layout, wanted })
     }
 
-    /// Reads a file or a range of it; what is lost is decoded on the way.
+    /// Reads what was found; what is lost is decoded on the way.
     ///
     /// # Errors
     /// [`ClientError::Unreadable`] if too much is lost, with the stripes that are; nothing appears under
     /// the target's name then. Other [`ClientError`]s as they say.
     pub async fn get(
         &self,
-        name: &str,
+        found: &Found,
         options: &GetOptions,
         target: GetTarget,
         progress: Progress,
     ) -> Result<Got, ClientError> {
-        let layout = self.file(name).await?;
-        layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
-        let wanted = options.range.within(name, layout.file.bytes)?;
+        let Found { layout, wanted } = found;
         let result = match target {
-            GetTarget::File(path) => self.get_path(&layout, &wanted, options, path, progress).await,
+            GetTarget::File(path) => self.get_path(layout, wanted, options, path, progress).await,
             GetTarget::Stream(out) => {
                 let path = Path::new("the output");
-                self.get_stream(&layout, &wanted, options, (out, path), progress).await
+                self.get_stream(layout, wanted, options, (out, path), progress).await
             }
         };
         match result {
             Err(ClientError::Failed { stripe, reason }) => {
-                Err(self.explain(name, wanted, stripe, reason).await)
+                Err(self.explain(&layout.file.name, wanted, stripe, reason).await)
             }
             other => other,
         }
@@ -243,8 +255,9 @@ impl Client {
         }
     }
 
-    /// Says which stripes of a file are lost, if a read failed for that.
-    async fn explain(&self, name: &str, wanted: Range<u64>, stripe: String, reason: String) -> ClientError {
+    /// Says which stripes of a file are lost, if a read failed for that. What was found before the read does not tell:
+    /// the helpers that are missing may have gone since.
+    async fn explain(&self, name: &str, wanted: &Range<u64>, stripe: String, reason: String) -> ClientError {
         let failed = ClientError::Failed { stripe, reason: reason.clone() };
         let Ok(layout) = self.file(name).await else { return failed };
         let (mut stripes, mut lost) = (Vec::new(), Vec::<Range<u64>>::new());

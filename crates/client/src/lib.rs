@@ -11,14 +11,15 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use client::{Client, GetOptions, GetTarget, PutOptions, no_progress};
+//! use client::{ByteRange, Client, GetOptions, GetTarget, PutOptions, no_progress};
 //! use cluster::{Cluster, Role};
 //!
 //! let cluster = Cluster::open("mend-cluster".as_ref())?;
 //! let client = Client::connect(&cluster, &Role::default_client())?;
 //! client.put("photo.jpg".as_ref(), "photo", &PutOptions::default(), no_progress()).await?;
 //! let target = GetTarget::File("copy.jpg".into());
-//! client.get("photo", &GetOptions::default(), target, no_progress()).await?;
+//! let photo = client.find("photo", ByteRange::ALL).await?;
+//! client.get(&photo, &GetOptions::default(), target, no_progress()).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -41,7 +42,7 @@ mod target;
 pub use client::Client;
 pub use endpoints::{Endpoints, Memory, MemorySink};
 pub use error::{ClientError, FileChange, LocalFileError};
-pub use get::{GetOptions, GetTarget, Got};
+pub use get::{Found, GetOptions, GetTarget, Got};
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};
 pub use put::PutOptions;
 pub use session::ReadRequest;

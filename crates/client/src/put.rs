@@ -185,30 +185,36 @@ struct StripeSource {
 impl Endpoints for StripeSource {
     fn source(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
         let before = u64::from(block.index.0) * self.stripe.block_bytes;
-        // The last blocks of a file are short or empty; what follows counts as zeros.
-        let bytes = self.stripe.data_bytes.saturating_sub(before).min(self.stripe.block_bytes);
+        let file_bytes = self.stripe.data_bytes.saturating_sub(before).min(self.stripe.block_bytes);
         let start = self.stripe.file_offset + before;
-        Ok(Arc::new(BlockSource { stripe: self.clone(), block: block.clone(), start, bytes }))
+        Ok(Arc::new(BlockSource { stripe: self.clone(), block: block.clone(), start, file_bytes }))
     }
 }
 
-/// One data block of the file.
+/// One data block of the file. The last blocks of a file have few of its bytes or none; zeros fill them, so that a
+/// source has the length that the plan says, as any block must.
 struct BlockSource {
     stripe: StripeSource,
     block: LocalBlock,
     start: u64,
-    bytes: u64,
+    /// What of the block is the file's.
+    file_bytes: u64,
 }
 
 impl BlockReader for BlockSource {
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.block.bytes
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
-        let source = &self.stripe.source;
-        source.file.read_exact_at(buffer, self.start + offset).map_err(|error| self.failed(error))?;
-        (self.stripe.progress)(buffer.len() as u64);
+        let left = self.file_bytes.saturating_sub(offset).min(buffer.len() as u64);
+        let (data, zeros) = buffer.split_at_mut(left as usize);
+        zeros.fill(0);
+        if !data.is_empty() {
+            let source = &self.stripe.source;
+            source.file.read_exact_at(data, self.start + offset).map_err(|error| self.failed(error))?;
+        }
+        (self.stripe.progress)(left);
         Ok(())
     }
 

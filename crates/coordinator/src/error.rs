@@ -112,6 +112,7 @@ impl RequestError {
             | Self::StripeBusy { .. }
             | Self::TagTaken(_)
             | Self::CatalogBehind { .. }
+            | Self::Catalog(CatalogError::Ambiguous { .. })
             | Self::PutBusy(_) => ErrorKind::Conflict,
             Self::TooFewHelpers { .. }
             | Self::TooManyRequests(_)
@@ -160,6 +161,7 @@ impl RequestError {
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {
                 "see a file's stripes and blocks with `mend stat`".into()
             }
+            Self::Catalog(CatalogError::Ambiguous { .. }) => "say which, with what is behind the hyphen".into(),
             Self::Catalog(CatalogError::Storage(_)) | Self::Copy(_) => "look at the coordinator's log and disk".into(),
             Self::Catalog(CatalogError::Damaged(_)) => "stop the coordinator, then do one of these".into(),
             Self::CatalogBehind { .. } => {

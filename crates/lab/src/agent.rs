@@ -2,6 +2,7 @@
 //! [`Order`] after another. Times are taken here, beside the library that users call, so that neither the start of
 //! a process nor a TLS handshake is part of them.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::os::unix::fs::FileExt;
@@ -69,8 +70,8 @@ enum AgentError {
     Short { block: u16, found: usize, wanted: usize },
     #[error("block {0} was not read")]
     NotRead(u16),
-    #[error("the repair of {block} ended as {state}: {reason}")]
-    Repair { block: String, state: String, reason: String },
+    #[error("the repair of {blocks} ended as {state}, with {rebuilt:?}: {reason}")]
+    Repair { blocks: String, state: String, rebuilt: Vec<String>, reason: String },
 }
 
 impl Agent {
@@ -131,14 +132,14 @@ impl Agent {
                 };
                 self.many(&order, reads, bytes, &expected).await
             }
-            Order::Repair { block, scheme, slice_bytes } => {
+            Order::Repair { stripe, blocks, scheme, slice_bytes } => {
                 let request = RepairRequest {
-                    block: Some(block),
+                    stripe: Some(stripe),
                     scheme: Some(scheme.name().to_owned()),
                     slice_bytes,
                     ..RepairRequest::default()
                 };
-                self.repair(request).await
+                self.repair(request, &blocks).await
             }
         }
     }
@@ -235,7 +236,8 @@ impl Agent {
         Ok(Answer::Many { latencies_ns, failures })
     }
 
-    async fn repair(&self, request: RepairRequest) -> Result<Answer, AgentError> {
+    /// Has the coordinator repair a stripe; all of these blocks must come back, on nodes of their own.
+    async fn repair(&self, request: RepairRequest, blocks: &[String]) -> Result<Answer, AgentError> {
         let started = Instant::now();
         let mut view = self.client.repair(&request).await?;
         while matches!(view.state.as_str(), "waiting" | "running") {
@@ -244,18 +246,23 @@ impl Agent {
         }
         let ns = nanoseconds(started.elapsed());
         let item = view.items.first();
-        match item.and_then(|item| item.rebuilt.first()) {
-            Some(rebuilt) if view.state == "done" => Ok(Answer::Repaired {
-                ns,
-                node: rebuilt.node.clone(),
-                parity: item.and_then(|item| item.parity.clone()),
-            }),
-            _ => Err(AgentError::Repair {
-                block: request.block.unwrap_or_default(),
+        let came = item.map(|item| &item.rebuilt[..]).unwrap_or_default();
+        let came_back = |block: &String| came.iter().any(|rebuilt| rebuilt.block == *block);
+        let nodes: BTreeSet<_> = came.iter().map(|rebuilt| &rebuilt.node).collect();
+        if view.state != "done" || !blocks.iter().all(came_back) || nodes.len() != blocks.len() {
+            return Err(AgentError::Repair {
+                blocks: blocks.join(", "),
                 state: view.state,
+                rebuilt: came
+                    .iter()
+                    .map(|rebuilt| format!("{} on {}", rebuilt.block, rebuilt.node))
+                    .collect(),
                 reason: item.and_then(|item| item.reason.clone()).unwrap_or_default(),
-            }),
+            });
         }
+        let scheme = item.and_then(|item| item.scheme.as_deref()?.parse().ok());
+        let replanned = item.map(|item| item.replanned.clone()).unwrap_or_default();
+        Ok(Answer::Took(Took { ns, first_byte_ns: None, scheme, replanned }))
     }
 }
 

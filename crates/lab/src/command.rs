@@ -243,7 +243,9 @@ fn say(line: &str) {
 }
 
 fn trusted(report: &Report) -> ExitCode {
-    if report.is_trusted() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let Some(doubt) = report.doubt() else { return ExitCode::SUCCESS };
+    eprintln!("not to be trusted: {doubt}");
+    ExitCode::FAILURE
 }
 
 /// Where results go.

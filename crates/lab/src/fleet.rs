@@ -1,6 +1,6 @@
 //! [`Fleet`]: a Mend cluster whose members run in the namespaces of a lab, and the agents that use it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -43,7 +43,11 @@ pub struct Fleet {
     work: PathBuf,
     cluster: PathBuf,
     members: BTreeMap<String, Child>,
-    servers: Vec<(Place, Child)>,
+    servers: Vec<Child>,
+    /// Where plain senders are.
+    senders: BTreeSet<Place>,
+    /// The ends of bare chains, by relays and bytes of a slice.
+    chains: BTreeMap<(u16, u32), SocketAddr>,
     reader: Option<Agent>,
     loader: Option<Agent>,
 }
@@ -103,6 +107,8 @@ impl Fleet {
             cluster,
             members: BTreeMap::new(),
             servers: Vec::new(),
+            senders: BTreeSet::new(),
+            chains: BTreeMap::new(),
             reader: None,
             loader: None,
         };
@@ -199,20 +205,23 @@ impl Fleet {
     /// The address of a plain sender at a helper, started if there is none.
     pub(crate) fn sender(&mut self, network: &Network, at: Place) -> Result<SocketAddr, LabError> {
         let address = SocketAddr::from((at.address(), direct::PORT));
-        if !self.servers.iter().any(|(place, _)| *place == at) {
+        if self.senders.insert(at) {
             self.serve(network, at, &["direct-serve", "--listen", &address.to_string()])?;
         }
         Ok(address)
     }
 
-    /// A bare chain of relays through so many helpers; the address of its end.
+    /// A bare chain of relays through so many helpers, started if there is none; the address of its end.
     pub(crate) fn chain(
         &mut self,
         network: &Network,
         hops: u16,
         slice_bytes: u32,
     ) -> Result<SocketAddr, LabError> {
-        let port = direct::PORT + 1;
+        if let Some(&end) = self.chains.get(&(hops, slice_bytes)) {
+            return Ok(end);
+        }
+        let port = direct::PORT + 1 + self.chains.len() as u16;
         let mut upstream: Option<SocketAddr> = None;
         for place in (0..hops).map(Place::Helper) {
             let address = SocketAddr::from((place.address(), port));
@@ -225,14 +234,16 @@ impl Fleet {
             self.serve(network, place, &words)?;
             upstream = Some(address);
         }
-        Ok(upstream.expect("a chain has a hop"))
+        let end = upstream.expect("a chain has a hop");
+        self.chains.insert((hops, slice_bytes), end);
+        Ok(end)
     }
 
     fn serve(&mut self, network: &Network, at: Place, words: &[&str]) -> Result<(), LabError> {
         let mut command = network.command(at, &self.programs.lab);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
-        self.servers.push((at, child));
+        self.servers.push(child);
         Ok(())
     }
 
@@ -302,7 +313,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         let agents = self.reader.take().into_iter().chain(self.loader.take()).map(|agent| agent.child);
-        let servers = self.servers.drain(..).map(|(_, child)| child);
+        let servers = self.servers.drain(..);
         let members = std::mem::take(&mut self.members).into_values();
         for mut child in agents.chain(servers).chain(members) {
             let _ = child.kill(); // It may have ended by itself.

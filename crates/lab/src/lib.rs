@@ -31,6 +31,7 @@ mod scenario;
 mod shell;
 mod topology;
 mod way;
+mod yardstick;
 
 pub use account::Account;
 pub use check::{CHECK_BYTES, Check, TOLERANCE};

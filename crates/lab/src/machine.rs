@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     /// Its processor.
     pub processor: String,
+    /// What it has of the instructions that Mend's kernels and checksums look for.
+    #[serde(default)]
+    pub features: Vec<String>,
     /// Processors that are online.
     pub processors: usize,
     /// Its kernel.
@@ -38,7 +41,21 @@ pub struct CpuTimes {
 /// Ticks of /proc/stat in a second; a constant of the kernel's interface.
 const TICKS: f64 = 100.0;
 
+/// As /proc/cpuinfo spells them.
+const FEATURES: [&str; 9] =
+    ["ssse3", "avx2", "avx512bw", "gfni", "pclmulqdq", "vpclmulqdq", "aes", "asimd", "pmull"];
+
 impl Machine {
+    /// In one line, for the head of a page.
+    pub fn summary(&self) -> String {
+        let Self { processor, features, processors, kernel, commit, .. } = self;
+        let memory = self.memory_bytes as f64 / f64::from(1 << 30);
+        format!(
+            "Machine: {processors} cores of {processor} ({}), {memory:.0} GiB, Linux {kernel}; commit {commit}.",
+            features.join(" "),
+        )
+    }
+
     /// This machine, this version.
     pub fn this() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -51,6 +68,7 @@ impl Machine {
         let memory_kib = field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
         Self {
             processor: field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_owned()),
+            features: features(&field(&cpuinfo, "flags").or(field(&cpuinfo, "Features")).unwrap_or_default()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: kernel.trim().to_owned(),
             memory_bytes: memory_kib.unwrap_or(0u64) * 1024,
@@ -58,6 +76,11 @@ impl Machine {
             commit: commit().unwrap_or_else(|| "unknown".to_owned()),
         }
     }
+}
+
+fn features(flags: &str) -> Vec<String> {
+    let has = |feature: &&str| flags.split_whitespace().any(|flag| flag == *feature);
+    FEATURES.into_iter().filter(has).map(str::to_owned).collect()
 }
 
 fn commit() -> Option<String> {
@@ -119,6 +142,8 @@ mod tests {
     #[test]
     fn this_machine_is_described() {
         let machine = Machine::this();
+        assert!(machine.summary().contains(&machine.processor), "{}", machine.summary());
+        assert_eq!(features("fpu avx2 avx512f gfni"), ["avx2", "gfni"]);
         assert!(machine.processors > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
     }
 }

@@ -37,8 +37,8 @@ pub(crate) enum Order {
         scheme: Scheme,
         expected: Expected,
     },
-    /// Repair a block that is lost, onto a node that the coordinator chooses.
-    Repair { block: String, scheme: Scheme, slice_bytes: Option<u32> },
+    /// Repair the lost blocks of a stripe, which are these, onto nodes that the coordinator chooses.
+    Repair { stripe: String, blocks: Vec<String>, scheme: Scheme, slice_bytes: Option<u32> },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,14 +74,14 @@ pub(crate) enum Answer {
     Layout { stripe: String, block_bytes: u64, sub_blocks: u16, data_blocks: u16, blocks: Vec<BlockAt> },
     Took(Took),
     Many { latencies_ns: Vec<u64>, failures: Vec<String> },
-    Repaired { ns: u64, node: String, parity: Option<String> },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Took {
-    /// From the request to the last byte in memory and the coordinator's word that it was all.
+    /// From the request to the last byte in memory and the coordinator's word that it was all; to the end of a repair
+    /// that is published and read back.
     pub(crate) ns: u64,
-    /// From the request to the first byte in memory.
+    /// From the request to the first byte in memory; none of a repair.
     pub(crate) first_byte_ns: Option<u64>,
     pub(crate) scheme: Option<Scheme>,
     pub(crate) replanned: Vec<String>,

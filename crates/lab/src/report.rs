@@ -13,6 +13,7 @@ use crate::machine::Machine;
 use crate::medium::DeviceReads;
 use crate::meter::{Metered, Traffic};
 use crate::scenario::Scenario;
+use crate::yardstick::{Yardstick, is_cpu_bound};
 
 /// What a scenario measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub struct Report {
 }
 
 /// One combination's figures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The network.
     pub network: String,
@@ -49,14 +50,15 @@ pub struct Row {
     pub block_bytes: u64,
     /// Bytes of a slice, or `auto`.
     pub slice: String,
-    /// The scheme asked for; `ppr in rounds` if whole blocks travelled from round to round.
+    /// The scheme asked for; `ppr in rounds` if whole blocks travelled from round to round; `bare chain` of relays that
+    /// only receive, XOR and send.
     pub scheme: String,
     /// How nodes moved slices on, if not in the scheme's own way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing: Option<Pacing>,
     /// The scheme that the planner took.
     pub used: Option<Scheme>,
-    /// The blocks that were lost.
+    /// The blocks that were lost; none of a bare chain.
     pub lost: Vec<u16>,
     /// Seconds of every repetition, in the order measured.
     pub times_s: Vec<f64>,
@@ -74,12 +76,19 @@ pub struct Row {
     pub formula: Option<f64>,
     /// Processor seconds of all the lab's processes, median.
     pub cpu_s: f64,
+    /// The same of the bare chain that needed least, in the same run; one block of one stripe, whatever was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bare_cpu_s: Option<f64>,
     /// The part of the machine's processor time that was not idle, median.
     pub busy: f64,
     /// Repetitions that other programs disturbed, however often they were repeated.
     pub disturbed: u32,
     /// Whether the processors and not the links may have set the time.
     pub cpu_bound: bool,
+    /// Whether the processors set the time of the direct send or of the bare chain already: no time measured here
+    /// says anything about Mend.
+    #[serde(default)]
+    pub saturated: bool,
     /// Plans that were dropped on the way, over all repetitions.
     pub replanned: Vec<String>,
     /// Bytes per node in the repetition of the median, headers included.
@@ -119,7 +128,7 @@ pub fn median(values: &[f64]) -> f64 {
 
 impl Row {
     /// Fills the figures in from the samples; what identifies the row stays.
-    pub(crate) fn fill(&mut self, samples: &[Sample], direct_s: &[f64]) {
+    pub(crate) fn fill(&mut self, samples: &[Sample], yardstick: &Yardstick) {
         let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         self.times_s = of(&|sample| sample.time_s);
         self.median_s = median(&self.times_s);
@@ -128,12 +137,14 @@ impl Row {
         self.spread = (longest - shortest) / self.median_s;
         let first: Vec<_> = samples.iter().filter_map(|sample| sample.first_byte_s).collect();
         self.first_byte_s = (!first.is_empty()).then(|| median(&first));
-        self.direct_s = median(direct_s);
+        self.direct_s = yardstick.direct_s();
         self.ratio = self.median_s / self.direct_s;
         self.cpu_s = median(&of(&|sample| sample.metered.cpu_s));
+        self.bare_cpu_s = yardstick.bare_cpu_s();
+        self.saturated = yardstick.is_saturated();
         self.busy = median(&of(&|sample| sample.metered.busy));
         self.disturbed = samples.iter().filter(|sample| sample.metered.disturbed).count() as u32;
-        self.cpu_bound = samples.iter().filter(|sample| sample.metered.cpu_bound).count() * 2 > samples.len();
+        self.cpu_bound = is_cpu_bound(samples);
         self.replanned = samples.iter().flat_map(|sample| sample.replanned.clone()).collect();
         let distance = |sample: &&Sample| (sample.time_s - self.median_s).abs();
         let middle = samples.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
@@ -146,7 +157,9 @@ impl Row {
     /// What a reader has to know before the figures are believed.
     pub fn marks(&self) -> String {
         let mut marks = Vec::new();
-        if self.cpu_bound {
+        if self.saturated {
+            marks.push("saturated".to_owned());
+        } else if self.cpu_bound {
             marks.push("CPU-bound".to_owned());
         }
         if self.disturbed > 0 {
@@ -156,6 +169,33 @@ impl Row {
             marks.push(format!("replanned {}×", self.replanned.len()));
         }
         marks.join(", ")
+    }
+
+    /// Whether other programs disturbed every repetition, however often it was repeated.
+    pub fn is_worthless(&self) -> bool {
+        !self.times_s.is_empty() && self.disturbed as usize == self.times_s.len()
+    }
+
+    /// Processor seconds over those of the bare chain.
+    pub fn cpu_ratio(&self) -> Option<f64> {
+        Some(self.cpu_s / self.bare_cpu_s?)
+    }
+
+    /// All of it in one line.
+    pub fn summary(&self) -> String {
+        let block = cluster::ByteSize::from_bytes(self.block_bytes);
+        let over_bare = self.cpu_ratio().map_or(String::new(), |ratio| format!(" ({ratio:.2} of bare)"));
+        format!(
+            "{} {} {block} slice {} {}: {:.4} s, {:.3} of a direct send, CPU {:.2} s{over_bare} {}",
+            self.rate,
+            self.code,
+            self.slice,
+            self.scheme,
+            self.median_s,
+            self.ratio,
+            self.cpu_s,
+            self.marks(),
+        )
     }
 
     /// Bytes that all helpers together read from their disks.
@@ -176,9 +216,21 @@ impl Row {
 }
 
 impl Report {
-    /// Whether every check of the lab holds.
-    pub fn is_trusted(&self) -> bool {
-        self.checks.iter().all(Check::holds)
+    /// Why these figures are not to be trusted; `None` if they are.
+    pub fn doubt(&self) -> Option<String> {
+        if !self.checks.iter().all(Check::holds) {
+            return Some("the self-check failed".to_owned());
+        }
+        self.disturbance()
+    }
+
+    /// What other programs disturbed so much that not one repetition is left.
+    pub fn disturbance(&self) -> Option<String> {
+        let worthless = self.rows.iter().filter(|row| row.is_worthless()).count();
+        let rows = self.rows.len();
+        (worthless > 0).then(|| {
+            format!("other programs disturbed every repetition of {worthless} of the {rows} rows; end them, and measure again")
+        })
     }
 
     /// All of it as a Markdown table, with what is to be known above it.
@@ -198,6 +250,7 @@ impl Report {
             "formula",
             "first byte s",
             "CPU s",
+            "CPU / bare",
             "busy",
             "marks",
         ];
@@ -208,8 +261,7 @@ impl Report {
 
     /// Machine, commit and checks.
     pub fn heading(&self) -> String {
-        let Machine { processor, processors, kernel, commit, .. } = &self.machine;
-        let mut text = format!("Machine: {processors} × {processor}, Linux {kernel}; commit {commit}.\n");
+        let mut text = format!("{}\n", self.machine.summary());
         for check in &self.checks {
             let _ = writeln!(text, "Self-check: {}.", check.summary());
         }
@@ -244,6 +296,7 @@ impl Row {
             self.formula.map_or(String::new(), |formula| format!("{formula:.3}")),
             self.first_byte_s.map_or(String::new(), |first| format!("{first:.4}")),
             format!("{:.2}", self.cpu_s),
+            self.cpu_ratio().map_or(String::new(), |ratio| format!("{ratio:.2}")),
             format!("{:.0}%", self.busy * 100.0),
             self.marks(),
         ]
@@ -270,8 +323,48 @@ pub fn markdown_table(columns: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 #[cfg(test)]
+impl Sample {
+    /// One that is undisturbed and went over no link.
+    pub(crate) fn of_test(time_s: f64, cpu_s: f64, cpu_bound: bool) -> Self {
+        let metered = Metered {
+            cpu_s,
+            busy: 0.5,
+            foreign_s: 0.0,
+            disturbed: false,
+            cpu_bound,
+            traffic: BTreeMap::new(),
+            disk: BTreeMap::new(),
+        };
+        Self { time_s, first_byte_s: None, used: None, replanned: Vec::new(), metered, device: None }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    fn report(disturbed: [u32; 2]) -> Report {
+        let text = "name = \"x\"\nschemes = \"auto\"\ncode = \"rs-3-2\"\nblock_bytes = \"1MiB\"\n\
+                    [topology]\nnodes = 3\nrate = \"1gbit\"";
+        let row = |disturbed| Row { times_s: vec![1.0; 3], disturbed, ..Row::default() };
+        Report {
+            scenario: Scenario::parse(text, "x".as_ref()).unwrap(),
+            machine: Machine::this(),
+            started_unix_ms: 0,
+            checks: Vec::new(),
+            constants: None,
+            rows: disturbed.map(row).into(),
+        }
+    }
+
+    #[test]
+    fn a_row_of_disturbed_repetitions_alone_spoils_a_report() {
+        assert_eq!(report([0, 2]).doubt(), None);
+        let doubt = report([0, 3]).doubt().unwrap();
+        assert!(doubt.contains("every repetition of 1 of the 2 rows"), "{doubt}");
+        let empty = Report { rows: Vec::new(), ..report([0, 0]) };
+        assert_eq!(empty.doubt(), None);
+    }
 
     #[test]
     fn medians() {

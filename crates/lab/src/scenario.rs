@@ -66,6 +66,10 @@ pub struct Scenario {
     /// Where they are rebuilt.
     #[serde(default)]
     pub to: Destination,
+    /// Slices of bare chains that are measured beside: as many relays as the code has data blocks, which only receive,
+    /// XOR and send. Their processor time is what the repairs' is held against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bare_chain: Option<Many<ByteSize>>,
     /// Whether no block is in memory when a measurement begins, so that disks are read.
     #[serde(default)]
     pub cold: bool,
@@ -170,6 +174,9 @@ pub enum ScenarioError {
     },
 }
 
+/// A bare relay holds one slice.
+const LARGEST_RELAYED: u64 = 4 << 20;
+
 impl Scenario {
     /// Reads a scenario file.
     ///
@@ -229,8 +236,10 @@ impl Scenario {
             Err(error) => return Some(format!("code {spec}: {error}")),
         };
         let blocks = code.blocks();
-        // A repair needs a node that holds no block of the stripe.
-        let nodes = blocks + usize::from(self.to == Destination::Node);
+        // A block goes back to where it was, and to a node without a block of the stripe if that one is dead.
+        let dead = self.losses.iter().map(Vec::len).max().unwrap_or_default();
+        let moves = self.to == Destination::Node && self.how == Loss::Kill;
+        let nodes = blocks + if moves { dead } else { 0 };
         if usize::from(self.topology.nodes) < nodes {
             return Some(format!("{spec} needs {nodes} nodes, and there are {}", self.topology.nodes));
         }
@@ -241,11 +250,16 @@ impl Scenario {
             if let Some(index) = loss.iter().find(|&&index| usize::from(index) >= blocks) {
                 return Some(format!("{spec} has blocks 0 to {}, and no block {index}", blocks - 1));
             }
-            if self.to == Destination::Node && loss.len() != 1 {
-                return Some("to = \"node\" is measured for one lost block at a time".to_owned());
+            let again = |(at, index): (usize, &u16)| loss[..at].contains(index);
+            if loss.iter().enumerate().any(again) {
+                return Some(format!("losses: a block of {loss:?} is lost twice"));
             }
         }
         let unit = 4096 * code.sub_blocks() as u64;
+        let chains = self.bare_chain.iter().flat_map(Many::iter);
+        if let Some(slice) = chains.clone().find(|slice| !(1..=LARGEST_RELAYED).contains(&slice.bytes())) {
+            return Some(format!("bare_chain {slice}: slices of 1 byte to 4 MiB can be relayed"));
+        }
         let odd =
             self.block_bytes.iter().find(|bytes| bytes.bytes() == 0 || !bytes.bytes().is_multiple_of(unit));
         odd.map(|bytes| {
@@ -537,7 +551,9 @@ edge = ["100mbit", "200mbit"]
         check_refused("[1, 2]", "[1, 14]", "has blocks 0 to 13, and no block 14");
         check_refused("[1, 2]", "[1, 2, 3, 4, 5]", "cannot give back 5 blocks");
         check_refused("[1, 2]", "[]", "cannot give back 0 blocks");
-        check_refused("\"client\"", "\"node\"", "one lost block at a time");
+        check_refused("[1, 2]", "[1, 1]", "lost twice");
+        check_refused("\"client\"", "\"node\"\nhow = \"kill\"", "rs-14-10 needs 16 nodes, and there are 15");
+        check_refused("to = \"client\"", "bare_chain = [\"32KiB\", \"8MiB\"]", "bare_chain 8MiB: slices of");
         let ppr = GOOD.replacen("\"pipelined\"]", "\"ppr\"]", 1).replace("\"client\"", "\"node\"");
         assert!(parse(&ppr).unwrap_err().to_string().contains("is for reads"));
         check_refused("repetitions = 3", "repetitions = 0", "nothing would be measured");

@@ -142,22 +142,26 @@ fn scenario(names: &Names) {
     let text = r#"
         name = "test"
         schemes = ["conventional", "pipelined"]
-        code = "rs-3-2"
+        code = "rs-4-2"
         block_bytes = "1MiB"
-        losses = [[0], [2]]
+        losses = [[0], [1, 2]]
+        bare_chain = ["16KiB", "64KiB"]
         repetitions = 1
         retries = 0
         [topology]
         nodes = 4
         rate = "200mbit"
     "#;
-    for (from, to) in [("", ""), ("losses", "to = \"node\"\nlosses"), ("losses", "how = \"kill\"\nlosses")] {
-        let scenario = Scenario::parse(&text.replacen(from, to, 1), "test".as_ref()).unwrap();
+    let ways = [("", 4), ("to = \"node\"", 4), ("how = \"kill\"", 4), ("to = \"node\"\nhow = \"kill\"", 6)];
+    for (way, nodes) in ways {
+        let text = format!("{way}\n{text}").replace("nodes = 4", &format!("nodes = {nodes}"));
+        let scenario = Scenario::parse(&text, "test".as_ref()).unwrap_or_else(|error| panic!("{error}"));
         let mut say = |line: &str| println!("  {line}");
         let report = lab::run(names, &programs(), &scenario, &mut say).unwrap();
-        assert_eq!(report.rows.len(), 4);
+        // Two bare chains, two schemes, of two losses.
+        assert_eq!(report.rows.len(), 8);
         for row in &report.rows {
-            assert!(row.median_s > 0.0 && row.direct_s > 0.0, "{row:?}");
+            assert!(row.median_s > 0.0 && row.direct_s > 0.0 && row.cpu_ratio().unwrap() > 0.0, "{row:?}");
             assert!(row.traffic.values().any(|traffic| traffic.sent_bytes >= 1 << 20), "{row:?}");
         }
         println!("{}", report.to_markdown());

@@ -59,12 +59,24 @@ pub enum CatalogError {
     /// There is no such block.
     #[error("there is no block {0}")]
     NoSuchBlock(BlockId),
+    /// A short name that several stripes have.
+    #[error("there are {} stripes {name}: {}", candidates.len(), listed(candidates))]
+    Ambiguous {
+        /// The name.
+        name: StripeId,
+        /// Their whole names.
+        candidates: Vec<StripeId>,
+    },
     /// The catalog's own storage fails; the text names the file and what to do.
     #[error("{0}")]
     Storage(String),
     /// What the catalog's storage gives back is not what was stored; the text names the file and what to do.
     #[error("{0}")]
     Damaged(String),
+}
+
+fn listed(names: &[StripeId]) -> String {
+    names.iter().map(|name| &name.0[..]).collect::<Vec<_>>().join(", ")
 }
 
 /// The stripes of a store.

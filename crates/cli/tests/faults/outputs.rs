@@ -240,3 +240,33 @@ fn what_a_killed_get_leaves_is_removed_by_the_next_and_what_is_in_use_is_not() {
     assert!(fs::read(&running).unwrap() == content);
     assert_eq!(names(&folder), [alike, "running", "third"]);
 }
+
+#[test]
+fn what_could_not_be_verified_is_said_beside_the_bytes() {
+    let (mut cluster, content, folder) = scene();
+    let get = |cluster: &Cluster, target: &str| {
+        let read = shell(cluster, &format!("$MEND get film --verify -o {target}"));
+        let said = String::from_utf8_lossy(&read.stderr).into_owned();
+        assert!(read.status.success(), "{said}");
+        (read.stdout, said)
+    };
+    assert_eq!(get(&cluster, "-"), (content.clone(), String::new()));
+    // With two of four blocks gone, the two that are left have none to be held against.
+    for index in [0, 1] {
+        let holder = cluster.holder(&format!("1.{index}"));
+        cluster.kill(&holder);
+    }
+    let copy = folder.join("copy");
+    for target in ["-", "/dev/stdout", text(&copy)] {
+        let (out, said) = get(&cluster, target);
+        let is_stdout = target != text(&copy);
+        assert_eq!(
+            said.starts_with("note: not verified, as no block was to spare: "),
+            is_stdout,
+            "{target}: {said}"
+        );
+        assert!((out == content) == is_stdout, "{target}");
+        assert!(is_stdout || String::from_utf8_lossy(&out).contains("not verified, as no block"), "{target}");
+    }
+    assert!(fs::read(&copy).unwrap() == content);
+}

@@ -7,8 +7,8 @@ use crate::report::{Report, Row, markdown_table};
 pub(super) fn markdown(about: &About, report: &Report) -> String {
     let About { name, paper, title, note, .. } = about;
     let mut text = format!("# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\n");
-    if !report.is_trusted() {
-        text += "**The self-check failed: these figures are not to be trusted.**\n\n";
+    if let Some(doubt) = report.doubt() {
+        text += &format!("**These figures are not to be trusted: {doubt}.**\n\n");
     }
     if !about.claim.is_empty() {
         let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();

@@ -117,13 +117,20 @@ impl DirCatalog {
         Ok(pending)
     }
 
-    /// The one stripe of a count, for people who leave the era out; `None` if there are several.
+    /// The one stripe of a count, for people who leave the era out.
+    ///
+    /// # Errors
+    /// [`CatalogError::Ambiguous`] if there are several.
     fn only_stripe(&self, count: u64) -> Result<Option<StripeRecord>, CatalogError> {
         let mut found = Vec::new();
         self.look(|view| {
             view.each(STRIPES, Key::all_of(count), |_, stripe: StripeRecord| found.push(stripe))
         })?;
-        Ok(if found.len() == 1 { found.pop() } else { None })
+        if found.len() > 1 {
+            let candidates = found.into_iter().map(|stripe| stripe.id).collect();
+            return Err(CatalogError::Ambiguous { name: StripeId(count.to_string()), candidates });
+        }
+        Ok(found.pop())
     }
 
     /// Whether a block of this name would be of a stripe that this catalog has yet to count: then the catalog is

@@ -7,7 +7,8 @@ use repair::{BlockId, Digest, JobId, StripeId};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::names::Era;
+use super::names::{Era, Key};
+use super::stripes::NEXT_STRIPE;
 use super::tables::META;
 use super::*;
 use crate::{BlockState, Catalog};
@@ -544,6 +545,32 @@ fn names_are_never_given_twice_though_an_old_catalog_comes_back() {
     assert_eq!(count(&new), count(&lost), "only the era tells them apart");
     assert!(scene.catalog.find_block(&left).is_err());
     assert!(scene.catalog.stripe(&StripeId(count(&new))).is_ok(), "people may leave the era out");
+}
+
+#[test]
+fn a_short_name_of_several_stripes_lists_them() {
+    let mut scene = Scene::new();
+    let mut stripes = Vec::new();
+    for name in ["a", "b"] {
+        // As an old catalog that was put back counts again, in an era of its own.
+        scene.catalog.change(|change| change.put(META, NEXT_STRIPE, &17)).expect("written");
+        scene.catalog.era = Era::new();
+        stripes.extend(scene.file(name, 1).stripes);
+    }
+    let (first, second) = (&stripes[0], &stripes[1]);
+    let mut listed = [first.0.clone(), second.0.clone()];
+    listed.sort_by_key(|name| Key::of(&StripeId(name.clone())));
+    let expected = format!("there are 2 stripes 17: {}, {}", listed[0], listed[1]);
+    let error = scene.catalog.stripe(&StripeId("17".to_owned())).expect_err("which?");
+    assert_eq!(error.to_string(), expected);
+    let error = scene.catalog.find_block(&block("17.0")).expect_err("which?");
+    assert_eq!(error.to_string(), expected);
+    for stripe in &stripes {
+        assert_eq!(scene.catalog.stripe(stripe).expect("its whole name").id, *stripe);
+        assert!(scene.catalog.find_block(&block(&format!("{stripe}.0"))).is_ok());
+    }
+    let error = scene.catalog.stripe(&StripeId("18".to_owned())).expect_err("nobody's");
+    assert_eq!(error.to_string(), "there is no stripe 18");
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! `mend lab bench`: each of our targets, measured in one run, and whether it holds.
+
+mod finding;
+mod small_reads;
+mod targets;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::check::Check;
+use crate::command::{Folders, write_json, write_page};
+use crate::error::LabError;
+use crate::fleet::Programs;
+use crate::machine::Machine;
+use crate::network::Names;
+use crate::report::Report;
+use crate::run::Say;
+use crate::scenario::Scenario;
+pub use finding::{Finding, Verdict};
+
+const FILES: [&str; 8] = [
+    include_str!("../../../../lab/bench/gigabit.toml"),
+    include_str!("../../../../lab/bench/client.toml"),
+    include_str!("../../../../lab/bench/node.toml"),
+    include_str!("../../../../lab/bench/four.toml"),
+    include_str!("../../../../lab/bench/flat.toml"),
+    include_str!("../../../../lab/bench/small.toml"),
+    include_str!("../../../../lab/bench/formulas.toml"),
+    include_str!("../../../../lab/bench/unshaped.toml"),
+];
+const SMALL_READS: &str = "many-small-reads";
+
+/// Measures all targets and writes `bench.md`, and `bench.json` beside the other reports. Fails if a target does not
+/// hold that this machine carries, or if other programs left nothing to judge; a machine that is too slow for a
+/// target does not fail it.
+///
+/// # Errors
+/// [`LabError`].
+pub fn run(
+    names: &Names,
+    programs: &Programs,
+    folders: &Folders,
+    only: Option<&str>,
+    say: Say<'_>,
+) -> Result<ExitCode, LabError> {
+    let wanted = |name: &str| only.is_none_or(|only| name.contains(only));
+    let (mut findings, mut reports) = (Vec::new(), Vec::new());
+    for text in FILES {
+        let scenario = Scenario::parse(text, Path::new("lab/bench"))?;
+        if !wanted(&scenario.name) {
+            continue;
+        }
+        say(&format!("== {}", scenario.name));
+        let report = crate::run(names, programs, &scenario, say)?;
+        findings.extend(targets::findings_of(&report));
+        reports.push(report);
+    }
+    if wanted(SMALL_READS) {
+        say(&format!("== {SMALL_READS}"));
+        findings.extend(small_reads::many_small_reads(names, programs)?);
+    }
+    write_page(&folders.page("bench", "md"), &page(&findings, &reports))?;
+    write_json(&folders.report("bench"), &(&findings, &reports))?;
+    println!("{}", finding::table(&findings));
+    let doubts: Vec<_> = reports.iter().filter_map(doubt).collect();
+    doubts.iter().for_each(|doubt| eprintln!("not to be trusted: {doubt}"));
+    let fails = findings.iter().any(|finding| finding.verdict == Verdict::Fails);
+    Ok(if fails || !doubts.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Why a scenario's figures are not to be trusted, if that is not because the machine is too slow for its links:
+/// targets are not judged then.
+fn doubt(report: &Report) -> Option<String> {
+    let is_off = |check: &&Check| !check.holds() && !check.cpu_bound;
+    let off = report.checks.iter().find(is_off).map(Check::summary);
+    Some(format!("{}: {}", report.scenario.name, off.or_else(|| report.disturbance())?))
+}
+
+fn page(findings: &[Finding], reports: &[Report]) -> String {
+    let details: String = reports
+        .iter()
+        .map(|report| format!("\n## {}\n\n{}", report.scenario.name, report.to_markdown()))
+        .collect();
+    let machine =
+        reports.first().map_or_else(|| Machine::this().summary(), |report| report.machine.summary());
+    format!("# Targets\n\n{machine}\n\n{ABOUT}\n{}{details}", finding::table(findings))
+}
+
+const ABOUT: &str = "\
+Every figure is a ratio to something without Mend in the same run: times to a direct send of one block, CPU seconds of
+all processes to a bare chain (as many relays as the code has data blocks, which only receive, XOR and send; of the slice
+sizes measured the one that needs least). A target is not judged where the processors set the time of these already.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_scenarios_are_well_formed() {
+        let names = FILES.map(|text| {
+            let scenario = Scenario::parse(text, Path::new("lab/bench"));
+            let scenario = scenario.unwrap_or_else(|error| panic!("{error}"));
+            assert!(scenario.bare_chain.is_some(), "{}: nothing to hold its CPU time against", scenario.name);
+            scenario.name
+        });
+        assert_eq!(names, ["gigabit", "client", "node", "four", "flat", "small", "formulas", "unshaped"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Many small reads at once, and what they cost a process in memory.
+
+use repair::Scheme;
+
+use super::finding::{Finding, Verdict};
+use crate::error::LabError;
+use crate::fleet::{Fleet, Programs};
+use crate::meter::Meter;
+use crate::network::{Names, Network, Place};
+use crate::order::{Answer, Expected, Order};
+use crate::run::write_noise;
+use crate::topology::{Rate, Topology};
+
+const SMALL_READS: u32 = 1000;
+const SMALL_BYTES: u64 = 4096;
+/// What a coordinator and a helper may need for so many small reads.
+const MEMORY_LIMIT: u64 = 256 << 20;
+
+pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec<Finding>, LabError> {
+    let gigabit: Rate = "1gbit".parse()?;
+    let mut network = Network::up(names, &Topology::flat(14, gigabit))?;
+    let mut fleet = Fleet::start(&mut network, programs)?;
+    let block_bytes = 16 << 20;
+    let source = fleet.work().join("many.source");
+    write_noise(&source, 10 * block_bytes, 1).map_err(LabError::file("write", &source))?;
+    let (name, code) = ("many".to_owned(), "rs-14-10".to_owned());
+    let put = Order::Put { path: source.clone(), name: name.clone(), code, block_bytes };
+    fleet.ask_loader(&network, &put)?;
+    let Answer::Layout { stripe, .. } = fleet.ask_loader(&network, &Order::Layout { name })? else {
+        return Ok(Vec::new());
+    };
+    let order = Order::Many {
+        stripe,
+        block: 3,
+        block_bytes,
+        reads: SMALL_READS,
+        bytes: SMALL_BYTES,
+        scheme: Scheme::Auto,
+        expected: Expected { block: 3, path: source, offset: 3 * block_bytes },
+    };
+    let members: Vec<String> =
+        (0..14).map(|index| Place::Helper(index).to_string()).chain(["coordinator".to_owned()]).collect();
+    let peak =
+        |fleet: &Fleet| members.iter().filter_map(|member| fleet.peak_memory(member)).max().unwrap_or(0);
+    let before = peak(&fleet);
+    let meter = Meter::start(&network)?;
+    let answer = fleet.ask(&network, &order)?;
+    let metered = meter.stop()?;
+    let Answer::Many { latencies_ns, failures } = answer else { return Ok(Vec::new()) };
+    let grown = peak(&fleet).saturating_sub(before);
+    let at = |part: f64| {
+        let index = (latencies_ns.len() as f64 * part) as usize;
+        latencies_ns
+            .get(index.min(latencies_ns.len().saturating_sub(1)))
+            .map_or(f64::NAN, |&ns| ns as f64 / 1e6)
+    };
+    let marks = match (failures.first(), metered.disturbed) {
+        (Some(first), _) => format!("first: {first}"),
+        (None, true) => "disturbed".to_owned(),
+        (None, false) => String::new(),
+    };
+    let what = format!("{SMALL_READS} concurrent degraded reads of 4 KiB by one client, rs-14-10, 1gbit");
+    let times = format!("{} failed; p50 {:.0} ms, p99 {:.0} ms", failures.len(), at(0.5), at(0.99));
+    let memory = format!("{:.1} MiB above idle at most in one process", grown as f64 / f64::from(1 << 20));
+    Ok(vec![
+        Finding {
+            what: what.clone(),
+            target: "no failure".to_owned(),
+            measured: times,
+            verdict: Verdict::of(failures.is_empty()),
+            marks: marks.clone(),
+        },
+        Finding {
+            what,
+            target: "≤ 256 MiB".to_owned(),
+            measured: memory,
+            verdict: Verdict::of(grown <= MEMORY_LIMIT),
+            marks,
+        },
+    ])
+}

@@ -1,0 +1,165 @@
+//! Our targets: what each scenario in `lab/bench` is held against.
+//!
+//! Times are held against a direct send of one block, processor seconds against a bare chain of relays, both measured
+//! between the repairs. So a slower machine is held to what it can do itself.
+
+use repair::Scheme;
+
+use super::finding::{Finding, Verdict};
+use crate::report::{Report, Row};
+use crate::run::BARE_CHAIN;
+
+/// Processor seconds of a read by a client over those of the bare chain.
+const CLIENT_CPU: f64 = 1.6;
+/// The same of a repair onto a node, which also writes, digests, syncs and reads back.
+const NODE_CPU: f64 = 2.0;
+
+/// The findings of a scenario, by its name.
+pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
+    let repairs = || report.rows.iter().filter(|row| row.scheme != BARE_CHAIN);
+    match report.scenario.name.as_str() {
+        "gigabit" => gigabit(report),
+        "client" => repairs().flat_map(|row| [over_direct(row, 1.02), over_bare(row, CLIENT_CPU)]).collect(),
+        "node" => {
+            repairs().flat_map(|row| [over_direct(row, node_target(row)), over_bare(row, NODE_CPU)]).collect()
+        }
+        "four" => repairs().map(four_lost).collect(),
+        "flat" => repairs().map(|row| over_direct(row, 1.02)).collect(),
+        "small" => repairs().map(|row| over_direct(row, small_target(row.block_bytes))).collect(),
+        "formulas" => repairs().filter_map(beside_formula).collect(),
+        "unshaped" => beside_bare_chain(report).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn small_target(block_bytes: u64) -> f64 {
+    match block_bytes >> 20 {
+        0..=1 => 1.5,
+        2..=4 => 1.15,
+        _ => 1.04,
+    }
+}
+
+/// Publishing takes its time after the last slice, which weighs more on a faster link.
+fn node_target(row: &Row) -> f64 {
+    if row.rate == "200mbit" { 1.03 } else { 1.06 }
+}
+
+fn about(row: &Row) -> String {
+    let block = cluster::ByteSize::from_bytes(row.block_bytes);
+    format!("{} {}, {block}, {}", row.scheme, row.code, row.rate)
+}
+
+/// What is told of a repair that is not a read by a client.
+fn onto_nodes(row: &Row) -> String {
+    match row.lost.len() {
+        1 => format!("{}, to a node", about(row)),
+        lost => format!("{}, {lost} lost blocks to {lost} nodes", about(row)),
+    }
+}
+
+fn name(row: &Row) -> String {
+    // Only repairs onto nodes have no first byte.
+    if row.first_byte_s.is_some() { about(row) } else { onto_nodes(row) }
+}
+
+fn over_direct(row: &Row, most: f64) -> Finding {
+    let what = format!("{} / direct send", name(row));
+    Finding::of(row, what, format!("≤ {most}"), format!("{:.4}", row.ratio), row.ratio <= most)
+}
+
+fn over_bare(row: &Row, most: f64) -> Finding {
+    let what = format!("{}, CPU / bare chain", name(row));
+    let ratio = row.cpu_ratio().unwrap_or(f64::NAN);
+    let measured = format!("{ratio:.2} ({:.2} s / {:.2} s)", row.cpu_s, row.bare_cpu_s.unwrap_or(f64::NAN));
+    Finding::of(row, what, format!("≤ {most}"), measured, ratio <= most)
+}
+
+fn four_lost(row: &Row) -> Finding {
+    let cpu = row.cpu_ratio().unwrap_or(f64::NAN);
+    let measured = format!("{:.2} of a direct send, CPU {cpu:.2} of the bare chain", row.ratio);
+    Finding::told(row, onto_nodes(row), measured)
+}
+
+fn gigabit(report: &Report) -> Vec<Finding> {
+    let of = |scheme: Scheme| report.rows.iter().find(|row| row.scheme == scheme.name());
+    let (Some(pipelined), Some(conventional)) = (of(Scheme::Pipelined), of(Scheme::Conventional)) else {
+        return Vec::new();
+    };
+    let gain = conventional.median_s / pipelined.median_s;
+    let first_ms = pipelined.first_byte_s.unwrap_or(f64::NAN) * 1e3;
+    let judged = |what: &str, target: &str, measured: String, holds: bool| {
+        let what = format!("{what}, {}", about(pipelined));
+        Finding::of(pipelined, what, target.to_owned(), measured, holds)
+    };
+    vec![
+        over_direct(pipelined, 1.02),
+        judged("conventional / pipelined", "≥ 9.7", format!("{gain:.2}"), gain >= 9.7),
+        over_bare(pipelined, CLIENT_CPU),
+        judged("first byte of a degraded read, ms", "≤ 10", format!("{first_ms:.1}"), first_ms <= 10.0),
+    ]
+}
+
+fn beside_formula(row: &Row) -> Option<Finding> {
+    let formula = row.formula?;
+    let off = row.ratio / formula - 1.0;
+    let what = format!("{}, timeslots by the formula", about(row));
+    let measured = format!("{:.3} ({:+.1}%)", row.ratio, off * 100.0);
+    Some(Finding::of(row, what, format!("{formula:.3} ± 3%"), measured, off.abs() <= 0.03))
+}
+
+/// The engine beside the bare chain where no link is shaped: there the processors are what is measured.
+fn beside_bare_chain(report: &Report) -> Option<Finding> {
+    let row = report.rows.iter().find(|row| row.scheme == Scheme::Pipelined.name())?;
+    let bare = report.rows.iter().find(|row| row.scheme == BARE_CHAIN)?;
+    let ratio = row.median_s / bare.median_s;
+    let relays = row.data_blocks;
+    let what = format!("{} / bare chain of {relays} relays ({:.3} s)", about(row), bare.median_s);
+    let verdict = if row.is_worthless() { Verdict::Disturbed } else { Verdict::of(ratio <= 1.6) };
+    let (target, measured) = ("≤ 1.6".to_owned(), format!("{ratio:.2}"));
+    Some(Finding { what, target, measured, verdict, marks: row.marks() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        Row {
+            scheme: "pipelined".to_owned(),
+            rate: "500mbit".to_owned(),
+            block_bytes: 64 << 20,
+            lost: vec![0],
+            times_s: vec![1.05; 3],
+            ratio: 1.05,
+            cpu_s: 1.5,
+            bare_cpu_s: Some(1.0),
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn small_blocks_have_looser_targets() {
+        let targets: Vec<_> = [1, 4, 8, 32].map(|mib| small_target(mib << 20)).into();
+        assert_eq!(targets, [1.5, 1.15, 1.04, 1.04]);
+    }
+
+    #[test]
+    fn what_the_machine_does_not_carry_is_not_judged() {
+        let verdict = |row: &Row, most| over_direct(row, most).verdict;
+        assert_eq!(verdict(&row(), 1.06), Verdict::Holds);
+        assert_eq!(verdict(&row(), 1.02), Verdict::Fails);
+        let saturated = Row { saturated: true, ..row() };
+        assert_eq!(verdict(&saturated, 1.02), Verdict::NotCarried);
+        let disturbed = Row { disturbed: 3, ..saturated };
+        assert_eq!(verdict(&disturbed, 1.02), Verdict::Disturbed);
+    }
+
+    #[test]
+    fn processor_time_is_held_against_the_bare_chain() {
+        let finding = over_bare(&row(), 1.6);
+        assert_eq!((finding.verdict, &finding.measured[..]), (Verdict::Holds, "1.50 (1.50 s / 1.00 s)"));
+        assert_eq!(over_bare(&Row { cpu_s: 1.7, ..row() }, 1.6).verdict, Verdict::Fails);
+        assert_eq!(over_bare(&Row { bare_cpu_s: None, ..row() }, 1.6).verdict, Verdict::Fails);
+    }
+}

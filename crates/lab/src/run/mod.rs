@@ -1,0 +1,262 @@
+//! Carrying out a scenario: all combinations, each repetition in turn with a direct send of one block between, so
+//! that whatever drifts on the machine drifts for all of them.
+
+mod row;
+mod sample;
+mod stored;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cluster::ByteSize;
+
+use crate::check::check;
+use crate::error::LabError;
+use crate::fleet::{Fleet, Programs};
+use crate::machine::Machine;
+use crate::medium::Medium;
+use crate::meter::Meter;
+use crate::network::{Names, Network, Place};
+use crate::order::{Answer, Expected, Order, Took};
+use crate::report::{Report, Row, Sample};
+use crate::scenario::{Destination, Many, Scenario, Slice};
+use crate::way::Way;
+use crate::yardstick::{Chain, Yardstick};
+pub(crate) use row::BARE_CHAIN;
+use stored::Stored;
+pub(crate) use stored::write_noise;
+
+/// Told what is being done, line by line.
+pub type Say<'a> = &'a mut dyn FnMut(&str);
+
+/// Makes a lab, carries the scenario out, and removes the lab.
+///
+/// # Errors
+/// [`LabError`]; [`LabError::WrongBytes`] if any repaired block differs from what was lost.
+pub fn run(
+    names: &Names,
+    programs: &Programs,
+    scenario: &Scenario,
+    say: Say<'_>,
+) -> Result<Report, LabError> {
+    let topologies = scenario.topologies();
+    let mut network = Network::up(names, &topologies[0])?;
+    say(&format!("network: {}", network.topology()));
+    let fleets = scenario.data_tls.iter().map(|&data_tls| {
+        let fleet = Fleet::start_with(&mut network, programs, data_tls)?;
+        Ok(Clustered { data_tls, fleet })
+    });
+    let fleets = fleets.collect::<Result<Vec<_>, LabError>>()?;
+    let work = fleets[0].fleet.work();
+    let medium = Medium::of(work);
+    if scenario.cold && medium.is_none() {
+        return Err(LabError::NoDevice { path: work.to_owned() });
+    }
+    let mut run = Run { network, fleets, current: 0, medium, scenario, say };
+    let report = run.all();
+    // The members first, so that nothing writes into the folder that is removed with the network.
+    drop(run.fleets);
+    drop(run.network);
+    report
+}
+
+/// A cluster, and whether its data edges are encrypted.
+struct Clustered {
+    data_tls: bool,
+    fleet: Fleet,
+}
+
+struct Run<'a> {
+    network: Network,
+    /// Beside each other, so that what is measured of one and of another is measured in turn.
+    fleets: Vec<Clustered>,
+    /// The one that is asked.
+    current: usize,
+    medium: Option<Medium>,
+    scenario: &'a Scenario,
+    say: Say<'a>,
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Result<Report, LabError> {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut report = Report {
+            scenario: self.scenario.clone(),
+            machine: Machine::this(),
+            started_unix_ms: started.as_millis() as u64,
+            checks: Vec::new(),
+            constants: None,
+            rows: Vec::new(),
+        };
+        for topology in self.scenario.topologies() {
+            self.network.reshape(&topology)?;
+            let check = check(&self.network, &mut self.fleets[0].fleet)?;
+            (self.say)(&check.summary());
+            report.checks.push(check);
+            for code in self.scenario.code.iter() {
+                for block_bytes in self.scenario.block_bytes.iter() {
+                    let stored = self.in_each(|run| run.store(code, block_bytes.bytes()))?;
+                    for &slice in self.scenario.slice_bytes.iter() {
+                        report.rows.extend(self.compare(&stored, slice)?);
+                    }
+                    self.in_each(|run| run.forget(&stored[run.current]))?;
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// What `work` gives for each cluster.
+    fn in_each<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<T, LabError>,
+    ) -> Result<Vec<T>, LabError> {
+        let results = (0..self.fleets.len()).map(|fleet| {
+            self.current = fleet;
+            work(self)
+        });
+        results.collect()
+    }
+
+    /// All schemes and losses for one stripe, as each cluster has it, and slice size.
+    fn compare(&mut self, stored: &[Stored], slice: Slice) -> Result<Vec<Row>, LabError> {
+        let mut rows = Vec::new();
+        for lost in &self.scenario.losses.clone() {
+            let expected = self.in_each(|run| {
+                lost.iter().map(|&block| run.expected(&stored[run.current], block)).collect()
+            })?;
+            let killed = self.in_each(|run| run.kill_holders(&stored[run.current], lost))?;
+            rows.extend(self.interleaved(stored, slice, lost, &expected)?);
+            self.in_each(|run| {
+                let mut helpers = killed[run.current].iter();
+                let fleet = &mut run.fleets[run.current].fleet;
+                helpers.try_for_each(|helper| fleet.revive(&run.network, helper))
+            })?;
+        }
+        Ok(rows)
+    }
+
+    /// Repetitions of all schemes in turn.
+    fn interleaved(
+        &mut self,
+        stored: &[Stored],
+        slice: Slice,
+        lost: &[u16],
+        expected: &[Vec<Expected>],
+    ) -> Result<Vec<Row>, LabError> {
+        let ways = self.scenario.ways();
+        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); ways.len()];
+        let mut yardstick = self.yardstick(&stored[0]);
+        for _ in 0..self.scenario.repetitions {
+            self.current = 0;
+            yardstick.direct.push(self.direct(&stored[0], lost)?);
+            for chain in &mut yardstick.chains {
+                chain.samples.push(self.bare_chain(&stored[0], chain.slice_bytes)?);
+            }
+            for (&way, samples) in ways.iter().zip(&mut samples) {
+                let fleet = self.fleets.iter().position(|fleet| fleet.data_tls == way.encrypted);
+                self.current = fleet.expect("the ways are of the same list as the fleets");
+                let (stored, expected) = (&stored[self.current], &expected[self.current]);
+                samples.push(self.measure(stored, way, slice, lost, expected)?);
+            }
+        }
+        let chains = yardstick.chains.iter();
+        let mut rows: Vec<_> = chains.map(|chain| self.chain_row(&stored[0], chain, &yardstick)).collect();
+        rows.extend(ways.iter().zip(samples).map(|(&way, samples)| {
+            let mut row = self.row(&stored[0], way, slice, lost);
+            row.fill(&samples, &yardstick);
+            row
+        }));
+        rows.iter().for_each(|row| (self.say)(&row.summary()));
+        Ok(rows)
+    }
+
+    /// Nothing measured yet.
+    fn yardstick(&self, stored: &Stored) -> Yardstick {
+        let sizes = self.scenario.bare_chain.iter().flat_map(Many::iter);
+        let chain = |size: &ByteSize| {
+            let slice_bytes = u32::try_from(size.bytes()).expect("a scenario's slices are checked");
+            let hops = stored.data_blocks as f64;
+            let filling = (hops - 1.0) * f64::from(slice_bytes) / stored.block_bytes as f64;
+            Chain { slice_bytes, filling, samples: Vec::new() }
+        };
+        Yardstick { direct: Vec::new(), chains: sizes.map(chain).collect() }
+    }
+
+    /// A direct send of one block to the client, from a helper that has one of this stripe.
+    fn direct(&mut self, stored: &Stored, lost: &[u16]) -> Result<Sample, LabError> {
+        let other = stored.blocks.iter().zip(0..).find(|(_, index)| !lost.contains(index));
+        let node = other.map_or("h1", |(at, _)| at.node.as_str());
+        let index = node.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
+        let address = self.fleets[self.current].fleet.sender(&self.network, Place::Helper(index))?;
+        let order = Order::Direct { address, bytes: stored.block_bytes };
+        self.undisturbed(|run| run.took(&order))
+    }
+
+    /// One block to the client through as many relays as a pipeline has helpers.
+    fn bare_chain(&mut self, stored: &Stored, slice_bytes: u32) -> Result<Sample, LabError> {
+        let hops = stored.data_blocks as u16;
+        let address = self.fleets[self.current].fleet.chain(&self.network, hops, slice_bytes)?;
+        let order = Order::Direct { address, bytes: stored.block_bytes };
+        self.undisturbed(|run| run.took(&order))
+    }
+
+    /// One repair, repeated while other programs disturb it; every one is compared with what was lost.
+    fn measure(
+        &mut self,
+        stored: &Stored,
+        way: Way,
+        slice: Slice,
+        lost: &[u16],
+        expected: &[Expected],
+    ) -> Result<Sample, LabError> {
+        self.undisturbed(|run| match run.scenario.to {
+            Destination::Client => run.read(stored, way, slice, lost, expected),
+            Destination::Node => run.repair(stored, way, slice, lost, expected),
+        })
+    }
+
+    /// The first undisturbed of a few measurements, or the one that was least disturbed.
+    fn undisturbed(
+        &mut self,
+        mut measure: impl FnMut(&mut Self) -> Result<Sample, LabError>,
+    ) -> Result<Sample, LabError> {
+        let mut best = measure(self)?;
+        for _ in 0..self.scenario.retries {
+            if !best.metered.disturbed {
+                break;
+            }
+            let next = measure(self)?;
+            if next.metered.foreign_s < best.metered.foreign_s {
+                best = next;
+            }
+        }
+        Ok(best)
+    }
+
+    /// An order of the client's, metered.
+    fn took(&mut self, order: &Order) -> Result<Sample, LabError> {
+        if self.scenario.cold {
+            self.fleets[self.current].fleet.forget_cached()?;
+        }
+        let device_reads = || self.medium.as_ref().and_then(Medium::reads);
+        let (meter, before) = (Meter::start(&self.network)?, device_reads());
+        let answer = self.fleets[self.current].fleet.ask(&self.network, order)?;
+        let (metered, after) = (meter.stop()?, device_reads());
+        let device = after.zip(before).map(|(after, before)| after - before);
+        match answer {
+            Answer::Took(Took { ns, first_byte_ns, scheme, replanned }) => Ok(Sample {
+                time_s: ns as f64 / 1e9,
+                first_byte_s: first_byte_ns.map(|ns| ns as f64 / 1e9),
+                used: scheme,
+                replanned,
+                metered,
+                device,
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> LabError {
+    LabError::Agent { who: "client".to_owned(), reason: format!("an answer to something else: {answer:?}") }
+}

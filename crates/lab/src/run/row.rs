@@ -1,0 +1,69 @@
+//! The rows of a report, before and after they have figures.
+
+use super::Run;
+use super::stored::Stored;
+use crate::account::account;
+use crate::model::{published_timeslots, timeslots};
+use crate::report::Row;
+use crate::scenario::Slice;
+use crate::topology::Rate;
+use crate::way::Way;
+use crate::yardstick::{Chain, Yardstick};
+
+/// What the chain without Mend is called where a scheme's name stands.
+pub(crate) const BARE_CHAIN: &str = "bare chain";
+
+impl Run<'_> {
+    /// The row of a bare chain that was measured.
+    pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, yardstick: &Yardstick) -> Row {
+        let mut row = self.empty(stored, Slice::Bytes(chain.slice_bytes), &[]);
+        row.scheme = BARE_CHAIN.to_owned();
+        row.formula = self.links_decide().then_some(1.0 + chain.filling);
+        row.fill(&chain.samples, yardstick);
+        row
+    }
+
+    /// Whether all links are shaped alike, so that there are formulas.
+    fn links_decide(&self) -> bool {
+        let topology = self.network.topology();
+        topology.is_uniform() && topology.rate != Rate::Unshaped
+    }
+
+    /// A row that says what it is about, and no figures.
+    pub(super) fn row(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> Row {
+        let slices =
+            slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
+        let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
+        let formula = (self.links_decide() && lost.len() == 1).then(|| {
+            // There are formulas for whole blocks read by each helper; beyond that the plan's count is one.
+            let helpers = account?.disk_blocks as usize;
+            match way {
+                _ if stored.sub_blocks > 1 => Some(account?.timeslots),
+                Way { scheme, .. } if way.is_in_rounds() => published_timeslots(scheme, helpers),
+                Way { scheme, .. } => timeslots(scheme, helpers, slices),
+            }
+        });
+        Row {
+            scheme: way.to_string(),
+            pacing: way.pacing,
+            formula: formula.flatten(),
+            account,
+            ..self.empty(stored, slice, lost)
+        }
+    }
+
+    fn empty(&self, stored: &Stored, slice: Slice, lost: &[u16]) -> Row {
+        let topology = self.network.topology();
+        Row {
+            network: topology.to_string(),
+            rate: topology.rate.to_string(),
+            edge: topology.edge.map(|edge| edge.to_string()),
+            code: stored.code.to_string(),
+            data_blocks: stored.data_blocks,
+            block_bytes: stored.block_bytes,
+            slice: slice.to_string(),
+            lost: lost.to_vec(),
+            ..Row::default()
+        }
+    }
+}

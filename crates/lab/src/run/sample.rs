@@ -1,0 +1,94 @@
+//! One measurement: a read by the client, or a repair onto nodes, and whether the right bytes came of it.
+
+use super::Run;
+use super::stored::{Stored, remove_named};
+use crate::error::LabError;
+use crate::order::{Expected, Order, ReadOrder};
+use crate::report::Sample;
+use crate::scenario::{Loss, Slice};
+use crate::way::Way;
+
+impl Run<'_> {
+    fn read_order(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> ReadOrder {
+        ReadOrder {
+            stripe: stored.stripe.clone(),
+            blocks: lost.to_vec(),
+            window: 0..stored.block_bytes / u64::from(stored.sub_blocks),
+            block_bytes: stored.block_bytes,
+            scheme: way.scheme,
+            slice_bytes: slice.bytes(),
+            pacing: way.pacing,
+            pretend_lost: self.scenario.how == Loss::Pretend,
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        stored: &Stored,
+        way: Way,
+        slice: Slice,
+        lost: &[u16],
+        expected: &[Expected],
+    ) -> Result<Sample, LabError> {
+        let sample = self.took(&Order::Read(self.read_order(stored, way, slice, lost)))?;
+        let compare = Order::Compare { expected: expected.to_vec() };
+        let compared = self.fleets[self.current].fleet.ask(&self.network, &compare);
+        compared.map_err(|error| wrong_bytes(stored, way, &error))?;
+        Ok(sample)
+    }
+
+    /// Takes blocks away, has the coordinator notice, and repairs them onto nodes: each of them onto one of its own.
+    pub(super) fn repair(
+        &mut self,
+        stored: &Stored,
+        way: Way,
+        slice: Slice,
+        lost: &[u16],
+        expected: &[Expected],
+    ) -> Result<Sample, LabError> {
+        let mut blocks = Vec::new();
+        for &index in lost {
+            let at = self.holder(stored, index)?;
+            let folder = self.fleets[self.current].fleet.blocks(&at.node);
+            remove_named(&folder, &at.block).map_err(LabError::file("remove a block in", folder))?;
+            blocks.push(at.block);
+        }
+        let plain = ReadOrder { pretend_lost: false, ..self.read_order(stored, way, slice, lost) };
+        for &index in lost {
+            // A read finds that the block is gone; what it reads is not needed.
+            let touch = ReadOrder { blocks: vec![index], window: 0..4096, ..plain.clone() };
+            self.fleets[self.current].fleet.ask_loader(&self.network, &Order::Read(touch))?;
+        }
+        let sample = self.took(&Order::Repair {
+            stripe: stored.stripe.clone(),
+            blocks,
+            scheme: way.scheme,
+            slice_bytes: slice.bytes(),
+        })?;
+        self.compare_stored(stored, way, plain, expected)?;
+        Ok(sample)
+    }
+
+    /// Holds what nodes have now against the true bytes. It is read from beside the coordinator, where the client's
+    /// link does not count.
+    fn compare_stored(
+        &mut self,
+        stored: &Stored,
+        way: Way,
+        plain: ReadOrder,
+        expected: &[Expected],
+    ) -> Result<(), LabError> {
+        let fleet = &mut self.fleets[self.current].fleet;
+        fleet.ask_loader(&self.network, &Order::Read(plain))?;
+        let compare = Order::Compare { expected: expected.to_vec() };
+        let compared = fleet.ask_loader(&self.network, &compare);
+        compared.map(drop).map_err(|error| wrong_bytes(stored, way, &error))
+    }
+}
+
+fn wrong_bytes(stored: &Stored, way: Way, error: &LabError) -> LabError {
+    LabError::WrongBytes {
+        what: format!("{} of {} by {way}", stored.name, stored.stripe),
+        reason: error.to_string(),
+    }
+}

@@ -1,0 +1,150 @@
+//! Stripes that are stored to be lost: made of noise, taken away, and brought back.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use codes::CodeSpec;
+
+use super::{Run, unexpected};
+use crate::error::LabError;
+use crate::order::{Answer, BlockAt, Expected, Order};
+use crate::scenario::Loss;
+
+/// How long a coordinator may take to notice that a helper was killed.
+const NOTICE_LIMIT: Duration = Duration::from_secs(30);
+
+/// A stripe that was stored to be lost.
+pub(super) struct Stored {
+    pub(super) name: String,
+    pub(super) code: CodeSpec,
+    pub(super) data_blocks: usize,
+    pub(super) stripe: String,
+    pub(super) block_bytes: u64,
+    pub(super) sub_blocks: u16,
+    pub(super) blocks: Vec<BlockAt>,
+    source: PathBuf,
+}
+
+impl Run<'_> {
+    /// Stores a stripe of noise, from beside the coordinator.
+    pub(super) fn store(&mut self, code: &CodeSpec, block_bytes: u64) -> Result<Stored, LabError> {
+        let built = code.build().map_err(|error| LabError::Cluster(error.to_string()))?;
+        let data_blocks = built.data_blocks();
+        let name = format!("{code}-{block_bytes}");
+        let source = self.fleets[self.current].fleet.work().join(format!("{name}.source"));
+        write_noise(&source, data_blocks as u64 * block_bytes, block_bytes)
+            .map_err(LabError::file("write", &source))?;
+        let put =
+            Order::Put { path: source.clone(), name: name.clone(), code: code.to_string(), block_bytes };
+        self.fleets[self.current].fleet.ask_loader(&self.network, &put)?;
+        let layout = Order::Layout { name: name.clone() };
+        match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
+            Answer::Layout { stripe, block_bytes, sub_blocks, blocks, .. } => Ok(Stored {
+                name,
+                code: code.clone(),
+                data_blocks,
+                stripe,
+                block_bytes,
+                sub_blocks,
+                blocks,
+                source,
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) fn forget(&mut self, stored: &Stored) -> Result<(), LabError> {
+        self.fleets[self.current]
+            .fleet
+            .ask_loader(&self.network, &Order::Remove { name: stored.name.clone() })?;
+        fs::remove_file(&stored.source).map_err(LabError::file("remove", &stored.source))
+    }
+
+    /// Where the true bytes of a block are. Data blocks are part of the source; others are read while they are
+    /// healthy, and checked against the catalog's digest by that.
+    pub(super) fn expected(&mut self, stored: &Stored, block: u16) -> Result<Expected, LabError> {
+        if usize::from(block) < stored.data_blocks && stored.sub_blocks == 1 {
+            let offset = u64::from(block) * stored.block_bytes;
+            return Ok(Expected { block, path: stored.source.clone(), offset });
+        }
+        let path = self.fleets[self.current].fleet.work().join(format!("{}.{block}", stored.name));
+        if !path.exists() {
+            let save = Order::Save {
+                stripe: stored.stripe.clone(),
+                block,
+                window: 0..stored.block_bytes / u64::from(stored.sub_blocks),
+                block_bytes: stored.block_bytes,
+                path: path.clone(),
+            };
+            self.fleets[self.current].fleet.ask_loader(&self.network, &save)?;
+        }
+        Ok(Expected { block, path, offset: 0 })
+    }
+
+    pub(super) fn kill_holders(&mut self, stored: &Stored, lost: &[u16]) -> Result<Vec<String>, LabError> {
+        if self.scenario.how == Loss::Pretend {
+            return Ok(Vec::new());
+        }
+        let holders: Vec<_> =
+            lost.iter().map(|&block| stored.blocks[usize::from(block)].node.clone()).collect();
+        for holder in &holders {
+            self.fleets[self.current].fleet.kill(holder)?;
+        }
+        let give_up = Instant::now() + NOTICE_LIMIT;
+        loop {
+            match self.fleets[self.current].fleet.ask_loader(&self.network, &Order::Nodes)? {
+                Answer::Nodes { up } if !holders.iter().any(|holder| up.contains(holder)) => {
+                    return Ok(holders);
+                }
+                _ if Instant::now() > give_up => {
+                    let reason = format!("{} still counts as up", holders.join(", "));
+                    return Err(LabError::Agent { who: "coordinator".to_owned(), reason });
+                }
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// Where a block is now.
+    pub(super) fn holder(&mut self, stored: &Stored, block: u16) -> Result<BlockAt, LabError> {
+        let layout = Order::Layout { name: stored.name.clone() };
+        match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
+            Answer::Layout { blocks, .. } => Ok(blocks[usize::from(block)].clone()),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Bytes that do not repeat, from a seed: a block in the wrong place shows.
+pub(crate) fn write_noise(path: &Path, bytes: u64, seed: u64) -> std::io::Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut state = seed | 1;
+    let mut left = bytes;
+    while left > 0 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let word = state.to_le_bytes();
+        let part = left.min(word.len() as u64);
+        file.write_all(&word[..part as usize])?;
+        left -= part;
+    }
+    file.flush()
+}
+
+/// Removes a block's files, wherever below the folder they are: `NAME` and `NAME.crc`.
+pub(super) fn remove_named(folder: &Path, name: &str) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_named(&path, name)?;
+        } else if let Some(file) = path.file_name().and_then(|file| file.to_str())
+            && matches!(file.strip_prefix(name), Some("" | ".crc"))
+        {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}

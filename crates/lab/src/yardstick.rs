@@ -1,0 +1,91 @@
+//! [`Yardstick`]: what repairs are measured by, in the same run: direct sends of one block, and bare chains of relays.
+
+use crate::report::{Sample, median};
+
+/// How much longer than its links and its filling explain a bare chain may take on a machine that carries it.
+const SLOWER: f64 = 1.02;
+
+/// Repetitions of what has nothing of Mend in it, taken between the repairs that they are held against.
+#[derive(Default)]
+pub(crate) struct Yardstick {
+    /// One block over one plain TCP connection to the client.
+    pub(crate) direct: Vec<Sample>,
+    /// One block through as many relays as a pipeline has helpers; one of each slice size.
+    pub(crate) chains: Vec<Chain>,
+}
+
+/// Repetitions of one bare chain.
+pub(crate) struct Chain {
+    pub(crate) slice_bytes: u32,
+    /// The time it needs beyond one block's, as a part of that: its slices have so many more links to cross.
+    pub(crate) filling: f64,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Yardstick {
+    /// Seconds of a direct send, median.
+    pub(crate) fn direct_s(&self) -> f64 {
+        median(&self.direct.iter().map(|sample| sample.time_s).collect::<Vec<_>>())
+    }
+
+    /// Processor seconds of the chain that needed least, median.
+    pub(crate) fn bare_cpu_s(&self) -> Option<f64> {
+        self.cheapest().map(Chain::cpu_s)
+    }
+
+    /// Whether the processors and not the links set the time here even without Mend.
+    pub(crate) fn is_saturated(&self) -> bool {
+        let late = |chain: &Chain| chain.time_s() > self.direct_s() * SLOWER * (1.0 + chain.filling);
+        is_cpu_bound(&self.direct)
+            || self.cheapest().is_some_and(|chain| is_cpu_bound(&chain.samples) || late(chain))
+    }
+
+    fn cheapest(&self) -> Option<&Chain> {
+        self.chains.iter().min_by(|a, b| a.cpu_s().total_cmp(&b.cpu_s()))
+    }
+}
+
+impl Chain {
+    fn cpu_s(&self) -> f64 {
+        median(&self.samples.iter().map(|sample| sample.metered.cpu_s).collect::<Vec<_>>())
+    }
+
+    fn time_s(&self) -> f64 {
+        median(&self.samples.iter().map(|sample| sample.time_s).collect::<Vec<_>>())
+    }
+}
+
+/// Whether most of the samples were.
+pub(crate) fn is_cpu_bound(samples: &[Sample]) -> bool {
+    samples.iter().filter(|sample| sample.metered.cpu_bound).count() * 2 > samples.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(slice_bytes: u32, cpu_s: f64, time_s: f64, cpu_bound: bool) -> Chain {
+        Chain { slice_bytes, filling: 0.01, samples: vec![Sample::of_test(time_s, cpu_s, cpu_bound); 3] }
+    }
+
+    fn yardstick(chains: Vec<Chain>) -> Yardstick {
+        Yardstick { direct: vec![Sample::of_test(1.0, 0.1, false); 3], chains }
+    }
+
+    #[test]
+    fn the_chain_that_needs_least_is_what_counts() {
+        let both = yardstick(vec![chain(32 << 10, 0.9, 1.5, true), chain(128 << 10, 0.7, 1.0, false)]);
+        assert_eq!(both.bare_cpu_s(), Some(0.7));
+        assert!(!both.is_saturated());
+        assert_eq!(yardstick(Vec::new()).bare_cpu_s(), None);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_carry_the_yardstick_is_saturated() {
+        assert!(yardstick(vec![chain(1, 0.7, 1.0, true)]).is_saturated());
+        assert!(!yardstick(vec![chain(1, 0.7, 1.029, false)]).is_saturated());
+        assert!(yardstick(vec![chain(1, 0.7, 1.04, false)]).is_saturated());
+        let direct = vec![Sample::of_test(1.0, 0.1, true); 3];
+        assert!(Yardstick { direct, chains: Vec::new() }.is_saturated());
+    }
+}
