@@ -116,6 +116,7 @@ impl JobTask {
         if let Some(motion) = self.motion.as_mut().filter(|_| self.part.is_moving()) {
             moved |= motion.poll_outlets(cx, &mut self.part, now);
             moved |= motion.poll_writes(cx, &mut self.part, now);
+            moved |= !moved && motion.poll_timer(cx);
         }
         moved
     }

@@ -22,6 +22,7 @@ mod session;
 mod socket;
 mod strangers;
 mod stream;
+mod throttle;
 mod traffic;
 mod workers;
 
