@@ -19,7 +19,7 @@ fn play(limits: &mut Limits, jobs: &[(JobId, Class)], slice: usize, from: Durati
                 let bytes = bytes.min(slice);
                 limits.spend(Meter::Up, class, job, bytes, now);
                 moved[at] += bytes as u64;
-                ready[at] = now + Duration::from_micros(20);
+                ready[at] = now + Duration::from_micros(100);
             }
         }
     }
@@ -29,18 +29,20 @@ fn within(found: u64, expected: f64) -> bool {
     (found as f64 - expected).abs() <= expected * 0.05
 }
 
-const SECONDS: Duration = Duration::from_secs(20);
+const SECONDS: Duration = Duration::from_secs(4);
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn a_cap_is_honoured_by_all_jobs_together_also_after_it_changed(
-        rate in 50_000u64..2_000_000_000,
-        second in 50_000u64..2_000_000_000,
+        rate in 500_000u64..500_000_000,
+        second in 500_000u64..500_000_000,
         jobs in 1usize..6,
         slice in 1_000usize..300_000,
     ) {
-        // A job moves a slice every 20 µs at most, which must be no limit.
-        prop_assume!(slice as u64 * jobs as u64 * 40_000 > rate.max(second));
+        // A job moves a slice every 100 µs at most, which must be no limit.
+        prop_assume!(slice as u64 * jobs as u64 * 9_000 > rate.max(second));
         let jobs: Vec<_> = (0..jobs as u64).map(|job| (JobId(job), Class::Repair)).collect();
         let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);
         let first: u64 = play(&mut limits, &jobs, slice, Duration::ZERO, SECONDS).iter().sum();
@@ -51,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn reads_go_before_puts_and_puts_before_repairs(rate in 200_000u64..500_000_000) {
+    fn reads_go_before_puts_and_puts_before_repairs(rate in 500_000u64..100_000_000) {
         let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);
         let orders = [(Class::Read, Class::Put), (Class::Put, Class::Repair), (Class::Read, Class::Repair)];
         for ((before, after), start) in orders.into_iter().zip([SECONDS * 0, SECONDS * 2, SECONDS * 4]) {
@@ -66,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn each_repair_has_a_cap_of_its_own_and_reads_have_none(rate in 100_000u64..100_000_000, repairs in 1u64..5) {
+    fn each_repair_has_a_cap_of_its_own_and_reads_have_none(rate in 500_000u64..100_000_000, repairs in 1u64..5) {
         let mut limits = Limits::new(Caps { repair: Some(rate), ..Caps::default() }, Duration::ZERO);
         let jobs: Vec<_> = (0..repairs).map(|job| (JobId(job), Class::Repair)).collect();
         for moved in play(&mut limits, &jobs, 100_000, Duration::ZERO, SECONDS) {
