@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::buffers::Buffers;
 use crate::job::JobTask;
+use crate::memory::Memory;
 use crate::rendezvous::Rendezvous;
 use crate::throttle::Throttle;
 use crate::traffic::Traffic;
@@ -67,6 +68,7 @@ pub(crate) struct Node {
     pub(crate) traffic: Traffic,
     pub(crate) buffers: Buffers,
     pub(crate) throttle: Throttle,
+    pub(crate) memory: Memory,
     jobs: Arc<Mutex<BTreeMap<JobId, mpsc::Sender<ToNode>>>>,
 }
 
@@ -75,8 +77,8 @@ impl Engine {
     /// `workers`.
     pub fn new(local: Arc<dyn Local>, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
-        let throttle = Throttle::new(Caps::default());
-        Self { node: Node { local, rendezvous, reports, traffic, buffers, throttle, jobs }, workers }
+        let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
+        Self { node: Node { local, rendezvous, reports, traffic, buffers, throttle, memory, jobs }, workers }
     }
 
     /// It never goes beyond these caps, whatever it is told.

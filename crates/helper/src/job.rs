@@ -193,12 +193,14 @@ impl JobTask {
     }
 
     fn begin(&mut self, assignment: Arc<Assignment>, now: Duration) {
-        if let Err(report) = self.node.check_encryption(&assignment) {
-            return self.part.handle_cannot_begin(report, now);
-        }
+        let memory = self.node.memory.reserve(&assignment, self.part.most_bytes());
+        let memory = match self.node.check_encryption(&assignment).and(memory) {
+            Ok(memory) => memory,
+            Err(report) => return self.part.handle_cannot_begin(report, now),
+        };
         self.class = assignment.class;
         // The edges come first: neighbours may be dialling already.
-        self.motion = Some(Motion::new(assignment.clone(), &self.node));
+        self.motion = Some(Motion::new(assignment.clone(), &self.node, memory));
         self.opening = Some(Box::pin(open(self.node.clone(), assignment, self.sinks.clone())));
     }
 

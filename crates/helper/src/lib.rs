@@ -14,6 +14,7 @@ mod disk;
 mod engine;
 mod errands;
 mod job;
+mod memory;
 mod motion;
 mod problems;
 mod rendezvous;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::wire::edge::{Direction, Greeting};
 use repair::{Action, Assignment, EdgeKey, Meter, NodeId, Part, Report, Sink};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use crate::disk::{DiskError, Lane, ReadAhead, ReadJob, SharedWriter, Source, WriteJob};
@@ -41,11 +42,13 @@ pub(crate) struct Motion {
     /// When asking the caps again is worthwhile.
     ask_again: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Room for whole blocks, if it moves them.
+    _memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Motion {
     /// Dials and awaits the edges of an assignment.
-    pub(crate) fn new(assignment: Arc<Assignment>, node: &Node) -> Self {
+    pub(crate) fn new(assignment: Arc<Assignment>, node: &Node, memory: Option<OwnedSemaphorePermit>) -> Self {
         let rendezvous = node.rendezvous.clone();
         let inlets = assignment.inlets.iter().map(|inlet| {
             let (dial, tls_name) = (inlet.dial.clone(), inlet.tls_name.clone());
@@ -70,6 +73,7 @@ impl Motion {
             held_writes: VecDeque::new(),
             ask_again: None,
             timer: None,
+            _memory: memory,
             assignment,
         }
     }

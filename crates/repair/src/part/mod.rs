@@ -268,6 +268,14 @@ impl Part {
         self.actions.push_back(PartAction::Report { epoch, report });
     }
 
+    /// The most bytes that the plan which begins holds at once.
+    pub fn most_bytes(&self) -> u64 {
+        match &self.phase {
+            Phase::Beginning(moving) | Phase::Moving(moving) => moving.relay().most_bytes(),
+            _ => 0,
+        }
+    }
+
     // ---- answers of the driver ----
 
     /// What [`PartAction::Begin`] asked for is there.
