@@ -4,9 +4,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use cluster::{Cluster, Name, Role};
+use cluster::{Bandwidth, Cluster, LimitsConfig, Name, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
+use repair::Caps;
 use stores::dir::DirBlocks;
 
 use crate::answer::Answer;
@@ -47,6 +48,7 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         advertise: config.advertise.clone(),
         rack: config.rack.clone(),
         bandwidth: config.bandwidth.map(|link| link.bytes_per_second() as u64),
+        limits: caps(&config.limits),
         data_tls: cluster.config().encrypts_data_edges(),
         blocks: Arc::new(blocks),
         descriptors: descriptors::raise(),
@@ -85,4 +87,9 @@ fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // Nobody may be reading.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn caps(limits: &LimitsConfig) -> Caps {
+    let rate = |cap: Option<Bandwidth>| cap.map(|cap| cap.bytes_per_second() as u64);
+    Caps { disk: rate(limits.disk), up: rate(limits.up), down: rate(limits.down), repair: rate(limits.repair) }
 }

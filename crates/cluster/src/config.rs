@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
-use toml_edit::{ArrayOfTables, Document, DocumentMut, Item, Table, value};
+use toml_edit::{ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
 
 use crate::{Address, Bandwidth, ByteSize, Host, Name};
 
@@ -89,6 +89,23 @@ pub struct HelperConfig {
     /// The bandwidth of its link, when it is known better than measured.
     #[serde(default)]
     pub bandwidth: Option<Bandwidth>,
+    /// How fast it may work for jobs at most.
+    #[serde(default)]
+    pub limits: LimitsConfig,
+}
+
+/// Caps of a helper; what is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Of its disk, reading and writing together.
+    pub disk: Option<Bandwidth>,
+    /// Of what it sends, over all connections.
+    pub up: Option<Bandwidth>,
+    /// Of what it receives, over all connections.
+    pub down: Option<Bandwidth>,
+    /// Of each background repair, each way.
+    pub repair: Option<Bandwidth>,
 }
 
 /// A random 128-bit number that tells one cluster from another; 32 hexadecimal digits.
@@ -236,7 +253,7 @@ impl CoordinatorConfig {
 impl HelperConfig {
     /// A helper of this name and address, all else left to defaults.
     pub fn new(name: Name, listen: SocketAddr) -> Self {
-        Self { name, listen, advertise: None, blocks: None, rack: None, bandwidth: None }
+        Self { name, listen, advertise: None, blocks: None, rack: None, bandwidth: None, limits: LimitsConfig::default() }
     }
 
     /// Where others dial it. Its port is 0 only if it listens on port 0; ask the coordinator then.
@@ -287,6 +304,12 @@ impl HelperConfig {
         }
         if let Some(bandwidth) = &self.bandwidth {
             table["bandwidth"] = value(bandwidth.to_string());
+        }
+        let LimitsConfig { disk, up, down, repair } = self.limits;
+        for (key, cap) in [("disk", disk), ("up", up), ("down", down), ("repair", repair)] {
+            if let Some(cap) = cap {
+                table["limits"].or_insert(Item::Value(InlineTable::new().into()))[key] = value(cap.to_string());
+            }
         }
         table
     }
@@ -358,6 +381,7 @@ scheme = {scheme}
 #   blocks     optional: its block folder, absolute or relative to this file; default helpers/NAME/blocks
 #   rack       optional: the rack it stands in, such as "r1"
 #   bandwidth  optional: its link, such as "1gbit" or "100MB/s"
+#   limits     optional: how fast it may work, such as {{ disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }}
 "#
     )
 }
@@ -515,6 +539,7 @@ advertise = "node2:7411"
 blocks = "/srv/blocks"
 rack = "r1"
 bandwidth = "1gbit"
+limits = { up = "500mbit", repair = "10MB/s" }
 "#;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -542,6 +567,9 @@ bandwidth = "1gbit"
         assert_eq!(h2.dial_address().to_string(), "node2:7411");
         assert_eq!(h2.rack.as_deref(), Some("r1"));
         assert_eq!(h2.bandwidth, Bandwidth::from_bits_per_second(1_000_000_000));
+        assert_eq!(h2.limits.up, Bandwidth::from_bits_per_second(500_000_000));
+        assert_eq!(h2.limits.repair, Bandwidth::from_bits_per_second(80_000_000));
+        assert_eq!(h2.limits.disk, None);
         assert_eq!(config.helpers[0].dial_address().to_string(), "127.0.0.1:7410");
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster::{Address, ClusterId, Identity};
 use repair::wire::control::{self, FromNode, HeldBlock};
-use repair::{BlockId, LocalBlock, Sink};
+use repair::{BlockId, Caps, LocalBlock, Sink};
 use stores::{BlockError, BlockReader, BlockWriter, Blocks};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -45,6 +45,8 @@ pub struct DaemonOptions {
     pub rack: Option<String>,
     /// Its link in bytes per second, if known.
     pub bandwidth: Option<u64>,
+    /// Caps of its own, below which it stays whatever the coordinator says.
+    pub limits: Caps,
     /// Whether it takes no plain data edge. It encrypts those that the coordinator wants encrypted either way.
     pub data_tls: bool,
     /// Its blocks.
@@ -139,7 +141,8 @@ impl Daemon {
         tracing::info!(node = %session.node, address = %self.address, "registered");
         ready();
         let local = Arc::new(Store(self.options.blocks.clone()));
-        let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone());
+        let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone())
+            .within(self.options.limits);
         let chores = Chores::new(self.options.blocks.clone(), reports, engine.clone());
         while let Some(message) = session.incoming.recv().await {
             if let Some(message) = engine.handle(message) {

@@ -8,13 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use repair::wire::control::{FromNode, ToNode};
-use repair::{Assignment, BlockId, JobId, LocalBlock, MAX_WAITING_MESSAGES, Report, Sink, too_many_messages};
+use repair::{
+    Assignment, BlockId, Caps, JobId, LocalBlock, MAX_WAITING_MESSAGES, Report, Sink, too_many_messages,
+};
 use stores::{BlockError, BlockReader, BlockWriter};
 use tokio::sync::mpsc;
 
 use crate::buffers::Buffers;
 use crate::job::JobTask;
+use crate::memory::Memory;
 use crate::rendezvous::Rendezvous;
+use crate::throttle::Throttle;
 use crate::traffic::Traffic;
 use crate::workers::Workers;
 
@@ -63,6 +67,8 @@ pub(crate) struct Node {
     pub(crate) reports: Reports,
     pub(crate) traffic: Traffic,
     pub(crate) buffers: Buffers,
+    pub(crate) throttle: Throttle,
+    pub(crate) memory: Memory,
     jobs: Arc<Mutex<BTreeMap<JobId, mpsc::Sender<ToNode>>>>,
 }
 
@@ -71,11 +77,22 @@ impl Engine {
     /// `workers`.
     pub fn new(local: Arc<dyn Local>, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
-        Self { node: Node { local, rendezvous, reports, traffic, buffers, jobs }, workers }
+        let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
+        Self { node: Node { local, rendezvous, reports, traffic, buffers, throttle, memory, jobs }, workers }
     }
 
-    /// Takes a message that concerns a job; gives back one that does not.
+    /// It never goes beyond these caps, whatever it is told.
+    pub fn within(mut self, caps: Caps) -> Self {
+        self.node.throttle = Throttle::new(caps);
+        self
+    }
+
+    /// Takes a message that concerns jobs; gives back one that does not.
     pub fn handle(&self, message: ToNode) -> Option<ToNode> {
+        if let ToNode::Limits(caps) = message {
+            self.node.throttle.set(caps);
+            return None;
+        }
         let Some(job) = message.job() else { return Some(message) };
         let mut jobs = self.node.jobs.lock().expect("no holder panics");
         let messages = jobs.entry(job).or_insert_with(|| self.start(job));
@@ -117,6 +134,7 @@ impl Node {
     pub(crate) fn retire(&self, job: JobId, messages: &mpsc::Receiver<ToNode>) -> bool {
         let mut jobs = self.jobs.lock().expect("no holder panics");
         let is_over = messages.is_empty();
+        self.throttle.forget(job);
         if is_over && !messages.is_closed() {
             jobs.remove(&job);
         }

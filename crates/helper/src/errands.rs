@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use repair::{BlockId, Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Report};
+use repair::{BlockId, Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Meter, Report};
 use stores::{BlockError, BlockReader};
 
 use crate::disk::{SharedWriter, Sinks};
 use crate::engine::{Local, blocking};
 use crate::problems::{block_problem, sink_report};
+use crate::throttle::Allowance;
 
 /// Bytes read at once when a whole block is read through.
 const READ_THROUGH_BYTES: usize = 1 << 20;
@@ -43,6 +44,7 @@ pub(crate) async fn fingerprint(
     local: Arc<dyn Local>,
     sink: Option<SharedWriter>,
     asked: FingerprintErrand,
+    allowance: Allowance,
 ) -> Report {
     let block = asked.block.id.clone();
     let result = blocking(move || {
@@ -54,7 +56,7 @@ pub(crate) async fn fingerprint(
                 reader
             }
         };
-        fingerprints(&*reader, &asked)
+        fingerprints(&*reader, &asked, &allowance)
     })
     .await;
     match result {
@@ -89,12 +91,17 @@ pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Re
     Err(BlockError::Other { block: asked.id.clone(), detail })
 }
 
-fn fingerprints(reader: &dyn BlockReader, asked: &FingerprintErrand) -> Result<Vec<Fingerprint>, BlockError> {
+fn fingerprints(
+    reader: &dyn BlockReader,
+    asked: &FingerprintErrand,
+    allowance: &Allowance,
+) -> Result<Vec<Fingerprint>, BlockError> {
     // What does not lie in a sub-block is nobody's business, and hostile numbers must not overflow.
     let (start, end) = (asked.window.0.min(asked.sub_block_bytes), asked.window.1.min(asked.sub_block_bytes));
     let starts = (0..u64::from(asked.sub_blocks)).map(|sub| sub.saturating_mul(asked.sub_block_bytes));
     let bytes = end.saturating_sub(start);
-    starts.map(|sub| fingerprint_of(reader, sub.saturating_add(start), bytes, asked.seed)).collect()
+    let fingerprint = |start| fingerprint_of(reader, start, bytes, asked.seed, allowance);
+    starts.map(|sub| fingerprint(sub.saturating_add(start))).collect()
 }
 
 /// The fingerprint of a sub-block; what lies beyond the block's end counts as zeros.
@@ -103,6 +110,7 @@ fn fingerprint_of(
     start: u64,
     bytes: u64,
     seed: u64,
+    allowance: &Allowance,
 ) -> Result<Fingerprint, BlockError> {
     let mut fingerprinter = Fingerprinter::new(seed);
     let end = reader.bytes().min(start.saturating_add(bytes));
@@ -110,6 +118,7 @@ fn fingerprint_of(
     let mut at = start;
     while at < end {
         let piece = &mut buffer[..(end - at).min(READ_THROUGH_BYTES as u64) as usize];
+        allowance.wait_for(Meter::Disk, piece.len());
         reader.read_at(at, piece)?;
         fingerprinter.update(piece);
         at += piece.len() as u64;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{Assignment, Epoch, Errand, JobId, Part, PartAction, Report, Sink, WATCH_EVERY};
+use repair::{Assignment, Class, Epoch, Errand, JobId, Part, PartAction, Report, Sink, WATCH_EVERY};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
@@ -21,6 +21,7 @@ use crate::engine::{Node, blocking};
 use crate::errands;
 use crate::motion::Motion;
 use crate::problems::{block_problem, sink_report};
+use crate::throttle::Allowance;
 
 /// Bytes of slices that one relay may hold.
 const RELAY_BUDGET_BYTES: usize = 512 << 10;
@@ -32,6 +33,8 @@ type Chore<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) struct JobTask {
     node: Node,
     part: Part,
+    /// What the job is for, as its last assignment says.
+    class: Class,
     /// What was delivered and not committed.
     sinks: Sinks,
     /// The plan that runs, or failed.
@@ -57,6 +60,7 @@ impl JobTask {
         ticks.reset();
         Self {
             part: Part::new(job, RELAY_BUDGET_BYTES, node.buffers.take()),
+            class: Class::default(),
             sinks: Sinks::new(),
             motion: None,
             opening: None,
@@ -116,6 +120,7 @@ impl JobTask {
         if let Some(motion) = self.motion.as_mut().filter(|_| self.part.is_moving()) {
             moved |= motion.poll_outlets(cx, &mut self.part, now);
             moved |= motion.poll_writes(cx, &mut self.part, now);
+            moved |= !moved && motion.poll_timer(cx);
         }
         moved
     }
@@ -188,11 +193,14 @@ impl JobTask {
     }
 
     fn begin(&mut self, assignment: Arc<Assignment>, now: Duration) {
-        if let Err(report) = self.node.check_encryption(&assignment) {
-            return self.part.handle_cannot_begin(report, now);
-        }
+        let memory = self.node.memory.reserve(&assignment, self.part.most_bytes());
+        let memory = match self.node.check_encryption(&assignment).and(memory) {
+            Ok(memory) => memory,
+            Err(report) => return self.part.handle_cannot_begin(report, now),
+        };
+        self.class = assignment.class;
         // The edges come first: neighbours may be dialling already.
-        self.motion = Some(Motion::new(assignment.clone(), &self.node));
+        self.motion = Some(Motion::new(assignment.clone(), &self.node, memory));
         self.opening = Some(Box::pin(open(self.node.clone(), assignment, self.sinks.clone())));
     }
 
@@ -203,7 +211,8 @@ impl JobTask {
             Errand::Commit => Box::pin(errands::commit(std::mem::take(&mut self.sinks))),
             Errand::Fingerprint(asked) => {
                 let sink = self.sinks.get(&asked.block.id).cloned();
-                Box::pin(errands::fingerprint(local, sink, *asked))
+                let allowance = Allowance::new(self.node.throttle.clone(), self.part.job(), self.class);
+                Box::pin(errands::fingerprint(local, sink, *asked, allowance))
             }
             Errand::Reread(block) => Box::pin(errands::reread(local, block)),
         }

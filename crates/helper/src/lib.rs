@@ -14,6 +14,7 @@ mod disk;
 mod engine;
 mod errands;
 mod job;
+mod memory;
 mod motion;
 mod problems;
 mod rendezvous;
@@ -22,6 +23,7 @@ mod session;
 mod socket;
 mod strangers;
 mod stream;
+mod throttle;
 mod traffic;
 mod workers;
 

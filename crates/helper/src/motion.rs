@@ -1,14 +1,18 @@
 //! The sockets and the disk of a plan that runs on a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::wire::edge::{Direction, Greeting};
-use repair::{Action, Assignment, EdgeKey, NodeId, Part, Report, Sink};
+use repair::{Action, Assignment, EdgeKey, Meter, NodeId, Part, Report, Sink};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
 
 use crate::disk::{DiskError, Lane, ReadAhead, ReadJob, SharedWriter, Source, WriteJob};
 use crate::engine::Node;
@@ -16,6 +20,7 @@ use crate::job::Opened;
 use crate::problems::{block_problem, sink_report};
 use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
+use crate::throttle::Allowance;
 use crate::traffic::Traffic;
 
 /// See the module's documentation.
@@ -30,11 +35,20 @@ pub(crate) struct Motion {
     writes: Lane<WriteJob>,
     traffic: Traffic,
     rendezvous: Rendezvous,
+    allowance: Allowance,
+    /// Reads and writes that the cap of the disk holds back.
+    held_reads: VecDeque<ReadJob>,
+    held_writes: VecDeque<WriteJob>,
+    /// When asking the caps again is worthwhile.
+    ask_again: Option<Duration>,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Room for whole blocks, if it moves them.
+    _memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Motion {
     /// Dials and awaits the edges of an assignment.
-    pub(crate) fn new(assignment: Arc<Assignment>, node: &Node) -> Self {
+    pub(crate) fn new(assignment: Arc<Assignment>, node: &Node, memory: Option<OwnedSemaphorePermit>) -> Self {
         let rendezvous = node.rendezvous.clone();
         let inlets = assignment.inlets.iter().map(|inlet| {
             let (dial, tls_name) = (inlet.dial.clone(), inlet.tls_name.clone());
@@ -54,6 +68,12 @@ impl Motion {
             writes: Lane::new(),
             traffic: node.traffic.clone(),
             rendezvous: node.rendezvous.clone(),
+            allowance: Allowance::new(node.throttle.clone(), assignment.job, assignment.class),
+            held_reads: VecDeque::new(),
+            held_writes: VecDeque::new(),
+            ask_again: None,
+            timer: None,
+            _memory: memory,
             assignment,
         }
     }
@@ -62,10 +82,66 @@ impl Motion {
         (self.sources, self.sinks) = (sources, sinks);
     }
 
+    // ---- caps ----
+
+    /// Bytes that may move; `None` if the part is to wait, which it will be woken from.
+    fn ask(&mut self, meter: Meter, part: &mut Part) -> Option<usize> {
+        match self.allowance.ask(meter) {
+            Ok(bytes) => Some(bytes),
+            Err(wait) => {
+                part.handle_limited();
+                self.ask_again = Some(self.ask_again.map_or(wait, |other| other.min(wait)));
+                None
+            }
+        }
+    }
+
+    /// Waits until asking the caps again is worthwhile, if something was held back.
+    pub(crate) fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(wait) = self.ask_again.take() else { return false };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
+        timer.as_mut().reset(Instant::now() + wait);
+        timer.as_mut().poll(cx).is_ready()
+    }
+
     // ---- disk ----
 
-    pub(crate) fn poll_reads(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+    fn read(&mut self, job: ReadJob, part: &mut Part, now: Duration) {
+        self.allowance.spend(Meter::Disk, job.buffers.iter().map(|buffer| buffer.len()).sum());
+        match self.reads.push(job) {
+            Ok(Some(job)) => self.has_read(job, part, now),
+            Ok(None) => self.ahead.miss(),
+            Err(error) => part.fail(bad_block(error), now),
+        }
+    }
+
+    fn write(&mut self, job: WriteJob, part: &mut Part, now: Duration) {
+        self.allowance.spend(Meter::Disk, job.bytes);
+        match self.writes.push(job) {
+            Ok(Some(job)) => self.has_written(job, part),
+            Ok(None) => {}
+            Err(error) => part.fail(sink_failed(error), now),
+        }
+    }
+
+    /// Begins what the cap of the disk held back; deliveries first, since they free what reads fill.
+    fn release_held(&mut self, part: &mut Part, now: Duration) -> bool {
         let mut moved = false;
+        while !self.held_writes.is_empty() && self.ask(Meter::Disk, part).is_some() {
+            let job = self.held_writes.pop_front().expect("just looked");
+            self.write(job, part, now);
+            moved = true;
+        }
+        while !self.held_reads.is_empty() && self.ask(Meter::Disk, part).is_some() {
+            let job = self.held_reads.pop_front().expect("just looked");
+            self.read(job, part, now);
+            moved = true;
+        }
+        moved
+    }
+
+    pub(crate) fn poll_reads(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
+        let mut moved = self.release_held(part, now);
         while let Poll::Ready(done) = self.reads.poll_done(cx) {
             match done {
                 Ok(done) => done.into_iter().for_each(|job| self.has_read(job, part, now)),
@@ -102,6 +178,8 @@ impl Motion {
 
     /// Nothing is read or written any more that has not begun.
     pub(crate) fn drop_queued(&mut self) {
+        self.held_reads.clear();
+        self.held_writes.clear();
         self.reads.drop_queue();
         self.writes.drop_queue();
     }
@@ -132,10 +210,10 @@ impl Motion {
                 let source = self.sources[&range.block].clone();
                 let offset = range.bytes.start;
                 let job = ReadJob { slice, local: locals.start, source, offset, buffers };
-                match self.reads.push(job) {
-                    Ok(Some(job)) => self.has_read(job, part, now),
-                    Ok(None) => self.ahead.miss(),
-                    Err(error) => part.fail(bad_block(error), now),
+                if self.held_reads.is_empty() && self.ask(Meter::Disk, part).is_some() {
+                    self.read(job, part, now);
+                } else {
+                    self.held_reads.push_back(job);
                 }
             }
             Action::Send { outlet, lane, stream, slice, buffer } => {
@@ -149,10 +227,10 @@ impl Motion {
                 let bytes = sink.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
                 let (block, writer) = (sink.id.clone(), writer.clone());
                 let job = WriteJob { slice, block, writer, offset, bytes, buffer };
-                match self.writes.push(job) {
-                    Ok(Some(job)) => self.has_written(job, part),
-                    Ok(None) => {}
-                    Err(error) => part.fail(sink_failed(error), now),
+                if self.held_writes.is_empty() && self.ask(Meter::Disk, part).is_some() {
+                    self.write(job, part, now);
+                } else {
+                    self.held_writes.push_back(job);
                 }
             }
             Action::Finished => unreachable!("the part keeps it to itself"),
@@ -165,10 +243,18 @@ impl Motion {
         let mut moved = false;
         for index in 0..self.inlets.len() {
             while let Some(due) = part.due_bytes(index) {
-                let inlet = &mut self.inlets[index];
-                let polled = inlet.poll_frame(cx, due, &mut |bytes| part.buffer(bytes));
-                if inlet.has_moved() {
+                let Some(granted) = self.ask(Meter::Down, part) else {
                     part.handle_inlet_moved(index, now);
+                    break;
+                };
+                let inlet = &mut self.inlets[index];
+                inlet.grant(granted);
+                let polled = inlet.poll_frame(cx, due, &mut |bytes| part.buffer(bytes));
+                let bytes = inlet.take_moved();
+                if bytes > 0 {
+                    self.allowance.spend(Meter::Down, bytes);
+                    part.handle_inlet_moved(index, now);
+                    moved |= granted != usize::MAX;
                 }
                 let Poll::Ready(result) = polled else { break };
                 moved = true;
@@ -194,9 +280,21 @@ impl Motion {
                 continue;
             }
             loop {
-                let polled = self.outlets[index].poll_sent(cx);
-                if self.outlets[index].has_moved() {
+                let granted = match self.outlets[index].could_send() {
+                    true => self.ask(Meter::Up, part),
+                    false => Some(usize::MAX),
+                };
+                let Some(granted) = granted else {
                     part.handle_outlet_moved(index, now);
+                    break;
+                };
+                self.outlets[index].grant(granted);
+                let polled = self.outlets[index].poll_sent(cx);
+                let bytes = self.outlets[index].take_moved();
+                if bytes > 0 {
+                    self.allowance.spend(Meter::Up, bytes);
+                    part.handle_outlet_moved(index, now);
+                    moved |= granted != usize::MAX;
                 }
                 let Poll::Ready(sent) = polled else { break };
                 moved = true;

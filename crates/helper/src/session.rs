@@ -22,7 +22,10 @@ use tokio_rustls::client::TlsStream;
 pub type Outgoing = mpsc::UnboundedReceiver<FromNode>;
 
 /// Messages from the coordinator, in order; ends when the connection does.
-pub type Incoming = mpsc::UnboundedReceiver<ToNode>;
+pub type Incoming = mpsc::Receiver<ToNode>;
+
+/// So many messages of the coordinator wait for us; more wait in the connection.
+const MAX_INCOMING: usize = 256;
 
 /// How long connecting and the handshake may take together. Whoever waits at a terminal is told within five seconds.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(4);
@@ -103,7 +106,7 @@ impl Session {
                 protocol(address, format!("{message:?} instead of an answer to our registration"))
             }
         })?;
-        let (sender, incoming) = mpsc::unbounded_channel();
+        let (sender, incoming) = mpsc::channel(MAX_INCOMING);
         tokio::spawn(converse(reader, writer, sender, outgoing));
         Ok(Self { node, incoming })
     }
@@ -253,7 +256,7 @@ impl Reader {
 async fn converse(
     reader: Reader,
     writer: Writer,
-    incoming: mpsc::UnboundedSender<ToNode>,
+    incoming: mpsc::Sender<ToNode>,
     outgoing: Outgoing,
 ) {
     let reading = read_all(reader, incoming);
@@ -269,11 +272,11 @@ async fn converse(
     }
 }
 
-async fn read_all(mut reader: Reader, incoming: mpsc::UnboundedSender<ToNode>) {
+async fn read_all(mut reader: Reader, incoming: mpsc::Sender<ToNode>) {
     loop {
         match reader.next().await {
             Ok(message) => {
-                if incoming.send(message).is_err() {
+                if incoming.send(message).await.is_err() {
                     return;
                 }
             }

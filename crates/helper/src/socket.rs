@@ -63,8 +63,9 @@ pub(crate) struct InletSocket {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     frame: Option<Partial>,
-    /// Whether a byte came that nobody was told of.
-    moved: bool,
+    /// Bytes that may come until more are granted, and that came since.
+    granted: usize,
+    moved: usize,
 }
 
 struct Partial {
@@ -78,7 +79,7 @@ impl InletSocket {
         let link = Link::Connecting(connecting);
         let header = [0; HEADER_BYTES];
         let receiver = Receiver::new();
-        Self { link, receiver, header, header_filled: 0, frame: None, moved: false }
+        Self { link, receiver, header, header_filled: 0, frame: None, granted: usize::MAX, moved: 0 }
     }
 
     /// Receives until a whole frame is here and its checksum holds. `take` provides a buffer of the length
@@ -98,12 +99,16 @@ impl InletSocket {
                 return Poll::Ready(Ok((frame.header, frame.buffer)));
             }
             ready!(self.poll_fill(cx, due_bytes)).map_err(SocketError::Closed)?;
-            self.moved = true;
         }
     }
 
-    /// Whether bytes came since this was last asked.
-    pub(crate) fn has_moved(&mut self) -> bool {
+    /// Takes no more than so many bytes until more are granted.
+    pub(crate) fn grant(&mut self, bytes: usize) {
+        self.granted = bytes;
+    }
+
+    /// Bytes that came since this was last asked.
+    pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
     }
 
@@ -120,14 +125,20 @@ impl InletSocket {
 
     /// Reads what is there: the rest of the payload, and as much of the next header as follows it.
     fn poll_fill(&mut self, cx: &mut Context<'_>, due_bytes: usize) -> Poll<io::Result<()>> {
-        let missing = self.missing(due_bytes);
+        let missing = self.missing(due_bytes).min(self.granted);
         let EdgeStream { tcp, tls } = ready!(self.link.poll(cx))?;
-        let header = &mut self.header[self.header_filled..];
+        if self.granted == 0 {
+            return Poll::Pending; // Whoever grants polls again.
+        }
         let payload: &mut [u8] = match &mut self.frame {
             Some(frame) => &mut frame.buffer[frame.filled..],
             None => &mut [],
         };
-        let payload_bytes = payload.len();
+        let payload_bytes = payload.len().min(self.granted);
+        let payload = &mut payload[..payload_bytes];
+        let header = &mut self.header[self.header_filled..];
+        let header_bytes = header.len().min(self.granted - payload_bytes);
+        let header = &mut header[..header_bytes];
         let bytes = match tls {
             None => {
                 let wanted = payload_bytes + header.len();
@@ -142,6 +153,8 @@ impl InletSocket {
             frame.filled += bytes.min(payload_bytes);
         }
         self.header_filled += bytes.saturating_sub(payload_bytes);
+        self.moved += bytes;
+        self.granted = self.granted.saturating_sub(if self.granted == usize::MAX { 0 } else { bytes });
         Poll::Ready(Ok(()))
     }
 
@@ -167,8 +180,9 @@ pub(crate) struct OutletSocket {
     queue: VecDeque<Outgoing>,
     /// Bytes of the first frame that have gone.
     gone: usize,
-    /// Whether a byte went that nobody was told of.
-    moved: bool,
+    /// Bytes that may go until more are granted, and that went since.
+    granted: usize,
+    moved: usize,
 }
 
 struct Outgoing {
@@ -179,7 +193,7 @@ struct Outgoing {
 
 impl OutletSocket {
     pub(crate) fn new(connecting: Connecting) -> Self {
-        Self { link: Link::Connecting(connecting), queue: VecDeque::new(), gone: 0, moved: false }
+        Self { link: Link::Connecting(connecting), queue: VecDeque::new(), gone: 0, granted: usize::MAX, moved: 0 }
     }
 
     pub(crate) fn push(&mut self, lane: u16, stream: u16, slice: u32, buffer: Buffer) {
@@ -187,9 +201,19 @@ impl OutletSocket {
         self.queue.push_back(Outgoing { header, slice, buffer });
     }
 
-    /// Whether bytes went since this was last asked.
-    pub(crate) fn has_moved(&mut self) -> bool {
+    /// Sends no more than so many bytes until more are granted.
+    pub(crate) fn grant(&mut self, bytes: usize) {
+        self.granted = bytes;
+    }
+
+    /// Bytes that went since this was last asked.
+    pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
+    }
+
+    /// Whether there is something to send on a connection that is made.
+    pub(crate) fn could_send(&self) -> bool {
+        !self.queue.is_empty() && matches!(self.link, Link::Open(_))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -220,20 +244,27 @@ impl OutletSocket {
             }
             let bytes = ready!(self.poll_write(cx))?;
             self.gone += bytes;
-            self.moved = true;
+            self.moved += bytes;
+            self.granted = self.granted.saturating_sub(if self.granted == usize::MAX { 0 } else { bytes });
         }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let EdgeStream { tcp, tls } = ready!(self.link.poll(cx))?;
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(2 * MAX_FRAMES_AT_ONCE);
-        let mut skip = self.gone;
+        if self.granted == 0 {
+            return Poll::Pending; // Whoever grants polls again.
+        }
+        let (mut skip, mut room) = (self.gone, self.granted);
         for frame in self.queue.iter().take(MAX_FRAMES_AT_ONCE) {
             for part in [&frame.header[..], &frame.buffer[..]] {
                 let skipped = skip.min(part.len());
                 skip -= skipped;
-                if skipped < part.len() {
-                    parts.push(IoSlice::new(&part[skipped..]));
+                let part = &part[skipped..];
+                let part = &part[..part.len().min(room)];
+                room -= part.len();
+                if !part.is_empty() {
+                    parts.push(IoSlice::new(part));
                 }
             }
         }

@@ -14,9 +14,9 @@ use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
 use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
-use repair::wire::control::FromNode;
+use repair::wire::control::{FromNode, ToNode};
 use repair::{
-    BlockId, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, PlanRequest, Policy,
+    BlockId, Caps, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, PlanRequest, Policy,
     Reach, Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 use stores::{BlockError, BlockReader, BlockWriter};
@@ -623,4 +623,78 @@ fn clay_reads_and_sends_the_least_that_a_regenerating_code_can() {
 fn local_groups_and_rotated_rows_read_and_send_less() {
     assert_eq!(measured("lrc-12-2-2", 0..16), [[6.0; 14].as_slice(), &[12.0; 2]].concat());
     assert_eq!(measured("rotated-16-12-4", 0..12), [7.5; 12]);
+}
+
+/// Reads block 0, which is lost, while every helper sends at `cap` bytes per second at most, and another cap from the
+/// middle on. For each helper: the most that it sent of what its caps allowed, sample by sample; and what they all sent of
+/// it in the end, the busiest helper's part.
+async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
+    const BYTES: u64 = 1 << 20;
+    let code = "rs-6-4".parse::<CodeSpec>().unwrap().build().unwrap();
+    let mut nodes = Nodes::new(6).await;
+    let blocks = encode(&*code, BYTES as usize, 5, false);
+    let id = |index: usize| BlockId(format!("s.{index}"));
+    for (index, bytes) in blocks.iter().enumerate().skip(1) {
+        let (_, memory) = &nodes.engines[&NodeId(index as u32)];
+        memory.blocks.lock().unwrap().insert(id(index), bytes.clone());
+    }
+    let held = (0..6).map(|index| StripeBlock {
+        id: id(index),
+        bytes: BYTES,
+        holder: (index > 0).then_some(NodeId(index as u32)),
+        digest: None,
+    });
+    let stripe = Stripe { id: StripeId("s".into()), code, block_bytes: BYTES, blocks: held.collect(), label: None };
+    let job = JobRequest {
+        job: JobId(1),
+        stripe,
+        wanted: vec![Wanted { block: BlockIndex(0), requestor: NodeId(6) }],
+        window: 0..BYTES,
+        sub_blocks: None,
+        policy: Policy { scheme, slice_bytes: Some(16 << 10), ..Policy::default() },
+        verify: Verify::default(),
+        publish: false,
+        tag: None,
+    };
+    let engines: Vec<Engine> = nodes.engines.values().map(|(engine, _)| engine.clone()).collect();
+    let limit = |cap| {
+        let caps = Caps { up: Some(cap), ..Caps::default() };
+        engines.iter().for_each(|engine| assert_eq!(engine.handle(ToNode::Limits(caps)), None));
+    };
+    let sent = || engines.iter().map(|engine| engine.traffic().now().sent).max().unwrap_or(0);
+    limit(caps[0]);
+    let (start, mut since, mut cap, mut allowed, mut most) = (Instant::now(), Instant::now(), caps[0], 0.0, 0f64);
+    let carried_out = nodes.carry_out(job);
+    tokio::pin!(carried_out);
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut carried_out => break outcome.unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+        allowed += cap as f64 * std::mem::replace(&mut since, Instant::now()).elapsed().as_secs_f64();
+        // Short bursts count little once some time has passed.
+        if start.elapsed() > Duration::from_millis(500) {
+            most = most.max(sent() as f64 / allowed);
+        }
+        if cap == caps[0] && sent() > BYTES / 2 {
+            cap = caps[1];
+            limit(cap);
+        }
+    };
+    assert_eq!(outcome.replanned, [""; 0], "nobody is blamed for keeping to a cap");
+    allowed += cap as f64 * since.elapsed().as_secs_f64();
+    (most, sent() as f64 / allowed)
+}
+
+/// Over one connection and over many, also when the caps change on the way. The bounds are wide below, as this machine may
+/// be busy; whether the arithmetic is exact is tested with a clock of its own, in `repair`.
+#[tokio::test]
+async fn a_cap_holds_for_all_connections_of_a_node_together() {
+    for scheme in [Scheme::Pipelined, Scheme::Scatter] {
+        for caps in [[400_000, 400_000], [300_000, 900_000], [900_000, 300_000]] {
+            let (most, all) = read_capped(scheme, caps).await;
+            assert!(most < 1.25, "{scheme} with caps {caps:?}: once {most} of what was allowed");
+            assert!((0.4..1.1).contains(&all), "{scheme} with caps {caps:?}: {all} of what was allowed");
+        }
+    }
 }

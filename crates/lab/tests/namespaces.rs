@@ -78,6 +78,7 @@ fn serve(verb: Mend) -> ExitCode {
                     advertise: None,
                     rack: config.rack.clone(),
                     bandwidth: None,
+                    limits: repair::Caps::default(),
                     data_tls: cluster.config().encrypts_data_edges(),
                     blocks: Arc::new(stores::dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),
                     descriptors: 1024,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Task;
 use crate::{
-    BlockId, Dealing, Digest, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel,
+    BlockId, Class, Dealing, Digest, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel,
 };
 
 /// Everything a node must know to play its part in one plan.
@@ -15,6 +15,8 @@ pub struct Assignment {
     pub job: JobId,
     /// Which of the job's plans.
     pub epoch: Epoch,
+    /// Who goes before it where the node's caps are reached, and after it.
+    pub class: Class,
     /// The client's own number for the request that this serves, when it goes to that client.
     pub tag: Option<u64>,
     /// The window and how it is cut.

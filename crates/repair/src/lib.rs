@@ -18,6 +18,7 @@ mod forecast;
 mod ids;
 mod job;
 mod label;
+mod limits;
 mod part;
 mod plan;
 mod plan_text;
@@ -43,6 +44,7 @@ pub use job::{
     SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
+pub use limits::{Caps, Class, Grant, Limits, Meter};
 pub use part::{
     Errand, FingerprintErrand, MAX_WAITING_MESSAGES, Part, PartAction, WATCH_EVERY, too_many_messages,
 };

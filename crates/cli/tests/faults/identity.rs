@@ -169,6 +169,7 @@ fn run_liar(cluster: &Cluster, name: &str) {
         rack: None,
         bandwidth: None,
         blocks: Arc::new(Liar(DirBlocks::open(opened.blocks_folder(&config)).unwrap())),
+        limits: repair::Caps::default(),
         data_tls: false,
         descriptors: 1024,
     };

@@ -14,7 +14,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{BlockProblem, Due, Report, waiting};
+use super::waiting::{self, Rules};
+use super::{BlockProblem, Due, Report};
 use crate::{BlockId, NodeId};
 
 /// Something that speaks against a node or a block.
@@ -37,6 +38,16 @@ pub(super) enum Evidence {
 }
 
 impl Evidence {
+    /// Whether it is reason enough to look for a culprit.
+    pub(super) fn complains(&self, rules: Rules) -> bool {
+        match self {
+            Self::Waiting { receive, send, .. } => {
+                receive.iter().chain(send).any(|due| due.rested_ms >= rules.patience_ms)
+            }
+            _ => true,
+        }
+    }
+
     /// The evidence in a report, and whether the reports of others should be gathered before judging.
     pub(super) fn from_report(node: NodeId, report: Report) -> Option<(Self, bool)> {
         match report {
@@ -88,11 +99,13 @@ pub(super) struct Worth {
     pub(super) blamed: u32,
 }
 
-/// The verdict, or `None` if everybody merely waits for a client. `in_rounds`: the plan moves whole streams.
+/// The verdict, or `None` if everybody merely waits for a client, or for nodes in `limited`, which their own caps hold
+/// back.
 pub(super) fn judge(
     evidence: &[Evidence],
     worth: impl Fn(NodeId) -> Worth,
-    in_rounds: bool,
+    rules: Rules,
+    limited: &BTreeSet<NodeId>,
 ) -> Option<Verdict> {
     let mut verdict = Verdict::default();
     let mut named = BTreeSet::new();
@@ -114,17 +127,22 @@ pub(super) fn judge(
         }
     }
     if named.is_empty() && bad_blocks.is_empty() {
-        return judge_hearsay(evidence, worth, in_rounds);
+        return judge_hearsay(evidence, worth, rules, limited);
     }
     verdict.bad_blocks = bad_blocks;
     Some(verdict)
 }
 
 /// Judges by what nodes say of each other only.
-fn judge_hearsay(evidence: &[Evidence], worth: impl Fn(NodeId) -> Worth, in_rounds: bool) -> Option<Verdict> {
+fn judge_hearsay(
+    evidence: &[Evidence],
+    worth: impl Fn(NodeId) -> Worth,
+    rules: Rules,
+    limited: &BTreeSet<NodeId>,
+) -> Option<Verdict> {
     let mut culprits = breakers(evidence, &worth);
     if culprits.is_empty() {
-        let stalled = waiting::causes(evidence, &worth, in_rounds).into_iter();
+        let stalled = waiting::causes(evidence, &worth, rules, limited).into_iter();
         culprits = stalled.map(|node| (node, "{} stalled".to_owned())).collect();
     }
     if culprits.is_empty() {
@@ -171,7 +189,7 @@ mod tests {
     use super::*;
 
     fn due(nodes: &[(u32, u32)]) -> Vec<Due> {
-        nodes.iter().map(|&(node, slice)| Due { node: NodeId(node), slice }).collect()
+        nodes.iter().map(|&(node, slice)| Due { node: NodeId(node), slice, rested_ms: 2000 }).collect()
     }
 
     /// A node waits for slices of some others, and for some to take slices.
@@ -184,6 +202,11 @@ mod tests {
     }
 
     fn culprits_after(evidence: &[Evidence], blamed: &[u32]) -> Vec<u32> {
+        culprits_beside(evidence, blamed, &[])
+    }
+
+    fn culprits_beside(evidence: &[Evidence], blamed: &[u32], limited: &[u32]) -> Vec<u32> {
+        let limited = limited.iter().copied().map(NodeId).collect();
         let worth = |node: NodeId| Worth {
             standing: match node.0 {
                 0..50 => Standing::Helper,
@@ -192,7 +215,7 @@ mod tests {
             },
             blamed: blamed.iter().filter(|&&other| other == node.0).count() as u32,
         };
-        let verdict = judge(evidence, worth, false).unwrap_or_default();
+        let verdict = judge(evidence, worth, Rules { in_rounds: false, patience_ms: 1500 }, &limited).unwrap_or_default();
         verdict.culprits.into_iter().map(|culprit| culprit.node.0).collect()
     }
 
@@ -248,6 +271,29 @@ mod tests {
         assert_eq!(culprits(&circle), [1]);
         assert_eq!(culprits_after(&circle, &[1]), [2]);
         assert_eq!(culprits_after(&circle, &[1, 2, 3, 1]), [2]);
+    }
+
+    /// 4 complains of 5, which sends to 60 as fast as 60 takes it.
+    #[test]
+    fn a_slow_node_names_what_slows_it() {
+        let fresh = |node, slice| vec![Due { node: NodeId(node), slice, rested_ms: 300 }];
+        let slow = [
+            waiting(4, &[], &[(5, 2)]),
+            Evidence::Waiting { node: NodeId(5), receive: vec![], send: fresh(60, 1) },
+            Evidence::Waiting { node: NodeId(60), receive: fresh(5, 0), send: vec![] },
+        ];
+        assert_eq!(culprits(&slow), [5]);
+        assert_eq!(culprits_after(&slow, &[5]), [60]);
+        // Nobody has waited for too long: that somebody waits at all is no reason.
+        assert_eq!(culprits(&slow[1..]), [0; 0]);
+    }
+
+    #[test]
+    fn a_node_that_its_caps_hold_back_is_not_to_blame() {
+        let slow = [waiting(4, &[], &[(5, 2)]), waiting(60, &[(5, 0)], &[]), waiting(5, &[], &[(60, 1)])];
+        assert_eq!(culprits_beside(&slow, &[], &[5]), [0; 0]);
+        assert_eq!(culprits_beside(&slow, &[], &[60]), [0; 0]);
+        assert_eq!(culprits_beside(&slow, &[], &[7]), [5]);
     }
 
     /// Nothing passes between a requestor and any of those that would send to it.

@@ -8,12 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codes::{BlockIndex, Recipe};
+use codes::{BlockIndex, Recipe, SubBlock};
 
 use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe};
 
-/// Equations over rebuilt blocks, blocks the repair used, and one that it did not use; each rebuilt block
-/// takes part in at least one.
+/// Equations over rebuilt blocks, blocks the repair used, and one that it did not use; each sub-block of a rebuilt
+/// block takes part in at least one.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
     equations: Vec<Recipe>,
@@ -87,7 +87,7 @@ impl ParityCheck {
     }
 }
 
-/// Equations in which every rebuilt block takes part, each with one usable block that is not among the
+/// Equations in which every sub-block of every rebuilt block takes part, each with one usable block that is not among the
 /// `sources`.
 fn equations_for(
     stripe: &Stripe,
@@ -99,23 +99,35 @@ fn equations_for(
         usable.iter().copied().partition(|index| sources.contains(index));
     let mut equations: Vec<Recipe> = Vec::new();
     for &(block, _) in rebuilt {
-        if equations.iter().any(|equation| takes_part(equation, block)) {
-            continue;
-        }
         let others = rebuilt.iter().map(|&(other, _)| other).filter(|&other| other != block);
         let first: Vec<BlockIndex> =
             std::iter::once(block).chain(others).chain(trusted.iter().copied()).collect();
-        equations.push(unused.iter().find_map(|&spare| {
-            // Sources come first; where too few of them are left, others help out.
-            let rest = unused.iter().copied().filter(|&other| other != spare);
-            let available: Vec<BlockIndex> = first.iter().copied().chain(rest).collect();
-            let recipe = stripe.code.repair(&[spare], &available).ok()?;
-            takes_part(&recipe, block).then_some(recipe)
-        })?);
+        let mut open: BTreeSet<u16> = (0..stripe.code.sub_blocks() as u16).collect();
+        equations.iter().for_each(|equation| open.retain(|&sub| !takes_part(equation, block, sub)));
+        // Sources come first; where too few of them are left, others help out. Given only as many blocks as decode it, an
+        // equation must read all of each.
+        for most in [stripe.code.blocks(), stripe.code.data_blocks()] {
+            for &spare in &unused {
+                if open.is_empty() {
+                    break;
+                }
+                let rest = unused.iter().copied().filter(|&other| other != spare);
+                let available: Vec<BlockIndex> = first.iter().copied().chain(rest).take(most).collect();
+                let Ok(equation) = stripe.code.repair(&[spare], &available) else { continue };
+                let before = open.len();
+                open.retain(|&sub| !takes_part(&equation, block, sub));
+                if open.len() < before {
+                    equations.push(equation);
+                }
+            }
+        }
+        if !open.is_empty() {
+            return None;
+        }
     }
     Some(equations)
 }
 
-fn takes_part(equation: &Recipe, block: BlockIndex) -> bool {
-    equation.sources().iter().any(|source| source.block == block)
+fn takes_part(equation: &Recipe, block: BlockIndex, sub: u16) -> bool {
+    equation.sources().contains(&SubBlock { block, sub })
 }

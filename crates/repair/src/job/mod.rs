@@ -41,7 +41,7 @@ pub use self::report::{BlockProblem, Due, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use crate::wire::control::ToNode;
 use crate::{
-    BlockId, Digest, Epoch, Geometry, JobId, NodeId, Plan, PlanError, Policy, Scheme, SliceSet, Stripe,
+    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Plan, PlanError, Policy, Scheme, SliceSet, Stripe,
     Topology, Wanted,
 };
 
@@ -335,6 +335,15 @@ impl Job {
         self.tag
     }
 
+    /// What it is for: a client takes part in reads, of which nothing is published, and in puts.
+    pub fn class(&self) -> Class {
+        match (self.publish, self.tag) {
+            (false, _) => Class::Read,
+            (true, Some(_)) => Class::Put,
+            (true, None) => Class::Repair,
+        }
+    }
+
     /// Whether it has ended.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished)
@@ -396,10 +405,7 @@ impl Job {
             return;
         }
         match (&mut self.phase, report) {
-            (Phase::Running(running), report) => {
-                running.take(node, report, now);
-                self.after_report(topology, now);
-            }
+            (Phase::Running(_), report) => self.take_running(node, report, topology, now),
             (Phase::Stopping { waiting, .. }, Report::Stopped { delivered }) => {
                 if waiting.remove(&node) {
                     self.credit(node, &delivered);

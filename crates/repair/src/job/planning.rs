@@ -124,6 +124,7 @@ impl Job {
             patience,
             evidence: Vec::new(),
             judge_at: None,
+            limited: BTreeMap::new(),
         }));
     }
 
@@ -189,6 +190,7 @@ impl Job {
         Assignment {
             job: self.id,
             epoch: self.epoch,
+            class: self.class(),
             tag: if topology.dials_out(node) { self.tag } else { None },
             geometry: plan.geometry().clone(),
             slices: plan.slices().clone(),

@@ -17,13 +17,16 @@ pub enum Report {
     },
     /// All deliveries of this plan to this node are written.
     Delivered,
-    /// Nothing has moved on these edges for as long as the assignment allows.
+    /// All that this node waits for at the moment. It is said when some edge has rested for as long as the assignment
+    /// allows, and as the answer to `Explain`.
     Waiting {
         /// The senders that do not send what is due.
         receive: Vec<Due>,
         /// The receivers that do not take what is due.
         send: Vec<Due>,
     },
+    /// This node's caps hold back its part: it is slow because it shall be.
+    Limited,
     /// An edge broke.
     Closed {
         /// The node at its other end.
@@ -93,6 +96,8 @@ pub struct Due {
     pub node: NodeId,
     /// The first slice that has not passed.
     pub slice: u32,
+    /// How long the edge has rested.
+    pub rested_ms: u32,
 }
 
 /// What is wrong with a block that was to be read.

@@ -4,7 +4,10 @@
 //! in ascending order, and an edge carries them so. Excuses are followed to their end. That a node waits for *later*
 //! slices excuses nothing: it is what happens to a node that does not do the earlier one.
 //!
-//! If both ends of an edge complain of it, one would send and the other receive, and nothing passes between them: the
+//! All nodes of the plan are asked when the first complains, so that a node which is merely slow can name what slows it,
+//! although nothing of its own has rested for too long; and one that does not answer has no excuse.
+//!
+//! If both ends of an edge complain of it, one would send and the other receive, and little passes between them: the
 //! cause is there, whoever else waits. Either of them may be it. A node with several such edges is, until going without
 //! it has turned out not to help.
 
@@ -12,6 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::blame::{Evidence, Standing, Worth};
+use super::Due;
 use crate::NodeId;
 
 /// A node waits for another.
@@ -22,6 +26,8 @@ struct Wait {
     slice: u32,
     /// Whether it waits to receive; otherwise, to send.
     receives: bool,
+    /// Whether it has waited for too long.
+    is_stalled: bool,
 }
 
 impl Wait {
@@ -31,19 +37,35 @@ impl Wait {
     }
 }
 
-/// Nodes that are waited for without an excuse, and for each edge that is dead one of its ends. If `in_rounds`, whole
-/// streams are awaited, and any slice excuses.
+/// How waiting is judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Whole streams are awaited, so that any slice excuses.
+    pub(super) in_rounds: bool,
+    /// Who has waited so long may complain.
+    pub(super) patience_ms: u32,
+}
+
+/// Nodes without an excuse that some node waits for, directly or through others, which has waited for too long; and for
+/// each dead edge on the way one of its ends. Nodes in `limited` are slow because they shall be.
 pub(super) fn causes(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
-    in_rounds: bool,
+    rules: Rules,
+    limited: &BTreeSet<NodeId>,
 ) -> BTreeSet<NodeId> {
-    let waits = waits(evidence);
-    let dead: Vec<Wait> = waits.iter().copied().filter(|&w| is_dead(&waits, w)).collect();
-    let mut causes = ends_of_dead_edges(&dead, worth);
-    let excuses: Vec<Vec<usize>> = waits.iter().map(|&wait| excuses(&waits, wait, in_rounds)).collect();
+    let waits = waits(evidence, rules);
+    let excuses: Vec<Vec<usize>> = waits.iter().map(|&wait| excuses(&waits, wait, rules)).collect();
     let reached: Vec<BTreeSet<usize>> = (0..waits.len()).map(|from| reached(from, &excuses)).collect();
-    for (index, circle) in reached.iter().enumerate() {
+    let stalled = (0..waits.len()).filter(|&index| waits[index].is_stalled);
+    let matters: BTreeSet<usize> =
+        stalled.flat_map(|index| reached[index].iter().copied().chain([index])).collect();
+    let dead: Vec<Wait> = matters.iter().map(|&index| waits[index]).filter(|&w| is_dead(&waits, w)).collect();
+    let is_limited = |wait: &&Wait| limited.contains(&wait.node) || limited.contains(&wait.on);
+    let broken: Vec<Wait> = dead.iter().filter(|wait| !is_limited(wait)).copied().collect();
+    let mut causes = ends_of_dead_edges(&broken, worth);
+    for &index in &matters {
+        let circle = &reached[index];
         let leads_to_dead = circle.iter().chain([&index]).any(|&other| dead.contains(&waits[other]));
         // An end is a wait from which every way leads back to it.
         if !leads_to_dead && circle.iter().all(|&other| reached[other].contains(&index)) {
@@ -51,30 +73,32 @@ pub(super) fn causes(
             causes.extend(awaited.min_by_key(|&node| (worth(node), node)));
         }
     }
+    causes.retain(|node| !limited.contains(node));
     causes
 }
 
-/// The last word of each node on each of its edges.
-fn waits(evidence: &[Evidence]) -> Vec<Wait> {
+/// The last word of each node.
+fn waits(evidence: &[Evidence], rules: Rules) -> Vec<Wait> {
     let mut waits = BTreeMap::new();
     for item in evidence {
         let Evidence::Waiting { node, receive, send } = item else { continue };
-        for (due, receives) in
-            receive.iter().map(|due| (due, true)).chain(send.iter().map(|due| (due, false)))
-        {
-            let wait = Wait { node: *node, on: due.node, slice: due.slice, receives };
-            waits.insert((*node, due.node, receives), wait);
-        }
+        let wait = |due: &Due, receives| {
+            let is_stalled = due.rested_ms >= rules.patience_ms;
+            Wait { node: *node, on: due.node, slice: due.slice, receives, is_stalled }
+        };
+        let receive = receive.iter().map(|due| wait(due, true));
+        let all: Vec<Wait> = receive.chain(send.iter().map(|due| wait(due, false))).collect();
+        waits.insert(*node, all);
     }
-    waits.into_values().collect()
+    waits.into_values().flatten().collect()
 }
 
 fn is_dead(waits: &[Wait], wait: Wait) -> bool {
     waits.iter().any(|&other| wait.is_other_end(other))
 }
 
-fn excuses(waits: &[Wait], wait: Wait, in_rounds: bool) -> Vec<usize> {
-    let excuses = |other: &Wait| other.node == wait.on && (in_rounds || other.slice <= wait.slice);
+fn excuses(waits: &[Wait], wait: Wait, rules: Rules) -> Vec<usize> {
+    let excuses = |other: &Wait| other.node == wait.on && (rules.in_rounds || other.slice <= wait.slice);
     (0..waits.len()).filter(|&other| excuses(&waits[other])).collect()
 }
 
@@ -84,13 +108,18 @@ fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeS
         dead.iter().map(|wait| (wait.node.min(wait.on), wait.node.max(wait.on))).collect();
     let mut ends = BTreeSet::new();
     while let Some(&(a, b)) = edges.first() {
-        let end = hub(&edges, worth).unwrap_or_else(|| std::cmp::min((worth(a), a), (worth(b), b)).1);
+        let end = hub(&edges, worth).unwrap_or_else(|| std::cmp::min((cheapness(worth(a)), a), (cheapness(worth(b)), b)).1);
         ends.insert(end);
         edges.retain(|&(a, b)| a != end && b != end);
         // Whether it is the client that has a slow link cannot be known; helpers are tried one by one.
         edges.retain(|&(a, b)| ![a, b].iter().any(|&node| worth(node).standing == Standing::Client));
     }
     ends
+}
+
+/// The order in which the ends of a dead edge are tried: after a helper the requestor, and a client never.
+fn cheapness(worth: Worth) -> (bool, u32, Standing) {
+    (worth.standing == Standing::Client, worth.blamed, worth.standing)
 }
 
 /// The node with the most dead edges, two at least, unless it was tried before or is a client.

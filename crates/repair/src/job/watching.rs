@@ -6,12 +6,15 @@ use std::time::Duration;
 use codes::BlockIndex;
 
 use super::blame::{self, Evidence, Standing, Worth};
+use super::waiting::Rules;
 use super::{BlockProblem, Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase, Report, tell};
 use crate::wire::control::ToNode;
 use crate::{BlockId, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
 
 /// How long the reports of other nodes are awaited once something looks wrong.
 const GATHER: Duration = Duration::from_millis(250);
+/// The time for reports doubles so often at most.
+const MAX_DOUBLINGS: u32 = 3;
 /// How long requestors have to say what they have.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// A node that was given up so often as a requestor does not become one again, so that replacing ends.
@@ -26,9 +29,24 @@ pub(super) struct Running {
     pub(super) patience: Duration,
     pub(super) evidence: Vec<Evidence>,
     pub(super) judge_at: Option<Duration>,
+    /// Nodes that their own caps hold back, and when they last said so.
+    pub(super) limited: BTreeMap<NodeId, Duration>,
 }
 
 impl Job {
+    /// Takes a report on the plan that runs.
+    pub(super) fn take_running(&mut self, node: NodeId, report: Report, topology: &Topology, now: Duration) {
+        // Where one plan after another is dropped, somebody may be slow to answer.
+        let gather = GATHER * (1 << self.fruitless.min(MAX_DOUBLINGS));
+        let Phase::Running(running) = &mut self.phase else { return };
+        if running.take(node, report, gather, now) {
+            let (job, epoch) = (self.id, self.epoch);
+            let nodes = running.plan.nodes().into_iter().filter(|&node| topology.is_alive(node));
+            self.actions.extend(nodes.map(|node| tell(node, ToNode::Explain { job, epoch })));
+        }
+        self.after_report(topology, now);
+    }
+
     pub(super) fn after_report(&mut self, topology: &Topology, now: Duration) {
         let Phase::Running(running) = &self.phase else { return };
         if running.waiting.is_empty() {
@@ -44,9 +62,9 @@ impl Job {
         let Phase::Running(running) = &mut self.phase else { return };
         let evidence = std::mem::take(&mut running.evidence);
         running.judge_at = None;
-        let in_rounds = running.plan.pacing() == Pacing::WholeBlock;
-        let verdict = blame::judge(&evidence, |node| self.worth(node, topology), in_rounds);
-        let Some(verdict) = verdict else { return };
+        let (rules, limited) = (running.rules(), running.limited_at(now));
+        let verdict = blame::judge(&evidence, |node| self.worth(node, topology), rules, &limited);
+        let Some(verdict) = verdict else { return self.excuse_silence(now) };
         for (block, problem) in &verdict.bad_blocks {
             self.lose_block(block, problem);
         }
@@ -68,6 +86,13 @@ impl Job {
             }
         }
         self.drop_plan(reasons.join(", "), topology, now);
+    }
+
+    /// Everybody waits for a client, or goes on by now: that a requestor makes no progress is not its fault.
+    fn excuse_silence(&mut self, now: Duration) {
+        if let Phase::Running(running) = &mut self.phase {
+            running.progress.values_mut().for_each(|(_, since)| *since = now);
+        }
     }
 
     pub(super) fn worth(&self, node: NodeId, topology: &Topology) -> Worth {
@@ -233,7 +258,19 @@ impl Job {
 }
 
 impl Running {
-    pub(super) fn take(&mut self, node: NodeId, report: Report, now: Duration) {
+    fn rules(&self) -> Rules {
+        let in_rounds = self.plan.pacing() == Pacing::WholeBlock;
+        Rules { in_rounds, patience_ms: self.patience.as_millis() as u32 }
+    }
+
+    /// Nodes that their caps hold back these days: they say so twice within the plan's patience.
+    fn limited_at(&self, now: Duration) -> BTreeSet<NodeId> {
+        let lately = |&(_, &at): &(&NodeId, &Duration)| at + self.patience + GATHER * 4 >= now;
+        self.limited.iter().filter(lately).map(|(&node, _)| node).collect()
+    }
+
+    /// Takes a report; whether all nodes are to be asked what they wait for.
+    pub(super) fn take(&mut self, node: NodeId, report: Report, gather: Duration, now: Duration) -> bool {
         match report {
             Report::Progress { slices } => {
                 if let Some(progress) = self.progress.get_mut(&node)
@@ -245,19 +282,31 @@ impl Running {
             Report::Delivered => {
                 self.waiting.remove(&node);
             }
+            Report::Limited => {
+                self.limited.insert(node, now);
+            }
             report => {
-                if let Some((evidence, gather)) = Evidence::from_report(node, report) {
-                    self.evidence.push(evidence);
-                    let judge_at = now + if gather { GATHER } else { Duration::ZERO };
+                let Some((evidence, needs_others)) = Evidence::from_report(node, report) else { return false };
+                let is_first = self.judge_at.is_none();
+                // What a node waits for without complaining matters only when another one complains.
+                let complains = evidence.complains(self.rules());
+                if is_first && !complains {
+                    return false;
+                }
+                self.evidence.push(evidence);
+                if complains {
+                    let judge_at = now + if needs_others { gather } else { Duration::ZERO };
                     self.judge_at = Some(self.judge_at.map_or(judge_at, |at| at.min(judge_at)));
                 }
+                return is_first && needs_others;
             }
         }
+        false
     }
 
     /// Requestors on helpers must make progress even if nobody complains about them.
     pub(super) fn watch(&mut self, goals: &[Goal], topology: &Topology, now: Duration) {
-        if self.judge_at.is_some() {
+        if self.judge_at.is_some() || !self.limited_at(now).is_empty() {
             return;
         }
         let limit = self.patience * 3 + Duration::from_secs(2);

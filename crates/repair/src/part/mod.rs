@@ -180,6 +180,9 @@ impl Part {
 
     /// Takes a message of the coordinator that concerns its job, see [`ToNode::job`].
     pub fn handle_message(&mut self, message: ToNode, now: Duration) {
+        if let ToNode::Explain { epoch, .. } = message {
+            return self.explain(epoch, now);
+        }
         if self.waiting.len() >= MAX_WAITING_MESSAGES {
             if let Some(epoch) = message.epoch() {
                 self.report(epoch, too_many_messages());
@@ -188,6 +191,13 @@ impl Part {
         }
         self.waiting.push_back(message);
         self.go_on(now);
+    }
+
+    /// Answered before anything that waits for a disk: silence is what the others are asked about.
+    fn explain(&mut self, epoch: Epoch, now: Duration) {
+        let waits = self.moving().filter(|moving| moving.epoch() == epoch).map(|moving| moving.waits(now));
+        let (receive, send) = waits.unwrap_or_default();
+        self.report(epoch, Report::Waiting { receive, send });
     }
 
     /// The coordinator is gone: all is dropped that is not committed.
@@ -256,6 +266,14 @@ impl Part {
 
     fn report(&mut self, epoch: Epoch, report: Report) {
         self.actions.push_back(PartAction::Report { epoch, report });
+    }
+
+    /// The most bytes that the plan which begins holds at once.
+    pub fn most_bytes(&self) -> u64 {
+        match &self.phase {
+            Phase::Beginning(moving) | Phase::Moving(moving) => moving.relay().most_bytes(),
+            _ => 0,
+        }
     }
 
     // ---- answers of the driver ----
@@ -381,6 +399,12 @@ impl Part {
     /// Some bytes went on outlet `outlet`.
     pub fn handle_outlet_moved(&mut self, outlet: usize, now: Duration) {
         self.moving().into_iter().for_each(|moving| moving.outlet_moved(outlet, now));
+    }
+
+    /// A cap of this node holds something back. If that is an edge, it has moved as far as its other end is concerned: call
+    /// [`handle_inlet_moved`](Self::handle_inlet_moved) or [`handle_outlet_moved`](Self::handle_outlet_moved) too.
+    pub fn handle_limited(&mut self) {
+        self.moving().into_iter().for_each(Moving::limit);
     }
 
     /// Something of the plan broke: an edge, a block that it reads, a delivery.

@@ -49,6 +49,10 @@ struct Watch {
     complained: Duration,
     /// The edges complained of last: inlets, then outlets.
     complained_of: BTreeSet<usize>,
+    /// Since the last look a cap held something back.
+    is_limited: bool,
+    /// When that was last said.
+    said_limited: Option<Duration>,
     seen: Duration,
 }
 
@@ -163,8 +167,23 @@ impl Moving {
             self.rest_until(now);
         }
         self.watch.seen = now;
+        reports.extend(self.limitation(now));
         reports.extend(self.complaint(now));
         reports
+    }
+
+    /// Says that caps hold back this node, in time before others complain of it.
+    fn limitation(&mut self, now: Duration) -> Option<Report> {
+        let is_due = self.watch.said_limited.is_none_or(|said| now >= said + self.watch.stall / 2);
+        if !std::mem::take(&mut self.watch.is_limited) || !is_due {
+            return None;
+        }
+        self.watch.said_limited = Some(now);
+        Some(Report::Limited)
+    }
+
+    pub(super) fn limit(&mut self) {
+        self.watch.is_limited = true;
     }
 
     /// All edges count as having moved just now.
@@ -173,37 +192,44 @@ impl Moving {
         self.outlets.iter_mut().for_each(|outlet| outlet.moved = now);
     }
 
-    /// What is due and has rested for too long: said once, and again whenever an edge is new among it or as much time
-    /// has passed again.
+    /// What is due on which edges: what does not come, and what is not taken.
+    pub(super) fn waits(&self, now: Duration) -> (Vec<Due>, Vec<Due>) {
+        let rested_ms = |moved: Duration| now.saturating_sub(moved).as_millis() as u32;
+        let inlets = self.inlets.iter().zip(&self.assignment.inlets).enumerate();
+        let receive = inlets.filter(|&(index, _)| self.relay.wants(index)).filter_map(|(index, (&moved, inlet))| {
+            let slice = self.relay.due_slice(index)?;
+            Some(Due { node: inlet.from, slice, rested_ms: rested_ms(moved) })
+        });
+        let outlets = self.outlets.iter().zip(&self.assignment.outlets);
+        let send = outlets.filter_map(|(watch, outlet)| {
+            let slice = *watch.queue.front()?;
+            Some(Due { node: outlet.to, slice, rested_ms: rested_ms(watch.moved) })
+        });
+        (receive.collect(), send.collect())
+    }
+
+    /// Complains when an edge has rested for too long: once, and again whenever there is another one or as much time has
+    /// passed again.
     fn complaint(&mut self, now: Duration) -> Option<Report> {
-        let stall = self.watch.stall;
-        let (mut receive, mut send, mut edges) = (Vec::new(), Vec::new(), BTreeSet::new());
         for (index, moved) in self.inlets.iter_mut().enumerate() {
-            match self.relay.due_slice(index).filter(|_| self.relay.wants(index)) {
-                None => *moved = now,
-                Some(slice) if now >= *moved + stall => {
-                    receive.push(Due { node: self.assignment.inlets[index].from, slice });
-                    edges.insert(index);
-                }
-                Some(_) => {}
+            if !self.relay.wants(index) {
+                *moved = now;
             }
         }
-        for (index, outlet) in self.outlets.iter_mut().enumerate() {
-            match outlet.queue.front() {
-                None => outlet.moved = now,
-                Some(&slice) if now >= outlet.moved + stall => {
-                    send.push(Due { node: self.assignment.outlets[index].to, slice });
-                    edges.insert(self.inlets.len() + index);
-                }
-                Some(_) => {}
-            }
+        for outlet in self.outlets.iter_mut().filter(|outlet| outlet.queue.is_empty()) {
+            outlet.moved = now;
         }
-        let is_due = now >= self.watch.complained + stall || !edges.is_subset(&self.watch.complained_of);
-        if edges.is_empty() || !is_due {
+        let moved = self.inlets.iter().copied().chain(self.outlets.iter().map(|outlet| outlet.moved));
+        let stall = self.watch.stall;
+        let stalled: BTreeSet<usize> =
+            moved.enumerate().filter(|&(_, moved)| now >= moved + stall).map(|(edge, _)| edge).collect();
+        let is_due = now >= self.watch.complained + stall || !stalled.is_subset(&self.watch.complained_of);
+        if stalled.is_empty() || !is_due {
             return None;
         }
         self.watch.complained = now;
-        self.watch.complained_of = edges;
+        self.watch.complained_of = stalled;
+        let (receive, send) = self.waits(now);
         Some(Report::Waiting { receive, send })
     }
 }

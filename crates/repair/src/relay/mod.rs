@@ -251,6 +251,13 @@ impl Relay {
         self.outlets[outlet].cursor.due.is_none()
     }
 
+    /// The most bytes that it holds at once: of its window, or with [`Pacing::WholeBlock`] of all slices.
+    pub fn most_bytes(&self) -> u64 {
+        let buffers = self.programs.iter().flatten().map(Program::buffers).max().unwrap_or(0) as u64;
+        let slices = (self.window as u64).min(self.slices.len().into());
+        buffers * slices * u64::from(self.geometry.slice_bytes)
+    }
+
     /// Ends it and gives back its free buffers.
     pub fn into_pool(self) -> BufferPool {
         self.tools.pool

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, BlockId, Digest, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome, Report, Scheme,
-    StripeId, StripeLabel,
+    Assignment, BlockId, Caps, Digest, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome, Report,
+    Scheme, StripeId, StripeLabel,
 };
 
 /// The version of the control protocol; both ends must speak the same.
@@ -171,6 +171,13 @@ pub enum ToNode {
         /// Which of its plans.
         epoch: Epoch,
     },
+    /// Somebody complains that this plan does not move: say at once what you wait for ([`Report::Waiting`]).
+    Explain {
+        /// The job.
+        job: JobId,
+        /// Which of its plans.
+        epoch: Epoch,
+    },
     /// Make what was delivered durable and say its digest ([`Report::Sealed`]).
     Seal {
         /// The job.
@@ -216,6 +223,8 @@ pub enum ToNode {
         /// The job.
         job: JobId,
     },
+    /// Keep to these caps from now on, and to your own where they are lower.
+    Limits(Caps),
     /// Remove a block ([`FromNode::Removed`]).
     Remove {
         /// The block.
@@ -253,6 +262,7 @@ impl ToNode {
         match self {
             Self::Assign(assignment) => Some(assignment.job),
             Self::Stop { job, .. }
+            | Self::Explain { job, .. }
             | Self::Seal { job, .. }
             | Self::Fingerprint { job, .. }
             | Self::Commit { job, .. }
@@ -267,6 +277,7 @@ impl ToNode {
         match self {
             Self::Assign(assignment) => Some(assignment.epoch),
             Self::Stop { epoch, .. }
+            | Self::Explain { epoch, .. }
             | Self::Seal { epoch, .. }
             | Self::Fingerprint { epoch, .. }
             | Self::Commit { epoch, .. }

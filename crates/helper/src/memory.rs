@@ -1,0 +1,87 @@
+//! The memory that plans in rounds may take: they hold whole blocks, and any client may ask for one.
+
+use std::sync::Arc;
+
+use repair::{Assignment, Pacing, Report};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What all plans in rounds of a node may hold together.
+const WHOLE_BLOCK_BYTES: u64 = 2 << 30;
+/// The unit that is counted.
+const UNIT_BYTES: u64 = 64 << 10;
+
+/// Room for whole blocks; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    room: Arc<Semaphore>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new((WHOLE_BLOCK_BYTES / UNIT_BYTES) as usize)) }
+    }
+}
+
+impl Memory {
+    /// Room for a plan that holds `bytes`, until what is returned is dropped. Plans that move slice by slice need none:
+    /// what they hold is bounded already.
+    pub(crate) fn reserve(
+        &self,
+        assignment: &Assignment,
+        bytes: u64,
+    ) -> Result<Option<OwnedSemaphorePermit>, Report> {
+        if assignment.pacing != Pacing::WholeBlock {
+            return Ok(None);
+        }
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok();
+        let permit = units.and_then(|units| self.room.clone().try_acquire_many_owned(units).ok());
+        permit.map(Some).ok_or_else(|| {
+            let (needed, left) = (bytes >> 20, self.room.available_permits() as u64 * UNIT_BYTES >> 20);
+            let detail = format!(
+                "moving whole blocks would take {needed} MiB of memory, and {left} MiB are left for that; move slice by \
+                 slice (pacing `pipelined`), read less at once, or try again when other such jobs have ended"
+            );
+            Report::Refused { detail }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_until_it_is_gone_and_comes_back() {
+        let mut assignment: Assignment = assignment();
+        let memory = Memory::default();
+        assert!(memory.reserve(&assignment, u64::MAX).unwrap().is_none());
+        assignment.pacing = Pacing::WholeBlock;
+        assert!(matches!(memory.reserve(&assignment, u64::MAX), Err(Report::Refused { .. })));
+        let most = memory.reserve(&assignment, WHOLE_BLOCK_BYTES - 1).unwrap();
+        let Err(Report::Refused { detail }) = memory.reserve(&assignment, 1 << 20) else { panic!("there is room") };
+        assert!(detail.contains("1 MiB of memory, and 0 MiB are left"), "{detail}");
+        drop(most);
+        assert!(memory.reserve(&assignment, 1 << 20).unwrap().is_some());
+    }
+
+    fn assignment() -> Assignment {
+        Assignment {
+            job: repair::JobId(1),
+            epoch: repair::Epoch(1),
+            class: repair::Class::Read,
+            tag: None,
+            geometry: repair::Geometry { window: 0..1, slice_bytes: 1 },
+            slices: repair::SliceSet::all(1),
+            dealing: repair::Dealing::even(1),
+            pacing: Pacing::Pipelined,
+            sub_block_bytes: 1,
+            lanes: vec![None],
+            locals: vec![],
+            inlets: vec![],
+            outlets: vec![],
+            outputs: vec![],
+            sinks: vec![],
+            stall_ms: 1500,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A token bucket that takes the time as an argument.
+
+use std::time::Duration;
+
+use super::Class;
+
+/// A full bucket holds what passes in this time: bursts are small.
+const BURST: Duration = Duration::from_millis(100);
+/// But so many bytes at least, so that a low cap does not cut slices into crumbs,
+const MIN_BURST_BYTES: f64 = (16 << 10) as f64;
+/// and so many at most.
+const MAX_BURST_BYTES: f64 = (32 << 20) as f64;
+/// Nothing is granted below this part of a full bucket: moving a few bytes costs as much as moving many.
+const STEP: f64 = 0.25;
+
+/// What may pass at a rate. What moved is paid for afterwards, so that the level may fall below zero; then everybody
+/// waits.
+///
+/// Classes share a bucket by floors: the level below which a class takes nothing. While reads take all that flows in, the
+/// level never rises to the floor of puts, and that of repairs is higher still. Nobody needs to be told of anybody else,
+/// and whoever stops waiting leaves nothing behind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket {
+    /// Bytes per second.
+    rate: f64,
+    level: f64,
+    filled_at: Duration,
+}
+
+impl Bucket {
+    pub(super) fn new(rate: u64, now: Duration) -> Self {
+        Self { rate: rate as f64, level: 0.0, filled_at: now }
+    }
+
+    /// From now on another rate; debts at the old one are forgiven, so that they hold back nobody for long.
+    pub(super) fn set_rate(&mut self, rate: u64, now: Duration) {
+        self.fill(now);
+        self.rate = rate as f64;
+        self.level = self.level.clamp(-self.size(), self.size());
+    }
+
+    fn size(&self) -> f64 {
+        (self.rate * BURST.as_secs_f64()).clamp(MIN_BURST_BYTES, MAX_BURST_BYTES)
+    }
+
+    fn fill(&mut self, now: Duration) {
+        let flowed = self.rate * now.saturating_sub(self.filled_at).as_secs_f64();
+        self.level = (self.level + flowed).min(self.size());
+        self.filled_at = self.filled_at.max(now);
+    }
+
+    /// Bytes that a class may move now.
+    pub(super) fn allowance(&mut self, class: Class, now: Duration) -> usize {
+        self.fill(now);
+        let allowance = self.level - class.floor() * self.size();
+        if allowance + 1.0 < STEP * self.size() { 0 } else { allowance as usize }
+    }
+
+    /// How long a class that may move nothing has to wait.
+    pub(super) fn wait(&self, class: Class) -> Duration {
+        let missing = (class.floor() + STEP) * self.size() - self.level;
+        Duration::from_secs_f64((missing.max(1.0) / self.rate.max(1.0)).min(3600.0))
+    }
+
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.level -= bytes as f64;
+    }
+}

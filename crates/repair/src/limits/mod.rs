@@ -1,0 +1,180 @@
+//! How fast a node may work: caps on its disk, on its links each way, and on each repair, for all its connections
+//! together.
+//!
+//! A driver asks for a [`Grant`] before it moves bytes, and says afterwards how many it moved. While a cap is reached,
+//! degraded reads go first, then puts, and background repairs last. Caps may change at any time.
+//!
+//! Deliberately absent: queues and clocks. Whoever is told to wait asks again.
+
+mod bucket;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use self::bucket::Bucket;
+use crate::JobId;
+
+/// What a job is for: who goes first where a node's caps are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// A client waits for bytes.
+    Read,
+    /// A client stores a file.
+    Put,
+    /// Work that nobody waits for.
+    #[default]
+    Repair,
+}
+
+impl Class {
+    /// The part of a bucket that it leaves to those before it.
+    fn floor(self) -> f64 {
+        match self {
+            Self::Read => 0.0,
+            Self::Put => 0.25,
+            Self::Repair => 0.5,
+        }
+    }
+}
+
+/// Caps of a node in bytes per second; what is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Caps {
+    /// What is read from and written to its disk for jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<u64>,
+    /// What it sends, over all connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up: Option<u64>,
+    /// What it receives, over all connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down: Option<u64>,
+    /// What each background repair sends here, and what it receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<u64>,
+}
+
+impl Caps {
+    /// Whether nothing is limited.
+    pub fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The lower of both caps of each kind.
+    pub fn and(&self, other: &Self) -> Self {
+        let lower = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        Self {
+            disk: lower(self.disk, other.disk),
+            up: lower(self.up, other.up),
+            down: lower(self.down, other.down),
+            repair: lower(self.repair, other.repair),
+        }
+    }
+}
+
+/// What bytes move through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Meter {
+    /// The disk, in either direction.
+    Disk,
+    /// Out on an edge.
+    Up,
+    /// In on an edge.
+    Down,
+}
+
+/// Whether bytes may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Nothing limits them.
+    Unlimited,
+    /// So many at most, and one at least.
+    Bytes(usize),
+    /// None; asking again is worthwhile after this long.
+    Wait(Duration),
+}
+
+/// The caps of a node and what is left of them. See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Limits {
+    caps: Caps,
+    meters: BTreeMap<Meter, Bucket>,
+    /// Of background repairs, each way.
+    repairs: BTreeMap<(JobId, Meter), Bucket>,
+}
+
+impl Limits {
+    /// Limits by `caps`.
+    pub fn new(caps: Caps, now: Duration) -> Self {
+        let mut limits = Self::default();
+        limits.set(caps, now);
+        limits
+    }
+
+    /// The caps.
+    pub fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    /// Other caps from now on.
+    pub fn set(&mut self, caps: Caps, now: Duration) {
+        self.caps = caps;
+        for (meter, cap) in [(Meter::Disk, caps.disk), (Meter::Up, caps.up), (Meter::Down, caps.down)] {
+            match (cap, self.meters.get_mut(&meter)) {
+                (None, _) => drop(self.meters.remove(&meter)),
+                (Some(rate), Some(bucket)) => bucket.set_rate(rate, now),
+                (Some(rate), None) => drop(self.meters.insert(meter, Bucket::new(rate, now))),
+            }
+        }
+        match caps.repair {
+            None => self.repairs.clear(),
+            Some(rate) => self.repairs.values_mut().for_each(|bucket| bucket.set_rate(rate, now)),
+        }
+    }
+
+    /// What a job may move now.
+    pub fn grant(&mut self, meter: Meter, class: Class, job: JobId, now: Duration) -> Grant {
+        let mut bytes = usize::MAX;
+        for (bucket, class) in self.buckets(meter, class, job, now).into_iter().flatten() {
+            match bucket.allowance(class, now) {
+                0 => return Grant::Wait(bucket.wait(class)),
+                allowance => bytes = bytes.min(allowance),
+            }
+        }
+        if bytes == usize::MAX { Grant::Unlimited } else { Grant::Bytes(bytes) }
+    }
+
+    /// A job has moved bytes: more than it was granted if it could not stop in the middle.
+    pub fn spend(&mut self, meter: Meter, class: Class, job: JobId, bytes: usize, now: Duration) {
+        self.buckets(meter, class, job, now).into_iter().flatten().for_each(|(bucket, _)| bucket.spend(bytes));
+    }
+
+    /// A job is over.
+    pub fn forget(&mut self, job: JobId) {
+        self.repairs.retain(|&(other, _), _| other != job);
+    }
+
+    /// The buckets that a job draws from, and as which class: on its own it goes before nobody.
+    fn buckets(
+        &mut self,
+        meter: Meter,
+        class: Class,
+        job: JobId,
+        now: Duration,
+    ) -> [Option<(&mut Bucket, Class)>; 2] {
+        let own = match self.caps.repair.filter(|_| class == Class::Repair && meter != Meter::Disk) {
+            None => None,
+            Some(rate) => {
+                let bucket = self.repairs.entry((job, meter)).or_insert_with(|| Bucket::new(rate, now));
+                Some((bucket, Class::Read))
+            }
+        };
+        [self.meters.get_mut(&meter).map(|bucket| (bucket, class)), own]
+    }
+}

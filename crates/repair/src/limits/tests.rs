@@ -1,0 +1,90 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Jobs that always have something to send, asked in turn: what each moved by `until`.
+fn play(limits: &mut Limits, jobs: &[(JobId, Class)], slice: usize, from: Duration, until: Duration) -> Vec<u64> {
+    let mut moved = vec![0; jobs.len()];
+    let mut ready = vec![from; jobs.len()];
+    loop {
+        let (at, &now) = ready.iter().enumerate().min_by_key(|&(_, at)| at).expect("there are jobs");
+        if now >= until {
+            return moved;
+        }
+        let (job, class) = jobs[at];
+        match limits.grant(Meter::Up, class, job, now) {
+            Grant::Unlimited => unreachable!("there is a cap"),
+            Grant::Wait(wait) => ready[at] = now + wait.clamp(Duration::from_micros(1), Duration::from_millis(50)),
+            Grant::Bytes(bytes) => {
+                let bytes = bytes.min(slice);
+                limits.spend(Meter::Up, class, job, bytes, now);
+                moved[at] += bytes as u64;
+                ready[at] = now + Duration::from_micros(100);
+            }
+        }
+    }
+}
+
+fn within(found: u64, expected: f64) -> bool {
+    (found as f64 - expected).abs() <= expected * 0.05
+}
+
+const SECONDS: Duration = Duration::from_secs(4);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_cap_is_honoured_by_all_jobs_together_also_after_it_changed(
+        rate in 500_000u64..500_000_000,
+        second in 500_000u64..500_000_000,
+        jobs in 1usize..6,
+        slice in 1_000usize..300_000,
+    ) {
+        // A job moves a slice every 100 µs at most, which must be no limit.
+        prop_assume!(slice as u64 * jobs as u64 * 9_000 > rate.max(second));
+        let jobs: Vec<_> = (0..jobs as u64).map(|job| (JobId(job), Class::Repair)).collect();
+        let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);
+        let first: u64 = play(&mut limits, &jobs, slice, Duration::ZERO, SECONDS).iter().sum();
+        prop_assert!(within(first, rate as f64 * SECONDS.as_secs_f64()), "{first} at {rate}");
+        limits.set(Caps { up: Some(second), ..Caps::default() }, SECONDS);
+        let then: u64 = play(&mut limits, &jobs, slice, SECONDS, SECONDS * 2).iter().sum();
+        prop_assert!(within(then, second as f64 * SECONDS.as_secs_f64()), "{then} at {second}");
+    }
+
+    #[test]
+    fn reads_go_before_puts_and_puts_before_repairs(rate in 500_000u64..100_000_000) {
+        let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);
+        let orders = [(Class::Read, Class::Put), (Class::Put, Class::Repair), (Class::Read, Class::Repair)];
+        for ((before, after), start) in orders.into_iter().zip([SECONDS * 0, SECONDS * 2, SECONDS * 4]) {
+            let jobs = [(JobId(1), after), (JobId(2), before)];
+            let moved = play(&mut limits, &jobs, 100_000, start, start + SECONDS);
+            prop_assert!(moved[0] * 20 <= moved[1], "{after:?} moved {} and {before:?} {}", moved[0], moved[1]);
+            prop_assert!(within(moved[0] + moved[1], rate as f64 * SECONDS.as_secs_f64()));
+            // Alone, the last class gets all.
+            let alone = play(&mut limits, &jobs[..1], 100_000, start + SECONDS, start + SECONDS * 2);
+            prop_assert!(within(alone[0], rate as f64 * SECONDS.as_secs_f64()));
+        }
+    }
+
+    #[test]
+    fn each_repair_has_a_cap_of_its_own_and_reads_have_none(rate in 500_000u64..100_000_000, repairs in 1u64..5) {
+        let mut limits = Limits::new(Caps { repair: Some(rate), ..Caps::default() }, Duration::ZERO);
+        let jobs: Vec<_> = (0..repairs).map(|job| (JobId(job), Class::Repair)).collect();
+        for moved in play(&mut limits, &jobs, 100_000, Duration::ZERO, SECONDS) {
+            prop_assert!(within(moved, rate as f64 * SECONDS.as_secs_f64()), "{moved} at {rate}");
+        }
+        for class in [Class::Read, Class::Put] {
+            prop_assert_eq!(limits.grant(Meter::Up, class, JobId(0), SECONDS), Grant::Unlimited);
+        }
+        jobs.iter().for_each(|&(job, _)| limits.forget(job));
+        prop_assert!(limits.repairs.is_empty());
+    }
+}
+
+#[test]
+fn the_lower_of_two_caps_counts() {
+    let own = Caps { up: Some(5), disk: Some(7), ..Caps::default() };
+    let told = Caps { up: Some(9), down: Some(3), ..Caps::default() };
+    assert_eq!(own.and(&told), Caps { up: Some(5), disk: Some(7), down: Some(3), repair: None });
+}
