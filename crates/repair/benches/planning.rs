@@ -1,5 +1,7 @@
 //! How long plans take to make: `cargo bench -p mend-repair --bench planning` prints one table in half a minute.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec};
