@@ -9,7 +9,7 @@ use crate::Plan;
 /// Above this a chain over equal links has so many slices that nothing beats it.
 const SHORT_WINDOW_BYTES: u64 = 8 << 20;
 /// The terms of all lanes, if each helper has a lane, that can be drawn without making plans slow.
-const REPEATABLE_TERMS: usize = 1 << 14;
+const REPEATABLE_TERMS: usize = 1 << 12;
 /// Among so many the best chain is quickly found.
 const SEARCHABLE_HELPERS: usize = 64;
 /// Predictions closer than this are equal: they are no more exact, and bytes that are not sent leave room for other

@@ -30,26 +30,25 @@ pub(super) struct Packing<R> {
 }
 
 /// A packing is good enough if no other is better by more than this.
-const GOOD_ENOUGH: f64 = 1.002;
+const GOOD_ENOUGH: f64 = 1.004;
+/// The part that the best prices so far have in those at which routes are asked for. Prices of a step swing widely, and
+/// routes that are cheap at prices in between are better ones.
+const STEADY: f64 = 0.7;
 /// Steps for each resource and as many more; by far fewer are usual.
 const STEPS: usize = 1000;
 const TINY: f64 = 1e-9;
+/// What a route must save to be worth a step.
+const SAVING: f64 = 1e-7;
 
 /// The routes that carry most together.
 pub(super) fn pack<O: Oracle>(capacity: &[f64], oracle: &mut O) -> Packing<O::Route> {
     let mut simplex = Simplex::new(capacity);
     for _ in 0..STEPS + capacity.len() {
         let column = match simplex.most_negative_price() {
-            Some(row) => Column { route: None, uses: vec![(row, 1.0)], worth: 0.0 },
-            None => {
-                let Some((route, uses)) = oracle.cheapest(&simplex.prices) else { break };
-                if !simplex.improves(&uses) {
-                    break;
-                }
-                Column { route: Some(route), uses, worth: 1.0 }
-            }
+            Some(row) => Some(Column { route: None, uses: vec![(row, 1.0)], worth: 0.0 }),
+            None => simplex.route(oracle),
         };
-        if !simplex.enter(column) {
+        if !column.is_some_and(|column| simplex.enter(column)) {
             break;
         }
     }
@@ -74,6 +73,8 @@ struct Simplex<R> {
     /// Inverse of the rows by the columns.
     inverse: Vec<Vec<f64>>,
     prices: Vec<f64>,
+    /// The prices that prove the bound.
+    best: Vec<f64>,
     bound: f64,
 }
 
@@ -89,6 +90,7 @@ impl<R> Simplex<R> {
             amounts: Vec::new(),
             inverse: Vec::new(),
             prices: vec![0.0; capacity.len()],
+            best: Vec::new(),
             bound: f64::INFINITY,
             capacity,
         };
@@ -120,18 +122,41 @@ impl<R> Simplex<R> {
         self.rows.iter().map(|&row| (self.prices[row] * self.capacity[row]).abs()).sum()
     }
 
-    /// Whether a cheapest route is worth taking in; remembers what it proves.
-    fn improves(&mut self, uses: &Use) -> bool {
-        let cost: f64 = uses.iter().map(|&(row, uses)| uses * self.prices[row]).sum();
+    /// A route that is worth taking in, if there is one and what there is is not good enough.
+    fn route<O: Oracle<Route = R>>(&mut self, oracle: &mut O) -> Option<Column<R>> {
         let value: f64 =
             self.amounts.iter().zip(&self.columns).map(|(amount, column)| amount * column.worth).sum();
-        if cost > 0.0 && self.rows.iter().all(|&row| self.prices[row] >= 0.0) {
-            let priced = self.rows.iter().map(|&row| self.prices[row] * self.capacity[row]).sum::<f64>();
-            if !self.rows.is_empty() {
-                self.bound = self.bound.min(priced / cost);
+        if !self.best.is_empty() {
+            let mixed = |(best, price): (&f64, &f64)| STEADY * best + (1.0 - STEADY) * price.max(0.0);
+            let between: Vec<f64> = self.best.iter().zip(&self.prices).map(mixed).collect();
+            let (route, uses) = oracle.cheapest(&between)?;
+            self.prove(&between, &uses);
+            if value * GOOD_ENOUGH >= self.bound {
+                return None;
+            }
+            if cost(&uses, &self.prices) < 1.0 - SAVING {
+                return Some(Column { route: Some(route), uses, worth: 1.0 });
             }
         }
-        cost < 1.0 - TINY && value * GOOD_ENOUGH < self.bound
+        let (route, uses) = oracle.cheapest(&self.prices)?;
+        let prices = self.prices.clone();
+        self.prove(&prices, &uses);
+        let saves = cost(&uses, &self.prices) < 1.0 - SAVING && value * GOOD_ENOUGH < self.bound;
+        saves.then_some(Column { route: Some(route), uses, worth: 1.0 })
+    }
+
+    /// Remembers what prices prove at which this is a cheapest route.
+    fn prove(&mut self, prices: &[f64], cheapest: &Use) {
+        let cost = cost(cheapest, prices);
+        if self.rows.is_empty() || cost <= 0.0 || prices.iter().any(|&price| price < 0.0) {
+            return;
+        }
+        let finite = prices.iter().zip(&self.capacity).filter(|(_, capacity)| capacity.is_finite());
+        let bound = finite.map(|(price, capacity)| price * capacity).sum::<f64>() / cost;
+        if bound < self.bound {
+            self.bound = bound;
+            self.best = prices.iter().map(|price| price / cost).collect();
+        }
     }
 
     /// Takes in a column, as much as fits, in place of another or of a row's slack; whether it could.
@@ -248,6 +273,10 @@ impl<R> Simplex<R> {
 enum Leaving {
     Column(usize),
     Slack(usize),
+}
+
+fn cost(uses: &Use, prices: &[f64]) -> f64 {
+    uses.iter().map(|&(row, uses)| uses * prices[row]).sum()
 }
 
 fn uses_of(uses: &Use, row: usize) -> f64 {

@@ -89,85 +89,120 @@ fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
 }
 
 /// Whether some helpers form a chain of fast links only.
+///
+/// Helpers that have fast links from and to the same others are alike: of several only the first that is unused is
+/// tried, and what was tried in vain is remembered by how many of each sort were used.
 struct Search {
     /// For each helper those that can send to it.
     into: Vec<Vec<usize>>,
     last: Vec<usize>,
+    /// The first helper that is like this one.
+    like: Vec<usize>,
     /// Heads with helpers used, from which nothing was found.
-    failed: BTreeSet<(usize, Vec<u64>)>,
+    failed: BTreeSet<(usize, Vec<u16>)>,
     steps: u32,
 }
 
 /// After so many steps it is taken that there is no chain.
 const MOST_STEPS: u32 = 200_000;
 
+/// A chain being extended.
+struct Trial {
+    chain: Vec<usize>,
+    used: Vec<bool>,
+    /// How many of each sort are used, at the place of the first of them.
+    sorts: Vec<u16>,
+}
+
+impl Trial {
+    fn push(&mut self, helper: usize, like: &[usize]) {
+        self.chain.push(helper);
+        self.used[helper] = true;
+        self.sorts[like[helper]] += 1;
+    }
+
+    fn pop(&mut self, like: &[usize]) {
+        let helper = self.chain.pop().expect("what was pushed");
+        self.used[helper] = false;
+        self.sorts[like[helper]] -= 1;
+    }
+}
+
 impl Search {
     fn new(rates: &[Vec<f64>], ends: &[f64], least: f64) -> Self {
-        let senders =
-            |to: usize| (0..rates.len()).filter(|&from| from != to && rates[from][to] >= least).collect();
-        let into: Vec<Vec<usize>> = (0..rates.len()).map(senders).collect();
-        let mut last: Vec<usize> = (0..rates.len()).filter(|&helper| ends[helper] >= least).collect();
+        let helpers = 0..rates.len();
+        let fast = |from: usize, to: usize| from != to && rates[from][to] >= least;
+        let senders = |to: usize| helpers.clone().filter(|&from| fast(from, to)).collect();
+        let into: Vec<Vec<usize>> = helpers.clone().map(senders).collect();
+        let mut last: Vec<usize> = helpers.clone().filter(|&helper| ends[helper] >= least).collect();
         last.sort_by_key(|&helper| into[helper].len());
-        Self { into, last, failed: BTreeSet::new(), steps: 0 }
+        let alike = |a: usize, b: usize| {
+            let others = || helpers.clone().filter(move |&other| other != a && other != b);
+            (ends[a] >= least) == (ends[b] >= least)
+                && fast(a, b) == fast(b, a)
+                && others().all(|other| fast(a, other) == fast(b, other) && fast(other, a) == fast(other, b))
+        };
+        let like = helpers.clone().map(|b| (0..b).find(|&a| alike(a, b)).unwrap_or(b)).collect();
+        Self { into, last, like, failed: BTreeSet::new(), steps: 0 }
     }
 
     /// A chain of `members` helpers from the requestor outward.
     fn chain(mut self, members: usize) -> Option<Vec<usize>> {
-        let mut used = vec![0u64; self.into.len().div_ceil(64)];
-        for last in self.last.clone() {
-            let mut chain = vec![last];
-            mark(&mut used, last, true);
-            if self.extend(&mut chain, &mut used, members) {
-                return Some(chain);
-            }
-            mark(&mut used, last, false);
-        }
-        None
+        let count = self.into.len();
+        let mut trial = Trial { chain: Vec::new(), used: vec![false; count], sorts: vec![0; count] };
+        let last = std::mem::take(&mut self.last);
+        self.try_each(&last, &mut trial, members).then_some(trial.chain)
     }
 
-    fn extend(&mut self, chain: &mut Vec<usize>, used: &mut Vec<u64>, members: usize) -> bool {
-        let head = chain[chain.len() - 1];
-        let missing = members - chain.len();
+    /// Whether the chain can be completed by way of one of these.
+    fn try_each(&mut self, next: &[usize], trial: &mut Trial, members: usize) -> bool {
+        let mut tried: Vec<usize> = Vec::new();
+        for &helper in next {
+            if tried.contains(&self.like[helper]) {
+                continue;
+            }
+            tried.push(self.like[helper]);
+            trial.push(helper, &self.like);
+            if self.extend(trial, members) {
+                return true;
+            }
+            trial.pop(&self.like);
+        }
+        false
+    }
+
+    fn extend(&mut self, trial: &mut Trial, members: usize) -> bool {
+        let head = trial.chain[trial.chain.len() - 1];
+        let missing = members - trial.chain.len();
         if missing == 0 {
             return true;
         }
         self.steps += 1;
         if self.steps > MOST_STEPS
-            || self.reachable(head, used) < missing
-            || !self.failed.insert((head, used.clone()))
+            || self.reachable(head, &trial.used) < missing
+            || !self.failed.insert((self.like[head], trial.sorts.clone()))
         {
             return false;
         }
         // Helpers that few can send to are dead ends later on.
-        let free = |used: &[u64], helper: usize| {
-            self.into[helper].iter().filter(|&&from| !is_used(used, from)).count()
-        };
+        let free = |helper: usize| self.into[helper].iter().filter(|&&from| !trial.used[from]).count();
         let mut next: Vec<(usize, usize)> = self.into[head]
             .iter()
-            .filter(|&&from| !is_used(used, from))
-            .map(|&from| (free(used, from), from))
+            .filter(|&&from| !trial.used[from])
+            .map(|&from| (free(from), from))
             .collect();
         next.sort_unstable();
-        for (_, from) in next {
-            chain.push(from);
-            mark(used, from, true);
-            if self.extend(chain, used, members) {
-                return true;
-            }
-            mark(used, from, false);
-            chain.pop();
-        }
-        false
+        let next: Vec<usize> = next.into_iter().map(|(_, from)| from).collect();
+        self.try_each(&next, trial, members)
     }
 
     /// How many unused helpers there are from which one can come to `head` at all.
-    fn reachable(&self, head: usize, used: &[u64]) -> usize {
+    fn reachable(&self, head: usize, used: &[bool]) -> usize {
         let mut seen = used.to_vec();
         let (mut waiting, mut count) = (vec![head], 0);
         while let Some(at) = waiting.pop() {
             for &from in &self.into[at] {
-                if !is_used(&seen, from) {
-                    mark(&mut seen, from, true);
+                if !std::mem::replace(&mut seen[from], true) {
                     count += 1;
                     waiting.push(from);
                 }
@@ -177,11 +212,52 @@ impl Search {
     }
 }
 
-fn is_used(used: &[u64], helper: usize) -> bool {
-    used[helper / 64] >> (helper % 64) & 1 == 1
-}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-fn mark(used: &mut [u64], helper: usize, is: bool) {
-    let bit = 1 << (helper % 64);
-    used[helper / 64] = if is { used[helper / 64] | bit } else { used[helper / 64] & !bit };
+    use super::*;
+
+    /// All chains, tried one by one.
+    fn exists(rates: &[Vec<f64>], ends: &[f64], least: f64, chain: &mut Vec<usize>, members: usize) -> bool {
+        chain.len() == members
+            || (0..rates.len()).any(|next| {
+                let rate = chain.last().map_or(ends[next], |&head| rates[next][head]);
+                let fits = !chain.contains(&next) && rate >= least;
+                fits && {
+                    chain.push(next);
+                    let found = exists(rates, ends, least, chain, members);
+                    chain.pop();
+                    found
+                }
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn a_chain_is_found_if_there_is_one(
+            rates in prop::collection::vec(prop::collection::vec(0u8..4, 6), 6),
+            ends in prop::collection::vec(0u8..4, 6),
+            (least, members, alike) in (1u8..4, 1usize..7, 0usize..4),
+        ) {
+            let mut rates: Vec<Vec<f64>> =
+                rates.into_iter().map(|line| line.into_iter().map(f64::from).collect()).collect();
+            let mut ends: Vec<f64> = ends.into_iter().map(f64::from).collect();
+            // The first ones become alike.
+            for at in 1..alike {
+                rates[at] = rates[0].clone();
+                ends[at] = ends[0];
+                rates.iter_mut().for_each(|line| line[at] = line[0]);
+            }
+            let least = f64::from(least);
+            let found = Search::new(&rates, &ends, least).chain(members);
+            prop_assert_eq!(found.is_some(), exists(&rates, &ends, least, &mut Vec::new(), members));
+            if let Some(chain) = found {
+                prop_assert_eq!(chain.len(), members);
+                prop_assert_eq!(chain.iter().collect::<BTreeSet<_>>().len(), members);
+                prop_assert!(ends[chain[0]] >= least);
+                prop_assert!(chain.windows(2).all(|pair| rates[pair[1]][pair[0]] >= least));
+            }
+        }
+    }
 }
