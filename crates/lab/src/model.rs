@@ -14,8 +14,10 @@ pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
         Scheme::CrrR => (depth as f64, depth + 1),
         Scheme::CrrS => (2.0 - 1.0 / f64::from(1u32 << depth), 2 * depth + 1),
         Scheme::CrrSDirect => (1.0, depth + 1),
-        Scheme::Scatter => (1.0, helpers.min(2)),
-        Scheme::Pipelined | Scheme::Cyclic | Scheme::PipeS => (1.0, helpers),
+        Scheme::Scatter | Scheme::Packed => (1.0, helpers.min(2)),
+        Scheme::Pipelined | Scheme::Cyclic | Scheme::PipeS | Scheme::Weighted | Scheme::RackAware => {
+            (1.0, helpers)
+        }
         Scheme::PipeB => (k, 1),
         Scheme::Migration => (1.0, 1),
         Scheme::Auto => return None,

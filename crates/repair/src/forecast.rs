@@ -83,9 +83,9 @@ impl Plan {
         let first = self.slices.next(0).expect("a plan moves something");
         let lane = self.lane_of(first);
         let seconds = |transfer: &Transfer| self.longest_slice() as f64 / rate(transfer.from, transfer.to);
-        let mut waiting: Vec<Transfer> = lane.tasks.iter().flat_map(transfers).collect();
+        let transfers: Vec<Transfer> = lane.tasks.iter().flat_map(transfers).collect();
         let sum = |passes: &dyn Fn(&Transfer) -> bool| -> f64 {
-            waiting.iter().filter(|transfer| passes(transfer)).map(seconds).sum()
+            transfers.iter().filter(|transfer| passes(transfer)).map(seconds).sum()
         };
         let busy = match bottleneck.node() {
             Some(node) => {
@@ -94,19 +94,18 @@ impl Plan {
             }
             None => sum(&|transfer| topology.between(transfer.from, transfer.to).contains(bottleneck)),
         };
-        let start = |schedule: &Schedule, transfer: &Transfer| {
-            schedule.start(transfer).expect("what it needs is scheduled")
-        };
         let mut schedule = Schedule::default();
-        while !waiting.is_empty() {
-            let mut ready: Vec<_> = waiting
-                .extract_if(.., |transfer| schedule.start(transfer).is_some())
-                .map(|transfer| (start(&schedule, &transfer), transfer))
+        for round in rounds(&transfers) {
+            let mut ready: Vec<(f64, &Transfer)> = round
+                .into_iter()
+                .map(|at| {
+                    (schedule.start(&transfers[at]).expect("what it needs came before"), &transfers[at])
+                })
                 .collect();
             ready.sort_by(|(a, _), (b, _)| a.total_cmp(b));
             for (_, transfer) in ready {
-                let end = start(&schedule, &transfer) + seconds(&transfer);
-                schedule.run(&transfer, end);
+                let start = schedule.start(transfer).expect("what it needs came before");
+                schedule.run(transfer, start + seconds(transfer));
             }
         }
         let handling = f64::from(lane.hops.saturating_sub(1)) * SLICE_OVERHEAD.as_secs_f64();
@@ -183,6 +182,35 @@ fn transfers(task: &Task) -> impl Iterator<Item = Transfer> + '_ {
             Transfer { from: task.node, to: send.to, stream, needs: needs.collect() }
         })
     })
+}
+
+/// Transfers by number, in rounds: each needs only what was sent in rounds before its own.
+fn rounds(transfers: &[Transfer]) -> Vec<Vec<usize>> {
+    let mut users: BTreeMap<(NodeId, StreamRef), Vec<usize>> = BTreeMap::new();
+    let mut missing = vec![0; transfers.len()];
+    for (at, transfer) in transfers.iter().enumerate() {
+        missing[at] = transfer.needs.len();
+        transfer.needs.iter().for_each(|&stream| users.entry((transfer.from, stream)).or_default().push(at));
+    }
+    let first: Vec<usize> = (0..transfers.len()).filter(|&at| missing[at] == 0).collect();
+    let mut unlock = |round: &Vec<usize>| -> Vec<usize> {
+        let mut next = Vec::new();
+        for Transfer { from, to, stream, .. } in round.iter().map(|&at| &transfers[at]) {
+            let stream = StreamRef { from: *from, stream: *stream };
+            for &at in users.get(&(*to, stream)).into_iter().flatten() {
+                missing[at] -= 1;
+                next.extend((missing[at] == 0).then_some(at));
+            }
+        }
+        next
+    };
+    let mut rounds = Vec::new();
+    let mut round = first;
+    while !round.is_empty() {
+        let next = unlock(&round);
+        rounds.push(std::mem::replace(&mut round, next));
+    }
+    rounds
 }
 
 /// When streams have arrived and ports are free.

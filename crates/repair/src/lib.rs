@@ -51,7 +51,8 @@ pub use part::{
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{
-    Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, UnknownScheme, Wanted, plan,
+    Bound, Explanation, Limit, Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, UnknownScheme,
+    Wanted, explain, plan,
 };
 pub use reading::BlockRange;
 pub use relay::{Action, Relay, RelayError};

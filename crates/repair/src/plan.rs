@@ -306,8 +306,17 @@ impl<'a> PlanBuilder<'a> {
             .zip(requestors)
             .map(|(&sub_block, &requestor)| Output { sub_block, requestor })
             .collect();
-        let source_index = recipe.sources().iter().zip(0..).map(|(&source, index)| (source, index)).collect();
-        Self { stripe, recipe, source_index, outputs, lanes: Vec::new() }
+        Self { stripe, recipe, source_index: index(recipe), outputs, lanes: Vec::new() }
+    }
+
+    /// The lanes that are started next read what another recipe for the same outputs reads.
+    ///
+    /// # Panics
+    /// If it has other outputs.
+    pub fn follow(&mut self, recipe: &'a Recipe) {
+        let outputs = self.outputs.iter().map(|output| &output.sub_block);
+        assert!(outputs.eq(recipe.outputs()), "all lanes deliver the same");
+        (self.recipe, self.source_index) = (recipe, index(recipe));
     }
 
     /// The recipe being placed.
@@ -374,6 +383,11 @@ impl<'a> PlanBuilder<'a> {
     pub(crate) fn keep(&mut self, lanes: &[usize]) {
         let mut number = 0..;
         self.lanes.retain(|_| number.next().is_some_and(|number| lanes.contains(&number)));
+    }
+
+    /// The pairs of nodes between which streams go, in some lane.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+        self.lanes.iter().flat_map(|lane| lane.streams.keys().copied())
     }
 
     /// What the lanes so far need while they run.
@@ -501,6 +515,11 @@ impl LaneDraft {
             .collect();
         Lane { tasks, hops: self.hops }
     }
+}
+
+/// The numbers of a recipe's sources.
+fn index(recipe: &Recipe) -> BTreeMap<SubBlock, u32> {
+    recipe.sources().iter().zip(0..).map(|(&source, index)| (source, index)).collect()
 }
 
 /// The same row with one term for each source, ascending, and none that is zero.

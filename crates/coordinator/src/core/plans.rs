@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::{NodeId, NodeProfile, PlanRequest, StripeId, Topology, Wanted, plan};
+use repair::{NodeId, NodeProfile, PlanRequest, StripeId, Topology, Wanted, explain};
 use stores::StripeRecord;
 
 use super::Core;
@@ -47,12 +47,13 @@ impl Core {
             resume: None,
             policy: policy(scheme, request.slice_bytes),
         };
-        let plan = plan(&stripe, &planned, &topology)?;
+        let explained = explain(&stripe, &planned, &topology)?;
+        let plan = &explained.plan;
         Ok(PlanView {
-            text: plan.display_with(&topology).to_string(),
+            text: format!("{}{}", plan.display_with(&topology), explained.text(&topology)),
             summary: serde_json::to_value(plan.summary()).expect("a summary has string keys"),
             nodes: node_names(plan.nodes(), &topology),
-            predicted_ms: plan.predict(&topology).as_millis() as u64,
+            predicted_ms: explained.forecast.time.as_millis() as u64,
         })
     }
 

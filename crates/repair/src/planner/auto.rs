@@ -2,67 +2,68 @@
 
 use std::time::Duration;
 
-use super::placement::Placement;
-use super::{PlanError, PlanRequest, Scheme, draw};
-use crate::{Plan, Topology};
+use super::ground::Ground;
+use super::{PlanError, Scheme};
+use crate::Plan;
 
-/// Above this a chain has so many slices that a tree cannot beat it.
-const SHORT_WINDOW_BYTES: u64 = 1 << 20;
-/// A recipe that can be repeated in several lanes without making plans slow.
-const REPEATABLE_TERMS: usize = 1 << 15;
+/// Above this a chain over equal links has so many slices that nothing beats it.
+const SHORT_WINDOW_BYTES: u64 = 8 << 20;
+/// The terms of all lanes, if each helper has a lane, that can be drawn without making plans slow.
+const REPEATABLE_TERMS: usize = 1 << 12;
+/// Among so many the best chain is quickly found.
+const SEARCHABLE_HELPERS: usize = 64;
 /// Predictions closer than this are equal: they are no more exact, and bytes that are not sent leave room for other
 /// repairs.
-const TIE: f64 = 1.03;
+const TIE: f64 = 1.015;
 
-/// The fastest plan; among equals, that with the fewest bytes over the network, then the fewest hops.
-pub(super) fn fastest(
-    placement: &Placement,
-    request: &PlanRequest,
-    topology: &Topology,
-) -> Result<Plan, PlanError> {
-    if placement.decoded.is_empty() {
-        let scheme = if placement.only_copies() { Scheme::Migration } else { Scheme::Conventional };
-        return draw(scheme, placement, request, topology);
+/// The fastest plan; among equals, that with the fewest bytes over the network, then the fewest hops. Also what was
+/// weighed.
+pub(super) fn weighed(ground: &Ground) -> Result<(Plan, Vec<(Scheme, Duration)>), PlanError> {
+    if ground.placement.decoded.is_empty() {
+        let copies = ground.placement.only_copies();
+        let scheme = if copies { Scheme::Migration } else { Scheme::Conventional };
+        return Ok((ground.plan(scheme)?, Vec::new()));
     }
-    let mut best = Candidate::new(draw(Scheme::Conventional, placement, request, topology)?, topology);
-    let trees = request.window.end - request.window.start <= SHORT_WINDOW_BYTES;
-    // For one sum a chain moves as little, over fewer connections.
-    let scatter = placement.decoded.len() > 1 && placement.terms() <= REPEATABLE_TERMS;
-    let others = scatter.then_some(Scheme::Scatter).into_iter().chain(trees.then_some(Scheme::Ppr));
-    for scheme in [Scheme::Pipelined].into_iter().chain(others) {
-        let plan = draw(scheme, placement, request, topology)?;
-        best = best.or(Candidate::new(plan, topology));
+    let schemes = worth_trying(ground);
+    if let [only] = schemes[..] {
+        return Ok((ground.plan(only)?, Vec::new()));
     }
-    Ok(best.plan)
+    let (plans, refused): (Vec<_>, Vec<_>) =
+        schemes.into_iter().map(|scheme| ground.plan(scheme)).partition(Result::is_ok);
+    let timed: Vec<(Duration, Plan)> =
+        plans.into_iter().flatten().map(|plan| (plan.predict(ground.topology), plan)).collect();
+    let Some(least) = timed.iter().map(|&(time, _)| time).min() else {
+        let refused = refused.into_iter().find_map(Result::err);
+        return Err(refused.expect("something was tried, and none of it was a plan"));
+    };
+    let weighed = timed.iter().map(|(time, plan)| (plan.scheme(), *time)).collect();
+    let equal = timed.into_iter().filter(|&(time, _)| time.as_secs_f64() <= least.as_secs_f64() * TIE);
+    let weight = |plan: &Plan| (plan.network_bytes(), plan.hops());
+    let best = equal.map(|(_, plan)| plan).min_by_key(weight);
+    Ok((best.expect("the fastest is as fast as itself"), weighed))
 }
 
-struct Candidate {
-    plan: Plan,
-    time: Duration,
-}
-
-impl Candidate {
-    fn new(plan: Plan, topology: &Topology) -> Self {
-        let time = plan.predict(topology);
-        Self { plan, time }
+/// The schemes of which one may be the fastest.
+fn worth_trying(ground: &Ground) -> Vec<Scheme> {
+    let placement = &ground.placement;
+    let window = &ground.request.window;
+    let short = window.end - window.start <= SHORT_WINDOW_BYTES;
+    let uniform = ground.candidates().is_none_or(|candidates| candidates.network.is_uniform());
+    let one = placement.decoded.len() == 1;
+    if uniform && one && !short && placement.helpers.len() > 2 {
+        return vec![Scheme::Pipelined]; // Nothing takes less than a block over every link.
     }
-
-    fn or(self, other: Self) -> Self {
-        if is_shorter(self.time, other.time) {
-            self
-        } else if is_shorter(other.time, self.time) || other.is_lighter(&self) {
-            other
-        } else {
-            self
-        }
+    let mut schemes = vec![Scheme::Conventional, Scheme::Pipelined, Scheme::Ppr, Scheme::CrrR];
+    if !uniform && placement.helpers.len() <= SEARCHABLE_HELPERS {
+        schemes.push(Scheme::Weighted);
     }
-
-    fn is_lighter(&self, other: &Self) -> bool {
-        let weight = |plan: &Plan| (plan.network_bytes(), plan.hops());
-        weight(&self.plan) < weight(&other.plan)
+    if ground.topology.has_links() {
+        schemes.push(Scheme::RackAware);
     }
-}
-
-fn is_shorter(time: Duration, than: Duration) -> bool {
-    time.as_secs_f64() * TIE < than.as_secs_f64()
+    if placement.terms() * placement.helpers.len() <= REPEATABLE_TERMS {
+        schemes.extend([Scheme::Scatter, Scheme::Packed]);
+        schemes
+            .extend(one.then_some([Scheme::Cyclic, Scheme::CrrS, Scheme::CrrSDirect]).into_iter().flatten());
+    }
+    schemes
 }

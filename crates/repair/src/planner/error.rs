@@ -18,7 +18,7 @@ pub enum PlanError {
         /// What the code says.
         source: DecodeError,
         /// The blocks that cannot be read, and why.
-        missing: Missing,
+        missing: Box<Missing>,
     },
     /// A requestor that the topology does not know.
     #[error("requestor {requestor} is not a node of the cluster")]
@@ -33,6 +33,28 @@ pub enum PlanError {
         requestor: NodeId,
         /// Its name.
         name: String,
+    },
+    /// A requestor that can receive nothing.
+    #[error(
+        "requestor {requestor} ({name}) has a downlink of 0 bytes per second: nothing can be delivered there"
+    )]
+    DeafRequestor {
+        /// The node.
+        requestor: NodeId,
+        /// Its name.
+        name: String,
+    },
+    /// Enough blocks are there, but no route of the scheme carries anything.
+    #[error(
+        "stripe {stripe}: {scheme} finds no way to the requestor over links that carry anything; {missing}; try another scheme"
+    )]
+    NoWay {
+        /// The stripe.
+        stripe: StripeId,
+        /// The scheme.
+        scheme: Scheme,
+        /// The blocks that cannot be read, and why.
+        missing: Box<Missing>,
     },
     /// No block is wanted.
     #[error("no block is wanted")]
@@ -93,7 +115,7 @@ pub enum PlanError {
         /// The block.
         block: BlockIndex,
         /// The blocks that cannot be read, and why.
-        missing: Missing,
+        missing: Box<Missing>,
     },
     /// The scheme's shape does not work with the pacing.
     #[error("{scheme} cannot be paced {}: {reason}", pacing_name(*pacing))]
@@ -133,6 +155,8 @@ pub struct Missing {
     pub unreachable: Vec<(BlockIndex, NodeId)>,
     /// Their holders are to be avoided.
     pub avoided: Vec<(BlockIndex, NodeId)>,
+    /// No bytes can come from their holders.
+    pub cut_off: Vec<(BlockIndex, NodeId)>,
 }
 
 impl fmt::Display for Missing {
@@ -141,8 +165,12 @@ impl fmt::Display for Missing {
             blocks.iter().map(|(block, node)| format!("{block} on {node}")).collect()
         };
         let lost = self.lost.iter().map(BlockIndex::to_string).collect();
-        let reasons =
-            [("lost", lost), ("unreachable", held(&self.unreachable)), ("avoided", held(&self.avoided))];
+        let reasons = [
+            ("lost", lost),
+            ("unreachable", held(&self.unreachable)),
+            ("avoided", held(&self.avoided)),
+            ("cut off", held(&self.cut_off)),
+        ];
         let mut comma = "";
         for (reason, blocks) in reasons.iter().filter(|(_, blocks)| !blocks.is_empty()) {
             write!(f, "{comma}{reason}: {}", blocks.join(" "))?;

@@ -34,13 +34,19 @@ pub enum Scheme {
     PipeB,
     /// A chain whose helpers do one thing at a time (baseline).
     PipeS,
+    /// Slices over many routes at once, so that all links are busy.
+    Packed,
+    /// The chain whose slowest link is fastest.
+    Weighted,
+    /// A chain that enters and leaves each rack once.
+    RackAware,
     /// A copy of what some node still holds.
     Migration,
 }
 
 impl Scheme {
     /// Every scheme, in the order in which help texts list them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Auto,
         Self::Conventional,
         Self::Ppr,
@@ -52,6 +58,9 @@ impl Scheme {
         Self::Cyclic,
         Self::PipeB,
         Self::PipeS,
+        Self::Packed,
+        Self::Weighted,
+        Self::RackAware,
         Self::Migration,
     ];
 
@@ -69,6 +78,9 @@ impl Scheme {
             Self::Cyclic => "cyclic",
             Self::PipeB => "pipe-b",
             Self::PipeS => "pipe-s",
+            Self::Packed => "packed",
+            Self::Weighted => "weighted",
+            Self::RackAware => "rack-aware",
             Self::Migration => "migration",
         }
     }
@@ -95,6 +107,11 @@ impl Scheme {
             }
             Self::PipeB => "a chain that passes on whole blocks (baseline of the repair pipelining paper)",
             Self::PipeS => "a chain whose helpers do one thing at a time (baseline of the same paper)",
+            Self::Packed => "slices over many routes at once, so that all links are busy (ours)",
+            Self::Weighted => "the chain whose slowest link is fastest (Algorithm 2 of the same paper)",
+            Self::RackAware => {
+                "a chain that enters and leaves each rack once (Algorithm 1 of the same paper)"
+            }
             Self::Migration => {
                 "a copy from the node that still holds the block (FastPR, Shen et al., DSN 2019)"
             }

@@ -1,10 +1,9 @@
 //! How large slices are, and which lane each of them travels.
 
 use super::error::SLICE_MULTIPLE;
-use super::placement::Placement;
 use super::{PlanError, PlanRequest};
 use crate::forecast::SLICE_OVERHEAD;
-use crate::plan::Footprint;
+use crate::plan::{Footprint, PlanBuilder};
 use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
 /// No slice is larger unless the policy says so: a pipeline should fill soon.
@@ -41,8 +40,7 @@ pub(super) fn check(stripe: &Stripe, request: &PlanRequest) -> Result<(), PlanEr
 
 /// The geometry of a plan, and the slices it moves.
 pub(super) fn cut(
-    footprint: &Footprint,
-    placement: &Placement,
+    builder: &PlanBuilder,
     request: &PlanRequest,
     topology: &Topology,
 ) -> Result<(Geometry, SliceSet), PlanError> {
@@ -55,10 +53,9 @@ pub(super) fn cut(
         return Ok((geometry.clone(), slices.clone()));
     }
     let window = request.window.clone();
-    let slice_bytes = request
-        .policy
-        .slice_bytes
-        .unwrap_or_else(|| choose(footprint, window.end - window.start, slowest_link(placement, topology)));
+    let slice_bytes = request.policy.slice_bytes.unwrap_or_else(|| {
+        choose(&builder.footprint(), window.end - window.start, slowest_link(builder, topology))
+    });
     let geometry = Geometry { window, slice_bytes };
     check_count(&geometry)?;
     let slices = SliceSet::all(geometry.slices());
@@ -73,14 +70,11 @@ fn check_count(geometry: &Geometry) -> Result<(), PlanError> {
     }
 }
 
-/// The rate of the slowest link that the plan may use, in bytes per second.
-fn slowest_link(placement: &Placement, topology: &Topology) -> f64 {
-    let senders = placement.helpers.iter().map(|helper| helper.node);
-    let senders = senders.chain(placement.direct.iter().map(|&(_, node)| node));
-    let up = senders.filter_map(|node| topology.get(node)).map(|profile| profile.rates.up);
-    let down =
-        placement.requestors.iter().filter_map(|&node| topology.get(node)).map(|profile| profile.rates.down);
-    up.chain(down).fold(f64::INFINITY, f64::min)
+/// The rate of the slowest link that a plan uses, in bytes per second, and of the requestors if it uses none.
+fn slowest_link(builder: &PlanBuilder, topology: &Topology) -> f64 {
+    let into = builder.outputs().iter().map(|output| topology.rates(output.requestor).down);
+    let links = builder.links().map(|(from, to)| topology.link_rate(from, to));
+    into.chain(links).fold(f64::INFINITY, f64::min)
 }
 
 /// The power of two S that minimises `hops · S / rate + overhead · bytes / S`, the time that a pipeline
@@ -103,14 +97,18 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     slice as u32
 }
 
-/// The lanes that some slice uses, and how slices are dealt to these; of each lane the weight is given.
+/// The most slices of a round where lanes have different shares.
+const LONGEST_ROUND: u32 = 2048;
+
+/// The lanes that some slice uses, and how slices are dealt to these; of each lane the share is given.
 ///
 /// Without lanes that get nothing the others may get other slices, and so some of them nothing, which repeats.
-pub(super) fn deal(weights: &[u32], slices: &SliceSet) -> (Vec<usize>, Dealing) {
-    let mut kept: Vec<usize> = (0..weights.len()).collect();
+pub(super) fn deal(shares: &[f64], slices: &SliceSet) -> (Vec<usize>, Dealing) {
+    let weights = weights(shares, slices.len().min(LONGEST_ROUND));
+    let mut kept: Vec<usize> = (0..weights.len()).filter(|&lane| weights[lane] > 0).collect();
     loop {
         let dealt: Vec<u32> = kept.iter().map(|&lane| weights[lane]).collect();
-        let dealing = Dealing::weighted(&dealt).expect("shapes have a few lanes with weights");
+        let dealing = Dealing::weighted(&dealt).expect("shapes have a few lanes, some with weights");
         let used = |place: usize| dealing.uses(place as u16, slices);
         let next: Vec<usize> =
             (0..kept.len()).filter(|&place| used(place)).map(|place| kept[place]).collect();
@@ -119,4 +117,19 @@ pub(super) fn deal(weights: &[u32], slices: &SliceSet) -> (Vec<usize>, Dealing) 
         }
         kept = next;
     }
+}
+
+/// Shares in whole slices of a round, by largest remainders; equal ones stay equal.
+fn weights(shares: &[f64], round: u32) -> Vec<u32> {
+    if shares.iter().all(|share| *share == shares[0]) {
+        return vec![1; shares.len()];
+    }
+    let sum: f64 = shares.iter().sum();
+    let exact: Vec<f64> = shares.iter().map(|share| share / sum * f64::from(round)).collect();
+    let mut weights: Vec<u32> = exact.iter().map(|share| share.floor() as u32).collect();
+    let rest = round.saturating_sub(weights.iter().sum());
+    let mut by_remainder: Vec<usize> = (0..shares.len()).collect();
+    by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()).then(a.cmp(&b)));
+    by_remainder.into_iter().take(rest as usize).for_each(|lane| weights[lane] += 1);
+    weights
 }

@@ -227,7 +227,7 @@ impl Topology {
     }
 
     /// The rack and the region of a node.
-    fn domains(&self, node: NodeId) -> [Option<&String>; 2] {
+    pub(crate) fn domains(&self, node: NodeId) -> [Option<&String>; 2] {
         let rack = self.rack(node);
         [rack, rack.and_then(|rack| self.regions.get(rack))]
     }

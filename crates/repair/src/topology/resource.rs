@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::NodeId;
+use crate::{NodeId, Topology};
 
 /// Something that repairs share, and of which there is only so much.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +32,20 @@ impl Resource {
         match self {
             Self::Jobs(node) | Self::Uplink(node) | Self::Downlink(node) | Self::Disk(node) => Some(*node),
             Self::Pair(..) | Self::TrunkOut(_) | Self::TrunkInto(_) | Self::Between(..) => None,
+        }
+    }
+}
+
+impl Resource {
+    /// What it is, with the names that `topology` gives to nodes.
+    pub fn named(&self, topology: &Topology) -> String {
+        match self {
+            Self::Pair(from, to) => format!("link from {} to {}", topology.name(*from), topology.name(*to)),
+            Self::Jobs(node) => format!("jobs of {}", topology.name(*node)),
+            Self::Uplink(node) => format!("uplink of {}", topology.name(*node)),
+            Self::Downlink(node) => format!("downlink of {}", topology.name(*node)),
+            Self::Disk(node) => format!("disk of {}", topology.name(*node)),
+            Self::TrunkOut(_) | Self::TrunkInto(_) | Self::Between(..) => self.to_string(),
         }
     }
 }

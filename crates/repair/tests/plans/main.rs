@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+mod choice;
 mod costs;
 mod errors;
 mod execution;
+mod packed;
 mod scene;
 mod sums;
 mod text;

@@ -1,0 +1,144 @@
+//! What no plan can beat: the least time in which enough can leave some nodes, or come to others.
+//!
+//! Of an MDS code any `k` blocks have something to say about a lost one that the others have not. So if all requestors
+//! are outside a set of nodes, and `o` of the blocks are outside as well, then at least `min(k − o, f)` blocks' worth
+//! must leave the set; a requestor receives what it wants and does not hold; and of every slice at least `k` holders
+//! send something, each of them at most once for its share. Whatever the code's bytes, no linear plan over these nodes
+//! does with less. `docs/schemes.md` tells it at more length.
+
+use std::time::Duration;
+
+use super::candidates::Candidates;
+use crate::{NodeId, Topology};
+
+/// A bound, and what sets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// No plan takes less.
+    pub time: Duration,
+    /// Because of this.
+    pub limit: Limit,
+}
+
+/// What sets a bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// What a requestor wants has to come to it.
+    Into(NodeId),
+    /// So many helpers have to send.
+    Uplinks,
+    /// Something has to leave a rack or a region.
+    OutOf(String),
+    /// Something has to come into the racks or regions of the requestors.
+    IntoDomain(String),
+}
+
+/// The largest of the bounds, for `bytes` of every wanted block.
+pub(super) fn bound(candidates: &Candidates, bytes: u64, topology: &Topology) -> Bound {
+    let bytes = bytes as f64;
+    let requestors = requestors(candidates).map(|(requestor, blocks)| {
+        (blocks * bytes / into(candidates, requestor), Limit::Into(candidates.network.nodes[requestor]))
+    });
+    let uplinks = (bytes / uplinks(candidates), Limit::Uplinks);
+    let cuts = domains(candidates, topology).into_iter().filter_map(|(domain, inside)| {
+        let (blocks, rate, limit) = cut(candidates, &inside, domain)?;
+        Some((blocks * bytes / rate, limit))
+    });
+    let all = requestors.chain([uplinks]).chain(cuts).filter(|(seconds, _)| !seconds.is_nan());
+    let (seconds, limit) = all.max_by(|a, b| a.0.total_cmp(&b.0)).expect("a requestor at least");
+    Bound { time: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX), limit }
+}
+
+/// Requestors, and how many blocks each has to receive.
+fn requestors(candidates: &Candidates) -> impl Iterator<Item = (usize, f64)> + '_ {
+    let mut once: Vec<usize> = candidates.requestors.clone();
+    once.sort_unstable();
+    once.dedup();
+    once.into_iter().map(|requestor| {
+        let wanted = candidates.requestors.iter().filter(|&&other| other == requestor).count();
+        let own = usize::from(requestor < candidates.blocks.len());
+        (requestor, wanted.min(candidates.needed - own) as f64)
+    })
+}
+
+/// Bytes per second that can come to a node from all others.
+fn into(candidates: &Candidates, to: usize) -> f64 {
+    let network = &candidates.network;
+    let others: f64 =
+        (0..network.nodes.len()).filter(|&from| from != to).map(|from| network.rate(from, to)).sum();
+    network.rates[network.downlink(to)].min(others)
+}
+
+/// Bytes per second of a block at which the uplinks of helpers are full: the most `λ` for which
+/// `Σ min(up, λ) ≥ needed · λ` over the holders, requestors' own blocks aside.
+fn uplinks(candidates: &Candidates) -> f64 {
+    let network = &candidates.network;
+    let own = (0..candidates.blocks.len()).filter(|holder| candidates.requestors.contains(holder)).count();
+    let needed = candidates.needed.saturating_sub(own);
+    let mut up: Vec<f64> = (0..candidates.blocks.len())
+        .filter(|holder| !candidates.requestors.contains(holder))
+        .map(|holder| network.rates[network.uplink(holder)])
+        .collect();
+    up.sort_by(f64::total_cmp);
+    // If the slowest `slow` send all the time and the others a whole block each.
+    let most = |slow: usize| {
+        let whole = up.len() - slow;
+        let slowest: f64 = up[..slow].iter().sum();
+        if needed > whole { slowest / (needed - whole) as f64 } else { f64::INFINITY }
+    };
+    (0..=up.len()).map(most).fold(f64::INFINITY, f64::min)
+}
+
+/// Racks, and nodes by number that are in them. Nodes without a rack are in none.
+fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<bool>)> {
+    let nodes = &candidates.network.nodes;
+    let mut names: Vec<String> =
+        nodes.iter().flat_map(|&node| topology.domains(node)).flatten().cloned().collect();
+    names.sort_unstable();
+    names.dedup();
+    let inside =
+        |name: &String| nodes.iter().map(|&node| topology.domains(node).contains(&Some(name))).collect();
+    names.into_iter().map(|name| (name.clone(), inside(&name))).collect()
+}
+
+/// How many blocks have to leave, or to enter, a domain, and at which rate they can.
+fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64, f64, Limit)> {
+    let wanted_inside = candidates.requestors.iter().filter(|&&requestor| inside[requestor]).count();
+    let f = candidates.requestors.len();
+    let holders_inside = inside[..candidates.blocks.len()].iter().filter(|inside| **inside).count();
+    let (holders_there, out, limit) = match wanted_inside {
+        0 => (candidates.blocks.len() - holders_inside, true, Limit::OutOf(domain)),
+        all if all == f => (holders_inside, false, Limit::IntoDomain(domain)),
+        _ => return None,
+    };
+    let blocks = candidates.needed.saturating_sub(holders_there).min(f);
+    (blocks > 0).then(|| (blocks as f64, crossing(candidates, |node| inside[node] == out), limit))
+}
+
+/// At most so many bytes per second can go from the nodes on one side to the others: what the senders, and what all that
+/// lies between, carry.
+fn crossing(candidates: &Candidates, is_sender: impl Fn(usize) -> bool) -> f64 {
+    let network = &candidates.network;
+    let (senders, receivers): (Vec<usize>, Vec<usize>) =
+        (0..network.nodes.len()).partition(|&node| is_sender(node));
+    let of_sender = |&from: &usize| {
+        let links: f64 = receivers.iter().map(|&to| network.rate(from, to)).sum();
+        network.rates[network.uplink(from)].min(links)
+    };
+    let mut shared: Vec<usize> = Vec::new();
+    let mut all_shared = true;
+    let mut common: Option<f64> = None;
+    for (&from, &to) in senders.iter().flat_map(|from| receivers.iter().map(move |to| (from, to))) {
+        // The last of what lies between is what most pairs share.
+        match network.passed(from, to).skip(2).last() {
+            Some(between) if !network.is_pair(between) => shared.push(between),
+            _ => all_shared = false,
+        }
+    }
+    shared.sort_unstable();
+    shared.dedup();
+    if all_shared && !shared.is_empty() {
+        common = Some(shared.iter().map(|&between| network.rates[between]).sum());
+    }
+    senders.iter().map(of_sender).sum::<f64>().min(common.unwrap_or(f64::INFINITY))
+}

@@ -1,0 +1,89 @@
+//! A topology boiled down to the nodes that a plan may use: numbers instead of names.
+//!
+//! Rates are those that are left for bytes of a repair: if others have reserved `r` bytes of a resource and the repair
+//! has `b` bytes to deliver, both pass in `(b + r) / rate`, so `rate · b / (b + r)` is left.
+
+use std::collections::BTreeMap;
+
+use crate::{NodeId, Resource, Topology};
+
+/// The nodes and all that bytes between them pass.
+pub(super) struct Network {
+    pub nodes: Vec<NodeId>,
+    /// Of every resource, by number: three for each node, then what lies between.
+    pub rates: Vec<f64>,
+    /// What lies between two nodes, by number of the sender and then of the receiver.
+    between: Vec<Vec<usize>>,
+    /// Of every resource, whether only one pair of nodes uses it.
+    is_pair: Vec<bool>,
+}
+
+impl Network {
+    /// The network as `bytes` find it.
+    pub fn new(nodes: Vec<NodeId>, bytes: u64, topology: &Topology) -> Self {
+        let mut resources: Vec<Resource> = Vec::new();
+        for &node in &nodes {
+            resources.extend([Resource::Uplink(node), Resource::Downlink(node), Resource::Disk(node)]);
+        }
+        let mut between = vec![Vec::new(); nodes.len() * nodes.len()];
+        if topology.has_links() {
+            let mut numbers: BTreeMap<Resource, usize> = BTreeMap::new();
+            let pairs = nodes.iter().flat_map(|&from| nodes.iter().map(move |&to| (from, to)));
+            for (passed, (from, to)) in between.iter_mut().zip(pairs).filter(|(_, (from, to))| from != to) {
+                for resource in topology.between(from, to) {
+                    let number = *numbers.entry(resource).or_insert_with_key(|resource| {
+                        resources.push(resource.clone());
+                        resources.len() - 1
+                    });
+                    passed.push(number);
+                }
+            }
+        }
+        let left = |resource: &Resource| {
+            let (rate, reserved) = (topology.rate(resource), topology.reserved(resource));
+            if reserved == 0 { rate } else { rate * bytes as f64 / (bytes + reserved) as f64 }
+        };
+        let is_pair = resources.iter().map(|resource| matches!(resource, Resource::Pair(..))).collect();
+        Self { rates: resources.iter().map(left).collect(), nodes, between, is_pair }
+    }
+
+    pub fn uplink(&self, node: usize) -> usize {
+        3 * node
+    }
+
+    pub fn downlink(&self, node: usize) -> usize {
+        3 * node + 1
+    }
+
+    pub fn disk(&self, node: usize) -> usize {
+        3 * node + 2
+    }
+
+    /// Whether only one pair of nodes uses a resource.
+    pub fn is_pair(&self, resource: usize) -> bool {
+        self.is_pair[resource]
+    }
+
+    /// All that a byte from one node to another passes.
+    pub fn passed(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
+        let between = &self.between[from * self.nodes.len() + to];
+        [self.uplink(from), self.downlink(to)].into_iter().chain(between.iter().copied())
+    }
+
+    /// Bytes per second from one node to another if nothing else moves.
+    pub fn rate(&self, from: usize, to: usize) -> f64 {
+        self.passed(from, to).map(|resource| self.rates[resource]).fold(f64::INFINITY, f64::min)
+    }
+
+    /// What a byte from one node to another costs at these prices.
+    pub fn price(&self, from: usize, to: usize, prices: &[f64]) -> f64 {
+        self.passed(from, to).map(|resource| prices[resource]).sum()
+    }
+
+    /// Whether all nodes are alike and nothing lies between them that holds bytes up.
+    pub fn is_uniform(&self) -> bool {
+        let same =
+            |first: usize| self.rates.iter().skip(first).step_by(3).all(|rate| *rate == self.rates[first]);
+        self.rates.len() == 3 * self.nodes.len() && (0..3).all(same) && self.rates[0] == self.rates[1]
+    }
+}

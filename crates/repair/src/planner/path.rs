@@ -1,0 +1,263 @@
+//! Chains whose members and order are chosen (Li et al., TOS 2021): the rack-aware path (Algorithm 1) and the weighted
+//! path (Algorithm 2).
+
+use std::collections::BTreeSet;
+
+use super::candidates::Candidates;
+use super::routes::Route;
+use crate::Topology;
+
+/// Algorithm 1: first the helpers in the requestor's rack, next to it, then those of the rack with most, and so on.
+/// Slices leave each rack once and enter it once, and as few racks as possible are used.
+pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route {
+    let rack = |number: usize| topology.rack(candidates.network.nodes[number]);
+    let home = rack(candidates.requestors[0]);
+    let mut helpers = helpers(candidates);
+    let in_rack = |number: usize| helpers.iter().filter(|&&other| rack(other) == rack(number)).count();
+    let key = |&number: &usize| {
+        let there = rack(number).is_some() && rack(number) == home;
+        (!there, std::cmp::Reverse(in_rack(number)), rack(number), number)
+    };
+    let mut keyed: Vec<_> = helpers.iter().map(|number| (key(number), *number)).collect();
+    keyed.sort();
+    helpers = keyed.into_iter().map(|(_, number)| number).collect();
+    helpers.truncate(members(candidates));
+    chain(candidates, &helpers)
+}
+
+/// Algorithm 2: of all chains the one whose slowest link is fastest; `None` if no chain gets through.
+///
+/// Link rates are tried in order of bisection, and for each it is searched whether there is a chain of links that are at
+/// least as fast. Exact, unless the search is given up for its length, which random networks do not come near.
+pub(super) fn weighted(candidates: &Candidates) -> Option<Route> {
+    if members(candidates) == 0 {
+        return Some(chain(candidates, &[]));
+    }
+    let network = &candidates.network;
+    let helpers = helpers(candidates);
+    let end = |from: usize| {
+        let into = candidates
+            .requestors
+            .iter()
+            .map(|&to| if from == to { f64::INFINITY } else { network.rate(from, to) });
+        into.fold(f64::INFINITY, f64::min)
+    };
+    let rates: Vec<Vec<f64>> =
+        helpers.iter().map(|&from| helpers.iter().map(|&to| network.rate(from, to)).collect()).collect();
+    let ends: Vec<f64> = helpers.iter().map(|&helper| end(helper)).collect();
+    let mut thresholds: Vec<f64> =
+        ends.iter().chain(rates.iter().flatten()).copied().filter(|&rate| rate > 0.0).collect();
+    thresholds.sort_by(f64::total_cmp);
+    thresholds.dedup();
+    let mut best = None;
+    let (mut low, mut high) = (0, thresholds.len());
+    while low < high {
+        let middle = (low + high) / 2;
+        match Search::new(&rates, &ends, thresholds[middle]).chain(members(candidates)) {
+            Some(found) => {
+                best = Some(found);
+                low = middle + 1;
+            }
+            None => high = middle,
+        }
+    }
+    let found: Vec<usize> = best?.into_iter().map(|at| helpers[at]).collect();
+    Some(chain(candidates, &found))
+}
+
+/// Holders other than the only requestor, whose block needs no link.
+fn helpers(candidates: &Candidates) -> Vec<usize> {
+    let end = candidates.sole_requestor();
+    (0..candidates.blocks.len()).filter(|&holder| Some(holder) != end).collect()
+}
+
+/// How many helpers a chain has.
+fn members(candidates: &Candidates) -> usize {
+    let own = candidates.sole_requestor().is_some_and(|end| end < candidates.blocks.len());
+    candidates.needed - usize::from(own)
+}
+
+/// The chain of these helpers, of whom the first is next to the requestors.
+fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
+    let end = candidates.sole_requestor();
+    let stations: Vec<usize> = outward.iter().rev().copied().chain(end).collect();
+    let mut readers = outward.to_vec();
+    readers.extend(end.filter(|&end| end < candidates.blocks.len()));
+    readers.sort_unstable();
+    let moves = stations.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    Route { readers, moves, root: stations[stations.len() - 1] }
+}
+
+/// Whether some helpers form a chain of fast links only.
+///
+/// Helpers that have fast links from and to the same others are alike: of several only the first that is unused is
+/// tried, and what was tried in vain is remembered by how many of each sort were used.
+struct Search {
+    /// For each helper those that can send to it.
+    into: Vec<Vec<usize>>,
+    last: Vec<usize>,
+    /// The first helper that is like this one.
+    like: Vec<usize>,
+    /// Heads with helpers used, from which nothing was found.
+    failed: BTreeSet<(usize, Vec<u16>)>,
+    steps: u32,
+}
+
+/// After so many steps it is taken that there is no chain.
+const MOST_STEPS: u32 = 200_000;
+
+/// A chain being extended.
+struct Trial {
+    chain: Vec<usize>,
+    used: Vec<bool>,
+    /// How many of each sort are used, at the place of the first of them.
+    sorts: Vec<u16>,
+}
+
+impl Trial {
+    fn push(&mut self, helper: usize, like: &[usize]) {
+        self.chain.push(helper);
+        self.used[helper] = true;
+        self.sorts[like[helper]] += 1;
+    }
+
+    fn pop(&mut self, like: &[usize]) {
+        let helper = self.chain.pop().expect("what was pushed");
+        self.used[helper] = false;
+        self.sorts[like[helper]] -= 1;
+    }
+}
+
+impl Search {
+    fn new(rates: &[Vec<f64>], ends: &[f64], least: f64) -> Self {
+        let helpers = 0..rates.len();
+        let fast = |from: usize, to: usize| from != to && rates[from][to] >= least;
+        let senders = |to: usize| helpers.clone().filter(|&from| fast(from, to)).collect();
+        let into: Vec<Vec<usize>> = helpers.clone().map(senders).collect();
+        let mut last: Vec<usize> = helpers.clone().filter(|&helper| ends[helper] >= least).collect();
+        last.sort_by_key(|&helper| into[helper].len());
+        let alike = |a: usize, b: usize| {
+            let others = || helpers.clone().filter(move |&other| other != a && other != b);
+            (ends[a] >= least) == (ends[b] >= least)
+                && fast(a, b) == fast(b, a)
+                && others().all(|other| fast(a, other) == fast(b, other) && fast(other, a) == fast(other, b))
+        };
+        let like = helpers.clone().map(|b| (0..b).find(|&a| alike(a, b)).unwrap_or(b)).collect();
+        Self { into, last, like, failed: BTreeSet::new(), steps: 0 }
+    }
+
+    /// A chain of `members` helpers from the requestor outward.
+    fn chain(mut self, members: usize) -> Option<Vec<usize>> {
+        let count = self.into.len();
+        let mut trial = Trial { chain: Vec::new(), used: vec![false; count], sorts: vec![0; count] };
+        let last = std::mem::take(&mut self.last);
+        self.try_each(&last, &mut trial, members).then_some(trial.chain)
+    }
+
+    /// Whether the chain can be completed by way of one of these.
+    fn try_each(&mut self, next: &[usize], trial: &mut Trial, members: usize) -> bool {
+        let mut tried: Vec<usize> = Vec::new();
+        for &helper in next {
+            if tried.contains(&self.like[helper]) {
+                continue;
+            }
+            tried.push(self.like[helper]);
+            trial.push(helper, &self.like);
+            if self.extend(trial, members) {
+                return true;
+            }
+            trial.pop(&self.like);
+        }
+        false
+    }
+
+    fn extend(&mut self, trial: &mut Trial, members: usize) -> bool {
+        let head = trial.chain[trial.chain.len() - 1];
+        let missing = members - trial.chain.len();
+        if missing == 0 {
+            return true;
+        }
+        self.steps += 1;
+        if self.steps > MOST_STEPS
+            || self.reachable(head, &trial.used) < missing
+            || !self.failed.insert((self.like[head], trial.sorts.clone()))
+        {
+            return false;
+        }
+        // Helpers that few can send to are dead ends later on.
+        let free = |helper: usize| self.into[helper].iter().filter(|&&from| !trial.used[from]).count();
+        let mut next: Vec<(usize, usize)> = self.into[head]
+            .iter()
+            .filter(|&&from| !trial.used[from])
+            .map(|&from| (free(from), from))
+            .collect();
+        next.sort_unstable();
+        let next: Vec<usize> = next.into_iter().map(|(_, from)| from).collect();
+        self.try_each(&next, trial, members)
+    }
+
+    /// How many unused helpers there are from which one can come to `head` at all.
+    fn reachable(&self, head: usize, used: &[bool]) -> usize {
+        let mut seen = used.to_vec();
+        let (mut waiting, mut count) = (vec![head], 0);
+        while let Some(at) = waiting.pop() {
+            for &from in &self.into[at] {
+                if !std::mem::replace(&mut seen[from], true) {
+                    count += 1;
+                    waiting.push(from);
+                }
+            }
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All chains, tried one by one.
+    fn exists(rates: &[Vec<f64>], ends: &[f64], least: f64, chain: &mut Vec<usize>, members: usize) -> bool {
+        chain.len() == members
+            || (0..rates.len()).any(|next| {
+                let rate = chain.last().map_or(ends[next], |&head| rates[next][head]);
+                let fits = !chain.contains(&next) && rate >= least;
+                fits && {
+                    chain.push(next);
+                    let found = exists(rates, ends, least, chain, members);
+                    chain.pop();
+                    found
+                }
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn a_chain_is_found_if_there_is_one(
+            rates in prop::collection::vec(prop::collection::vec(0u8..4, 6), 6),
+            ends in prop::collection::vec(0u8..4, 6),
+            (least, members, alike) in (1u8..4, 1usize..7, 0usize..4),
+        ) {
+            let mut rates: Vec<Vec<f64>> =
+                rates.into_iter().map(|line| line.into_iter().map(f64::from).collect()).collect();
+            let mut ends: Vec<f64> = ends.into_iter().map(f64::from).collect();
+            // The first ones become alike.
+            for at in 1..alike {
+                rates[at] = rates[0].clone();
+                ends[at] = ends[0];
+                rates.iter_mut().for_each(|line| line[at] = line[0]);
+            }
+            let least = f64::from(least);
+            let found = Search::new(&rates, &ends, least).chain(members);
+            prop_assert_eq!(found.is_some(), exists(&rates, &ends, least, &mut Vec::new(), members));
+            if let Some(chain) = found {
+                prop_assert_eq!(chain.len(), members);
+                prop_assert_eq!(chain.iter().collect::<BTreeSet<_>>().len(), members);
+                prop_assert!(ends[chain[0]] >= least);
+                prop_assert!(chain.windows(2).all(|pair| rates[pair[1]][pair[0]] >= least));
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Cheapest routes, for [`packing`](super::packing): ways in which one slice of every lost block can be rebuilt.
+//!
+//! *Two hops:* `k` blocks go raw to one node, the decoder, which sums every lost block and sends each where it belongs. A
+//! decoder that holds one of the blocks receives one less. At given prices the `k` cheapest are sorted out for every
+//! decoder, so a cheapest route is really found.
+//!
+//! *In-trees*, for a single lost block: `k` holders send partial sums towards the requestor, each to one other. This is what
+//! trunks want, since all that comes together behind a trunk passes it as one sum. A cheapest in-tree over some `k` of
+//! the holders is hard to find; here one is grown from the requestor by the cheapest link from outside, which is a good
+//! one and no more. So with trees the bound of a packing is an estimate.
+
+use super::network::Network;
+use super::packing::{Oracle, Use};
+
+/// One way to rebuild a slice. Nodes are numbers in a [`Network`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Route {
+    /// The holders that read.
+    pub readers: Vec<usize>,
+    /// Who passes all it has to whom, in order.
+    pub moves: Vec<(usize, usize)>,
+    /// Where the sums end, and are sent on to requestors.
+    pub root: usize,
+}
+
+/// What routes are made of.
+pub(super) struct Routes<'a> {
+    pub network: &'a Network,
+    /// Nodes that hold a block each.
+    pub holders: Vec<usize>,
+    /// Nodes that may decode.
+    pub decoders: Vec<usize>,
+    /// Where each lost block goes.
+    pub requestors: Vec<usize>,
+    /// Blocks that are needed.
+    pub needed: usize,
+    /// Whether partial sums may be formed on the way.
+    pub trees: bool,
+}
+
+impl Routes<'_> {
+    /// What a unit of a route takes.
+    pub fn uses(&self, route: &Route) -> Use {
+        let mut passed: Vec<usize> = route.readers.iter().map(|&reader| self.network.disk(reader)).collect();
+        passed.extend(route.moves.iter().flat_map(|&(from, to)| self.network.passed(from, to)));
+        let on = self.requestors.iter().filter(|&&requestor| requestor != route.root);
+        passed.extend(on.flat_map(|&requestor| self.network.passed(route.root, requestor)));
+        passed.sort_unstable();
+        passed.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as f64)).collect()
+    }
+
+    /// The best way over one decoder, and what it costs.
+    fn over(&self, decoder: usize, prices: &[f64], costs: &mut Vec<(f64, usize)>) -> Option<(f64, Route)> {
+        costs.clear();
+        let others = self.holders.iter().filter(|&&holder| holder != decoder);
+        costs.extend(others.map(|&holder| {
+            (prices[self.network.disk(holder)] + self.network.price(holder, decoder, prices), holder)
+        }));
+        let own = self.holders.contains(&decoder);
+        let needed = self.needed - usize::from(own);
+        if costs.len() < needed {
+            return None;
+        }
+        if needed > 0 && needed < costs.len() {
+            costs.select_nth_unstable_by(needed - 1, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        }
+        let chosen = &costs[..needed];
+        let out = self.requestors.iter().filter(|&&requestor| requestor != decoder);
+        let out: f64 = out.map(|&requestor| self.network.price(decoder, requestor, prices)).sum();
+        let disk = if own { prices[self.network.disk(decoder)] } else { 0.0 };
+        let cost = out + disk + chosen.iter().map(|(cost, _)| cost).sum::<f64>();
+        let mut readers: Vec<usize> = chosen.iter().map(|&(_, holder)| holder).collect();
+        readers.sort_unstable();
+        let moves = readers.iter().map(|&reader| (reader, decoder)).collect();
+        readers.extend(own.then_some(decoder));
+        Some((cost, Route { readers, moves, root: decoder }))
+    }
+
+    /// An in-tree that ends at the requestor, and what it costs.
+    fn tree(&self, prices: &[f64]) -> Option<(f64, Route)> {
+        let root = *self.requestors.first()?;
+        let own = self.holders.contains(&root);
+        // What it costs to join the tree, who would, and where.
+        let mut outside: Vec<(f64, usize, usize)> = self
+            .holders
+            .iter()
+            .filter(|&&holder| holder != root)
+            .map(|&holder| (self.network.price(holder, root, prices), holder, root))
+            .collect();
+        let mut moves = Vec::with_capacity(self.needed);
+        let mut cost = if own { prices[self.network.disk(root)] } else { 0.0 };
+        for _ in usize::from(own)..self.needed {
+            let with_disk =
+                |&(link, holder, _): &(f64, usize, usize)| link + prices[self.network.disk(holder)];
+            let at = (0..outside.len())
+                .min_by(|&a, &b| with_disk(&outside[a]).total_cmp(&with_disk(&outside[b])))?;
+            cost += with_disk(&outside[at]);
+            let (_, joined, to) = outside.swap_remove(at);
+            moves.push((joined, to));
+            for (link, holder, to) in &mut outside {
+                let other = self.network.price(*holder, joined, prices);
+                if other < *link {
+                    (*link, *to) = (other, joined);
+                }
+            }
+        }
+        // Who joined last sends first.
+        moves.reverse();
+        let mut readers: Vec<usize> = moves.iter().map(|&(from, _)| from).collect();
+        readers.extend(own.then_some(root));
+        readers.sort_unstable();
+        Some((cost, Route { readers, moves, root }))
+    }
+}
+
+impl Oracle for Routes<'_> {
+    type Route = Route;
+
+    fn cheapest(&mut self, prices: &[f64]) -> Option<(Route, Use)> {
+        let mut costs = Vec::with_capacity(self.holders.len());
+        let over = self.decoders.iter().filter_map(|&decoder| self.over(decoder, prices, &mut costs));
+        let mut best = over.min_by(|a, b| a.0.total_cmp(&b.0));
+        if self.trees
+            && let Some(tree) = self.tree(prices)
+            && best.as_ref().is_none_or(|best| tree.0 < best.0)
+        {
+            best = Some(tree);
+        }
+        let (_, route) = best?;
+        let uses = self.uses(&route);
+        Some((route, uses))
+    }
+}

@@ -1,0 +1,144 @@
+//! What plans over chosen routes reach, against the bounds of `docs/schemes.md`.
+
+use repair::{NodeId, Plan, Scheme, Trunk};
+
+use crate::scene::Scene;
+
+/// Four lost blocks of RS(n, k), each to a node of its own.
+fn lost(n: usize, k: usize, f: usize) -> Plan {
+    let wanted: Vec<String> = (0..f).map(|block| format!("b{block}>n{}", 100 + block)).collect();
+    Scene::new(&format!("rs-{n}-{k}; block 8388608; slice 4096; want {}; by packed", wanted.join(" "))).plan()
+}
+
+fn most(plan: &Plan) -> f64 {
+    let cost = plan.cost();
+    let load = cost.nodes.iter().map(|node| node.load_bytes()).max().expect("nodes");
+    cost.in_blocks(load)
+}
+
+/// `T* = max(1, (1 + k/(f−1) + f/(k−1)) / (h/(f−1) + f/(k−1)))` blocks over the busiest link, with h = n − f.
+#[test]
+fn several_lost_blocks_load_links_as_the_closed_form_says() {
+    for (n, k, f) in [(6, 4, 2), (9, 6, 2), (9, 6, 3), (14, 10, 2), (14, 10, 3), (14, 10, 4), (16, 12, 4)] {
+        let (h, others, own) = ((n - f) as f64, (f - 1) as f64, (k - 1) as f64);
+        let (k_f, f_f) = (k as f64, f as f64);
+        let closed = ((1.0 + k_f / others + f_f / own) / (h / others + f_f / own)).max(1.0);
+        let plan = lost(n, k, f);
+        println!("({n},{k}) f={f}: {closed:.3}, packed {:.3}", most(&plan));
+        // Half a percent for shares in whole slices, and as much for stopping early.
+        assert!(most(&plan) <= closed * 1.01, "({n},{k}) f={f}: {} against {closed}", most(&plan));
+        let cost = plan.cost();
+        assert!(cost.nodes.iter().all(|node| cost.in_blocks(node.read_bytes) <= 1.0), "read at most once");
+        assert_eq!(plan.hops(), 2);
+    }
+}
+
+#[test]
+fn one_lost_block_takes_a_timeslot() {
+    for (n, k) in [(6, 4), (14, 10), (20, 16)] {
+        assert!(most(&lost(n, k, 1)) <= 1.01, "({n},{k})");
+    }
+}
+
+/// Mb/s from a region in a row to one in a column (RP paper, Table 1); four nodes in each, and between two regions all
+/// pairs have that rate, whose ports are as fast as their own region's links.
+const AMERICA: [[f64; 4]; 4] = [
+    [501.3, 57.2, 44.1, 299.9],
+    [55.3, 732.0, 63.3, 48.0],
+    [46.3, 65.7, 332.5, 95.6],
+    [297.8, 50.2, 93.6, 250.1],
+];
+const ASIA: [[f64; 4]; 4] = [
+    [624.8, 62.3, 39.5, 37.7],
+    [63.8, 265.7, 86.1, 183.2],
+    [41.5, 88.1, 493.0, 49.1],
+    [39.7, 181.0, 46.9, 489.1],
+];
+
+/// Whether nodes of two regions share one link, or each pair has its own.
+#[derive(Clone, Copy, PartialEq)]
+enum Between {
+    Pairs,
+    Shared,
+}
+
+/// RS(16,12) on 16 nodes, one lost block to be rebuilt where it was, in region `lost`. Rates in Mb/s are bytes per second
+/// here, times 10^5.
+fn scene(table: &[[f64; 4]; 4], lost: usize, between: Between, by: Scheme) -> Scene {
+    let requestor = 4 * lost + 1;
+    let mut scene =
+        Scene::new(&format!("rs-16-12; block 67108864; want b{}>n{requestor}; by {by}", requestor - 1));
+    let region = |node: u32| (node as usize - 1) / 4;
+    for node in 1..=16u32 {
+        let port = table[region(node)][region(node)] * 1e5;
+        let profile = scene.topology.get_mut(NodeId(node)).expect("a node");
+        profile.rack = Some(format!("r{}", region(node)));
+        (profile.rates.up, profile.rates.down) = (port, port);
+        for other in (1..=16u32).filter(|&other| other != node) {
+            let rate = table[region(node)][region(other)] * 1e5;
+            scene.topology.set_pair(NodeId(node), NodeId(other), rate).expect("a rate");
+        }
+    }
+    if between == Between::Shared {
+        for (from, to) in
+            (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to)
+        {
+            let rate = table[from][to] * 1e5;
+            scene.topology.set_between(&format!("r{from}"), &format!("r{to}"), rate).expect("a rate");
+        }
+    }
+    scene
+}
+
+/// Mb/s that a plan should reach.
+fn reached(scene: &Scene) -> f64 {
+    let plan = scene.plan();
+    67_108_864.0 / plan.forecast(&scene.topology).busy.as_secs_f64() / 1e5
+}
+
+/// The optima of the linear programme over all in-trees, and of the best single path, in Mb/s.
+#[test]
+fn uneven_links_carry_what_the_linear_programme_says() {
+    let figures = [
+        (&AMERICA, [466.1, 466.1, 332.5, 250.1], [166.6, 173.1, 166.6, 166.6], [63.3, 65.7, 63.3, 63.3]),
+        (&ASIA, [554.6, 265.7, 493.0, 489.1], [145.0, 139.5, 139.5, 139.5], [63.8, 62.3, 62.3, 62.3]),
+    ];
+    println!("| lost in | best path | packed, own links | packed, shared links |");
+    for (table, pairs, shared, path) in figures {
+        for lost in 0..4 {
+            let reach = |between, by| reached(&scene(table, lost, between, by));
+            let weighted = reach(Between::Pairs, Scheme::Weighted);
+            assert!((weighted - path[lost]).abs() < 0.1, "path {lost}: {weighted} of {}", path[lost]);
+            let own = reach(Between::Pairs, Scheme::Packed);
+            assert!(own >= 0.95 * pairs[lost], "pairs {lost}: {own} of {}", pairs[lost]);
+            let trunks = reach(Between::Shared, Scheme::Packed);
+            assert!(trunks >= 0.95 * shared[lost], "shared {lost}: {trunks} of {}", shared[lost]);
+            // What `docs/schemes.md` shows.
+            let (own_best, shared_best) = (pairs[lost], shared[lost]);
+            println!("| {lost} | {weighted:.1} | {own:.1} ({own_best}) | {trunks:.1} ({shared_best}) |");
+        }
+    }
+}
+
+/// Slices enter and leave every rack once, as few racks as will do.
+#[test]
+fn the_rack_aware_path_crosses_as_little_as_can_be() {
+    let line =
+        "rs-9-6; block 65536; slice 4096; want b0>n10; rack n2=a n3=a n4=b n5=b n6=b n7=c n8=c n9=c n10=a";
+    let scene = Scene::new(&format!("{line}; by rack-aware"));
+    let plan = scene.plan();
+    let rack = |node: NodeId| scene.topology.rack(node).expect("a rack");
+    let crossing = plan.edges().into_iter().filter(|&(from, to)| rack(from) != rack(to)).count();
+    assert_eq!(crossing, 2);
+    let order: Vec<u32> = plan.edges().iter().map(|(from, _)| from.0).collect();
+    assert_eq!(order.len(), 6, "{order:?}");
+    // Two from its own rack, three from b and one from c, whichever.
+    let mut wide = Scene::new(&format!("{line}; by rack-aware; lost b8"));
+    assert_eq!(wide.plan().edges().len(), 6);
+    wide.topology.set_trunk("b", Trunk { up: 0.0, down: 1e6 }).expect("a rate");
+    let error = wide.try_plan().expect_err("two of a and two of c are not six");
+    assert_eq!(
+        error.to_string(),
+        "stripe 17: 6 blocks are needed and only 4 are available; lost: b0 b8, cut off: b3 on n4 b4 on n5 b5 on n6"
+    );
+}
