@@ -172,6 +172,9 @@ struct Work {
     undelivered: usize,
 }
 
+/// Slices whose buffers are kept, all of a relay that only sends: one that is read and one that goes out.
+const KEPT_SLICES: usize = 2;
+
 /// What the arithmetic needs besides the data.
 #[derive(Debug)]
 struct Tools {
@@ -198,8 +201,6 @@ impl Relay {
         mut pool: BufferPool,
     ) -> Result<Self, RelayError> {
         let programs = program::compile(assignment, &mut pool.covers)?;
-        // Where one slice has thousands of buffers, allocating them takes longer than using them.
-        pool.keep(programs.iter().flatten().map(Program::buffers).max().unwrap_or(0));
         let lanes = programs.len();
         let inlet_streams = |inlet: usize| -> Vec<u16> {
             (0..lanes).map(|l| programs[l].as_ref().map_or(0, |p| p.inlet_streams(inlet))).collect()
@@ -208,6 +209,9 @@ impl Relay {
             (0..lanes).map(|l| programs[l].as_ref().map_or(0, |p| p.outlet_streams(outlet))).collect()
         };
         let window = window(assignment, &programs, budget_bytes);
+        // Where one slice has thousands of buffers, allocating them takes longer than using them.
+        let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(0);
+        pool.keep(buffers * window.min(KEPT_SLICES));
         let mut relay = Self {
             geometry: assignment.geometry.clone(),
             slices: assignment.slices.clone(),
@@ -500,9 +504,10 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
     Reading::new(geometry, slices, dealing, *sub_block_bytes, reads_in)
 }
 
-/// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that
-/// comes in and one that goes out; where nothing is received, no more than these if a slice alone exceeds the budget. More than that only lets lanes which take turns drift apart, and slices grow cold
-/// between being read and being used.
+/// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that comes in
+/// and one that goes out. Where nothing is received and a slice alone exceeds the budget it is one for each lane: sockets
+/// hold enough of what goes out, and twice the memory costs more time in the processor's caches than it saves. More slices
+/// than that only let lanes which take turns drift apart, and slices grow cold between being read and being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
     match assignment.pacing {
         Pacing::Serial => return 1,
@@ -514,7 +519,7 @@ fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: u
     let lanes = programs.iter().flatten().count();
     let fit = budget_bytes / (buffers * slice_bytes);
     let least = match fit == 0 && programs.iter().flatten().all(|program| program.received() == 0) {
-        true => 2 * lanes.max(1),
+        true => lanes.max(1),
         false => (2 * lanes).max(4),
     };
     fit.clamp(least, (2 * lanes).max(32))
