@@ -101,18 +101,19 @@ impl AskError {
     pub(crate) fn of(address: &ServerAddress, call: &'static str, status: &Status) -> Self {
         let address = address.clone();
         let why = status.message().to_owned();
+        let cause = || status.source().map_or_else(|| why.clone(), causes);
         if is_tls(status) {
-            return Self::Tls { address, why: causes(status) };
+            return Self::Tls { address, why: cause() };
         }
         match status.code() {
             Code::Unimplemented => Self::OtherVersion { address, call },
             Code::PermissionDenied | Code::Unauthenticated => Self::NotAllowed { address, call, why },
             Code::DeadlineExceeded | Code::Cancelled => Self::TimedOut { address, call },
-            Code::Unavailable => Self::Unreachable { address, why: causes(status) },
+            Code::Unavailable => Self::Unreachable { address, why: cause() },
             // SeaweedFS gives its own errors no code.
             _ if why.contains("Not current leader") => Self::NotLeader { address, leader: None },
             _ if why.starts_with("already locked by") => Self::Locked { holder: why },
-            Code::Unknown if status.source().is_some() => Self::Unreachable { address, why: causes(status) },
+            Code::Unknown if status.source().is_some() => Self::Unreachable { address, why: cause() },
             _ => Self::Refused { address, call, why },
         }
     }
@@ -141,8 +142,10 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
 pub(crate) fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
+        // What TLS 1.3 refuses is heard of later, when HTTP/2 has made text of it.
+        let refused = error.to_string().contains("received fatal alert");
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
+        if refused || error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
             return true;
         }
         next = error.source();

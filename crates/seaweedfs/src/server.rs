@@ -49,8 +49,8 @@ pub enum SmallFile {
 pub struct MountedShards {
     /// The shards, with the bytes of their files.
     pub shards: BTreeMap<u8, u64>,
-    /// Which encoding, and of how many shards; servers before 4.48 do not say.
-    pub encoded: Option<(Encoding, Ratio)>,
+    /// Of how many shards the volume is; servers before 4.48 do not say. Of which encoding, only the master lists.
+    pub ratio: Option<Ratio>,
 }
 
 /// What a server says of itself.
@@ -175,12 +175,11 @@ impl VolumeServer {
             let shard = u8::try_from(info.shard_id).ok().zip(u64::try_from(info.size).ok());
             shard.ok_or_else(|| nonsense(format!("shard {} of {} bytes", info.shard_id, info.size)))
         });
-        let encoded = answer.ec_shard_config.filter(|config| config.data_shards > 0).map(|config| {
-            let ratio = Ratio::new(config.data_shards, config.parity_shards);
-            let ratio = ratio.ok_or_else(|| nonsense(format!("{config:?}")))?;
-            Ok((Encoding(config.encode_ts_ns), ratio))
+        let ratio = answer.ec_shard_config.filter(|config| config.data_shards > 0).map(|config| {
+            Ratio::new(config.data_shards, config.parity_shards)
+                .ok_or_else(|| nonsense(format!("{config:?}")))
         });
-        Ok(MountedShards { shards: shards.collect::<Result<_, _>>()?, encoded: encoded.transpose()? })
+        Ok(MountedShards { shards: shards.collect::<Result<_, _>>()?, ratio: ratio.transpose()? })
     }
 
     /// What it says of itself.
