@@ -10,6 +10,7 @@
 mod blocks;
 mod catalog;
 pub mod dir;
+pub mod seaweedfs;
 
 pub use blocks::{BlockError, BlockReader, BlockWriter, Blocks};
 pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, StripeRecord};

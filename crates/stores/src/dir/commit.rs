@@ -33,7 +33,7 @@ impl Step {
 }
 
 /// Makes the names in a folder durable.
-pub(super) fn sync_folder(folder: &Path) -> Result<(), BlockError> {
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), BlockError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault(folder))
 }
 

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 /// Which bytes of a block were written. Ranges are kept disjoint, not touching, and not empty.
 #[derive(Debug, Default)]
-pub(super) struct Extents(BTreeMap<u64, u64>);
+pub(crate) struct Extents(BTreeMap<u64, u64>);
 
 impl Extents {
     /// Adds a range.
-    pub(super) fn insert(&mut self, range: Range<u64>) {
+    pub(crate) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -27,7 +27,7 @@ impl Extents {
     }
 
     /// The first range below `bytes` that is not in the set.
-    pub(super) fn first_gap(&self, bytes: u64) -> Option<Range<u64>> {
+    pub(crate) fn first_gap(&self, bytes: u64) -> Option<Range<u64>> {
         let mut ranges = self.0.iter();
         let covered = match ranges.next() {
             Some((&0, &end)) => end,

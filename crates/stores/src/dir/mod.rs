@@ -6,12 +6,12 @@
 mod blocks;
 mod catalog;
 mod checksums;
-mod commit;
-mod extents;
+pub(crate) mod commit;
+pub(crate) mod extents;
 mod folder;
 mod label;
-mod place;
-mod reader;
+pub(crate) mod place;
+pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
 mod writer;

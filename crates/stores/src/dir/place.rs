@@ -84,7 +84,7 @@ pub(super) fn is_block_name(name: &str) -> bool {
 }
 
 /// Names the file of an I/O error that concerns a block.
-pub(super) fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error) -> BlockError + 'a {
+pub(crate) fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error) -> BlockError + 'a {
     move |source| {
         let path = path.display().to_string();
         match source.kind() {
@@ -102,7 +102,7 @@ pub(super) fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io:
 }
 
 /// Names the file or folder of an I/O error.
-pub(super) fn fault(path: &Path) -> impl Fn(io::Error) -> BlockError + '_ {
+pub(crate) fn fault(path: &Path) -> impl Fn(io::Error) -> BlockError + '_ {
     move |source| BlockError::Io { path: path.display().to_string(), source }
 }
 

@@ -239,7 +239,7 @@ fn open_cached(path: &Path) -> Option<File> {
 }
 
 /// Fills `buffer` from the page cache; `false` if not all of it is there, or the file system cannot tell.
-fn read_exact_cached(file: &File, buffer: &mut [u8], offset: u64) -> bool {
+pub(crate) fn read_exact_cached(file: &File, buffer: &mut [u8], offset: u64) -> bool {
     let wanted = buffer.len();
     let read = preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
     // Whatever is wrong, the read that waits will find and report.
@@ -265,12 +265,12 @@ fn load(block: &BlockId, list: &File, path: &Path) -> Result<Checksums, BlockErr
     })
 }
 
-pub(super) fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
+pub(crate) fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
     BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }
 }
 
 /// The error for a range that is not in the block.
-pub(super) fn beyond(path: &Path, offset: u64, length: usize, block_bytes: u64) -> BlockError {
+pub(crate) fn beyond(path: &Path, offset: u64, length: usize, block_bytes: u64) -> BlockError {
     let text = format!("{length} bytes from {offset} on reach beyond the block's {block_bytes} bytes");
     fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
 }

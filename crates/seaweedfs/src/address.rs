@@ -1,0 +1,96 @@
+//! Addresses as SeaweedFS writes them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// gRPC is on the HTTP port and this, unless a server says otherwise.
+const GRPC_OFFSET: u16 = 10_000;
+
+/// A master or a volume server: `HOST:PORT`, or `HOST:PORT.GRPC_PORT` where gRPC is not on port + 10000.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerAddress {
+    host: String,
+    port: u16,
+    grpc_port: u16,
+}
+
+/// The text is no address of a server.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{0}` is not an address of a SeaweedFS server: write HOST:PORT, or HOST:PORT.GRPC_PORT")]
+pub struct BadAddress(pub String);
+
+impl ServerAddress {
+    /// A server whose gRPC port is known; 0 stands for the usual one, as in SeaweedFS's messages.
+    pub(crate) fn listed(text: &str, grpc_port: u32) -> Result<Self, BadAddress> {
+        let address: Self = text.parse()?;
+        match u16::try_from(grpc_port) {
+            Ok(0) => Ok(address),
+            Ok(grpc_port) => Ok(Self { grpc_port, ..address }),
+            Err(_) => Err(BadAddress(format!("{text}.{grpc_port}"))),
+        }
+    }
+
+    /// Host and port of HTTP, by which people know the server.
+    pub fn http(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// Host and port of gRPC.
+    pub fn grpc(&self) -> String {
+        format!("{}:{}", self.host, self.grpc_port)
+    }
+
+    /// Its host, as it was written.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (host, ports) = text.rsplit_once(':')?;
+        let (port, grpc_port) = match ports.split_once('.') {
+            Some((port, grpc_port)) => (port.parse().ok()?, grpc_port.parse().ok()?),
+            None => {
+                let port: u16 = ports.parse().ok()?;
+                (port, port.checked_add(GRPC_OFFSET)?)
+            }
+        };
+        let fits = !host.is_empty() && !host.contains(['/', ' ', '@']) && port > 0 && grpc_port > 0;
+        fits.then(|| Self { host: host.to_owned(), port, grpc_port })
+    }
+}
+
+impl FromStr for ServerAddress {
+    type Err = BadAddress;
+
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        Self::parse(text).ok_or_else(|| BadAddress(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    /// With its gRPC port, as SeaweedFS takes it from others.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}.{}", self.host, self.port, self.grpc_port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read() {
+        let usual: ServerAddress = "10.0.0.1:8080".parse().expect("an address");
+        assert_eq!((usual.http().as_str(), usual.grpc().as_str()), ("10.0.0.1:8080", "10.0.0.1:18080"));
+        assert_eq!("10.0.0.1:8080.18080".parse(), Ok(usual.clone()));
+        assert_eq!(usual.to_string(), "10.0.0.1:8080.18080");
+        assert_eq!(ServerAddress::listed("10.0.0.1:8080", 0), Ok(usual));
+        let other = ServerAddress::listed("[::1]:8080", 7).expect("an address");
+        assert_eq!(other.grpc(), "[::1]:7");
+        for text in
+            ["", "host", "host:", "host:x", ":8080", "host:60000", "host:80.x", "host:0", "http://host:80"]
+        {
+            assert_eq!(text.parse::<ServerAddress>(), Err(BadAddress(text.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Connections to servers: in the clear or by TLS, with an error that says which of the two was wrong.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::codegen::http::Uri;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::address::ServerAddress;
+use crate::error::{AskError, causes, is_tls};
+use crate::security::Security;
+
+/// A connection is there by then, or the server is taken for gone.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// SeaweedFS closes connections whose client pings more often than each 20 s.
+const PING_EVERY: Duration = Duration::from_secs(25);
+const PING_LIMIT: Duration = Duration::from_secs(10);
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Whether a connection that breaks is made again by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// For questions that stand alone.
+    Renewed,
+    /// For what means nothing on another connection.
+    Once,
+}
+
+/// Connects to a server's gRPC port.
+pub(crate) async fn connect(
+    address: &ServerAddress,
+    security: &Security,
+    life: Life,
+) -> Result<Channel, AskError> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", address.grpc()));
+    let unreachable = |why: String| AskError::Unreachable { address: address.clone(), why };
+    let endpoint = endpoint.map_err(|error| unreachable(causes(&error)))?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_LIMIT)
+        .http2_keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_LIMIT)
+        .keep_alive_while_idle(true);
+    let dialer = Dialer::new(address, security, life);
+    let connected = tokio::time::timeout(CONNECT_LIMIT, endpoint.connect_with_connector(dialer)).await;
+    match connected {
+        Ok(Ok(channel)) if security.tls().is_none() => wants_no_tls(address).await.map(|()| channel),
+        Ok(Ok(channel)) => Ok(channel),
+        Ok(Err(error)) if security.tls().is_some() && is_tls(&error) => {
+            Err(AskError::Tls { address: address.clone(), why: causes(&error) })
+        }
+        Ok(Err(error)) => Err(unreachable(causes(&error))),
+        Err(_) => Err(unreachable(format!("no connection within {} s", CONNECT_LIMIT.as_secs()))),
+    }
+}
+
+/// An HTTP/2 client is content before it has heard anything, so it is asked once by hand whether the other side speaks
+/// it: a server that wants TLS hangs up, or answers with an alert.
+async fn wants_no_tls(address: &ServerAddress) -> Result<(), AskError> {
+    const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let unreachable = |why: String| AskError::Unreachable { address: address.clone(), why };
+    let asked = async {
+        let mut stream = TcpStream::connect(address.grpc()).await?;
+        stream.write_all(HELLO).await?;
+        let mut answer = [0; 4];
+        Ok::<_, io::Error>(stream.read_exact(&mut answer).await.is_ok() && answer[0] == 0)
+    };
+    match tokio::time::timeout(CONNECT_LIMIT, asked).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => Err(AskError::TlsNeeded { address: address.clone() }),
+        Ok(Err(error)) => Err(unreachable(error.to_string())),
+        Err(_) => Err(unreachable("it accepts connections and says nothing".to_owned())),
+    }
+}
+
+/// Makes the connections of one channel.
+#[derive(Clone)]
+struct Dialer {
+    address: ServerAddress,
+    tls: Option<TlsConnector>,
+    /// Whether there was one already that must not be followed by another.
+    spent: Option<Arc<AtomicBool>>,
+}
+
+impl Dialer {
+    fn new(address: &ServerAddress, security: &Security, life: Life) -> Self {
+        Self {
+            address: address.clone(),
+            tls: security.tls().map(|tls| TlsConnector::from(Arc::clone(tls))),
+            spent: (life == Life::Once).then(Arc::default),
+        }
+    }
+
+    async fn dial(self) -> io::Result<TokioIo<Box<dyn Stream>>> {
+        if self.spent.is_some_and(|spent| spent.swap(true, Ordering::Relaxed)) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "its connection broke"));
+        }
+        let stream = TcpStream::connect(self.address.grpc()).await?;
+        stream.set_nodelay(true)?;
+        let Some(tls) = self.tls else { return Ok(TokioIo::new(Box::new(stream))) };
+        let name = ServerName::try_from(self.address.host().trim_matches(['[', ']']).to_owned());
+        let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        Ok(TokioIo::new(Box::new(tls.connect(name, stream).await?)))
+    }
+}
+
+impl tower_service::Service<Uri> for Dialer {
+    type Response = TokioIo<Box<dyn Stream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        Box::pin(self.clone().dial())
+    }
+}

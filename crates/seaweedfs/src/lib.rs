@@ -1,0 +1,43 @@
+//! What Mend asks of a running SeaweedFS: of its masters, who holds which shard, what changes, and the lock that keeps
+//! its own maintenance out; of its volume servers, to mount and unmount shards and to bring a volume's small files.
+//!
+//! Nothing is asked that an unmodified SeaweedFS 4.44 or 4.48 does not answer. [`Volumes`] is the picture that is made
+//! of the answers, pure and without I/O: what is missing, what is surplus, and where a rebuilt shard belongs. The files
+//! themselves are in `stores::seaweedfs`. `docs/seaweedfs.md` has the facts.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod connect;
+mod error;
+mod listing;
+mod lock;
+mod master;
+mod placement;
+mod security;
+mod server;
+mod volumes;
+mod watch;
+
+/// What the .proto files make; `tests/generated.rs` keeps the two together.
+#[allow(missing_docs, clippy::all)]
+#[rustfmt::skip]
+mod generated {
+    pub mod master_pb {
+        include!("generated/master_pb.rs");
+    }
+    pub mod volume_server_pb {
+        include!("generated/volume_server_pb.rs");
+    }
+}
+
+pub use address::{BadAddress, ServerAddress};
+pub use error::AskError;
+pub use listing::{Disk, Holding, Listing, Server, ServerId};
+pub use lock::{LOCK_NAME, Lock, LockHolder};
+pub use master::{Maintenance, MasterClient};
+pub use placement::{NoPlace, Place, place};
+pub use security::{Security, SecurityError};
+pub use server::{MountedShards, ServerStatus, SmallFile, VolumeServer};
+pub use volumes::{Change, Generation, Home, Standing, Volume, Volumes};
+pub use watch::{Event, Watch};

@@ -1,0 +1,171 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::listing::Disk;
+
+/// A listing of servers `a`, `b`, … in one rack, with shards written as `server/disk:volume@encoding.shard`.
+fn listing(servers: &str, shards: &str) -> Listing {
+    let mut listing = Listing::default();
+    for name in servers.split_whitespace() {
+        let address = format!("{name}:8080").parse().expect("an address");
+        let disks = (0..2).map(|disk| (disk, Disk { kind: String::new() })).collect();
+        let (data_center, rack) = ("d".to_owned(), "r".to_owned());
+        let server = Server { address, data_center, rack, disks, free_volumes: 5 };
+        listing.servers.insert(ServerId(name.to_owned()), server);
+    }
+    for shard in shards.split_whitespace() {
+        let (place, what) = shard.split_once(':').expect("a place");
+        let (server, disk) = place.split_once('/').expect("a disk");
+        let (volume, rest) = what.split_once('@').expect("a volume");
+        let (encoding, shard) = rest.split_once('.').expect("a shard");
+        let number = |text: &str| text.parse::<u32>().expect("a number");
+        listing.volumes.entry(number(volume)).or_default().push(Holding {
+            server: ServerId(server.to_owned()),
+            disk: number(disk),
+            collection: "c".to_owned(),
+            encoding: Encoding(number(encoding).into()),
+            shards: [(number(shard) as u8, 100)].into(),
+        });
+    }
+    listing
+}
+
+fn told(volumes: &mut Volumes, volume: u32, encodings: &[i64]) {
+    for &encoding in encodings {
+        volumes.tell_ratio(volume, Encoding(encoding), Ratio::new(2, 1).expect("possible"));
+    }
+}
+
+fn of(shards: &str, encodings: &[i64]) -> Standing {
+    let mut volumes = Volumes::default();
+    volumes.apply(listing("a b c", shards));
+    told(&mut volumes, 5, encodings);
+    volumes.get(5).expect("it is listed").standing()
+}
+
+fn known(missing: &[u8], surplus: &[u8], foreign: &[i64], spare: i16) -> Standing {
+    Standing::Known {
+        encoding: Encoding(1),
+        ratio: Ratio::new(2, 1).expect("possible"),
+        missing: missing.to_vec(),
+        surplus: surplus.to_vec(),
+        foreign: foreign.iter().copied().map(Encoding).collect(),
+        spare,
+    }
+}
+
+#[test]
+fn a_volume_stands_as_it_is_listed() {
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@1.2", &[1]), known(&[], &[], &[], 1));
+    assert_eq!(of("a/0:5@1.0 a/1:5@1.0 c/0:5@1.2", &[1]), known(&[1], &[0], &[], 0));
+    assert_eq!(of("c/0:5@1.2", &[1]), known(&[0, 1], &[], &[], -1));
+    assert_eq!(of("c/0:5@1.2", &[]), Standing::RatioUnknown(Encoding(1)));
+}
+
+#[test]
+fn encodings_are_not_counted_together() {
+    // Two shards of each would be enough if they were one.
+    let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
+    assert_eq!(of("a/0:5@1.0 b/0:5@2.1", &[1, 2]), mixed);
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.0 a/1:5@2.1", &[1, 2]), mixed, "either may be the newer data");
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1]), mixed, "nobody knows whether 2 can be read");
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1, 2]), known(&[2], &[], &[2], 0));
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1, 0]), known(&[2], &[], &[0], 0));
+}
+
+#[test]
+fn a_lost_shard_is_remembered_where_it_was() {
+    let mut volumes = Volumes::default();
+    volumes.apply(listing("a b c", "a/0:5@1.0 b/1:5@1.1 c/0:5@1.2"));
+    told(&mut volumes, 5, &[1]);
+    let changes = volumes.apply(listing("a c", "a/0:5@1.0"));
+    let went = |shard, server: &str, disk, server_is_up| Change::ShardWent {
+        volume: 5,
+        encoding: Encoding(1),
+        shard,
+        home: Home { server: ServerId(server.to_owned()), disk, bytes: 100 },
+        server_is_up,
+    };
+    assert_eq!(
+        changes,
+        [Change::ServerWent(ServerId("b".to_owned())), went(1, "b", 1, false), went(2, "c", 0, true)]
+    );
+    let volume = volumes.get(5).expect("known");
+    assert_eq!(volume.standing(), known(&[1, 2], &[], &[], -1), "the ratio is kept");
+    let former = &volume.generations[&Encoding(1)].former;
+    assert_eq!((former[&1].server.0.as_str(), former[&1].disk, former[&2].server.0.as_str()), ("b", 1, "c"));
+    // It is rebuilt elsewhere, and the old server returns: a duplicate.
+    volumes.apply(listing("a b c", "a/0:5@1.0 c/0:5@1.1 b/1:5@1.1 c/0:5@1.2"));
+    assert_eq!(volumes.get(5).expect("known").standing(), known(&[], &[1], &[], 1));
+}
+
+/// A master that was restarted lists nothing before the servers have called.
+#[test]
+fn nothing_is_forgotten_while_nobody_is_there_to_tell() {
+    let all = listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.2");
+    let mut volumes = Volumes::default();
+    volumes.apply(all.clone());
+    told(&mut volumes, 5, &[1]);
+    volumes.apply(Listing::default());
+    assert_eq!(volumes.get(5).expect("kept").standing(), known(&[0, 1, 2], &[], &[], -2));
+    volumes.apply(all.clone());
+    assert_eq!(volumes.get(5).expect("kept").standing(), known(&[], &[], &[], 1));
+    // Deleted, or decoded: the servers are there and have none.
+    let changes = volumes.apply(listing("a b c", ""));
+    assert!(changes.contains(&Change::Dropped { volume: 5, encoding: Encoding(1) }), "{changes:?}");
+    assert!(volumes.get(5).is_none());
+}
+
+fn any_listing() -> impl Strategy<Value = Listing> {
+    let shard = (prop::sample::select(vec!["a", "b", "c"]), 0..2u32, 5..7u32, 1..3u32, 0..3u32);
+    let shard = shard.prop_map(|(server, disk, volume, encoding, shard)| {
+        (server, format!("{server}/{disk}:{volume}@{encoding}.{shard} "))
+    });
+    (prop::collection::vec(shard, 0..12), prop::sample::subsequence(vec!["a", "b", "c"], 0..=3)).prop_map(
+        |(shards, servers)| {
+            let there = shards.into_iter().filter(|(server, _)| servers.contains(server));
+            let texts: BTreeSet<String> = there.map(|(_, text)| text).collect();
+            listing(&servers.join(" "), &texts.into_iter().collect::<String>())
+        },
+    )
+}
+
+proptest! {
+    /// Whatever was missed between two lists, the picture is that of the last, and the changes lead there.
+    #[test]
+    fn the_changes_lead_from_each_listing_to_the_next(listings in prop::collection::vec(any_listing(), 1..8)) {
+        let mut volumes = Volumes::default();
+        let mut followed = BTreeSet::new();
+        for listing in listings {
+            for change in volumes.apply(listing.clone()) {
+                match change {
+                    Change::ShardCame { volume, encoding, shard, home } => {
+                        prop_assert!(followed.insert((volume, encoding, shard, home)), "it was there already");
+                    }
+                    Change::ShardWent { volume, encoding, shard, home, server_is_up } => {
+                        prop_assert_eq!(server_is_up, listing.servers.contains_key(&home.server));
+                        prop_assert!(followed.remove(&(volume, encoding, shard, home)), "it was not there");
+                    }
+                    _ => {}
+                }
+            }
+            let plain: BTreeSet<_> = shards(&listing).iter().map(|(key, &bytes)| placed(key, bytes)).collect();
+            prop_assert_eq!(&followed, &plain);
+            for (id, volume) in volumes.iter() {
+                for (&encoding, generation) in &volume.generations {
+                    for (&shard, homes) in &generation.homes {
+                        prop_assert!(!homes.is_empty());
+                        for home in homes {
+                            prop_assert!(plain.contains(&(id, encoding, shard, home.clone())));
+                        }
+                    }
+                    let both = generation.former.keys().any(|shard| generation.homes.contains_key(shard));
+                    prop_assert!(!both, "a shard is there or was there");
+                }
+            }
+            let pictured: usize = volumes.iter().flat_map(|(_, volume)| volume.generations.values())
+                .flat_map(|generation| generation.homes.values()).map(Vec::len).sum();
+            prop_assert_eq!(pictured, plain.len());
+        }
+    }
+}

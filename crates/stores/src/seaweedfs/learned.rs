@@ -1,0 +1,158 @@
+//! What was learned of shards that were held against `.ecsum`.
+//!
+//! A `.ecsum` has one checksum for 16 MiB, and a repair reads slices of a fraction of that. So the first touch of a
+//! block reads it whole, and learns CRC32C of each 64 KiB in the same pass as it is held against `.ecsum`. From then on
+//! every piece that is handed out is held against those, so a byte that rots after the block was checked is found as
+//! well. What was learned is kept from one reader to the next, for as long as the file is the same.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::ecsum::{ShardSums, crc32c, crc32c_joined};
+
+/// Bytes under each learned checksum.
+pub(super) const CHUNK_BYTES: u64 = 64 << 10;
+/// Learned checksums of 512 GiB of shards.
+const MAX_KEPT_BYTES: usize = 32 << 20;
+
+/// Which file it is, and as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// A shard's checksums: those it should have, and those that were learned.
+#[derive(Debug)]
+pub(super) struct Known {
+    sums: ShardSums,
+    blocks: Mutex<Vec<Option<Arc<[u32]>>>>,
+    /// Nobody learns what another is learning already.
+    learning: Mutex<()>,
+}
+
+/// A block that is not as its checksum says.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Its bytes differ.
+    Differs(Range<u64>),
+    /// They cannot be read.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Known {
+    /// Nothing is learned yet.
+    pub(super) fn new(sums: ShardSums) -> Arc<Self> {
+        let blocks = Mutex::new(vec![None; sums.blocks().len()]);
+        Arc::new(Self { sums, blocks, learning: Mutex::new(()) })
+    }
+
+    /// The checksums that the shard should have.
+    pub(super) fn sums(&self) -> &ShardSums {
+        &self.sums
+    }
+
+    /// The block that holds a byte.
+    pub(super) fn block_of(&self, offset: u64) -> usize {
+        (offset / self.sums.block_bytes()) as usize
+    }
+
+    /// The learned checksum of the chunk that begins at `offset`, if its block was checked.
+    pub(super) fn chunk(&self, offset: u64) -> Option<u32> {
+        let block = self.block_of(offset);
+        let at = (offset % self.sums.block_bytes()) / CHUNK_BYTES;
+        Some(locked(&self.blocks)[block].as_ref()?[at as usize])
+    }
+
+    /// Holds a block of the file against its checksum, unless that was done.
+    pub(super) fn learn(&self, file: &File, block: usize) -> Result<(), Fault> {
+        let _alone = locked(&self.learning);
+        if locked(&self.blocks)[block].is_some() {
+            return Ok(());
+        }
+        self.learn_anew(file, block)
+    }
+
+    /// The same, whatever was learned before.
+    pub(super) fn learn_anew(&self, file: &File, block: usize) -> Result<(), Fault> {
+        locked(&self.blocks)[block] = None;
+        let range = self.sums.range(block);
+        let (sum, chunks) = sum_chunks(file, range.clone())?;
+        if sum != self.sums.blocks()[block] {
+            return Err(Fault::Differs(range));
+        }
+        locked(&self.blocks)[block] = Some(chunks.into());
+        Ok(())
+    }
+
+    fn kept_bytes(&self) -> usize {
+        (self.sums.bytes().div_ceil(CHUNK_BYTES) * 4) as usize
+    }
+}
+
+/// CRC32C of a range, and of each of its chunks.
+pub(super) fn sum_chunks(file: &File, range: Range<u64>) -> io::Result<(u32, Vec<u32>)> {
+    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    let (mut sum, mut chunks) = (crc32c(&[]), Vec::new());
+    for start in range.clone().step_by(CHUNK_BYTES as usize) {
+        let chunk = &mut buffer[..(range.end - start).min(CHUNK_BYTES) as usize];
+        file.read_exact_at(chunk, start)?;
+        let crc = crc32c(chunk);
+        sum = crc32c_joined(sum, crc, chunk.len() as u64);
+        chunks.push(crc);
+    }
+    Ok((sum, chunks))
+}
+
+/// What is known of the shards that were read last.
+#[derive(Debug, Default)]
+pub(super) struct Memory(Mutex<Vec<(Identity, Arc<Known>)>>);
+
+impl Memory {
+    /// What is known of an open file that should have these checksums.
+    pub(super) fn of(&self, file: &File, sums: &ShardSums) -> io::Result<Arc<Known>> {
+        let identity = identify(file)?;
+        let mut kept = locked(&self.0);
+        let at = kept.iter().position(|(of, known)| *of == identity && known.sums == *sums);
+        let entry = at.map_or_else(|| (identity, Known::new(sums.clone())), |at| kept.remove(at));
+        let known = Arc::clone(&entry.1);
+        kept.push(entry);
+        forget_oldest(&mut kept);
+        Ok(known)
+    }
+}
+
+fn forget_oldest(kept: &mut Vec<(Identity, Arc<Known>)>) {
+    let mut bytes: usize = kept.iter().map(|(_, known)| known.kept_bytes()).sum();
+    while bytes > MAX_KEPT_BYTES && kept.len() > 1 {
+        bytes -= kept.remove(0).1.kept_bytes();
+    }
+}
+
+fn identify(file: &File) -> io::Result<Identity> {
+    let found = file.metadata()?;
+    Ok(Identity {
+        device: found.dev(),
+        inode: found.ino(),
+        bytes: found.len(),
+        modified: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
+    })
+}
+
+/// What is guarded is whole even if a holder panicked.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

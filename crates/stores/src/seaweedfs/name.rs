@@ -1,0 +1,162 @@
+//! What SeaweedFS calls the files of a volume.
+
+use std::fmt;
+use std::str::FromStr;
+
+use repair::BlockId;
+
+/// SeaweedFS has room for the shards 0 to 31 of a volume.
+pub const MAX_SHARDS: u8 = 32;
+
+const MAX_COLLECTION_BYTES: usize = 200; // With what follows it, a name that every file system takes.
+
+/// A volume as its files are named after it: `COLLECTION_ID`, or `ID` in the collection without a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeName {
+    collection: String,
+    id: u32,
+}
+
+/// A shard of a volume, `VOLUME.ec07`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardName {
+    /// The volume.
+    pub volume: VolumeName,
+    /// Which shard, below [`MAX_SHARDS`]; data shards come first.
+    pub shard: u8,
+}
+
+/// The text is not the name of a volume or a shard.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "`{0}` is not a SeaweedFS shard: names are like `pictures_17.ec03`, or `17.ec03` without a collection"
+)]
+pub struct NotAShard(pub String);
+
+impl VolumeName {
+    /// A volume; `None` if no file can be named after it.
+    pub fn new(collection: &str, id: u32) -> Option<Self> {
+        let fits = collection.len() <= MAX_COLLECTION_BYTES && !collection.contains(['/', '\0']);
+        (fits && id > 0).then(|| Self { collection: collection.to_owned(), id })
+    }
+
+    /// Its collection; empty for the one without a name.
+    pub fn collection(&self) -> &str {
+        &self.collection
+    }
+
+    /// Its number, which no other volume of the cluster has.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The name of one of its files: `.ecx`, `.vif`, …
+    pub(super) fn file(&self, extension: &str) -> String {
+        format!("{self}{extension}")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (collection, id) = text.rsplit_once('_').unwrap_or(("", text));
+        let volume = Self::new(collection, id.parse().ok()?)?;
+        // What does not come out as it went in is another file's name: `007`, `+7`, `_7`.
+        (volume.to_string() == text).then_some(volume)
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.collection.as_str() {
+            "" => write!(f, "{}", self.id),
+            collection => write!(f, "{collection}_{}", self.id),
+        }
+    }
+}
+
+impl FromStr for VolumeName {
+    type Err = NotAShard;
+
+    fn from_str(text: &str) -> Result<Self, NotAShard> {
+        Self::parse(text).ok_or_else(|| NotAShard(text.to_owned()))
+    }
+}
+
+impl ShardName {
+    /// The shard as Mend names blocks: by its file.
+    pub fn block_id(&self) -> BlockId {
+        BlockId(self.to_string())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (volume, shard) = text.rsplit_once(".ec")?;
+        let digits = shard.len() == 2 && shard.bytes().all(|byte| byte.is_ascii_digit());
+        let shard = shard.parse().ok().filter(|&shard| digits && shard < MAX_SHARDS)?;
+        Some(Self { volume: VolumeName::parse(volume)?, shard })
+    }
+}
+
+impl fmt::Display for ShardName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.ec{:02}", self.volume, self.shard)
+    }
+}
+
+impl FromStr for ShardName {
+    type Err = NotAShard;
+
+    fn from_str(text: &str) -> Result<Self, NotAShard> {
+        Self::parse(text).ok_or_else(|| NotAShard(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_of_other_files_are_refused() {
+        let long = format!("{}_1.ec00", "x".repeat(201));
+        for text in [
+            "",
+            "1",
+            ".ec00",
+            "1.ecx",
+            "1.ecj",
+            "1.ecsum",
+            "1.ec0",
+            "1.ec000",
+            "1.ec32",
+            "1.ec+1",
+            "01.ec00",
+            "_1.ec00",
+            "0.ec00",
+            "a.ec00",
+            "a/b_1.ec00",
+            "a_1.ec00.tmp",
+            "4294967296.ec00",
+            ".mend-1_1.ec00.tmp",
+            &long,
+        ] {
+            assert_eq!(text.parse::<ShardName>(), Err(NotAShard(text.to_owned())), "{text}");
+        }
+        let shard: ShardName = "a_b_17.ec31".parse().expect("a shard");
+        assert_eq!((shard.volume.collection(), shard.volume.id(), shard.shard), ("a_b", 17, 31));
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_reads_back(collection in "[a-z._-]{0,9}", id in 1u32.., shard in 0u8..MAX_SHARDS) {
+            let volume = VolumeName::new(&collection, id).expect("it can be");
+            let name = ShardName { volume, shard };
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
+        }
+
+        #[test]
+        fn any_text_is_refused_or_reads_back(text in "[0-9a-z_.]{0,6}\\.ec[0-9]{1,3}") {
+            if let Ok(name) = text.parse::<ShardName>() {
+                prop_assert_eq!(name.to_string(), text);
+            }
+        }
+    }
+}
