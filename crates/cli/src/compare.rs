@@ -1,4 +1,4 @@
-//! `mend compare`: reads of one block as if it was lost, by every scheme, beside a plain read.
+//! `mend compare`: degraded reads of one block by every scheme, next to a plain read of it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How many descriptors a daemon may have: as many as the system lets it, without being asked.
+//! Raises a daemon's limit of open descriptors as far as the system allows.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

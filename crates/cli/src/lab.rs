@@ -1,4 +1,4 @@
-//! `mend lab …`: starts `mend-lab`, which measures. It is a program of its own, so that helpers do not carry it.
+//! `mend lab …`: starts `mend-lab`. It is a separate program so that helpers do not carry it.
 
 use std::env;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! `mend`: the one binary. Every verb is in a file of its own or beside its kin; they return an
-//! [`Answer`](answer::Answer) or a [`Failure`](failure::Failure), which are printed here and nowhere else.
+//! `mend`: coordinator, helper and command line in one binary. A verb returns an [`Answer`](answer::Answer) or a
+//! [`Failure`](failure::Failure); both are printed here and nowhere else.
 #![forbid(unsafe_code)]
 
 mod answer;

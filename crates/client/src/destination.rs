@@ -1,5 +1,4 @@
-//! What the path of a get's output turns out to be: a file to be made or replaced, or something that is written to as
-//! it is.
+//! What the output path of a get stands for: a file to create or replace, or a device, FIFO or socket to write to.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;

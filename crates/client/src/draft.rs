@@ -1,8 +1,8 @@
-//! A file that is being made under a name of its own, until it is complete.
+//! A file that is written under a temporary name until it is complete.
 //!
-//! A get that is killed leaves its draft behind. The next get into the same folder removes it, and nothing else:
-//! a draft is locked for as long as somebody writes to it, and its name carries a checksum of itself, so that a
-//! file which merely looks like a draft is not one.
+//! A get that is killed leaves its draft behind. The next get into the same folder removes it, and nothing else: a
+//! draft is locked while it is being written, and its name contains a checksum of itself, so that a file whose name
+//! merely looks similar is left alone.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};

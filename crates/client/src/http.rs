@@ -1,8 +1,8 @@
 //! HTTP/JSON to the coordinator over mutual TLS, one connection for all requests.
 //!
-//! An answer may take long: a listing of a hundred thousand stripes does. A coordinator that is gone without a word must
-//! not be waited for, though. So the protocol is HTTP/2, whose pings the coordinator answers whatever it is busy with:
-//! not an answer's time is bounded, but the silence of who gives it.
+//! An answer may take long: a listing of a hundred thousand stripes does. But a coordinator that has vanished must not
+//! be waited for. So the protocol is HTTP/2, whose pings the coordinator answers however busy it is: the timeout is on
+//! its silence, not on its answer.
 
 use std::io;
 use std::time::Duration;

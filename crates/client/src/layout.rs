@@ -1,7 +1,7 @@
-//! Whether a layout that the coordinator sent can be one.
+//! Checks a file layout that the coordinator sent.
 //!
-//! A get trusts it for where each byte goes. A stripe that is missing from it, or is counted twice, would leave a hole
-//! of zeros in a file that looks complete.
+//! A get relies on it for where each byte goes. If a stripe were missing from it, or listed twice, a file that looks
+//! complete would have a hole of zeros.
 
 use views::{FileLayout, FileStripe};
 

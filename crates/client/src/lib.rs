@@ -4,10 +4,10 @@
 //! and reads and puts through a control session, in which the client takes part in plans as any node does.
 //! Bytes go straight between the client and the helpers.
 //!
-//! Always true: what is held in memory does not grow with the size of files or blocks; a file appears under
-//! its name only when all of it is there, on both sides.
+//! Always true: memory use does not grow with the size of files or blocks; on both sides a file appears under its name
+//! only once it is complete.
 //!
-//! Deliberately absent: planning, and trying again with other helpers. Both are the coordinator's.
+//! Deliberately absent: planning, and retrying with other helpers. Both are the coordinator's.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,7 @@
 //! [`Kernel`]: the safe way to the vector instructions of this CPU.
 //!
-//! Lengths are checked here, once, so that backends may take them for granted. CPU features are looked
-//! up once, when the list of kernels is first asked for.
+//! Lengths are checked here, so that backends need not check them. CPU features are detected once, when the list of
+//! kernels is first asked for.
 //!
 //! # How a kernel is added
 //!

@@ -1,6 +1,6 @@
-//! A relay's disk work. What need not wait for a medium is done at once: reads of what is cached, writes to
-//! memory. The rest goes to threads that may wait: batches of reads and batches of writes, one of each at a
-//! time, so that a slow disk holds back its own relay only.
+//! A relay's disk I/O. What cannot block is done at once: reads from the page cache, writes to memory. The rest goes to
+//! blocking threads in batches of reads and batches of writes, one of each at a time, so that a slow disk holds back
+//! only its own relay.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;

@@ -1,16 +1,14 @@
-//! Where edges meet: the data port, connections that wait for the task they belong to, and connections that
-//! rest between two edges.
+//! Where the two ends of an edge meet: the data port, connections that wait for their task, and idle connections.
 //!
-//! The coordinator sends all tasks at once, so a neighbour may dial before our own task has come. A
-//! connection whose key nobody awaits is kept for ten seconds, watched for its end, and closed after that. Until it has
-//! shown a key that is awaited, a connection is one of the [`Strangers`], whose number is bounded.
+//! The coordinator sends all tasks at once, so a neighbour may dial before this node's own task has arrived. A
+//! connection with a key that is not expected yet is kept for ten seconds and then closed. Until it has presented an
+//! expected key, a connection is one of the [`Strangers`], whose number is bounded.
 //!
-//! A connection carries one edge after another: when an edge is complete, whoever dialled keeps the connection
-//! for its next edge from the same address, and the other end waits for the next greeting on it. What fails or
-//! is stopped is closed, never kept.
+//! A connection is reused: when an edge is complete, the dialling end keeps the connection for its next edge from the
+//! same address, and the other end waits for the next greeting on it. A connection that failed or was stopped is closed.
 //!
-//! An encrypted edge has terms beyond its key: the certificate of the other end. A connection that does not meet them
-//! is refused, and the edge goes on waiting for the one that does.
+//! An encrypted edge needs the right certificate at the other end as well as the key. A connection with another one is
+//! refused, and the edge keeps waiting.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,9 +1,9 @@
-//! Connections at the data port that have shown no key that is awaited here: how many there may be, and whose turn it is
-//! to go when there are more.
+//! Connections at the data port that have not yet presented an expected key: how many are kept, and which is evicted when
+//! there are more.
 //!
-//! Anybody can dial the data port, so what they can hold is a fixed share of this process's descriptors. Whoever comes
-//! is let in; the oldest from the same address goes, or, when all addresses together hold too much, the oldest from the
-//! address that holds the most. So a flood from one place takes its own places, and not those of others.
+//! Anybody can dial the data port, so unauthenticated connections get a fixed share of this process's descriptors. A new
+//! connection is always accepted; it evicts the oldest from the same address or, when all addresses together hold too
+//! many, the oldest from the address that holds most. So a flood from one address evicts its own connections only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! The threads that jobs run on.
 //!
 //! A job stays on one thread, which polls its own sockets: nothing is handed from thread to thread on the way
-//! of a slice, and a buffer stays in one core's cache. A lone job runs on the thread that messages come in on,
-//! so that it begins at once; others go to where the fewest are.
+//! of a slice, and a buffer stays in one core's cache. A lone job runs on the thread that receives messages,
+//! so that it starts at once; further jobs go to the least-loaded thread.
 
 use std::future::Future;
 use std::io;

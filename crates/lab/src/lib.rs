@@ -1,13 +1,13 @@
-//! The lab: the instrument that measures Mend truthfully, on one machine with shaped links.
+//! The lab measures Mend on one machine with shaped links.
 //!
 //! A [`Network`] is a namespace per node and links whose both ends are shaped; a [`Fleet`] is a real cluster in it,
-//! one process per node; a [`Scenario`] says what is to be measured, and [`run`] measures it: every repair beside a
-//! direct send of one block in the same run, every repaired block held against what was lost, every run that other
-//! programs disturbed repeated or marked. [`figure`] does so for the papers' figures and [`mod@bench`] for our targets.
+//! one process per node; a [`Scenario`] says what to measure, and [`run`] measures it: every repair next to a direct send
+//! of one block in the same run, every repaired block compared with the lost one, every run that other programs
+//! disturbed repeated or marked. [`figure`] does this for the papers' figures and [`mod@bench`] for our targets.
 //!
 //! Always true: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes all of
-//! it, also after a crash. Deliberately absent: any code path of Mend of its own. The lab starts the binary that
-//! users start and reads through the library that users call.
+//! it, even after a crash. Deliberately absent: code paths of Mend that only the lab takes. The lab starts the binary
+//! that users start and reads through the library that users call.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -208,11 +208,6 @@ impl Row {
         let is_helper = |name: &str| name.starts_with('h');
         self.traffic.iter().filter(|(name, _)| is_helper(name)).map(|(_, traffic)| traffic.sent_bytes).sum()
     }
-
-    /// The most bytes that any helper sent.
-    pub fn busiest_sender(&self) -> u64 {
-        self.traffic.values().map(|traffic| traffic.sent_bytes).max().unwrap_or_default()
-    }
 }
 
 impl Report {

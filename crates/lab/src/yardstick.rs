@@ -1,4 +1,4 @@
-//! [`Yardstick`]: what repairs are measured by, in the same run: direct sends of one block, and bare chains of relays.
+//! [`Yardstick`]: what repairs are compared with, in the same run: direct sends of one block, and bare chains of relays.
 
 use crate::report::{Sample, median};
 

@@ -1,11 +1,11 @@
 //! What a node reads of its blocks, as its disks see it.
 //!
-//! A slice is a piece of every sub-block that is read, so a code with many sub-blocks has slices of many small
-//! pieces, far from one another on the disk, while pieces of the next slices lie beside them. So a node that reads
-//! several sub-blocks of a block announces its reads a stretch of slices at a time, with neighbours joined, and
-//! the disk is asked for these ranges before the slices are. What a stretch holds is then in the system's memory, and
-//! not in the node's. A node that reads one sub-block of each of its blocks announces nothing: slices follow one
-//! another on the disk, and there systems read ahead by themselves, in larger steps than they can be asked for.
+//! A slice is a piece of every sub-block that is read, so with a code of many sub-blocks a slice is many small pieces
+//! scattered over the disk, each next to the same piece of the following slice. Reading slice by slice would seek
+//! between them. So a node that reads several sub-blocks of a block announces its reads for a stretch of slices at a
+//! time, with adjacent ranges merged, and the kernel prefetches these ranges into the page cache (not into the node's own
+//! memory). A node that reads one sub-block of each of its blocks announces nothing: its slices are contiguous on the
+//! disk, and the kernel's own readahead takes larger steps than can be asked for.
 
 use std::ops::Range;
 

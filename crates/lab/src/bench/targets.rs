@@ -1,7 +1,7 @@
 //! Our targets: what each scenario in `lab/bench` is held against.
 //!
-//! Times are held against a direct send of one block, processor seconds against a bare chain of relays, both measured
-//! between the repairs. So a slower machine is held to what it can do itself.
+//! Times are compared with a direct send of one block, processor seconds with a bare chain of relays; both are measured
+//! between the repairs. So the yardstick of a slower machine is that machine.
 
 use repair::Scheme;
 

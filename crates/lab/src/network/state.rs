@@ -1,4 +1,4 @@
-//! What is written down about a lab that is up, and what can be found without it.
+//! The state file of a lab that is up, and what can be found without it.
 
 use std::fs;
 use std::io;
