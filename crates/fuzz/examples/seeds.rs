@@ -59,6 +59,7 @@ fn main() -> Result<()> {
     control()?;
     http()?;
     disks()?;
+    seaweedfs()?;
     records()?;
     texts()?;
     folder()
@@ -342,6 +343,14 @@ fn disks() -> Result<()> {
     }
     let mut names = Folder::of("block_name")?;
     ["17.3", "a-B_c", "0"].iter().try_for_each(|name| names.add(name))
+}
+
+/// What SeaweedFS 4.48 wrote, and names as it gives them.
+fn seaweedfs() -> Result<()> {
+    Folder::of("ecsum")?.add(include_bytes!("../../stores/testdata/seaweedfs/4.48.ecsum"))?;
+    Folder::of("vif")?.add(include_bytes!("../../stores/testdata/seaweedfs/4.48.vif"))?;
+    let mut names = Folder::of("shard_name")?;
+    ["17.ec03", "pictures_17.ec31", "a_b_4294967295.ec00"].iter().try_for_each(|name| names.add(name))
 }
 
 /// What a block says of its stripe.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stores::StripeRecord;
 use stores::dir::{FileRecord, NodeRecord, PutRecord, fuzzing};
+use stores::seaweedfs::fuzzing as seaweedfs;
 
 pub(crate) fn checksum_file(bytes: &[u8]) -> bool {
     let accepted = fuzzing::checksum_file(bytes);
@@ -27,6 +28,25 @@ pub(crate) fn block_name(bytes: &[u8]) -> bool {
         );
     }
     accepted
+}
+
+pub(crate) fn ecsum(bytes: &[u8]) -> bool {
+    let accepted = seaweedfs::ecsum(bytes);
+    // Behind the file's own checksum, where mutations seldom get.
+    if let Some(payload) = bytes.get(14..) {
+        let length = u32::try_from(payload.len()).expect("a small input").to_be_bytes();
+        let sum = crc32c(&[payload]).to_be_bytes();
+        return accepted | seaweedfs::ecsum(&[&b"ECSU\0\x01"[..], &length, &sum, payload].concat());
+    }
+    accepted
+}
+
+pub(crate) fn vif(bytes: &[u8]) -> bool {
+    seaweedfs::vif(bytes)
+}
+
+pub(crate) fn shard_name(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(seaweedfs::is_shard_name)
 }
 
 pub(crate) fn catalog_record(bytes: &[u8]) -> bool {

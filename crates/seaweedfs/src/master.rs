@@ -100,12 +100,8 @@ impl MasterClient {
     pub async fn lookup(&self, volume: u32) -> Result<Vec<(u8, Vec<ServerAddress>)>, AskError> {
         let call = "LookupEcVolume";
         let request = LookupEcVolumeRequest { volume_id: volume };
-        let answer = self
-            .ask(call, |mut client: Client| {
-                let request = request;
-                async move { client.lookup_ec_volume(request).await }
-            })
-            .await;
+        let answer =
+            self.ask(call, |mut client: Client| async move { client.lookup_ec_volume(request).await }).await;
         let (address, answer) = match answer {
             Err(AskError::Refused { why, .. }) if why.contains("not found") => return Ok(Vec::new()),
             other => other?,
@@ -147,10 +143,7 @@ impl MasterClient {
         let request = GetMasterConfigurationRequest {};
         let call = "GetMasterConfiguration";
         let (_, answer) = self
-            .ask(call, |mut client: Client| {
-                let request = request;
-                async move { client.get_master_configuration(request).await }
-            })
+            .ask(call, |mut client: Client| async move { client.get_master_configuration(request).await })
             .await?;
         let every = Duration::from_secs(60 * u64::from(answer.maintenance_sleep_minutes));
         Ok(Maintenance { scripts: answer.maintenance_scripts, every })

@@ -35,7 +35,7 @@ impl Ratio {
     pub fn new(data: u32, parity: u32) -> Option<Self> {
         let total = data.checked_add(parity)?;
         let possible = data > 0 && parity > 0 && total <= u32::from(MAX_SHARDS);
-        possible.then(|| Self { data: data as u8, parity: parity as u8 })
+        possible.then_some(Self { data: data as u8, parity: parity as u8 })
     }
 
     /// Data shards.
@@ -169,9 +169,7 @@ mod tests {
     use super::*;
 
     /// As 4.48 wrote it.
-    const REAL: &str = r#"{"files": [], "version": 3, "replication": "", "bytesOffset": 0, "datFileSize": "3000056",
-        "expireAtSec": "0", "readOnly": false, "ecShardConfig": {"dataShards": 10, "parityShards": 4,
-        "encodeTsNs": "1795322287727440871", "blockSize": "1048576"}, "readOnlyCanDelete": false}"#;
+    const REAL: &str = include_str!("../../testdata/seaweedfs/4.48.vif");
 
     fn decode(text: &str) -> Result<VolumeInfo, VifError> {
         VolumeInfo::decode(text.as_bytes())
