@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Sink};
+use repair::{BlockId, Digest, Sink};
 
 use super::ecsum::ShardSums;
 use super::folders::{Folders, free_bytes};
@@ -40,7 +40,7 @@ pub enum Protection {
     /// The volume's `.ecsum`.
     Ecsum {
         /// Names the content of the shard: equal digests are equal bytes.
-        digest: u32,
+        digest: Digest,
     },
     /// Nothing: the volume was encoded without checksums, or the server has none that fit. Only parity can tell whether
     /// the bytes are right.
@@ -203,7 +203,7 @@ impl Blocks for ShardBlocks {
     /// Reads all of the shard if its volume has no `.ecsum`.
     fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
         let reader = self.open(block)?;
-        let digest = reader.digest().map_or_else(|| reader.verify(), Ok)?;
+        let digest = reader.digest().map_or_else(|| reader.verify(), |digest| Ok(Some(digest)))?;
         Ok(Description { id: block.clone(), bytes: reader.bytes(), digest, label: None })
     }
 

@@ -170,12 +170,12 @@ impl ShardSums {
     }
 
     /// Names the shard's content: CRC32C over its length and its checksums.
-    pub fn digest(&self) -> u32 {
+    pub fn digest(&self) -> repair::Digest {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.bytes.to_be_bytes());
         digest.update(&self.block_bytes.to_be_bytes());
         self.blocks.iter().for_each(|crc| digest.update(&crc.to_be_bytes()));
-        narrow(digest.finalize())
+        repair::Digest::of_u32("ecsum", narrow(digest.finalize()))
     }
 }
 

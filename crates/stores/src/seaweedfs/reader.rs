@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use repair::BlockId;
+use repair::{BlockId, Digest};
 use rustix::fs::{Advice, fadvise};
 
 use super::ecsum::{DEFAULT_BLOCK_BYTES, ShardSums, crc32c};
@@ -219,7 +219,7 @@ impl BlockReader for ShardReader {
     }
 
     /// `None` where the volume has no `.ecsum`.
-    fn digest(&self) -> Option<u32> {
+    fn digest(&self) -> Option<Digest> {
         match &self.check {
             Check::Ecsum(known) => Some(known.sums().digest()),
             Check::Nothing(_) => None,
@@ -227,19 +227,19 @@ impl BlockReader for ShardReader {
     }
 
     /// Without `.ecsum` this tells which bytes there are, not whether they are right.
-    fn verify(&self) -> Result<u32, BlockError> {
+    fn verify(&self) -> Result<Option<Digest>, BlockError> {
         // Advice only: where it cannot be followed, the cache is what every reader gets.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         self.check_length()?;
         match &self.check {
-            Check::Nothing(_) => Ok(self.found()?.digest()),
+            Check::Nothing(_) => Ok(Some(self.found()?.digest())),
             Check::Ecsum(known) => {
                 let blocks = 0..known.sums().blocks().len();
                 blocks
                     .into_iter()
                     .try_for_each(|block| known.learn_anew(&self.file, block))
                     .map_err(|f| self.fault(f))?;
-                Ok(known.sums().digest())
+                Ok(Some(known.sums().digest()))
             }
         }
     }

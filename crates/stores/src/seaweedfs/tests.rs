@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use codes::BlockIndex;
 use proptest::prelude::*;
-use repair::{BlockId, Sink};
+use repair::{BlockId, Digest, Sink};
 use tempfile::TempDir;
 
 use super::ecsum::made;
@@ -97,7 +97,7 @@ fn sink(name: &str, bytes: usize) -> Sink {
     Sink { index: BlockIndex(0), id: id(name), bytes: bytes as u64, label: None }
 }
 
-fn make(blocks: &ShardBlocks, name: &str, bytes: &[u8]) -> Result<u32, BlockError> {
+fn make(blocks: &ShardBlocks, name: &str, bytes: &[u8]) -> Result<Option<Digest>, BlockError> {
     let mut writer = blocks.create(&sink(name, bytes.len()))?;
     writer.write_at(0, bytes)?;
     let digest = writer.seal()?;
@@ -127,7 +127,7 @@ fn what_is_there_is_told() {
     assert!(blocks.has_index(&volume).expect("readable"));
     assert_eq!(blocks.deleted(&volume).expect("readable"), [9], "the last entry is being written");
     let facts = blocks.facts(&name("p_5.ec01")).expect("readable");
-    let digest = blocks.open(&id("p_5.ec01")).expect("there").verify().expect("whole");
+    let digest = blocks.open(&id("p_5.ec01")).expect("there").verify().expect("whole").expect("a digest");
     let protection = Protection::Ecsum { digest };
     assert_eq!(facts, ShardFacts { bytes: BYTES as u64, ratio: ratio(), encoding: Encoding(77), protection });
     assert!(matches!(blocks.open(&id("p_5.ec02")), Err(BlockError::Missing { .. })));
@@ -248,7 +248,7 @@ fn a_made_shard_is_there_beside_the_index_and_whole() {
     assert!(blocks.open(&id("p_5.ec02")).is_err(), "not visible yet");
     writer.commit().expect("renamed");
     let reader = blocks.open(&id("p_5.ec02")).expect("visible");
-    assert_eq!((reader.digest(), reader.verify().expect("whole")), (Some(digest), digest));
+    assert_eq!((reader.digest(), reader.verify().expect("whole")), (digest, digest));
     assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use repair::BlockId;
+use repair::{BlockId, Digest};
 
 use super::blocks::Shared;
 use super::ecsum::{DEFAULT_BLOCK_BYTES, ShardSums, crc32c, crc32c_joined};
@@ -185,7 +185,7 @@ impl BlockWriter for ShardWriter {
         Ok(())
     }
 
-    fn seal(&mut self) -> Result<u32, BlockError> {
+    fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
         self.check_complete()?;
         if self.sealed.is_none() {
             self.learn_the_rest()?;
@@ -195,7 +195,7 @@ impl BlockWriter for ShardWriter {
             done.map_err(block_fault(&self.block, &self.temporary))?;
             self.sealed = Some(agreed);
         }
-        self.sealed().map(ShardSums::digest)
+        self.sealed().map(|sums| Some(sums.digest()))
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
