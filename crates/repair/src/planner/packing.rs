@@ -30,7 +30,7 @@ pub(super) struct Packing<R> {
 }
 
 /// A packing is good enough if no other is better by more than this.
-const GOOD_ENOUGH: f64 = 1.004;
+const GOOD_ENOUGH: f64 = 1.006;
 /// The part that the best prices so far have in those at which routes are asked for. Prices of a step swing widely, and
 /// routes that are cheap at prices in between are better ones.
 const STEADY: f64 = 0.7;
@@ -346,9 +346,9 @@ mod tests {
             }
             prop_assert!(taken.iter().zip(&capacity).all(|(taken, capacity)| *taken <= capacity * (1.0 + 1e-9)));
             let value: f64 = packing.routes.iter().map(|(_, amount)| amount).sum();
-            prop_assert!(packing.bound <= value * 1.003, "{} of {}", value, packing.bound);
+            prop_assert!(packing.bound <= value * 1.0065, "{} of {}", value, packing.bound);
             let slow = by_weights(&capacity, &routes);
-            prop_assert!(slow <= packing.bound * 1.001 && value >= slow * 0.997, "{} against {}", value, slow);
+            prop_assert!(slow <= packing.bound * 1.001 && value >= slow * 0.993, "{} against {}", value, slow);
         }
     }
 }

@@ -39,6 +39,29 @@ fn bad_requestors() {
 }
 
 #[test]
+fn networks_that_carry_nothing() {
+    check(
+        "rs-6-4; want b0>n20; rate n20=0",
+        "requestor n20 (dn20) has a downlink of 0 bytes per second: nothing can be delivered there",
+    );
+    check(
+        "rs-6-4; want b0>n20; rate n2=0 n3=0",
+        "stripe 17: 4 blocks are needed and only 3 are available; lost: b0, cut off: b1 on n2 b2 on n3",
+    );
+    // Rack a is heard by nobody; a helper behind a link of 0 is heard by way of others.
+    check(
+        "rs-6-4; want b0>n20; rack n2=a n3=a n4=b; trunk a=0/1e6",
+        "stripe 17: 4 blocks are needed and only 3 are available; lost: b0, cut off: b1 on n2 b2 on n3",
+    );
+    check(
+        "rs-3-2; want b0>n20; link n2>n3=0 n3>n2=0; by weighted",
+        "stripe 17: weighted finds no way to the requestor over links that carry anything; lost: b0; try another scheme",
+    );
+    let around = Scene::new("rs-3-2; want b0>n20; link n2>n20=0");
+    assert!(around.plan().predict(&around.topology) < std::time::Duration::MAX, "by way of n3");
+}
+
+#[test]
 fn bad_windows_and_slices() {
     check("rs-6-4; want b0>n20; window 5..5", "window 5..5 is not a part of a sub-block of 65536 bytes");
     check(
