@@ -91,5 +91,10 @@ fn say(line: &str) {
 
 fn caps(limits: &LimitsConfig) -> Caps {
     let rate = |cap: Option<Bandwidth>| cap.map(|cap| cap.bytes_per_second() as u64);
-    Caps { disk: rate(limits.disk), up: rate(limits.up), down: rate(limits.down), repair: rate(limits.repair) }
+    Caps {
+        disk: rate(limits.disk),
+        up: rate(limits.up),
+        down: rate(limits.down),
+        repair: rate(limits.repair),
+    }
 }

@@ -253,7 +253,15 @@ impl CoordinatorConfig {
 impl HelperConfig {
     /// A helper of this name and address, all else left to defaults.
     pub fn new(name: Name, listen: SocketAddr) -> Self {
-        Self { name, listen, advertise: None, blocks: None, rack: None, bandwidth: None, limits: LimitsConfig::default() }
+        Self {
+            name,
+            listen,
+            advertise: None,
+            blocks: None,
+            rack: None,
+            bandwidth: None,
+            limits: LimitsConfig::default(),
+        }
     }
 
     /// Where others dial it. Its port is 0 only if it listens on port 0; ask the coordinator then.
@@ -308,7 +316,8 @@ impl HelperConfig {
         let LimitsConfig { disk, up, down, repair } = self.limits;
         for (key, cap) in [("disk", disk), ("up", up), ("down", down), ("repair", repair)] {
             if let Some(cap) = cap {
-                table["limits"].or_insert(Item::Value(InlineTable::new().into()))[key] = value(cap.to_string());
+                table["limits"].or_insert(Item::Value(InlineTable::new().into()))[key] =
+                    value(cap.to_string());
             }
         }
         table

@@ -37,7 +37,8 @@ mod role;
 pub use address::{Address, Host, ParseAddressError};
 pub use authority::IssueError;
 pub use config::{
-    ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, LimitsConfig, ParseClusterIdError,
+    ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, LimitsConfig,
+    ParseClusterIdError,
 };
 pub use durable::FileError;
 pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError};

@@ -151,7 +151,10 @@ fn from_node() -> Vec<FromNode> {
         report(Report::Progress { slices: 3 }),
         report(Report::Delivered),
         report(Report::Waiting {
-            receive: vec![Due { node: NodeId(1), slice: 7, rested_ms: 1600 }, Due { node: NodeId(2), slice: 7, rested_ms: 1600 }],
+            receive: vec![
+                Due { node: NodeId(1), slice: 7, rested_ms: 1600 },
+                Due { node: NodeId(2), slice: 7, rested_ms: 1600 },
+            ],
             send: vec![Due { node: NodeId(3), slice: 5, rested_ms: 200 }],
         }),
         report(Report::Closed { peer: NodeId(1), detail: "reset".into() }),

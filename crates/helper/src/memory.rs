@@ -58,7 +58,9 @@ mod tests {
         assignment.pacing = Pacing::WholeBlock;
         assert!(matches!(memory.reserve(&assignment, u64::MAX), Err(Report::Refused { .. })));
         let most = memory.reserve(&assignment, WHOLE_BLOCK_BYTES - 1).unwrap();
-        let Err(Report::Refused { detail }) = memory.reserve(&assignment, 1 << 20) else { panic!("there is room") };
+        let Err(Report::Refused { detail }) = memory.reserve(&assignment, 1 << 20) else {
+            panic!("there is room")
+        };
         assert!(detail.contains("1 MiB of memory, and 0 MiB are left"), "{detail}");
         drop(most);
         assert!(memory.reserve(&assignment, 1 << 20).unwrap().is_some());

@@ -48,7 +48,11 @@ pub(crate) struct Motion {
 
 impl Motion {
     /// Dials and awaits the edges of an assignment.
-    pub(crate) fn new(assignment: Arc<Assignment>, node: &Node, memory: Option<OwnedSemaphorePermit>) -> Self {
+    pub(crate) fn new(
+        assignment: Arc<Assignment>,
+        node: &Node,
+        memory: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         let rendezvous = node.rendezvous.clone();
         let inlets = assignment.inlets.iter().map(|inlet| {
             let (dial, tls_name) = (inlet.dial.clone(), inlet.tls_name.clone());

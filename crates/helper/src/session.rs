@@ -253,12 +253,7 @@ impl Reader {
 }
 
 /// Carries messages both ways until either way ends; then the connection is closed.
-async fn converse(
-    reader: Reader,
-    writer: Writer,
-    incoming: mpsc::Sender<ToNode>,
-    outgoing: Outgoing,
-) {
+async fn converse(reader: Reader, writer: Writer, incoming: mpsc::Sender<ToNode>, outgoing: Outgoing) {
     let reading = read_all(reader, incoming);
     tokio::pin!(reading);
     tokio::select! {

@@ -199,7 +199,13 @@ struct Outgoing {
 
 impl OutletSocket {
     pub(crate) fn new(connecting: Connecting) -> Self {
-        Self { link: Link::Connecting(connecting), queue: VecDeque::new(), gone: 0, granted: usize::MAX, moved: 0 }
+        Self {
+            link: Link::Connecting(connecting),
+            queue: VecDeque::new(),
+            gone: 0,
+            granted: usize::MAX,
+            moved: 0,
+        }
     }
 
     pub(crate) fn push(&mut self, lane: u16, stream: u16, slice: u32, buffer: Buffer) {

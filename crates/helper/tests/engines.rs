@@ -16,8 +16,8 @@ use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{
-    BlockId, Caps, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, PlanRequest, Policy,
-    Reach, Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Caps, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, PlanRequest,
+    Policy, Reach, Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 use stores::{BlockError, BlockReader, BlockWriter};
 use tokio::net::TcpListener;
@@ -644,7 +644,8 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
         holder: (index > 0).then_some(NodeId(index as u32)),
         digest: None,
     });
-    let stripe = Stripe { id: StripeId("s".into()), code, block_bytes: BYTES, blocks: held.collect(), label: None };
+    let stripe =
+        Stripe { id: StripeId("s".into()), code, block_bytes: BYTES, blocks: held.collect(), label: None };
     let job = JobRequest {
         job: JobId(1),
         stripe,
@@ -663,7 +664,8 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     };
     let sent = || engines.iter().map(|engine| engine.traffic().now().sent).max().unwrap_or(0);
     limit(caps[0]);
-    let (start, mut since, mut cap, mut allowed, mut most) = (Instant::now(), Instant::now(), caps[0], 0.0, 0f64);
+    let (start, mut since, mut cap, mut allowed, mut most) =
+        (Instant::now(), Instant::now(), caps[0], 0.0, 0f64);
     let carried_out = nodes.carry_out(job);
     tokio::pin!(carried_out);
     let outcome = loop {

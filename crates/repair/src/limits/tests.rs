@@ -3,7 +3,13 @@ use proptest::prelude::*;
 use super::*;
 
 /// Jobs that always have something to send, asked in turn: what each moved by `until`.
-fn play(limits: &mut Limits, jobs: &[(JobId, Class)], slice: usize, from: Duration, until: Duration) -> Vec<u64> {
+fn play(
+    limits: &mut Limits,
+    jobs: &[(JobId, Class)],
+    slice: usize,
+    from: Duration,
+    until: Duration,
+) -> Vec<u64> {
     let mut moved = vec![0; jobs.len()];
     let mut ready = vec![from; jobs.len()];
     loop {
@@ -14,7 +20,9 @@ fn play(limits: &mut Limits, jobs: &[(JobId, Class)], slice: usize, from: Durati
         let (job, class) = jobs[at];
         match limits.grant(Meter::Up, class, job, now) {
             Grant::Unlimited => unreachable!("there is a cap"),
-            Grant::Wait(wait) => ready[at] = now + wait.clamp(Duration::from_micros(1), Duration::from_millis(50)),
+            Grant::Wait(wait) => {
+                ready[at] = now + wait.clamp(Duration::from_micros(1), Duration::from_millis(50))
+            }
             Grant::Bytes(bytes) => {
                 let bytes = bytes.min(slice);
                 limits.spend(Meter::Up, class, job, bytes, now);
@@ -56,7 +64,7 @@ proptest! {
     fn reads_go_before_puts_and_puts_before_repairs(rate in 500_000u64..100_000_000) {
         let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);
         let orders = [(Class::Read, Class::Put), (Class::Put, Class::Repair), (Class::Read, Class::Repair)];
-        for ((before, after), start) in orders.into_iter().zip([SECONDS * 0, SECONDS * 2, SECONDS * 4]) {
+        for ((before, after), start) in orders.into_iter().zip([Duration::ZERO, SECONDS * 2, SECONDS * 4]) {
             let jobs = [(JobId(1), after), (JobId(2), before)];
             let moved = play(&mut limits, &jobs, 100_000, start, start + SECONDS);
             prop_assert!(moved[0] * 20 <= moved[1], "{after:?} moved {} and {before:?} {}", moved[0], moved[1]);
