@@ -247,7 +247,10 @@ impl Motion {
         let mut moved = false;
         for index in 0..self.inlets.len() {
             while let Some(due) = part.due_bytes(index) {
-                let Some(granted) = self.ask(Meter::Down, part) else {
+                // An edge on which nothing comes is not held back by a cap.
+                let is_held = self.allowance.is_limited() && self.inlets[index].could_receive(cx);
+                let granted = if is_held { self.ask(Meter::Down, part) } else { Some(usize::MAX) };
+                let Some(granted) = granted else {
                     part.handle_inlet_moved(index, now);
                     break;
                 };
@@ -284,10 +287,8 @@ impl Motion {
                 continue;
             }
             loop {
-                let granted = match self.outlets[index].could_send() {
-                    true => self.ask(Meter::Up, part),
-                    false => Some(usize::MAX),
-                };
+                let is_held = self.allowance.is_limited() && self.outlets[index].could_send(cx);
+                let granted = if is_held { self.ask(Meter::Up, part) } else { Some(usize::MAX) };
                 let Some(granted) = granted else {
                     part.handle_outlet_moved(index, now);
                     break;

@@ -102,6 +102,12 @@ impl InletSocket {
         }
     }
 
+    /// Whether bytes have come, as far as can be told without reading them.
+    pub(crate) fn could_receive(&self, cx: &mut Context<'_>) -> bool {
+        let Link::Open(stream) = &self.link else { return false };
+        stream.tcp.poll_read_ready(cx).is_ready()
+    }
+
     /// Takes no more than so many bytes until more are granted.
     pub(crate) fn grant(&mut self, bytes: usize) {
         self.granted = bytes;
@@ -217,9 +223,10 @@ impl OutletSocket {
         std::mem::take(&mut self.moved)
     }
 
-    /// Whether there is something to send on a connection that is made.
-    pub(crate) fn could_send(&self) -> bool {
-        !self.queue.is_empty() && matches!(self.link, Link::Open(_))
+    /// Whether there is something to send, and the other end takes it.
+    pub(crate) fn could_send(&self, cx: &mut Context<'_>) -> bool {
+        let Link::Open(stream) = &self.link else { return false };
+        !self.queue.is_empty() && stream.tcp.poll_write_ready(cx).is_ready()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

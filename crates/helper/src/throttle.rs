@@ -73,6 +73,11 @@ impl Allowance {
         Self { throttle, job, class }
     }
 
+    /// Whether there is any cap.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.throttle.is_limited()
+    }
+
     /// How many bytes may move now; [`usize::MAX`] if nothing limits them. Otherwise, how long to wait.
     pub(crate) fn ask(&self, meter: Meter) -> Result<usize, Duration> {
         if !self.throttle.is_limited() {

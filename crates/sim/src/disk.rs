@@ -21,6 +21,9 @@ pub(crate) struct Disk {
     busy_until: Duration,
 }
 
+/// What each sealed block's digest is.
+type Digests = Vec<(BlockId, Option<Digest>)>;
+
 /// A block on a disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
@@ -76,7 +79,7 @@ impl Disk {
     }
 
     /// The digests of all sinks, which are durable from now on.
-    pub(crate) fn seal(&self) -> Result<Vec<(BlockId, Option<Digest>)>, (BlockId, SinkProblem)> {
+    pub(crate) fn seal(&self) -> Result<Digests, (BlockId, SinkProblem)> {
         match self.sinks.first_key_value() {
             Some((block, _)) if self.full => Err((block.clone(), SinkProblem::NoSpace)),
             _ => {

@@ -64,7 +64,7 @@ proptest! {
     fn reads_go_before_puts_and_puts_before_repairs(rate in 500_000u64..100_000_000) {
         let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);
         let orders = [(Class::Read, Class::Put), (Class::Put, Class::Repair), (Class::Read, Class::Repair)];
-        for ((before, after), start) in orders.into_iter().zip([SECONDS * 0, SECONDS * 2, SECONDS * 4]) {
+        for ((before, after), start) in orders.into_iter().zip([Duration::ZERO, SECONDS * 2, SECONDS * 4]) {
             let jobs = [(JobId(1), after), (JobId(2), before)];
             let moved = play(&mut limits, &jobs, 100_000, start, start + SECONDS);
             prop_assert!(moved[0] * 20 <= moved[1], "{after:?} moved {} and {before:?} {}", moved[0], moved[1]);
