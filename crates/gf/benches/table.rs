@@ -3,6 +3,9 @@
 //! Plain medians rather than criterion, because contenders must be interleaved: on a shared machine the
 //! memory bandwidth of one minute is not that of the next, and only ratios within a minute mean anything.
 
+// The crate has no clock, and what measures it needs one.
+#![allow(clippy::disallowed_methods)]
+
 mod isal;
 
 use std::hint::black_box;
