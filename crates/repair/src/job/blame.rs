@@ -215,7 +215,8 @@ mod tests {
             },
             blamed: blamed.iter().filter(|&&other| other == node.0).count() as u32,
         };
-        let verdict = judge(evidence, worth, Rules { in_rounds: false, patience_ms: 1500 }, &limited).unwrap_or_default();
+        let verdict = judge(evidence, worth, Rules { in_rounds: false, patience_ms: 1500 }, &limited)
+            .unwrap_or_default();
         verdict.culprits.into_iter().map(|culprit| culprit.node.0).collect()
     }
 

@@ -41,8 +41,8 @@ pub use self::report::{BlockProblem, Due, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use crate::wire::control::ToNode;
 use crate::{
-    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Plan, PlanError, Policy, Scheme, SliceSet, Stripe,
-    Topology, Wanted,
+    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Plan, PlanError, Policy, Scheme, SliceSet,
+    Stripe, Topology, Wanted,
 };
 
 /// What is to be done, and how carefully.

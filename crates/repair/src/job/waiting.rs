@@ -14,8 +14,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::blame::{Evidence, Standing, Worth};
 use super::Due;
+use super::blame::{Evidence, Standing, Worth};
 use crate::NodeId;
 
 /// A node waits for another.
@@ -108,7 +108,8 @@ fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeS
         dead.iter().map(|wait| (wait.node.min(wait.on), wait.node.max(wait.on))).collect();
     let mut ends = BTreeSet::new();
     while let Some(&(a, b)) = edges.first() {
-        let end = hub(&edges, worth).unwrap_or_else(|| std::cmp::min((cheapness(worth(a)), a), (cheapness(worth(b)), b)).1);
+        let end = hub(&edges, worth)
+            .unwrap_or_else(|| std::cmp::min((cheapness(worth(a)), a), (cheapness(worth(b)), b)).1);
         ends.insert(end);
         edges.retain(|&(a, b)| a != end && b != end);
         // Whether it is the client that has a slow link cannot be known; helpers are tried one by one.

@@ -286,7 +286,9 @@ impl Running {
                 self.limited.insert(node, now);
             }
             report => {
-                let Some((evidence, needs_others)) = Evidence::from_report(node, report) else { return false };
+                let Some((evidence, needs_others)) = Evidence::from_report(node, report) else {
+                    return false;
+                };
                 let is_first = self.judge_at.is_none();
                 // What a node waits for without complaining matters only when another one complains.
                 let complains = evidence.complains(self.rules());

@@ -152,7 +152,10 @@ impl Limits {
 
     /// A job has moved bytes: more than it was granted if it could not stop in the middle.
     pub fn spend(&mut self, meter: Meter, class: Class, job: JobId, bytes: usize, now: Duration) {
-        self.buckets(meter, class, job, now).into_iter().flatten().for_each(|(bucket, _)| bucket.spend(bytes));
+        self.buckets(meter, class, job, now)
+            .into_iter()
+            .flatten()
+            .for_each(|(bucket, _)| bucket.spend(bytes));
     }
 
     /// A job is over.

@@ -3,7 +3,13 @@ use proptest::prelude::*;
 use super::*;
 
 /// Jobs that always have something to send, asked in turn: what each moved by `until`.
-fn play(limits: &mut Limits, jobs: &[(JobId, Class)], slice: usize, from: Duration, until: Duration) -> Vec<u64> {
+fn play(
+    limits: &mut Limits,
+    jobs: &[(JobId, Class)],
+    slice: usize,
+    from: Duration,
+    until: Duration,
+) -> Vec<u64> {
     let mut moved = vec![0; jobs.len()];
     let mut ready = vec![from; jobs.len()];
     loop {
@@ -14,7 +20,9 @@ fn play(limits: &mut Limits, jobs: &[(JobId, Class)], slice: usize, from: Durati
         let (job, class) = jobs[at];
         match limits.grant(Meter::Up, class, job, now) {
             Grant::Unlimited => unreachable!("there is a cap"),
-            Grant::Wait(wait) => ready[at] = now + wait.clamp(Duration::from_micros(1), Duration::from_millis(50)),
+            Grant::Wait(wait) => {
+                ready[at] = now + wait.clamp(Duration::from_micros(1), Duration::from_millis(50))
+            }
             Grant::Bytes(bytes) => {
                 let bytes = bytes.min(slice);
                 limits.spend(Meter::Up, class, job, bytes, now);

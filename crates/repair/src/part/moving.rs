@@ -196,10 +196,11 @@ impl Moving {
     pub(super) fn waits(&self, now: Duration) -> (Vec<Due>, Vec<Due>) {
         let rested_ms = |moved: Duration| now.saturating_sub(moved).as_millis() as u32;
         let inlets = self.inlets.iter().zip(&self.assignment.inlets).enumerate();
-        let receive = inlets.filter(|&(index, _)| self.relay.wants(index)).filter_map(|(index, (&moved, inlet))| {
-            let slice = self.relay.due_slice(index)?;
-            Some(Due { node: inlet.from, slice, rested_ms: rested_ms(moved) })
-        });
+        let receive =
+            inlets.filter(|&(index, _)| self.relay.wants(index)).filter_map(|(index, (&moved, inlet))| {
+                let slice = self.relay.due_slice(index)?;
+                Some(Due { node: inlet.from, slice, rested_ms: rested_ms(moved) })
+            });
         let outlets = self.outlets.iter().zip(&self.assignment.outlets);
         let send = outlets.filter_map(|(watch, outlet)| {
             let slice = *watch.queue.front()?;
