@@ -30,6 +30,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+pub use dice::Dice;
 pub use faults::{Fault, When};
 pub use scenario::{CLIENT, Kind, Scenario};
 pub use scene::Tracing;

@@ -7,7 +7,7 @@ use crate::{NodeId, NodeProfile, Plan, Resource};
 pub const JOBS_AT_ONCE: u64 = 4;
 /// A node's budgets are what its links and its disk move in so many seconds: enough to keep them busy until the
 /// coordinator hears of an end and starts the next repair, and no more, so that what becomes urgent need not wait.
-const SECONDS_AHEAD: f64 = 4.0;
+pub const SECONDS_AHEAD: f64 = 4.0;
 
 /// Amounts of a node's resources: a budget, or what is reserved of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub struct Budget {
 impl Budget {
     /// The usual budget of a node with these rates.
     pub fn of(profile: &NodeProfile) -> Self {
-        let ahead = |rate: f64| (rate * SECONDS_AHEAD) as u64;
-        Self {
-            jobs: JOBS_AT_ONCE,
-            up_bytes: ahead(profile.rates.up).max(1),
-            down_bytes: ahead(profile.rates.down).max(1),
-            disk_bytes: ahead(profile.rates.disk()).max(1),
-        }
+        Self::at_rates(profile.rates.up, profile.rates.down, profile.rates.disk())
+    }
+
+    /// The usual budget of a node whose links and disk move so many bytes per second.
+    pub fn at_rates(up: f64, down: f64, disk: f64) -> Self {
+        let ahead = |rate: f64| ((rate * SECONDS_AHEAD) as u64).max(1);
+        Self { jobs: JOBS_AT_ONCE, up_bytes: ahead(up), down_bytes: ahead(down), disk_bytes: ahead(disk) }
     }
 
     /// No bound on bytes.

@@ -1,5 +1,6 @@
 //! What is asked for, stripe by stripe, and what becomes of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use codes::{BlockIndex, Code};
 use serde::{Deserialize, Serialize};
 
 use super::budget::Lack;
-use super::nodes::Booking;
+use super::dealing::Lane;
+use super::nodes::{Booking, NodeNo};
 use super::queue::{Key, Priority};
 use super::{HelperPolicy, RepairId};
 use crate::{BlockId, JobId, NodeId, StripeId, Wanted};
@@ -48,6 +50,8 @@ pub struct RepairSpec {
     pub priority: Priority,
     /// Who helps.
     pub helpers: HelperPolicy,
+    /// The only nodes that get blocks, such as hot standbys; any, if there are none.
+    pub requestors: Vec<NodeId>,
 }
 
 /// An item of the scheduler; its number may be another's once its repair is forgotten.
@@ -71,6 +75,27 @@ pub enum Kind {
         /// The node.
         from: NodeId,
     },
+    /// What a node holds is rebuilt from what others hold, though the node can still be read.
+    Rebuild {
+        /// The node, which is not read.
+        from: NodeId,
+    },
+    /// What a node holds is copied from it while it has room for that, and rebuilt from others while they have. Each
+    /// proposal is one of both.
+    Drain {
+        /// The node.
+        from: NodeId,
+    },
+}
+
+impl Kind {
+    /// The node that is to be emptied.
+    pub fn leaves(self) -> Option<NodeId> {
+        match self {
+            Self::Reconstruct => None,
+            Self::Migrate { from } | Self::Rebuild { from } | Self::Drain { from } => Some(from),
+        }
+    }
 }
 
 /// One stripe of a repair.
@@ -196,13 +221,15 @@ pub struct Proposal {
     pub repair: RepairId,
     /// Its stripe.
     pub stripe: StripeId,
-    /// How; a migration from a node that is down is a reconstruction.
+    /// How: a migration from a node that is down is a reconstruction, and a drain is one of both.
     pub kind: Kind,
     /// What goes where. Blocks that no node may take are left for a later round; none at all means that there is
     /// no such node.
     pub wanted: Vec<Wanted>,
     /// Nodes to read from, the preferred ones first.
     pub helpers: Vec<NodeId>,
+    /// Chains that level what nodes send and receive, if the policy deals; the driver may do it otherwise.
+    pub lanes: Vec<Lane>,
 }
 
 /// What the driver has to know or to do.
@@ -214,6 +241,16 @@ pub enum Action {
     CancelJob {
         /// The job.
         job: JobId,
+    },
+    /// A node has a copy of a block that is not counted, and all blocks of the stripe can be read without it. The
+    /// driver checks that once more before the copy is removed.
+    DropSurplus {
+        /// The stripe.
+        stripe: StripeId,
+        /// The block.
+        block: BlockIndex,
+        /// Who has the copy.
+        node: NodeId,
     },
     /// An item has ended.
     ItemEnded {
@@ -260,6 +297,14 @@ pub(super) struct Item {
     pub not_before: Option<Duration>,
     /// What its last plan did not get.
     pub lack: Option<Lack>,
+    /// Its job is called off because what it wanted is back.
+    pub stopping: bool,
+    /// When its job is late.
+    pub due: Option<Duration>,
+    /// Jobs of it that were late.
+    pub late: u32,
+    /// Nodes that had a part in jobs that were late.
+    pub slow: BTreeSet<NodeNo>,
     /// It was put back, and waits for news later than this.
     pub sat_out: Option<u64>,
 }

@@ -31,16 +31,24 @@
 //! Deliberately absent: plans (the planner's), what is wrong in a job (the job's), names, texts and records (the
 //! driver's), and any knowledge of what a block is worth beyond its stripe.
 
+mod bound;
 mod budget;
+mod cache;
+mod caps;
+mod dealing;
+pub mod fastpr;
 mod item;
+mod late;
 mod nodes;
 mod placement;
 mod places;
 mod policy;
+mod progress;
 mod queue;
 mod redundancy;
 mod scan;
 mod stripes;
+mod surplus;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -49,7 +57,11 @@ use std::time::Duration;
 use codes::BlockIndex;
 use serde::{Deserialize, Serialize};
 
-pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad};
+pub use bound::{Bottleneck, Bound, Demand, bound};
+pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, SECONDS_AHEAD};
+pub use cache::{BlockCache, CacheDelta};
+pub use caps::{Caps, Pace};
+pub use dealing::Lane;
 pub use item::{
     Action, BlockFacts, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal, RepairSpec,
     Target,
@@ -57,6 +69,7 @@ pub use item::{
 pub use nodes::{NodeFacts, TrunkBudget};
 pub use placement::Placement;
 pub use policy::{HelperPolicy, UnknownPolicy};
+pub use progress::{Estimate, Progress};
 pub use queue::Priority;
 pub use redundancy::Redundancy;
 
@@ -115,7 +128,10 @@ pub struct Scheduler {
     repairs: BTreeMap<RepairId, Repair>,
     queue: BTreeSet<Key>,
     timers: BTreeSet<(Duration, u32)>,
+    /// When jobs are late.
+    dues: BTreeSet<(Duration, u32)>,
     scan: Scan,
+    surplus: surplus::Surplus,
     paused: bool,
     now: Duration,
     /// Repairs of which an item has ended.
@@ -172,6 +188,22 @@ impl Scheduler {
             self.settle_stripes_of(no);
         }
         self.scan.restart();
+    }
+
+    /// What users move at a node now, in bytes, as its heartbeat says; m-PPR goes by it.
+    pub fn handle_user_load(&mut self, id: NodeId, bytes: u64) {
+        let no = self.table.number(id);
+        self.table.get_mut(no).user_bytes = bytes;
+    }
+
+    /// A node has a block in memory now, or has it no more; m-PPR goes by it.
+    pub fn handle_cached(&mut self, id: NodeId, stripe: &StripeId, block: BlockIndex, cached: bool) {
+        let no = self.table.number(id);
+        let blocks = &mut self.table.get_mut(no).cached;
+        match cached {
+            true => blocks.insert((stripe.clone(), block)),
+            false => blocks.remove(&(stripe.clone(), block)),
+        };
     }
 
     /// A node has come or gone.
@@ -242,6 +274,10 @@ impl Scheduler {
                 self.scan.restart();
             }
             self.settle_stripe(no);
+            if self.stripes.try_get(no).is_some() && !self.is_delivered(no, facts) {
+                self.stop_needless(no);
+            }
+            self.drop_surplus_of(no);
         }
     }
 
@@ -318,6 +354,10 @@ impl Scheduler {
             rounds: 0,
             not_before: None,
             lack: None,
+            stopping: false,
+            due: None,
+            late: 0,
+            slow: BTreeSet::new(),
             sat_out: None,
         };
         let no = self.free_items.pop().unwrap_or_else(|| {
@@ -518,6 +558,7 @@ impl Scheduler {
     pub fn handle_done(&mut self, item: ItemId, now: Duration) {
         self.now = self.now.max(now);
         let of = self.item_mut(item.0);
+        of.stopping = false;
         of.rounds += 1;
         of.failures = 0;
         let rounds = of.rounds;
@@ -532,6 +573,7 @@ impl Scheduler {
         self.now = self.now.max(now);
         let limits = (self.limits.attempts, self.limits.back_off);
         let of = self.item_mut(item.0);
+        of.stopping = false;
         of.failures += 1;
         let failures = of.failures;
         if failure == Failure::Permanent || failures >= limits.0 {
@@ -543,6 +585,9 @@ impl Scheduler {
 
     /// The job of an item was called off.
     pub fn handle_cancelled(&mut self, item: ItemId) {
+        if std::mem::take(&mut self.item_mut(item.0).stopping) {
+            return self.requeue(item.0);
+        }
         if !matches!(self.item(item.0).place, Place::Ended(_)) {
             self.move_to(item.0, Place::Ended(End::Cancelled));
         }
@@ -557,13 +602,15 @@ impl Scheduler {
             self.timers.remove(&(at, no));
             self.settle(no);
         }
+        self.stop_late();
         self.end_repairs();
         self.actions.pop_front().or_else(|| self.propose())
     }
 
     /// When [`poll`](Self::poll) may have something to do though nothing happens before.
     pub fn wakes_at(&self) -> Option<Duration> {
-        self.timers.first().map(|&(at, _)| at)
+        let (timer, due) = (self.timers.first(), self.dues.first());
+        timer.into_iter().chain(due).map(|&(at, _)| at).min()
     }
 
     /// Ends repairs of which nothing can be done any more.

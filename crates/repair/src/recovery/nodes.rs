@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use codes::BlockIndex;
+
 use super::budget::{Budget, Lack, Loads, NodeLoad, fits};
 use super::queue::Class;
-use crate::{NodeId, Resource};
+use crate::{NodeId, Resource, StripeId};
 
 /// A node's place in the table.
 pub(super) type NodeNo = u32;
@@ -52,12 +54,18 @@ pub(super) struct Node {
     /// Bytes that it was ever to send and to receive.
     pub sent: u64,
     pub received: u64,
+    /// What users move there, as it says itself.
+    pub user_bytes: u64,
+    /// Blocks that it has in memory.
+    pub cached: BTreeSet<(StripeId, BlockIndex)>,
     /// What the foreground moves.
     foreground: Budget,
     /// Running repairs that read from it.
     pub sources: u64,
     /// Stripes with open items that have a block here.
     pub stripes: BTreeSet<u32>,
+    /// Those among them that are proposed or have a job.
+    pub busy_stripes: u64,
     /// Kept free for a more urgent item, in this scan.
     pub claim: Option<(u64, Class)>,
 }
@@ -76,6 +84,18 @@ pub(super) struct Booking {
     nodes: Vec<Booked>,
     /// Rack, bytes out of it, bytes into it.
     racks: Vec<(usize, u64, u64)>,
+}
+
+impl Booking {
+    /// The nodes that have a part in the job.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
+        self.nodes.iter().map(|booked| booked.node)
+    }
+
+    /// Whether the job stores something at a node.
+    pub fn stores_at(&self, node: NodeNo) -> bool {
+        self.nodes.iter().any(|booked| booked.node == node && booked.stored_bytes > 0)
+    }
 }
 
 #[derive(Debug)]
@@ -318,6 +338,9 @@ impl Node {
             foreground: Budget::default(),
             sources: 0,
             stripes: BTreeSet::new(),
+            busy_stripes: 0,
+            user_bytes: 0,
+            cached: BTreeSet::new(),
             claim: None,
         }
     }
@@ -325,6 +348,29 @@ impl Node {
     /// What is spoken for.
     pub fn used(&self) -> Budget {
         self.used
+    }
+
+    /// The larger of what it is sending and receiving, in bytes of jobs that have not ended.
+    pub fn under_way(&self) -> u64 {
+        self.used.up_bytes.max(self.used.down_bytes)
+    }
+
+    /// Stripes that wait and have a block here.
+    pub fn waiting_stripes(&self) -> u64 {
+        self.stripes.len() as u64 - self.busy_stripes
+    }
+
+    /// How fast its links are beside others', as far as budgets tell.
+    pub fn width(&self) -> f64 {
+        match self.facts.budget.up_bytes.min(self.facts.budget.down_bytes) {
+            u64::MAX => 1.0,
+            bytes => bytes.max(1) as f64,
+        }
+    }
+
+    /// What users move there: as it says itself, and what is reserved for reads.
+    pub fn user_load(&self) -> u64 {
+        self.user_bytes.saturating_add(self.foreground.up_bytes).saturating_add(self.foreground.down_bytes)
     }
 
     /// The foreground gets up to half of any budget: whatever is read, repairs go on.

@@ -35,6 +35,8 @@ pub(super) struct Placer<'a> {
     pub barred: &'a [NodeId],
     /// The node that is to be emptied.
     pub leaving: Option<NodeId>,
+    /// The only nodes that may be chosen; any if there are none.
+    pub allowed: &'a [NodeId],
 }
 
 impl Placer<'_> {
@@ -80,7 +82,11 @@ impl Placer<'_> {
         free.map(|(no, node)| {
             let full = !self.has_room(node);
             let used = node.facts.blocks + node.coming;
-            let rank = (in_rack(node.rack), full, used, self.policy.requestor_rank(node), node.id);
+            let full_now = full && !self.policy.waits_for_requestor();
+            let used = if self.policy.waits_for_requestor() { 0 } else { used };
+            let level = self.policy.requestor_level(node);
+            let preferred = self.policy.requestor_rank(node, self.stripe);
+            let rank = (in_rack(node.rack), full_now, level, used, preferred, node.id);
             (rank, (no, !full))
         })
         .min_by_key(|&(rank, _)| rank)
@@ -95,6 +101,7 @@ impl Placer<'_> {
             && facts.budget.jobs > 0
             && facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.coming_bytes)
             && self.leaving != Some(node.id)
+            && (self.allowed.is_empty() || self.allowed.contains(&node.id))
             && !self.barred.contains(&node.id)
     }
 

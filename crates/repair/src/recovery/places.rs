@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::Scheduler;
-use super::item::{Action, End, Item, ItemId, Kind, Place};
+use super::item::{Action, BlockFacts, End, Item, ItemId, Place};
 use super::queue::{Class, Key};
 use crate::StripeId;
 
@@ -19,6 +19,27 @@ impl Scheduler {
     pub(super) fn settle_stripes_of(&mut self, node: u32) {
         for stripe in self.table.get(node).stripes.clone() {
             self.settle_stripe(stripe);
+            self.stop_needless(stripe);
+            self.drop_surplus_of(stripe);
+        }
+    }
+
+    /// Whether a block came from the stripe's own job, which goes to its end.
+    pub(super) fn is_delivered(&self, stripe: u32, facts: BlockFacts) -> bool {
+        let busy = self.stripes.get(stripe).busy.map(|no| &self.item(no).place);
+        let node = facts.node.and_then(|id| self.table.find(id));
+        matches!((busy, node), (Some(Place::Running(_, booking)), Some(node)) if booking.stores_at(node))
+    }
+
+    /// Calls off the job of a stripe of which nothing is wanted any more, as a node is back.
+    pub(super) fn stop_needless(&mut self, stripe: u32) {
+        let Some(no) = self.stripes.try_get(stripe).and_then(|stripe| stripe.busy) else { return };
+        let Place::Running(job, _) = self.item(no).place else { return };
+        let (item, stripe) = (self.item(no), self.stripes.get(stripe));
+        let wanted = stripe.wanted(self.kind_now(item), item.only, &stripe.lost(&self.table), &self.table);
+        if wanted.is_empty() && !item.stopping {
+            self.item_mut(no).stopping = true;
+            self.actions.push_back(Action::CancelJob { job });
         }
     }
 
@@ -85,7 +106,7 @@ impl Scheduler {
         let stripe = self.stripes.get(item.stripe);
         let survives = self.redundancy.survives(&*stripe.code, &stripe.lost(&self.table));
         // What can be copied is worth copying, whatever became of the rest.
-        let copies = matches!(self.kind_now(self.item(no)), Kind::Migrate { .. });
+        let copies = self.kind_now(self.item(no)).leaves().is_some();
         survives.or(copies.then_some(0)).map(|survives| Class { priority, survives })
     }
 
@@ -109,9 +130,13 @@ impl Scheduler {
             }
             Place::Aside => drop(of.aside.remove(&no)),
             Place::BackingOff(at) => drop(self.timers.remove(&(*at, no))),
-            Place::Running(..) => drop(of.running.remove(&no)),
+            Place::Running(..) => {
+                of.running.remove(&no);
+                self.forget_due(no);
+            }
             Place::Held | Place::Proposed | Place::Ended(_) => {}
         }
+        let of = self.repairs.get_mut(&repair).expect("it has items");
         match &to {
             Place::Queued(key) => {
                 self.queue.insert(*key);
@@ -141,8 +166,11 @@ impl Scheduler {
             self.stripes.get_mut(stripe).items.retain(|&other| other != no);
         }
         if was_busy != busy {
-            self.stripes.get_mut(stripe).busy = busy.then_some(no);
+            self.stripes.set_busy(stripe, busy.then_some(no), &mut self.table);
             self.settle_stripe(stripe);
+        }
+        if ended {
+            self.drop_surplus_of(stripe);
         }
         // Those that waited for it may have ended with it.
         if ended && self.stripes.is_idle(stripe) {

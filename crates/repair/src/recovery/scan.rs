@@ -6,13 +6,16 @@
 
 use std::ops::Bound::{Excluded, Unbounded};
 
-use codes::BlockIndex;
+use codes::{BlockIndex, CodeSpec};
 
+use super::dealing;
+use super::dealing::Lane;
 use super::item::{Action, Item, Kind, Place, Proposal};
+use super::nodes::NodeNo;
 use super::placement::{Placement, Placer};
 use super::queue::{Class, Key};
 use super::stripes::Stripe;
-use super::{ItemId, Scheduler};
+use super::{ItemId, RepairId, Scheduler};
 use crate::{NodeId, Wanted};
 
 /// Walks over the queue.
@@ -41,7 +44,7 @@ impl Scan {
 
 /// Whether an item can start.
 enum Check {
-    Ready(Vec<Wanted>),
+    Ready(Kind, Vec<Wanted>),
     /// Too few of its survivors have room.
     NoHelpers,
     /// The nodes that could take its blocks have no room.
@@ -70,7 +73,7 @@ impl Scheduler {
             let paused = self.repairs[&key.repair].paused;
             if !paused {
                 match self.check(key.item, key.class) {
-                    Check::Ready(wanted) => return Some(self.proposal(key, wanted)),
+                    Check::Ready(kind, wanted) => return Some(self.proposal(key, kind, wanted)),
                     Check::NoHelpers => {}
                     Check::NoRequestors => closed = closed.or(Some(key.class)),
                 }
@@ -92,7 +95,7 @@ impl Scheduler {
         let kind = self.kind_now(item);
         let from = match kind {
             Kind::Migrate { from } => self.table.find(from),
-            Kind::Reconstruct => None,
+            Kind::Reconstruct | Kind::Rebuild { .. } | Kind::Drain { .. } => None,
         };
         let (number, stripe) = (self.scan.number, self.stripes.get(item.stripe));
         for node in stripe.nodes().filter(|&node| from.is_none_or(|from| from == node)) {
@@ -109,29 +112,71 @@ impl Scheduler {
         if lacks || item.sat_out == Some(self.scan.news) {
             return Check::NoHelpers;
         }
-        let (kind, only) = (self.kind_now(item), item.only);
+        match self.kind_now(item) {
+            // Copying moves least, and the node that is emptied does nothing else.
+            Kind::Drain { from } => match self.check_as(no, Kind::Migrate { from }, class) {
+                Check::NoHelpers if self.others_suffice(no, from) => {
+                    self.check_as(no, Kind::Rebuild { from }, class)
+                }
+                check => check,
+            },
+            Kind::Rebuild { from } if !self.others_suffice(no, from) => {
+                self.check_as(no, Kind::Migrate { from }, class)
+            }
+            kind => self.check_as(no, kind, class),
+        }
+    }
+
+    /// Whether the blocks of a node can be rebuilt without it.
+    fn others_suffice(&mut self, no: u32, from: NodeId) -> bool {
+        let item = self.item(no);
+        let (kind, stripe) = (Kind::Rebuild { from }, self.stripes.get(item.stripe));
+        let (lost, wanted) = self.losses(kind, item.only, stripe);
+        let readable = self.redundancy.survives(&*stripe.code, &lost).is_some();
+        readable && self.redundancy.sources(&*stripe.code, &lost, &wanted) > 0
+    }
+
+    /// The blocks that are not read, and those that are wanted.
+    fn losses(
+        &self,
+        kind: Kind,
+        only: Option<BlockIndex>,
+        stripe: &Stripe,
+    ) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
+        let mut lost = stripe.lost(&self.table);
+        let wanted = stripe.wanted(kind, only, &lost, &self.table);
+        if let Kind::Rebuild { .. } = kind {
+            lost.extend(stripe.wanted(kind, None, &lost, &self.table));
+            lost.sort_unstable();
+            lost.dedup();
+        }
+        (lost, wanted)
+    }
+
+    fn check_as(&mut self, no: u32, kind: Kind, class: Class) -> Check {
+        let only = self.item(no).only;
+        let item = self.item(no);
         let stripe = self.stripes.get(item.stripe);
         let (up, roomy) = self.count_sources(kind, stripe, class);
         let least = match kind {
-            Kind::Reconstruct => self.redundancy.least_sources(&*stripe.code),
             Kind::Migrate { .. } => 1,
+            _ => self.redundancy.least_sources(&*stripe.code),
         };
         // If too few are up, planning will say why.
         if up >= least && roomy < least {
             return Check::NoHelpers;
         }
-        let lost = stripe.lost(&self.table);
-        let wanted = stripe.wanted(kind, only, &lost, &self.table);
-        if kind == Kind::Reconstruct {
+        let (lost, wanted) = self.losses(kind, only, stripe);
+        if !matches!(kind, Kind::Migrate { .. }) {
             let needed = self.redundancy.sources(&*stripe.code, &lost, &wanted);
             if up >= needed && roomy < needed {
                 return Check::NoHelpers;
             }
         }
         match self.placer(no, class, &[]).place(&wanted) {
-            Placement::Chosen(wanted) => Check::Ready(wanted),
+            Placement::Chosen(wanted) => Check::Ready(kind, wanted),
             Placement::Busy => Check::NoRequestors,
-            Placement::Nowhere => Check::Ready(Vec::new()),
+            Placement::Nowhere => Check::Ready(kind, Vec::new()),
         }
     }
 
@@ -150,34 +195,36 @@ impl Scheduler {
 
     /// The blocks that an item may read, and their nodes.
     fn sources<'a>(&'a self, kind: Kind, stripe: &'a Stripe) -> impl Iterator<Item = (BlockIndex, u32)> + 'a {
-        let from = match kind {
-            Kind::Migrate { from } => self.table.find(from),
-            Kind::Reconstruct => None,
-        };
+        let from = kind.leaves().and_then(|from| self.table.find(from));
         let survivors = stripe.survivors(&self.table);
-        survivors.filter(move |&(_, node)| from.is_none_or(|from| from == node))
+        survivors.filter(move |&(_, node)| match kind {
+            Kind::Migrate { .. } => from == Some(node),
+            Kind::Rebuild { .. } => from != Some(node),
+            Kind::Reconstruct | Kind::Drain { .. } => true,
+        })
     }
 
     pub(super) fn placer<'a>(&'a self, no: u32, class: Class, barred: &'a [NodeId]) -> Placer<'a> {
         let item = self.item(no);
+        let spec = &self.repairs[&item.repair].spec;
         Placer {
             table: &self.table,
             stripe: self.stripes.get(item.stripe),
-            policy: self.repairs[&item.repair].spec.helpers,
+            policy: spec.helpers,
             class,
             scan: self.scan.number,
             barred,
-            leaving: match item.kind {
-                Kind::Migrate { from } => Some(from),
-                Kind::Reconstruct => None,
-            },
+            leaving: item.kind.leaves(),
+            allowed: &spec.requestors,
         }
     }
 
-    fn proposal(&mut self, key: Key, wanted: Vec<Wanted>) -> Action {
+    fn proposal(&mut self, key: Key, kind: Kind, wanted: Vec<Wanted>) -> Action {
         let item = self.item(key.item);
-        let (kind, stripe, repair) = (self.kind_now(item), item.stripe, item.repair);
-        let helpers = self.helpers(kind, stripe, repair, key.class);
+        let (stripe, repair) = (item.stripe, item.repair);
+        let (sources, roomy) = self.helpers(kind, key.item, key.class);
+        let lanes = self.lanes(kind, stripe, repair, &sources[..roomy]);
+        let helpers = sources.into_iter().map(|node| self.table.get(node).id).collect();
         self.move_to(key.item, Place::Proposed);
         Action::Propose(Proposal {
             item: ItemId(key.item),
@@ -186,25 +233,42 @@ impl Scheduler {
             kind,
             wanted,
             helpers,
+            lanes,
         })
     }
 
-    /// The survivors in the order of the repair's policy, those without room last.
-    fn helpers(&self, kind: Kind, stripe: u32, repair: super::RepairId, class: Class) -> Vec<NodeId> {
+    /// Chains over the sources with room, if the policy deals them and the code may read any of them.
+    fn lanes(&self, kind: Kind, stripe: u32, repair: RepairId, roomy: &[NodeNo]) -> Vec<Lane> {
         let stripe = self.stripes.get(stripe);
-        let mut sources: Vec<_> = self.sources(kind, stripe).collect();
-        self.repairs[&repair].spec.helpers.sort(&mut sources, &self.table);
-        sources.sort_by_key(|&(_, node)| {
-            let node = self.table.get(node);
-            let has_room = node.has_room(stripe.block_bytes, 0, stripe.block_bytes);
-            !has_room || node.is_claimed(self.scan.number, class)
-        });
-        sources.into_iter().map(|(_, node)| self.table.get(node).id).collect()
+        let free = matches!(stripe.code.spec(), CodeSpec::ReedSolomon { .. });
+        let copies = matches!(kind, Kind::Migrate { .. });
+        match self.repairs[&repair].spec.helpers.deals() && free && !copies {
+            true => dealing::deal(stripe, roomy, &self.table),
+            false => Vec::new(),
+        }
     }
 
-    /// A migration from a node that cannot be read from is a reconstruction.
+    /// The survivors in the order of the repair's policy, those without room or that were late last; and how many are
+    /// before those.
+    fn helpers(&self, kind: Kind, no: u32, class: Class) -> (Vec<NodeNo>, usize) {
+        let item = self.item(no);
+        let (stripe, repair) = (self.stripes.get(item.stripe), item.repair);
+        let mut sources: Vec<_> = self.sources(kind, stripe).collect();
+        self.repairs[&repair].spec.helpers.sort(&mut sources, stripe, &self.table);
+        let (mut roomy, full): (Vec<NodeNo>, Vec<NodeNo>) =
+            sources.into_iter().map(|(_, node)| node).partition(|&no| {
+                let node = self.table.get(no);
+                let has_room = node.has_room(stripe.block_bytes, 0, stripe.block_bytes);
+                has_room && !node.is_claimed(self.scan.number, class) && !item.slow.contains(&no)
+            });
+        let count = roomy.len();
+        roomy.extend(full);
+        (roomy, count)
+    }
+
+    /// What is to leave a node that cannot be read from is reconstructed.
     pub(super) fn kind_now(&self, item: &Item) -> Kind {
-        let Kind::Migrate { from } = item.kind else { return Kind::Reconstruct };
+        let Some(from) = item.kind.leaves() else { return Kind::Reconstruct };
         let stripe = self.stripes.get(item.stripe);
         let from_no = self.table.find(from).filter(|&no| self.table.get(no).facts.alive);
         let readable = |no| stripe.survivors(&self.table).any(|(_, node)| node == no);

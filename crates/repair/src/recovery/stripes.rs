@@ -47,7 +47,7 @@ impl Stripe {
         table: &NodeTable,
     ) -> Vec<BlockIndex> {
         let mut wanted = lost.to_vec();
-        if let Kind::Migrate { from } = kind {
+        if let Some(from) = kind.leaves() {
             let from = table.find(from);
             wanted = self.indexed().filter(|(_, place)| place.node == from).map(|(index, _)| index).collect();
         }
@@ -58,6 +58,11 @@ impl Stripe {
     /// The nodes that have a good block, up or not.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
         self.blocks.iter().filter(|place| place.good).filter_map(|place| place.node)
+    }
+
+    /// Whether every block can be read now.
+    pub fn is_whole(&self, table: &NodeTable) -> bool {
+        self.blocks.iter().all(|&place| reader(place, table).is_some())
     }
 
     pub fn has(&self, node: NodeNo) -> bool {
@@ -88,6 +93,11 @@ impl Stripes {
 
     pub fn get(&self, no: u32) -> &Stripe {
         self.stripes[no as usize].as_ref().expect("it has open items")
+    }
+
+    /// A stripe, if its last item has not just ended.
+    pub fn try_get(&self, no: u32) -> Option<&Stripe> {
+        self.stripes.get(no as usize)?.as_ref()
     }
 
     pub fn get_mut(&mut self, no: u32) -> &mut Stripe {
@@ -158,15 +168,30 @@ impl Stripes {
         true
     }
 
+    /// Says which item of a stripe is proposed or runs.
+    pub fn set_busy(&mut self, no: u32, busy: Option<u32>, table: &mut NodeTable) {
+        self.unindex(no, table);
+        self.get_mut(no).busy = busy;
+        self.index(no, table);
+    }
+
     fn index(&mut self, no: u32, table: &mut NodeTable) {
-        for node in self.get(no).blocks.iter().filter_map(|place| place.node) {
-            table.get_mut(node).stripes.insert(no);
+        let stripe = self.get(no);
+        for node in stripe.blocks.iter().filter_map(|place| place.node) {
+            let node = table.get_mut(node);
+            if node.stripes.insert(no) {
+                node.busy_stripes += u64::from(stripe.busy.is_some());
+            }
         }
     }
 
     fn unindex(&mut self, no: u32, table: &mut NodeTable) {
-        for node in self.get(no).blocks.iter().filter_map(|place| place.node) {
-            table.get_mut(node).stripes.remove(&no);
+        let stripe = self.get(no);
+        for node in stripe.blocks.iter().filter_map(|place| place.node) {
+            let node = table.get_mut(node);
+            if node.stripes.remove(&no) {
+                node.busy_stripes -= u64::from(stripe.busy.is_some());
+            }
         }
     }
 }

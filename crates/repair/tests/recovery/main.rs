@@ -3,5 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+mod drains;
+mod policies;
 mod reference;
 mod scene;

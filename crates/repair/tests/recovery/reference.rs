@@ -42,6 +42,7 @@ struct Item {
     state: State,
     failures: u32,
     rounds: u32,
+    stopping: bool,
     not_before: Duration,
     lack: Option<Lack>,
 }
@@ -85,8 +86,19 @@ impl Slow {
         good.map(|(facts, index)| (BlockIndex(index), facts.node.unwrap())).collect()
     }
 
+    /// What is done for an item, in the order in which it is tried.
+    fn ways(&self, item: &Item) -> Vec<Kind> {
+        let others = |from| self.survivors(item.stripe).iter().filter(|&&(_, node)| node != from).count();
+        match self.kind(item) {
+            Kind::Rebuild { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
+            Kind::Drain { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
+            Kind::Drain { from } => vec![Kind::Migrate { from }, Kind::Rebuild { from }],
+            kind => vec![kind],
+        }
+    }
+
     fn kind(&self, item: &Item) -> Kind {
-        let Kind::Migrate { from } = item.kind else { return Kind::Reconstruct };
+        let Some(from) = item.kind.leaves() else { return Kind::Reconstruct };
         let has = self.survivors(item.stripe).iter().any(|&(_, node)| node == from);
         if has { item.kind } else { Kind::Reconstruct }
     }
@@ -94,9 +106,9 @@ impl Slow {
     fn wanted(&self, item: &Item) -> Vec<BlockIndex> {
         let survivors = self.survivors(item.stripe);
         let mut wanted: Vec<BlockIndex> = (0..BLOCKS as u16).map(BlockIndex).collect();
-        match self.kind(item) {
-            Kind::Reconstruct => wanted.retain(|&index| survivors.iter().all(|&(other, _)| other != index)),
-            Kind::Migrate { from } => {
+        match self.kind(item).leaves() {
+            None => wanted.retain(|&index| survivors.iter().all(|&(other, _)| other != index)),
+            Some(from) => {
                 wanted.retain(|index| self.stripes[&item.stripe][usize::from(index.0)].node == Some(from));
             }
         }
@@ -106,9 +118,18 @@ impl Slow {
 
     fn class(&self, item: &Item) -> Option<Class> {
         let survives = self.survivors(item.stripe).len().checked_sub(DATA_BLOCKS);
-        match self.kind(item) {
-            Kind::Migrate { .. } => Some(survives.unwrap_or(0) as u32),
-            Kind::Reconstruct => survives.map(|survives| survives as u32),
+        match self.kind(item).leaves() {
+            Some(_) => Some(survives.unwrap_or(0) as u32),
+            None => survives.map(|survives| survives as u32),
+        }
+    }
+
+    /// What runs for nothing, as a node is back.
+    fn stop_needless(&mut self) {
+        for at in 0..self.items.len() {
+            let item = &self.items[at];
+            let needless = matches!(item.state, State::Running(_)) && self.wanted(item).is_empty();
+            self.items[at].stopping |= needless;
         }
     }
 
@@ -206,7 +227,7 @@ impl Slow {
     }
 
     /// What starts next.
-    fn next(&mut self) -> Option<(ItemId, Vec<Wanted>, Vec<NodeId>)> {
+    fn next(&mut self) -> Option<(ItemId, Kind, Vec<Wanted>, Vec<NodeId>)> {
         self.claims.clear();
         let mut queue: Vec<_> = (0..self.items.len())
             .filter(|&at| self.items[at].state == State::Waiting)
@@ -227,13 +248,13 @@ impl Slow {
                 continue;
             }
             match self.try_item(&self.items[at], class) {
-                Ok(wanted) => {
+                Ok((kind, wanted)) => {
                     let item = &self.items[at];
-                    return Some((item.id, wanted, self.helpers(item, class)));
+                    return Some((item.id, kind, wanted, self.helpers(item, kind, class)));
                 }
                 Err(lacks_requestors) => closed = closed.or(lacks_requestors.then_some(class)),
             }
-            for (_, node) in self.sources(&self.items[at]) {
+            for (_, node) in self.claimed(&self.items[at]) {
                 self.claims.entry(node).or_insert(class);
             }
             blocked += 1;
@@ -244,21 +265,30 @@ impl Slow {
         None
     }
 
-    fn sources(&self, item: &Item) -> Vec<(BlockIndex, NodeId)> {
+    fn sources(&self, item: &Item, kind: Kind) -> Vec<(BlockIndex, NodeId)> {
         let mut sources = self.survivors(item.stripe);
-        if let Kind::Migrate { from } = self.kind(item) {
-            sources.retain(|&(_, node)| node == from);
+        match kind {
+            Kind::Migrate { from } => sources.retain(|&(_, node)| node == from),
+            Kind::Rebuild { from } => sources.retain(|&(_, node)| node != from),
+            _ => {}
         }
         sources
+    }
+
+    fn claimed(&self, item: &Item) -> Vec<(BlockIndex, NodeId)> {
+        match self.kind(item) {
+            Kind::Rebuild { .. } => self.survivors(item.stripe),
+            kind => self.sources(item, kind),
+        }
     }
 
     fn can_help(&self, node: NodeId, class: Class) -> bool {
         self.has_room(node, BLOCK, 0, BLOCK) && !self.is_claimed(node, class)
     }
 
-    fn helpers(&self, item: &Item, class: Class) -> Vec<NodeId> {
+    fn helpers(&self, item: &Item, kind: Kind, class: Class) -> Vec<NodeId> {
         let last = |node: NodeId| self.helped.iter().rposition(|helpers| helpers.contains(&node));
-        let mut sources = self.sources(item);
+        let mut sources = self.sources(item, kind);
         sources.sort_by_key(|&(block, node)| match self.repairs[&item.repair].policy {
             HelperPolicy::LeastRecentlyUsed => (!self.can_help(node, class), last(node), block),
             _ => (!self.can_help(node, class), None, block),
@@ -267,24 +297,26 @@ impl Slow {
     }
 
     /// Where its blocks can go now, or else whether it is requestors that are missing.
-    fn try_item(&self, item: &Item, class: Class) -> Result<Vec<Wanted>, bool> {
+    fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
         if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
             return Err(false);
         }
-        let needed = if self.kind(item) == Kind::Reconstruct { DATA_BLOCKS } else { 1 };
-        let sources = self.sources(item);
-        let free = sources.iter().filter(|&&(_, node)| self.can_help(node, class)).count();
-        if sources.len() >= needed && free < needed {
-            return Err(false);
+        for kind in self.ways(item) {
+            let needed = if matches!(kind, Kind::Migrate { .. }) { 1 } else { DATA_BLOCKS };
+            let sources = self.sources(item, kind);
+            let free = sources.iter().filter(|&&(_, node)| self.can_help(node, class)).count();
+            if sources.len() < needed || free >= needed {
+                return self.requestors(item, class).map(|wanted| (kind, wanted)).ok_or(true);
+            }
         }
-        self.requestors(item, class).ok_or(true)
+        Err(false)
     }
 
     fn requestors(&self, item: &Item, class: Class) -> Option<Vec<Wanted>> {
         let blocks = &self.stripes[&item.stripe];
         let takes = |node: NodeId| {
             let facts = &self.nodes[&node];
-            let leaving = matches!(item.kind, Kind::Migrate { from } if from == node);
+            let leaving = item.kind.leaves() == Some(node);
             facts.alive && !leaving && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
         };
         let free = |node: NodeId| self.has_room(node, 0, BLOCK, BLOCK) && !self.is_claimed(node, class);
@@ -387,13 +419,14 @@ impl Pair {
 
     fn happen(&mut self, event: &Event) {
         match *event {
-            Event::Repair { first, count, only, policy, from } => {
-                self.repair(first, count, only, policy, from)
+            Event::Repair { first, count, only, policy, kind } => {
+                self.repair(first, count, only, policy, kind)
             }
             Event::Node { node, alive } => {
                 self.fast.handle_node(NodeId(node), alive);
                 self.slow.nodes.get_mut(&NodeId(node)).unwrap().alive = alive;
                 self.slow.sweep();
+                self.slow.stop_needless();
             }
             Event::Bad { stripe, block } => {
                 let node = self.slow.stripes[&stripe][usize::from(block)].node;
@@ -447,14 +480,13 @@ impl Pair {
         open.get(which % open.len().max(1)).copied()
     }
 
-    fn repair(&mut self, first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, from: Option<u32>) {
+    fn repair(&mut self, first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, kind: Kind) {
         self.repairs += 1;
         let id = RepairId(self.repairs);
         let spec = RepairSpec { helpers: policy, ..RepairSpec::default() };
         self.fast.open(id, spec);
         self.slow.repairs.insert(id, Repair { paused: false, cancelled: false, ended: false, policy });
         for stripe in (first..first + count).map(|stripe| stripe % STRIPES) {
-            let kind = from.map_or(Kind::Reconstruct, |from| Kind::Migrate { from: NodeId(from) });
             let only = only.map(BlockIndex);
             let item = self.fast.push(
                 id,
@@ -476,6 +508,7 @@ impl Pair {
                 state: State::Waiting,
                 failures: 0,
                 rounds: 0,
+                stopping: false,
                 not_before: Duration::ZERO,
                 lack: None,
             });
@@ -532,6 +565,7 @@ impl Pair {
         self.slow.moving.remove(&job.0);
         let item = &mut self.slow.items[at];
         (item.state, item.rounds, item.failures) = (State::Waiting, item.rounds + 1, 0);
+        item.stopping = false;
         let rounds = item.rounds;
         if self.slow.wanted(&self.slow.items[at]).is_empty() {
             self.slow.items[at].state = State::Ended(End::Repaired);
@@ -548,6 +582,7 @@ impl Pair {
         self.slow.moving.remove(&job.0);
         let item = &mut self.slow.items[at];
         item.failures += 1;
+        item.stopping = false;
         item.not_before = self.slow.now + limits().back_off * 2u32.pow(item.failures - 1);
         item.state = State::Waiting;
         if failure == Failure::Permanent || item.failures == limits().attempts {
@@ -560,7 +595,16 @@ impl Pair {
             let (proposal, at) = self.take_job(job);
             self.fast.handle_cancelled(proposal.item);
             self.slow.moving.remove(&job.0);
-            self.slow.items[at].state = State::Ended(End::Cancelled);
+            let stopped = std::mem::take(&mut self.slow.items[at].stopping);
+            self.slow.items[at].state = match stopped {
+                _ if !stopped => State::Ended(End::Cancelled),
+                _ if self.slow.wanted(&self.slow.items[at]).is_empty() => {
+                    let again = self.slow.items[at].rounds > 0;
+                    State::Ended(if again { End::Repaired } else { End::NothingLost })
+                }
+                _ if self.slow.repairs[&proposal.repair].cancelled => State::Ended(End::Cancelled),
+                _ => State::Waiting,
+            };
         }
     }
 
@@ -574,15 +618,31 @@ impl Pair {
                 Some(Action::RepairEnded { repair }) => drop(self.over.insert(repair)),
                 Some(Action::CancelJob { job }) => self.cancelled(job),
                 Some(Action::Propose(proposal)) => {
-                    let fast = (proposal.item, proposal.wanted.clone(), proposal.helpers.clone());
+                    self.is_needed(&proposal)?;
+                    let fast =
+                        (proposal.item, proposal.kind, proposal.wanted.clone(), proposal.helpers.clone());
                     prop_assert_eq!(Some(fast), self.slow.next());
                     self.answer(proposal)?;
                 }
+                Some(other @ Action::DropSurplus { .. }) => prop_assert!(false, "{other:?} of nothing"),
                 None => break,
             }
         }
         prop_assert_eq!(None, self.slow.next(), "something else could start");
         self.compare()
+    }
+
+    /// Nothing is repaired that can be read where it may stay.
+    fn is_needed(&self, proposal: &Proposal) -> Result<(), TestCaseError> {
+        let stripe = proposal.stripe.0.parse().unwrap();
+        let survivors = self.slow.survivors(stripe);
+        for wanted in &proposal.wanted {
+            let holder = survivors.iter().find(|&&(block, _)| block == wanted.block).map(|&(_, node)| node);
+            prop_assert_eq!(holder, proposal.kind.leaves(), "of {:?}", proposal);
+        }
+        let reads = |node: &NodeId| survivors.iter().any(|(_, other)| other == node);
+        prop_assert!(proposal.helpers.iter().all(reads));
+        Ok(())
     }
 
     fn answer(&mut self, proposal: Proposal) -> Result<(), TestCaseError> {
@@ -657,7 +717,7 @@ fn lack(resource: Resource, loads: &Loads) -> Lack {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Repair { first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, from: Option<u32> },
+    Repair { first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, kind: Kind },
     Node { node: u32, alive: bool },
     Bad { stripe: u32, block: u16 },
     Succeed(usize),
@@ -674,8 +734,20 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let policy = prop_oneof![Just(HelperPolicy::LowestIndex), Just(HelperPolicy::LeastRecentlyUsed)];
     let repair = (0..STRIPES, 1..=STRIPES, prop::option::weighted(0.2, 0..4u16), policy);
-    let repair = (repair, prop::option::weighted(0.3, 1..=NODES))
-        .prop_map(|((first, count, only, policy), from)| Event::Repair { first, count, only, policy, from });
+    let node = || (1..=NODES).prop_map(NodeId);
+    let kind = prop_oneof![
+        5 => Just(Kind::Reconstruct),
+        1 => node().prop_map(|from| Kind::Migrate { from }),
+        1 => node().prop_map(|from| Kind::Rebuild { from }),
+        2 => node().prop_map(|from| Kind::Drain { from }),
+    ];
+    let repair = (repair, kind).prop_map(|((first, count, only, policy), kind)| Event::Repair {
+        first,
+        count,
+        only,
+        policy,
+        kind,
+    });
     let failure = prop_oneof![9 => Just(Failure::Transient), 1 => Just(Failure::Permanent)];
     prop_oneof![
         3 => repair,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::recovery::{
-    Action, BlockFacts, Budget, End, ItemId, ItemState, Kind, Limits, Loads, NewItem, NodeFacts, NodeLoad,
-    Placement, Proposal, RepairId, RepairSpec, Scheduler,
+    Action, BlockFacts, Budget, End, HelperPolicy, ItemId, ItemState, Kind, Limits, Loads, NewItem,
+    NodeFacts, NodeLoad, Placement, Proposal, RepairId, RepairSpec, Scheduler,
 };
 use repair::{JobId, NodeId, Resource, StripeId};
 
@@ -21,6 +21,8 @@ pub struct Scene {
     pub running: BTreeMap<JobId, Proposal>,
     pub ended: Vec<(String, End)>,
     pub over: Vec<RepairId>,
+    pub surplus: Vec<(String, u16, u32)>,
+    pub cancelled: Vec<String>,
     pub items: BTreeMap<String, ItemId>,
     jobs: u64,
 }
@@ -38,7 +40,8 @@ pub fn facts() -> NodeFacts {
 
 /// What a chain through the first k helpers moves.
 pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
-    let count = if proposal.kind == Kind::Reconstruct { data_blocks } else { 1 };
+    let copies = matches!(proposal.kind, Kind::Migrate { .. });
+    let count = if copies { 1 } else { data_blocks };
     let helpers = &proposal.helpers[..count.min(proposal.helpers.len())];
     let mut nodes: BTreeMap<NodeId, NodeLoad> = BTreeMap::new();
     let mut links = Vec::new();
@@ -77,6 +80,8 @@ impl Scene {
             running: BTreeMap::new(),
             ended: Vec::new(),
             over: Vec::new(),
+            surplus: Vec::new(),
+            cancelled: Vec::new(),
             items: BTreeMap::new(),
             jobs: 0,
         }
@@ -96,7 +101,8 @@ impl Scene {
 
     /// A repair of stripes, by their names and nodes.
     pub fn repair(&mut self, id: RepairId, stripes: &[(&str, [u32; 4])]) {
-        self.scheduler.open(id, RepairSpec::default());
+        // Chains of whole blocks over what is free; what policies do else is tested by itself.
+        self.scheduler.open(id, RepairSpec { helpers: HelperPolicy::FreeBudget, ..RepairSpec::default() });
         for &(stripe, nodes) in stripes {
             let item = self.scheduler.push(id, self.new_item(stripe, nodes));
             self.items.insert(stripe.into(), item);
@@ -125,7 +131,11 @@ impl Scene {
                 }
                 Action::CancelJob { job } => {
                     let proposal = self.running.remove(&job).unwrap();
+                    self.cancelled.push(proposal.stripe.to_string());
                     self.scheduler.handle_cancelled(proposal.item);
+                }
+                Action::DropSurplus { stripe, block, node } => {
+                    self.surplus.push((stripe.to_string(), block.0, node.0));
                 }
                 Action::ItemEnded { stripe, end, .. } => self.ended.push((stripe.to_string(), end)),
                 Action::RepairEnded { repair } => self.over.push(repair),

@@ -56,6 +56,8 @@ struct Run {
     item: ItemId,
     stripe: u32,
     loads: Loads,
+    /// It was called off.
+    stopped: bool,
 }
 
 /// One scenario being played.
@@ -344,7 +346,10 @@ impl<'a> World<'a> {
         while let Some(action) = self.scheduler.poll(self.scene.now) {
             match action {
                 Action::Propose(proposal) => self.start(proposal),
-                Action::CancelJob { job } => self.scene.violate(format!("nobody cancelled {job}")),
+                Action::CancelJob { job } => self.stop(job),
+                Action::DropSurplus { stripe, .. } => {
+                    self.scene.violate(format!("stripe {stripe} has no surplus"));
+                }
                 Action::ItemEnded { item, end, stripe, .. } => {
                     self.note(format!("stripe {stripe} is {end:?}"));
                     let stripe = self.items.remove(&item).expect("it was named");
@@ -356,6 +361,13 @@ impl<'a> World<'a> {
                 }
             }
         }
+    }
+
+    /// What a job wanted is back.
+    fn stop(&mut self, job: JobId) {
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        run.stopped = true;
+        run.coordinator.job.cancel();
     }
 
     fn start(&mut self, proposal: Proposal) {
@@ -389,7 +401,7 @@ impl<'a> World<'a> {
         ));
         let published = coordinator.act(&mut self.scene);
         assert!(published.is_empty(), "nothing was done yet");
-        self.runs.insert(job, Run { coordinator, item: proposal.item, stripe, loads });
+        self.runs.insert(job, Run { coordinator, item: proposal.item, stripe, loads, stopped: false });
         self.at_once = self.at_once.max(self.runs.len());
         self.check_budgets();
     }
@@ -490,6 +502,10 @@ impl<'a> World<'a> {
             Ok(_) => {
                 self.note(format!("{job} is done"));
                 self.scheduler.handle_done(run.item, now);
+            }
+            Err(JobError::Cancelled) if run.stopped => {
+                self.note(format!("{job} is called off"));
+                self.scheduler.handle_cancelled(run.item);
             }
             Err(error) => {
                 self.note(format!("{job} failed: {error}"));

@@ -143,6 +143,9 @@ impl Core {
                 }
                 Action::Propose(proposal) => self.try_start(&proposal),
                 Action::CancelJob { job } => self.cancel_job(job),
+                Action::DropSurplus { stripe, block, node } => {
+                    tracing::info!(%stripe, %block, %node, "has a copy that is not needed");
+                }
                 Action::ItemEnded { repair, stripe, end, .. } => self.explain_end(repair.0, &stripe, end),
                 Action::RepairEnded { repair } => self.end_repair(repair.0),
             }
@@ -229,7 +232,7 @@ impl Core {
 
 impl Repairs {
     fn add(&mut self, id: u64, order: Order) {
-        let spec = RepairSpec { priority: Priority::Normal, helpers: HelperPolicy::default() };
+        let spec = RepairSpec { priority: Priority::Normal, ..RepairSpec::default() };
         self.scheduler.open(RepairId(id), spec);
         let repair = Repair {
             order,

@@ -1,5 +1,7 @@
 //! The stripes of a repair, and their jobs.
 
+use std::collections::BTreeSet;
+
 use codes::BlockIndex;
 use repair::recovery::{End, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
@@ -71,7 +73,7 @@ impl Core {
             _ => None,
         };
         let kind = match target {
-            Target::Drain(from) => Kind::Migrate { from: *from },
+            Target::Drain(from) => Kind::Drain { from: *from },
             _ => Kind::Reconstruct,
         };
         let new = NewItem {
@@ -180,14 +182,19 @@ impl Core {
         wanted: Vec<Wanted>,
     ) -> Result<JobRequest, RequestError> {
         let scheme = match proposal.kind {
-            Kind::Reconstruct => order.scheme,
             Kind::Migrate { .. } => repair::Scheme::Migration,
+            _ => order.scheme,
+        };
+        // What is rebuilt spares the node that is emptied, though it can still be read.
+        let avoid = match proposal.kind {
+            Kind::Rebuild { from } => BTreeSet::from([from]),
+            _ => BTreeSet::new(),
         };
         Ok(JobRequest {
             job: self.catalog.next_job_id()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
-            policy: Policy { prefer: proposal.helpers.clone(), ..policy(scheme, order.slice_bytes) },
+            policy: Policy { prefer: proposal.helpers.clone(), avoid, ..policy(scheme, order.slice_bytes) },
             verify: Verify { parity: order.verify_parity, reread: true },
             publish: true,
             tag: None,

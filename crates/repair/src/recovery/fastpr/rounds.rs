@@ -1,0 +1,210 @@
+//! FastPR's rounds, the times that it reckons with, and where chunks go.
+
+use super::matching::Group;
+use super::{Chunk, Set};
+
+/// The paper's model of time: a chunk is read, sent and written one after the other, and k chunks come in at one link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    /// Nodes, that which will fail included.
+    pub nodes: usize,
+    /// Bytes of a chunk.
+    pub chunk_bytes: f64,
+    /// Bytes per second of a disk.
+    pub disk: f64,
+    /// Bytes per second of a link.
+    pub link: f64,
+    /// Nodes that take all repaired chunks; `None` if any healthy node may.
+    pub standbys: Option<usize>,
+}
+
+impl Model {
+    /// Seconds to copy a chunk.
+    pub fn migration(&self) -> f64 {
+        2.0 * self.chunk_bytes / self.disk + self.chunk_bytes / self.link
+    }
+
+    /// Seconds to rebuild a set of so many chunks, each from `needs` others.
+    pub fn reconstruction(&self, chunks: f64, needs: usize) -> f64 {
+        let at_once = self.standbys.map_or(1.0, |standbys| chunks / standbys as f64);
+        let received = needs as f64 * self.chunk_bytes / self.link;
+        self.chunk_bytes / self.disk + at_once * (received + self.chunk_bytes / self.disk)
+    }
+
+    /// Seconds for each chunk if both ways are always busy and sets are as large as nodes allow.
+    pub fn optimum(&self, needs: usize) -> f64 {
+        1.0 / (1.0 / self.migration() + 1.0 / self.reactive(needs))
+    }
+
+    /// Seconds for each chunk if all are rebuilt, in sets as large as nodes allow.
+    pub fn reactive(&self, needs: usize) -> f64 {
+        let at_once = (self.nodes - 1) as f64 / needs as f64;
+        self.reconstruction(at_once, needs) / at_once
+    }
+
+    /// The most chunks in a set. With hot standbys it is a multiple of those that rebuild, as one takes what is copied.
+    pub fn largest_set(&self, needs: usize) -> usize {
+        let most = (self.nodes - 1) / needs;
+        match self.standbys {
+            Some(standbys) if standbys > 1 && most > standbys - 1 => most / (standbys - 1) * (standbys - 1),
+            _ => most,
+        }
+    }
+}
+
+/// Which sets are rebuilt first; what is last is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The largest (the paper's Algorithm 2).
+    Size,
+    /// Those that let the most chunks be repaired per second while they are rebuilt (the paper's for LRC, where sets of
+    /// local and of global chunks take different times).
+    Weight,
+}
+
+/// What is done at the same time; the next round begins when all of it is done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Round {
+    /// Chunks that are rebuilt, and their helpers.
+    pub rebuilt: Set,
+    /// Chunks that are copied from the failing node.
+    pub migrated: Vec<usize>,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// The paper's Algorithm 2: `migration` seconds for each copied chunk, `reconstruction` for a set.
+pub fn schedule(
+    mut sets: Vec<Set>,
+    order: Order,
+    migration: f64,
+    reconstruction: impl Fn(&Set) -> f64,
+) -> Vec<Round> {
+    let rank = |set: &Set| match order {
+        Order::Size => set.len() as f64,
+        Order::Weight => {
+            let seconds = reconstruction(set);
+            (set.len() as f64 + seconds / migration) / seconds
+        }
+    };
+    sets.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+    let mut rounds = Vec::new();
+    while let Some(rebuilt) = sets.pop() {
+        let seconds = reconstruction(&rebuilt);
+        // What ends at the same time to within rounding is still within the round.
+        let mut room = (seconds / migration + 1e-9) as usize;
+        let mut migrated = Vec::new();
+        while room > 0 && !sets.is_empty() {
+            let last = &mut sets[0].chunks;
+            let left = last.len().saturating_sub(room);
+            room -= last.len() - left;
+            migrated.extend(last.drain(left..).map(|(chunk, _)| chunk));
+            if last.is_empty() {
+                sets.remove(0);
+            }
+        }
+        let seconds = seconds.max(migrated.len() as f64 * migration);
+        rounds.push(Round { rebuilt, migrated, seconds });
+    }
+    rounds
+}
+
+/// A healthy node for each chunk of a round, none with a block of the chunk's stripe, and each for one chunk only;
+/// `None` for chunks for which no node is left.
+///
+/// `holders` says which nodes have a block of a chunk's stripe.
+pub fn destinations(
+    round: &Round,
+    nodes: usize,
+    holders: impl Fn(usize) -> Vec<usize>,
+) -> Vec<(usize, Option<usize>)> {
+    let all: Vec<usize> =
+        round.rebuilt.chunks.iter().map(|&(chunk, _)| chunk).chain(round.migrated.iter().copied()).collect();
+    let free = |&chunk: &usize| {
+        let taken = holders(chunk);
+        Chunk { needs: 1, nodes: (0..nodes).filter(|node| !taken.contains(node)).collect() }
+    };
+    let wishes: Vec<Chunk> = all.iter().map(free).collect();
+    let mut group = Group::new(&wishes, nodes);
+    for wish in 0..wishes.len() {
+        group.insert(wish);
+    }
+    let mut found = vec![None; all.len()];
+    group.into_set().chunks.into_iter().for_each(|(wish, nodes)| found[wish] = nodes.first().copied());
+    all.into_iter().zip(found).collect()
+}
+
+/// A hot standby for each chunk of a round: the first takes what is copied and the others in turn what is rebuilt; if
+/// there is only one kind, all take it in turn.
+pub fn hot_standbys(round: &Round, standbys: usize) -> Vec<(usize, usize)> {
+    let rebuilt = round.rebuilt.chunks.iter().map(|&(chunk, _)| chunk);
+    let mixed = standbys > 1 && !round.rebuilt.is_empty() && !round.migrated.is_empty();
+    let (first, others) = if mixed { (1, standbys - 1) } else { (0, standbys) };
+    let rebuilt = rebuilt.zip((0..others).cycle()).map(|(chunk, turn)| (chunk, first + turn));
+    let copied = round.migrated.iter().zip((0..if mixed { 1 } else { standbys }).cycle());
+    rebuilt.chain(copied.map(|(&chunk, turn)| (chunk, turn))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(standbys: Option<usize>) -> Model {
+        Model { nodes: 100, chunk_bytes: 64e6, disk: 100e6, link: 128e6, standbys }
+    }
+
+    fn set(chunks: &[usize]) -> Set {
+        Set { chunks: chunks.iter().map(|&chunk| (chunk, vec![])).collect() }
+    }
+
+    #[test]
+    fn the_papers_savings_come_out() {
+        let saving = |standbys, needs| 1.0 - model(standbys).optimum(needs) / model(standbys).reactive(needs);
+        assert_eq!(format!("{:.1} %", saving(None, 12) * 100.0), "33.1 %", "scattered RS(16,12)");
+        assert_eq!(format!("{:.1} %", saving(Some(3), 6) * 100.0), "41.3 %", "three hot standbys, RS(9,6)");
+    }
+
+    #[test]
+    fn standbys_round_sets_down() {
+        assert_eq!(model(None).largest_set(6), 16);
+        assert_eq!(model(Some(4)).largest_set(6), 15);
+        assert_eq!(model(Some(1)).largest_set(6), 16);
+    }
+
+    #[test]
+    fn large_sets_are_rebuilt_and_small_ones_copied_meanwhile() {
+        let sets = vec![set(&[0]), set(&[1, 2, 3, 4]), set(&[5, 6, 7]), set(&[8, 9])];
+        let rounds = schedule(sets, Order::Size, 1.0, |_| 2.5);
+        let seen: Vec<(usize, &[usize], f64)> =
+            rounds.iter().map(|round| (round.rebuilt.len(), &round.migrated[..], round.seconds)).collect();
+        assert_eq!(seen, [(4, &[0, 9][..], 2.5), (3, &[8][..], 2.5)]);
+    }
+
+    #[test]
+    fn a_set_that_takes_long_goes_after_one_that_brings_more_per_second() {
+        // Two chunks in one second against three in five: while those are rebuilt ten others are copied.
+        let seconds = |set: &Set| if set.len() == 2 { 1.0 } else { 5.0 };
+        let sets = || vec![set(&[0, 1, 2]), set(&[3, 4])];
+        assert_eq!(schedule(sets(), Order::Weight, 0.5, seconds)[0].rebuilt, set(&[3, 4]));
+        assert_eq!(schedule(sets(), Order::Size, 0.5, seconds)[0].rebuilt, set(&[0, 1, 2]));
+    }
+
+    #[test]
+    fn chunks_go_where_nothing_of_their_stripe_is() {
+        let round = Round { rebuilt: set(&[0, 1]), migrated: vec![2], seconds: 1.0 };
+        let holders = |chunk: usize| [vec![0, 1], vec![0, 2], vec![1, 2]][chunk].clone();
+        let found = destinations(&round, 3, holders);
+        assert_eq!(found, [(0, Some(2)), (1, Some(1)), (2, Some(0))]);
+        let found = destinations(&round, 3, |_| vec![0, 1]);
+        assert_eq!(found.iter().filter(|(_, node)| node.is_some()).count(), 1, "n2 takes one");
+    }
+
+    #[test]
+    fn the_first_standby_takes_what_is_copied() {
+        let mut round = Round { rebuilt: set(&[0, 1, 2]), migrated: vec![3, 4], seconds: 1.0 };
+        assert_eq!(hot_standbys(&round, 3), [(0, 1), (1, 2), (2, 1), (3, 0), (4, 0)]);
+        round.migrated.clear();
+        assert_eq!(hot_standbys(&round, 3), [(0, 0), (1, 1), (2, 2)]);
+        assert_eq!(hot_standbys(&round, 1), [(0, 0), (1, 0), (2, 0)]);
+    }
+}

@@ -1,0 +1,246 @@
+//! Reconstruction sets: the paper's algorithm, and ours.
+//!
+//! The paper fills one set after another, and exchanges members of a set for chunks outside as long as that lets further
+//! chunks in: every exchange tries all pairs, and each pair all others. Ours does so too, but while many chunks are left
+//! it looks at the next few only and takes the first exchange that helps, as others will do as well later. Then it takes the
+//! smallest sets apart, as one packs bins: each of their chunks goes into another set, or in place of a chunk that
+//! goes into a third one. For as few chunks as are looked at it begins with the very sets of the paper, and never has more.
+
+use super::matching::Group;
+use super::{Chunk, Set};
+
+/// Insertions that are tried to take sets apart, for each chunk there is.
+const TRIES_PER_CHUNK: usize = 300;
+/// Chunks that are looked at for an exchange.
+const LOOKED_AT: usize = 100;
+
+/// Ours. `most` bounds the chunks of a set.
+pub fn sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
+    let mut groups = Vec::new();
+    let mut rest: Vec<usize> = (0..chunks.len()).collect();
+    while !rest.is_empty() {
+        let mut group = greedy(chunks, nodes, most, &rest);
+        let outside = |group: &Group| {
+            let outside = rest.iter().copied().filter(|chunk| !group.members().contains(chunk));
+            outside.take(LOOKED_AT).collect::<Vec<_>>()
+        };
+        let any = if rest.len() > LOOKED_AT { Choice::First } else { Choice::Best };
+        while let Some(better) = exchange(&group, &outside(&group), most, any) {
+            group = better;
+        }
+        assert!(!group.members().is_empty(), "every chunk has as many nodes as it needs");
+        rest.retain(|chunk| !group.members().contains(chunk));
+        groups.push(group);
+    }
+    Packing { most, tries: TRIES_PER_CHUNK * chunks.len() }.pack(&mut groups);
+    groups.into_iter().map(Group::into_set).collect()
+}
+
+/// The paper's Algorithm 1; it takes minutes for a thousand chunks.
+pub fn published_sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
+    let mut sets = Vec::new();
+    let mut rest: Vec<usize> = (0..chunks.len()).collect();
+    while !rest.is_empty() {
+        let mut group = greedy(chunks, nodes, most, &rest);
+        let outside = |group: &Group| {
+            rest.iter().copied().filter(|chunk| !group.members().contains(chunk)).collect::<Vec<_>>()
+        };
+        while let Some(better) = exchange(&group, &outside(&group), most, Choice::Best) {
+            group = better;
+        }
+        rest.retain(|chunk| !group.members().contains(chunk));
+        sets.push(group.into_set());
+    }
+    sets
+}
+
+fn greedy<'a>(chunks: &'a [Chunk], nodes: usize, most: usize, rest: &[usize]) -> Group<'a> {
+    let mut group = Group::new(chunks, nodes);
+    for &chunk in rest {
+        if group.members().len() == most {
+            break;
+        }
+        group.insert(chunk);
+    }
+    group
+}
+
+/// Which exchange is made of those that let others in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// The first that is found.
+    First,
+    /// That which lets most in.
+    Best,
+}
+
+/// An exchange of one member for a chunk outside that lets others in; `None` if none lets any in.
+fn exchange<'a>(group: &Group<'a>, outside: &[usize], most: usize, choice: Choice) -> Option<Group<'a>> {
+    let mut best: Option<Group> = None;
+    for &new in outside {
+        for &old in group.members() {
+            let least = best.as_ref().map_or(group.members().len(), |best| best.members().len());
+            if least >= most || choice == Choice::First && best.is_some() {
+                return best;
+            }
+            let mut changed = group.clone();
+            changed.remove(old);
+            if !changed.insert(new) {
+                continue;
+            }
+            for &other in outside.iter().filter(|&&other| other != new) {
+                if changed.members().len() < most {
+                    changed.insert(other);
+                }
+            }
+            if changed.members().len() > least {
+                best = Some(changed);
+            }
+        }
+    }
+    best
+}
+
+struct Packing {
+    most: usize,
+    /// Insertions that may still be tried.
+    tries: usize,
+}
+
+impl Packing {
+    /// Takes sets apart, the smallest first, until one stays.
+    fn pack(&mut self, groups: &mut Vec<Group>) {
+        loop {
+            groups.sort_by_key(|group| std::cmp::Reverse(group.members().len()));
+            let Some(mut last) = groups.pop() else { return };
+            let mut moved = true;
+            while moved && !last.members().is_empty() {
+                moved = false;
+                for chunk in last.members().to_vec() {
+                    if self.put(chunk, groups) {
+                        last.remove(chunk);
+                        moved = true;
+                    }
+                }
+            }
+            if !last.members().is_empty() {
+                groups.push(last);
+                groups.sort_by_key(|group| std::cmp::Reverse(group.members().len()));
+                return;
+            }
+        }
+    }
+
+    /// Puts a chunk into one of the groups, for which another may have to move on.
+    fn put(&mut self, chunk: usize, groups: &mut [Group]) -> bool {
+        if (0..groups.len()).any(|at| self.insert(chunk, &mut groups[at])) {
+            return true;
+        }
+        for at in (0..groups.len()).rev() {
+            for out in groups[at].members().to_vec() {
+                if self.tries == 0 {
+                    return false;
+                }
+                let before = groups[at].clone();
+                groups[at].remove(out);
+                if self.insert(chunk, &mut groups[at])
+                    && (0..groups.len()).any(|to| to != at && self.insert(out, &mut groups[to]))
+                {
+                    return true;
+                }
+                groups[at] = before;
+            }
+        }
+        false
+    }
+
+    fn insert(&mut self, chunk: usize, group: &mut Group) -> bool {
+        if group.members().len() == self.most {
+            return false;
+        }
+        self.tries = self.tries.saturating_sub(1);
+        group.insert(chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Chunks whose stripes have blocks on random nodes.
+    fn chunks(nodes: usize, needs: usize, others: usize, count: usize) -> impl Strategy<Value = Vec<Chunk>> {
+        let places = prop::sample::subsequence((0..nodes).collect::<Vec<_>>(), others);
+        prop::collection::vec(places.prop_map(move |nodes| Chunk { needs, nodes }), count)
+    }
+
+    fn check(chunks: &[Chunk], nodes: usize, most: usize, sets: &[Set]) -> Result<(), TestCaseError> {
+        let mut found = vec![0; chunks.len()];
+        for set in sets {
+            prop_assert!(!set.is_empty() && set.len() <= most);
+            let mut used = vec![false; nodes];
+            for (chunk, helpers) in &set.chunks {
+                found[*chunk] += 1;
+                prop_assert_eq!(helpers.len(), chunks[*chunk].needs);
+                for &helper in helpers {
+                    prop_assert!(chunks[*chunk].nodes.contains(&helper));
+                    prop_assert!(!std::mem::replace(&mut used[helper], true), "it helps twice");
+                }
+            }
+        }
+        prop_assert!(found.iter().all(|&found| found == 1));
+        Ok(())
+    }
+
+    /// The fewest sets, by trying everything.
+    fn fewest(chunks: &[Chunk], nodes: usize, most: usize) -> usize {
+        fn place(chunk: usize, chunks: &[Chunk], most: usize, groups: &mut Vec<Group>, limit: usize) -> bool {
+            if chunk == chunks.len() {
+                return true;
+            }
+            for at in 0..limit {
+                let before = groups[at].clone();
+                if before.members().len() < most && groups[at].insert(chunk) {
+                    if place(chunk + 1, chunks, most, groups, limit) {
+                        return true;
+                    }
+                    groups[at] = before.clone();
+                }
+                if before.members().is_empty() {
+                    break;
+                }
+            }
+            false
+        }
+        let groups = |limit| (0..limit).map(|_| Group::new(chunks, nodes)).collect::<Vec<_>>();
+        (1..)
+            .find(|&limit| place(0, chunks, most, &mut groups(limit), limit))
+            .expect("each by itself is enough")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn sets_are_disjoint_and_complete(chunks in chunks(12, 3, 5, 14), most in 1..5usize) {
+            check(&chunks, 12, most, &sets(&chunks, 12, most))?;
+            check(&chunks, 12, most, &published_sets(&chunks, 12, most))?;
+        }
+
+        #[test]
+        fn few_chunks_are_packed_as_well_as_can_be(chunks in chunks(9, 2, 3, 8)) {
+            let best = fewest(&chunks, 9, 4);
+            prop_assert!(best <= sets(&chunks, 9, 4).len());
+            prop_assert!(sets(&chunks, 9, 4).len() <= best + 1);
+        }
+    }
+
+    #[test]
+    fn chunks_that_share_their_nodes_go_into_sets_of_their_own() {
+        let same = || Chunk { needs: 2, nodes: vec![0, 1, 2] };
+        let chunks = [same(), same(), Chunk { needs: 2, nodes: vec![3, 4, 5] }];
+        let sets = sets(&chunks, 6, 3);
+        assert_eq!(sets.iter().map(Set::len).collect::<Vec<_>>(), [2, 1]);
+    }
+}

@@ -1,0 +1,152 @@
+//! How far repairs have come, how fast, and when they should be done.
+//!
+//! Rates come from what was done over a window, not since the start: caps change, nodes come and go, and the last hour
+//! says little about the next. The estimate is a range, from the fastest to the slowest stretch of the window.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::item::Place;
+use super::nodes::NodeTable;
+use super::{RepairId, Scheduler};
+use crate::Resource;
+
+/// Samples are at least so far apart; what comes sooner replaces the last.
+const STRETCH: Duration = Duration::from_secs(5);
+/// Stretches that are remembered.
+const STRETCHES: usize = 12;
+
+/// What was done when.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Time, and the bytes that were done by then.
+    samples: VecDeque<(Duration, u64)>,
+    latest: Option<(Duration, u64)>,
+}
+
+/// Seconds from now until the end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// If it goes on as in the fastest stretch.
+    pub soonest: Duration,
+    /// If it goes on as in the slowest; `None` if something stood still, so that nobody can tell.
+    pub latest: Option<Duration>,
+}
+
+impl Progress {
+    /// So many bytes of blocks were repaired by now. Bytes that were counted and are lost again may be taken back.
+    pub fn note(&mut self, now: Duration, bytes_done: u64) {
+        if self.samples.back().is_none_or(|&(at, _)| now >= at + STRETCH) {
+            self.samples.push_back((now, bytes_done));
+            if self.samples.len() > STRETCHES + 1 {
+                self.samples.pop_front();
+            }
+        }
+        self.latest = Some((now, bytes_done));
+    }
+
+    /// Bytes per second over the window; `None` before anything can be said.
+    pub fn rate(&self) -> Option<f64> {
+        let (&first, last) = (self.samples.front()?, self.latest?);
+        rate(first, last)
+    }
+
+    /// When so many further bytes should be done.
+    pub fn estimate(&self, bytes_left: u64) -> Option<Estimate> {
+        let mean = self.rate().filter(|&rate| rate > 0.0)?;
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+        let (mut fastest, mut slowest) = (mean, mean);
+        for stretch in pairs.filter_map(|(&before, &after)| rate(before, after)) {
+            (fastest, slowest) = (fastest.max(stretch), slowest.min(stretch));
+        }
+        let time = |rate: f64| Duration::try_from_secs_f64(bytes_left as f64 / rate).ok();
+        Some(Estimate { soonest: time(fastest)?, latest: time(slowest).filter(|_| slowest > 0.0) })
+    }
+}
+
+fn rate((from, before): (Duration, u64), (to, after): (Duration, u64)) -> Option<f64> {
+    let seconds = to.saturating_sub(from).as_secs_f64();
+    (seconds > 0.0).then(|| after.saturating_sub(before) as f64 / seconds)
+}
+
+impl Scheduler {
+    /// What limits a repair now: the resource that most of its waiting items were refused; else, if anything waits,
+    /// that of which most is reserved. `None` if nothing waits for room.
+    pub fn limited_by(&self, id: RepairId) -> Option<Resource> {
+        let repair = self.repairs.get(&id).filter(|repair| !repair.paused && !self.paused)?;
+        let mut refused: BTreeMap<&Resource, u64> = BTreeMap::new();
+        let mut waits = false;
+        for item in repair.items.iter().filter_map(|&no| self.items[no as usize].as_ref()) {
+            let Place::Queued(_) = item.place else { continue };
+            waits = true;
+            if let Some(lack) = item.lack.as_ref().filter(|lack| self.table.still_lacks(lack)) {
+                *refused.entry(&lack.resource).or_default() += 1;
+            }
+        }
+        let most = refused.into_iter().max_by_key(|&(_, items)| items);
+        let most = most.map(|(resource, _)| resource.clone());
+        most.or_else(|| waits.then(|| self.table.fullest()).flatten())
+    }
+}
+
+impl NodeTable {
+    /// The resource of which the largest part is reserved; of several, a link or a disk before the number of jobs.
+    fn fullest(&self) -> Option<Resource> {
+        let up = self.all().map(|(_, node)| node).filter(|node| node.facts.alive);
+        let parts = up.flat_map(|node| {
+            let (used, budget) = (node.used(), node.facts.budget);
+            let part = |used: u64, of: u64| used as f64 / of.max(1) as f64;
+            [
+                (part(used.jobs, budget.jobs), 0, Resource::Jobs(node.id)),
+                (part(used.down_bytes, budget.down_bytes), 1, Resource::Downlink(node.id)),
+                (part(used.up_bytes, budget.up_bytes), 1, Resource::Uplink(node.id)),
+                (part(used.disk_bytes, budget.disk_bytes), 1, Resource::Disk(node.id)),
+            ]
+        });
+        let fullest = parts.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        fullest.filter(|&(part, ..)| part > 0.0).map(|(.., resource)| resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_estimate_is_a_range() {
+        let mut progress = Progress::default();
+        assert_eq!((progress.rate(), progress.estimate(10)), (None, None));
+        progress.note(seconds(0), 0);
+        progress.note(seconds(5), 500);
+        progress.note(seconds(10), 700);
+        assert_eq!(progress.rate(), Some(70.0));
+        let estimate = progress.estimate(4000).unwrap();
+        assert_eq!(estimate, Estimate { soonest: seconds(40), latest: Some(seconds(100)) });
+    }
+
+    #[test]
+    fn what_stood_still_has_no_latest_end() {
+        let mut progress = Progress::default();
+        progress.note(seconds(0), 0);
+        progress.note(seconds(5), 500);
+        progress.note(seconds(10), 500);
+        assert_eq!(progress.estimate(500), Some(Estimate { soonest: seconds(5), latest: None }));
+    }
+
+    #[test]
+    fn only_the_window_counts() {
+        let mut progress = Progress::default();
+        for second in 0..200 {
+            progress.note(seconds(second), if second < 100 { 0 } else { (second - 100) * 10 });
+        }
+        assert_eq!(progress.rate(), Some(10.0));
+        assert_eq!(
+            progress.estimate(100),
+            Some(Estimate { soonest: seconds(10), latest: Some(seconds(10)) })
+        );
+    }
+}

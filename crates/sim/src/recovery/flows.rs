@@ -1,0 +1,203 @@
+//! Many jobs that share links and disks, as fluids: no bytes, only rates.
+//!
+//! A job uses resources in fixed proportions, as its slices pass all its nodes at one pace: whichever of its links is
+//! slowest sets the pace of all. Rates are max-min fair: the paces of all jobs grow alike until some resource is used up;
+//! the jobs that use it stay at that pace, and the others grow on.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// A resource's place in [`Flows`].
+pub(super) type ResourceNo = usize;
+
+/// What is left of a job that is less than this has been done: rounding.
+const NOTHING: f64 = 1e-9;
+
+#[derive(Debug)]
+struct Flow {
+    /// Bytes over each resource in all.
+    uses: Vec<(ResourceNo, f64)>,
+    /// The part that is still to be done.
+    left: f64,
+    /// Parts per second.
+    pace: f64,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    /// Bytes per second.
+    rates: Vec<f64>,
+    flows: BTreeMap<u64, Flow>,
+    stale: bool,
+}
+
+impl Flows {
+    pub fn add_resource(&mut self, rate: f64) -> ResourceNo {
+        self.rates.push(rate);
+        self.rates.len() - 1
+    }
+
+    pub fn start(&mut self, id: u64, mut uses: Vec<(ResourceNo, f64)>) {
+        uses.retain(|&(_, bytes)| bytes > 0.0);
+        self.flows.insert(id, Flow { uses, left: 1.0, pace: 0.0 });
+        self.stale = true;
+    }
+
+    pub fn stop(&mut self, id: u64) {
+        self.flows.remove(&id);
+        self.stale = true;
+    }
+
+    /// The jobs that end next, and in how many seconds.
+    pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
+        self.settle();
+        let time = |flow: &Flow| flow.left / flow.pace;
+        let first = self.flows.values().map(time).min_by(f64::total_cmp)?;
+        let ends = self.flows.iter().filter(|(_, flow)| time(flow) <= first * (1.0 + NOTHING));
+        Some((first, ends.map(|(&id, _)| id).collect()))
+    }
+
+    /// Lets time pass, no more than until the next end.
+    pub fn advance(&mut self, seconds: f64) {
+        self.settle();
+        for flow in self.flows.values_mut() {
+            flow.left -= (flow.pace * seconds).min(flow.left);
+        }
+    }
+
+    /// Shares the resources out anew, if something started, ended or changed.
+    fn settle(&mut self) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        let mut filling = Filling::new(&self.rates, &self.flows);
+        while let Some(resource) = filling.tightest() {
+            filling.fill(resource);
+        }
+        let paces = filling.paces;
+        for (flow, pace) in self.flows.values_mut().zip(paces) {
+            flow.pace = pace.unwrap_or(f64::INFINITY);
+        }
+    }
+}
+
+/// Progressive filling: resources by the pace at which they are used up.
+struct Filling<'a> {
+    flows: Vec<&'a Flow>,
+    paces: Vec<Option<f64>>,
+    room: Vec<f64>,
+    /// Bytes per part of the jobs that still grow.
+    weights: Vec<f64>,
+    users: Vec<Vec<u32>>,
+    queue: BinaryHeap<Level>,
+}
+
+/// A resource is used up at this pace; an entry that is out of date is looked at and put back.
+struct Level {
+    pace: f64,
+    resource: ResourceNo,
+}
+
+impl<'a> Filling<'a> {
+    fn new(rates: &[f64], flows: &'a BTreeMap<u64, Flow>) -> Self {
+        let flows: Vec<&Flow> = flows.values().collect();
+        let mut filling = Self {
+            paces: vec![None; flows.len()],
+            room: rates.to_vec(),
+            weights: vec![0.0; rates.len()],
+            users: vec![Vec::new(); rates.len()],
+            queue: BinaryHeap::new(),
+            flows,
+        };
+        for (number, flow) in filling.flows.iter().enumerate() {
+            for &(resource, bytes) in &flow.uses {
+                filling.weights[resource] += bytes;
+                filling.users[resource].push(number as u32);
+            }
+        }
+        for resource in 0..rates.len() {
+            if !filling.users[resource].is_empty() {
+                filling.queue.push(Level { pace: filling.pace(resource), resource });
+            }
+        }
+        filling
+    }
+
+    fn pace(&self, resource: ResourceNo) -> f64 {
+        (self.room[resource] / self.weights[resource]).max(0.0)
+    }
+
+    fn tightest(&mut self) -> Option<ResourceNo> {
+        while let Some(Level { pace, resource }) = self.queue.pop() {
+            if self.users[resource].iter().all(|&flow| self.paces[flow as usize].is_some()) {
+                continue;
+            }
+            let now = self.pace(resource);
+            // Paces only grow, as those that stay behind leave more to the rest.
+            if now > pace * (1.0 + NOTHING) {
+                self.queue.push(Level { pace: now, resource });
+                continue;
+            }
+            return Some(resource);
+        }
+        None
+    }
+
+    /// The jobs of a resource that is used up grow no more.
+    fn fill(&mut self, resource: ResourceNo) {
+        let pace = self.pace(resource);
+        for flow in std::mem::take(&mut self.users[resource]) {
+            if self.paces[flow as usize].is_some() {
+                continue;
+            }
+            self.paces[flow as usize] = Some(pace);
+            for &(used, bytes) in &self.flows[flow as usize].uses {
+                self.room[used] -= pace * bytes;
+                self.weights[used] -= bytes;
+            }
+        }
+    }
+}
+
+impl PartialEq for Level {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Level {}
+
+impl PartialOrd for Level {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Level {
+    /// The least pace is the greatest, as the heap gives that first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.pace.total_cmp(&self.pace).then(other.resource.cmp(&self.resource))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_shares_a_link_gets_equal_parts_and_leaves_the_rest_to_others() {
+        let mut flows = Flows::default();
+        let (narrow, wide) = (flows.add_resource(10.0), flows.add_resource(100.0));
+        flows.start(1, vec![(narrow, 100.0)]);
+        flows.start(2, vec![(narrow, 100.0), (wide, 100.0)]);
+        flows.start(3, vec![(wide, 100.0)]);
+        // 1 and 2 have 5 B/s each, and 3 the other 95.
+        let (seconds, ends) = flows.next_ends().unwrap();
+        assert!((seconds - 100.0 / 95.0).abs() < 1e-9 && ends == [3], "{seconds} {ends:?}");
+        flows.advance(seconds);
+        flows.stop(3);
+        let (rest, ends) = flows.next_ends().unwrap();
+        assert!((seconds + rest - 20.0).abs() < 1e-9 && ends == [1, 2], "{rest} {ends:?}");
+    }
+}

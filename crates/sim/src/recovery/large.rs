@@ -1,0 +1,522 @@
+//! Whole nodes of large clusters, without bytes: the scheduler and the planner are the real ones, jobs are fluids.
+//!
+//! What a job moves is what its plan moves ([`Loads`]), and its links and disks are shared with all others as
+//! [`Flows`](super::flows::Flows) says. A node is lost or drained at the start, and the clock runs from one end of a job to
+//! the next; a thousand nodes take seconds.
+//!
+//! **Always true**, and checked: what is delivered was lost or on the node that is emptied, and goes to a node without a
+//! block of its stripe; at the end everything that could be repaired is.
+//!
+//! Deliberately absent: slices, so that the first of them come without delay (`job_seconds` stands for what a job
+//! takes beside its bytes), and faults other than a death.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::{BlockIndex, Code, CodeSpec};
+use repair::recovery::{
+    Action, BlockFacts, Bound, Budget, Demand, End, Failure, Kind, Limits, Loads, NewItem, NodeFacts,
+    Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
+};
+use repair::{
+    BlockId, JobId, NodeId, NodeProfile, PlanRequest, Policy, Rates, Scheme, Stripe, StripeBlock, StripeId,
+    Topology, plan,
+};
+
+use super::flows::{Flows, ResourceNo};
+use crate::dice::Dice;
+
+const REPAIR: RepairId = RepairId(1);
+/// The node that is lost or emptied.
+const NODE: NodeId = NodeId(0);
+
+/// What happens to a large cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Decides where blocks are.
+    pub seed: u64,
+    /// The code of all stripes.
+    pub code: CodeSpec,
+    /// Nodes.
+    pub nodes: u32,
+    /// Nodes among them that hold nothing at first.
+    pub standbys: u32,
+    /// Stripes in all; those with a block on the node are repaired.
+    pub stripes: u32,
+    /// Whether every stripe has a block on the node.
+    pub all_on_node: bool,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// What each node's links and disk carry.
+    pub rates: Rates,
+    /// Racks, to which nodes belong in turn, and bytes per second of each one's trunk.
+    pub racks: Option<(u32, f64)>,
+    /// Bytes per second from one node to another, where that is less than their links.
+    pub pairs: BTreeMap<(u32, u32), f64>,
+    /// Parts of jobs that a node takes at once.
+    pub jobs_at_once: u64,
+    /// Bytes of jobs that a node takes at once, in seconds of its links and its disk.
+    pub seconds_ahead: f64,
+    /// What is asked for.
+    pub spec: RepairSpec,
+    /// How.
+    pub loss: Loss,
+    /// The shape of repairs.
+    pub shape: Shape,
+    /// Seconds from the start of a job until its bytes flow.
+    pub job_seconds: f64,
+}
+
+/// What happens to the node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    /// It is dead.
+    Dead,
+    /// It is emptied, in the way of this kind of items.
+    Drained(Kind),
+    /// It is emptied, and dies after so many seconds.
+    DiesDrained(Kind, f64),
+}
+
+/// How blocks are rebuilt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// By the chains that the scheduler deals, where it does; else pipelined.
+    Dealt,
+    /// As the planner does it by this scheme.
+    Scheme(Scheme),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finish {
+    /// Seconds until the last job ended.
+    pub seconds: f64,
+    /// The least that it could take, if the node is dead.
+    pub bound: Bound,
+    /// Jobs that were started.
+    pub jobs: u64,
+    /// The most that ran at once.
+    pub at_once: usize,
+    /// Blocks that were rebuilt.
+    pub rebuilt: u64,
+    /// Blocks that were copied.
+    pub copied: u64,
+    /// What went wrong.
+    pub violations: Vec<String>,
+}
+
+impl Finish {
+    /// The part of the possible speed that was reached.
+    pub fn of_bound(&self) -> f64 {
+        self.bound.seconds / self.seconds
+    }
+}
+
+impl Cluster {
+    /// A node of `nodes` is dead; RS(n, k), 64 MiB blocks, 1 Gb/s links, fast disks.
+    pub fn new(code: &str, nodes: u32, stripes: u32) -> Self {
+        Self {
+            seed: 1,
+            code: code.parse().expect("a code's name"),
+            nodes,
+            standbys: 0,
+            stripes,
+            all_on_node: false,
+            block_bytes: 64 << 20,
+            rates: Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 },
+            racks: None,
+            pairs: BTreeMap::new(),
+            jobs_at_once: repair::recovery::JOBS_AT_ONCE,
+            seconds_ahead: repair::recovery::SECONDS_AHEAD,
+            spec: RepairSpec::default(),
+            loss: Loss::Dead,
+            shape: Shape::Dealt,
+            job_seconds: 0.0,
+        }
+    }
+
+    /// The same, with everything at once that can be: what helpers may have under way bounds nothing.
+    pub fn all_at_once(self) -> Self {
+        Self { jobs_at_once: 1 << 20, seconds_ahead: 1e6, ..self }
+    }
+
+    /// Plays it.
+    ///
+    /// # Panics
+    /// If the code is beyond its limits, or wider than there are nodes.
+    pub fn run(&self) -> Finish {
+        Run::new(self).run()
+    }
+}
+
+struct Job {
+    proposal: Proposal,
+    loads: Loads,
+}
+
+struct Run<'a> {
+    cluster: &'a Cluster,
+    code: Arc<dyn Code>,
+    scheduler: Scheduler,
+    topology: Topology,
+    flows: Flows,
+    up: Vec<ResourceNo>,
+    down: Vec<ResourceNo>,
+    disk: Vec<ResourceNo>,
+    /// Out of racks, and into them.
+    trunks: Vec<(ResourceNo, ResourceNo)>,
+    pairs: BTreeMap<(u32, u32), ResourceNo>,
+    /// The stripes that have a block on the node, and their homes.
+    homes: Vec<Vec<NodeId>>,
+    running: BTreeMap<u64, Job>,
+    /// Jobs whose bytes do not flow yet.
+    starting: BTreeSet<(Duration, u64)>,
+    death: Option<f64>,
+    dead: bool,
+    now: f64,
+    jobs: u64,
+    at_once: usize,
+    rebuilt: u64,
+    copied: u64,
+    over: bool,
+    violations: Vec<String>,
+}
+
+impl<'a> Run<'a> {
+    fn new(cluster: &'a Cluster) -> Self {
+        let code = cluster.code.build().expect("a possible code");
+        let mut flows = Flows::default();
+        let mut each = |rate| (0..cluster.nodes).map(|_| flows.add_resource(rate)).collect::<Vec<_>>();
+        let (up, down) = (each(cluster.rates.up), each(cluster.rates.down));
+        let disk = each(cluster.rates.disk());
+        let trunks = cluster.racks.map_or(0..0, |(racks, _)| 0..racks);
+        let rate = cluster.racks.map_or(0.0, |(_, rate)| rate);
+        let trunks = trunks.map(|_| (flows.add_resource(rate), flows.add_resource(rate))).collect();
+        let pairs = cluster.pairs.iter().map(|(&pair, &rate)| (pair, flows.add_resource(rate))).collect();
+        let mut run = Self {
+            cluster,
+            homes: homes(cluster, code.blocks()),
+            code,
+            scheduler: Scheduler::new(Limits::default()),
+            topology: Topology::new(),
+            flows,
+            up,
+            down,
+            disk,
+            trunks,
+            pairs,
+            running: BTreeMap::new(),
+            starting: BTreeSet::new(),
+            death: None,
+            dead: cluster.loss == Loss::Dead,
+            now: 0.0,
+            jobs: 0,
+            at_once: 0,
+            rebuilt: 0,
+            copied: 0,
+            over: false,
+            violations: Vec::new(),
+        };
+        run.set_up();
+        run
+    }
+
+    fn set_up(&mut self) {
+        let rates = self.cluster.rates;
+        let ahead = |rate: f64| (rate * self.cluster.seconds_ahead) as u64;
+        let budget = Budget {
+            jobs: self.cluster.jobs_at_once,
+            up_bytes: ahead(rates.up),
+            down_bytes: ahead(rates.down),
+            disk_bytes: ahead(rates.disk()),
+        };
+        for node in 0..self.cluster.nodes {
+            let rack = self.cluster.racks.map(|(racks, _)| format!("r{}", node % racks));
+            let helper = NodeProfile::helper("h", format!("h{node}:1"));
+            self.topology.set(NodeId(node), NodeProfile { rates, rack: rack.clone(), ..helper });
+            let facts = NodeFacts {
+                alive: !(self.dead && NodeId(node) == NODE),
+                rack,
+                free_bytes: u64::MAX / 2,
+                blocks: 0,
+                budget,
+                draining: NodeId(node) == NODE,
+            };
+            self.scheduler.set_node(NodeId(node), facts);
+        }
+        for rack in 0..self.trunks.len() {
+            let rate = self.cluster.racks.expect("there are trunks").1;
+            let bytes = ahead(rate);
+            self.scheduler.set_trunk(&format!("r{rack}"), TrunkBudget { up_bytes: bytes, down_bytes: bytes });
+        }
+        let kind = match self.cluster.loss {
+            Loss::Dead => Kind::Reconstruct,
+            Loss::Drained(kind) => kind,
+            Loss::DiesDrained(kind, at) => {
+                self.death = Some(at);
+                kind
+            }
+        };
+        self.scheduler.open(REPAIR, self.cluster.spec.clone());
+        for stripe in 0..self.homes.len() {
+            let new = NewItem {
+                stripe: StripeId(stripe.to_string()),
+                code: self.code.clone(),
+                block_bytes: self.cluster.block_bytes,
+                blocks: self.homes[stripe]
+                    .iter()
+                    .map(|&home| BlockFacts { node: Some(home), good: true })
+                    .collect(),
+                kind,
+                only: None,
+            };
+            self.scheduler.push(REPAIR, new);
+        }
+        self.scheduler.close(REPAIR);
+    }
+
+    fn run(mut self) -> Finish {
+        let bound = self.bound();
+        while !self.over {
+            self.act();
+            if !self.over && !self.pass_time() {
+                self.violations.push(format!("nothing happens any more, {} jobs run", self.running.len()));
+                break;
+            }
+        }
+        let counters = self.scheduler.repair(REPAIR).expect("it is not forgotten").counters;
+        if counters.done != self.homes.len() as u64 {
+            self.violations.push(format!("not all is repaired: {counters:?}"));
+        }
+        Finish {
+            seconds: self.now,
+            bound,
+            jobs: self.jobs,
+            at_once: self.at_once,
+            rebuilt: self.rebuilt,
+            copied: self.copied,
+            violations: self.violations,
+        }
+    }
+
+    fn bound(&self) -> Bound {
+        let survivors = |homes: &Vec<NodeId>| homes.iter().copied().filter(|&home| home != NODE).collect();
+        let demand = |homes| Demand {
+            block_bytes: self.cluster.block_bytes,
+            sends: self.code.data_blocks() as u32,
+            lost: 1,
+            survivors: survivors(homes),
+            takers: (!self.cluster.spec.requestors.is_empty()).then(|| self.cluster.spec.requestors.clone()),
+        };
+        let demands: Vec<Demand> = self.homes.iter().map(demand).collect();
+        bound(&demands, &(1..self.cluster.nodes).map(|node| (NodeId(node), self.cluster.rates)).collect())
+    }
+
+    fn clock(&self) -> Duration {
+        Duration::from_secs_f64(self.now)
+    }
+
+    /// Goes to the next thing that happens; `false` if there is none.
+    fn pass_time(&mut self) -> bool {
+        let start = self.starting.first().map(|&(at, _)| at.as_secs_f64());
+        let wake = self.scheduler.wakes_at().map(|at| at.as_secs_f64() + 1e-9);
+        let others = [start, wake, self.death].into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let others = (others - self.now).max(0.0);
+        match self.flows.next_ends() {
+            Some((seconds, ends)) if seconds <= others => {
+                self.flows.advance(seconds);
+                self.now += seconds;
+                ends.into_iter().for_each(|job| self.finish(job));
+            }
+            _ if others.is_finite() => {
+                self.flows.advance(others);
+                self.now += others;
+                self.begin();
+                if self.death.is_some_and(|at| at <= self.now) {
+                    self.death = None;
+                    self.die();
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Lets the bytes of jobs flow that were started some time ago.
+    fn begin(&mut self) {
+        let now = Duration::from_secs_f64(self.now + 1e-9);
+        while let Some(&(at, job)) = self.starting.first().filter(|(at, _)| *at <= now) {
+            self.starting.remove(&(at, job));
+            if let Some(job_now) = self.running.get(&job) {
+                self.flows.start(job, self.uses(&job_now.loads));
+            }
+        }
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.scheduler.poll(self.clock()) {
+            match action {
+                Action::Propose(proposal) => self.start(proposal),
+                Action::CancelJob { job } => {
+                    let item = self.running.remove(&job.0).expect("it runs").proposal.item;
+                    self.flows.stop(job.0);
+                    self.scheduler.handle_cancelled(item);
+                }
+                Action::ItemEnded { stripe, end, .. } => {
+                    if end != End::Repaired {
+                        self.violations.push(format!("stripe {stripe} is {end:?}"));
+                    }
+                }
+                Action::DropSurplus { stripe, .. } => {
+                    self.violations.push(format!("stripe {stripe} has no surplus"));
+                }
+                Action::RepairEnded { .. } => self.over = true,
+            }
+        }
+    }
+
+    fn start(&mut self, proposal: Proposal) {
+        if proposal.wanted.is_empty() {
+            return self.scheduler.decline(proposal.item, End::Failed);
+        }
+        self.check(&proposal);
+        let loads = self.loads(&proposal);
+        let job = self.jobs + 1;
+        if self.scheduler.admit(proposal.item, JobId(job), &loads).is_err() {
+            return;
+        }
+        self.jobs = job;
+        self.running.insert(job, Job { proposal, loads });
+        self.at_once = self.at_once.max(self.running.len());
+        let at = Duration::from_secs_f64(self.now + self.cluster.job_seconds);
+        self.starting.insert((at, job));
+        self.begin();
+    }
+
+    /// What is delivered was lost or is to leave, and gets to a node of its own.
+    fn check(&mut self, proposal: &Proposal) {
+        let homes = &self.homes[stripe_of(proposal)];
+        for wanted in &proposal.wanted {
+            let home = homes[usize::from(wanted.block.0)];
+            let is_needed = home == NODE && (self.dead || proposal.kind != Kind::Reconstruct);
+            if !is_needed || homes.contains(&wanted.requestor) {
+                let wrong = format!("stripe {}: {wanted:?} as {:?}", proposal.stripe, proposal.kind);
+                self.violations.push(wrong);
+            }
+        }
+    }
+
+    fn loads(&self, proposal: &Proposal) -> Loads {
+        let scheme = match (self.cluster.shape, proposal.kind) {
+            (_, Kind::Migrate { .. }) => Scheme::Migration,
+            (Shape::Dealt, _) if !proposal.lanes.is_empty() => {
+                return Loads::of_lanes(&proposal.lanes, &proposal.wanted);
+            }
+            (Shape::Dealt, _) => Scheme::Pipelined,
+            (Shape::Scheme(scheme), _) => scheme,
+        };
+        let number = stripe_of(proposal);
+        let hidden =
+            |home: NodeId| home == NODE && (self.dead || matches!(proposal.kind, Kind::Rebuild { .. }));
+        let block = |(index, &home): (usize, &NodeId)| StripeBlock {
+            id: BlockId(format!("{number}.{index}")),
+            bytes: self.cluster.block_bytes,
+            holder: (!hidden(home)).then_some(home),
+            digest: None,
+        };
+        let stripe = Stripe {
+            id: proposal.stripe.clone(),
+            code: self.code.clone(),
+            block_bytes: self.cluster.block_bytes,
+            blocks: self.homes[number].iter().enumerate().map(block).collect(),
+            label: None,
+        };
+        let request = PlanRequest {
+            wanted: proposal.wanted.clone(),
+            window: 0..self.cluster.block_bytes / self.code.sub_blocks() as u64,
+            sub_blocks: None,
+            resume: None,
+            policy: Policy { scheme, prefer: proposal.helpers.clone(), ..Policy::default() },
+        };
+        Loads::of(&plan(&stripe, &request, &self.topology).expect("what is proposed can be planned"), true)
+    }
+
+    fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {
+        let mut uses = Vec::with_capacity(3 * loads.nodes.len());
+        for load in &loads.nodes {
+            let node = load.node.0 as usize;
+            uses.push((self.up[node], load.sent_bytes as f64));
+            uses.push((self.down[node], load.received_bytes as f64));
+            uses.push((self.disk[node], (load.read_bytes + load.stored_bytes) as f64));
+        }
+        let mut trunks: BTreeMap<ResourceNo, f64> = BTreeMap::new();
+        for &(from, to, bytes) in &loads.links {
+            if let Some(&pair) = self.pairs.get(&(from.0, to.0)) {
+                uses.push((pair, bytes as f64));
+            }
+            if !self.trunks.is_empty() {
+                let rack = |node: NodeId| node.0 as usize % self.trunks.len();
+                if rack(from) != rack(to) {
+                    *trunks.entry(self.trunks[rack(from)].0).or_default() += bytes as f64;
+                    *trunks.entry(self.trunks[rack(to)].1).or_default() += bytes as f64;
+                }
+            }
+        }
+        uses.extend(trunks);
+        uses
+    }
+
+    fn finish(&mut self, id: u64) {
+        self.flows.stop(id);
+        let Job { proposal, .. } = self.running.remove(&id).expect("it runs");
+        let number = stripe_of(&proposal);
+        for wanted in &proposal.wanted {
+            self.homes[number][usize::from(wanted.block.0)] = wanted.requestor;
+            let facts = BlockFacts { node: Some(wanted.requestor), good: true };
+            self.scheduler.handle_block(&proposal.stripe, BlockIndex(wanted.block.0), facts);
+            match proposal.kind {
+                Kind::Migrate { .. } => self.copied += 1,
+                _ => self.rebuilt += 1,
+            }
+        }
+        self.scheduler.handle_done(proposal.item, self.clock());
+    }
+
+    /// The node that is emptied dies, and with it the jobs in which it has a part.
+    fn die(&mut self) {
+        self.dead = true;
+        self.scheduler.handle_node(NODE, false);
+        let has_part = |job: &Job| job.loads.nodes.iter().any(|load| load.node == NODE);
+        let lost: Vec<u64> =
+            self.running.iter().filter(|(_, job)| has_part(job)).map(|(&id, _)| id).collect();
+        for id in lost {
+            self.flows.stop(id);
+            let job = self.running.remove(&id).expect("just seen");
+            self.scheduler.handle_failed(job.proposal.item, Failure::Transient, self.clock());
+        }
+    }
+}
+
+fn stripe_of(proposal: &Proposal) -> usize {
+    proposal.stripe.0.parse().expect("stripes are numbers")
+}
+
+/// The homes of the stripes that have a block on the node.
+fn homes(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
+    let mut dice = Dice::new(cluster.seed);
+    let holders = u64::from(cluster.nodes - cluster.standbys);
+    assert!(holders >= blocks as u64, "a stripe has a block on each of {blocks} nodes");
+    let mut place = |_| {
+        let mut homes = if cluster.all_on_node { vec![NODE] } else { Vec::with_capacity(blocks) };
+        while homes.len() < blocks {
+            let home = NodeId(dice.below(holders) as u32);
+            if !homes.contains(&home) {
+                homes.push(home);
+            }
+        }
+        homes
+    };
+    (0..cluster.stripes).map(&mut place).filter(|homes| homes.contains(&NODE)).collect()
+}

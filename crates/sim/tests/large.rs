@@ -1,0 +1,117 @@
+//! Large clusters without bytes: how near to the bound recoveries come, and what drains save.
+
+use codes::CodeSpec;
+use repair::recovery::{HelperPolicy, Kind, RepairSpec};
+use repair::{NodeId, Rates};
+use sim::recovery::{Cluster, Finish, Loss, Shape};
+
+fn run(cluster: &Cluster) -> Finish {
+    let finish = cluster.run();
+    assert_eq!(finish.violations, [""; 0]);
+    println!(
+        "{:.2} s, bound {:.2} s ({:.3} of it); {} jobs, {} at once; {} rebuilt, {} copied",
+        finish.seconds,
+        finish.bound.seconds,
+        finish.of_bound(),
+        finish.jobs,
+        finish.at_once,
+        finish.rebuilt,
+        finish.copied
+    );
+    finish
+}
+
+/// The case of the issue: (9,6), 16 blocks of 16 MiB lost, 13 survivors, 100 Mb/s each.
+fn sixteen_blocks() -> Cluster {
+    Cluster {
+        all_on_node: true,
+        block_bytes: 16 << 20,
+        rates: Rates { up: 12.5e6, down: 12.5e6, read: 2e9, write: 2e9 },
+        ..Cluster::new("rs-9-6", 14, 16)
+    }
+}
+
+#[test]
+fn sixteen_blocks_are_back_in_little_more_than_the_bound() {
+    let mut parts = 0.0;
+    for seed in 1..=5 {
+        parts += run(&Cluster { seed, ..sixteen_blocks().all_at_once() }).of_bound();
+    }
+    assert!(parts / 5.0 >= 0.95, "{} of the bound in the mean", parts / 5.0);
+}
+
+#[test]
+fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
+    let base = Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 120) }.all_at_once();
+    let ours = run(&base);
+    assert!(ours.of_bound() >= 0.95, "{}", ours.of_bound());
+    for helpers in HelperPolicy::ALL {
+        let spec = RepairSpec { helpers, ..RepairSpec::default() };
+        let chains = Shape::Scheme(repair::Scheme::Pipelined);
+        let finish = run(&Cluster { spec, shape: chains, ..base.clone() });
+        assert!(finish.seconds >= ours.seconds, "{helpers} takes {} s", finish.seconds);
+    }
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    let cluster = Cluster { seed: 9, ..Cluster::new("rs-6-4", 20, 100) };
+    assert_eq!(cluster.run(), cluster.run());
+}
+
+#[test]
+fn slow_trunks_and_pairs_are_felt() {
+    let base = Cluster { all_on_node: true, ..Cluster::new("rs-6-4", 16, 40) };
+    let free = run(&base).seconds;
+    let trunks = run(&Cluster { racks: Some((4, 125e6)), ..base.clone() }).seconds;
+    assert!(trunks > free * 1.3, "four nodes share what one could send: {trunks} s, {free} s");
+    let pairs = (0..16).flat_map(|from| (0..16).map(move |to| ((from, to), 12.5e6))).collect();
+    let pairs = run(&Cluster { pairs, ..base }).seconds;
+    assert!(pairs > free * 1.3, "{pairs} s, {free} s");
+}
+
+const DRAIN: Kind = Kind::Drain { from: NodeId(0) };
+
+#[test]
+fn a_drain_is_faster_than_either_of_its_halves() {
+    let base = Cluster { all_on_node: true, ..Cluster::new("rs-9-6", 30, 60) };
+    let way = |kind| run(&Cluster { loss: Loss::Drained(kind), ..base.clone() });
+    let both = way(DRAIN);
+    let (copies, rebuilds) = (way(Kind::Migrate { from: NodeId(0) }), way(Kind::Rebuild { from: NodeId(0) }));
+    assert!(both.copied > 0 && both.rebuilt > 0);
+    assert_eq!((copies.rebuilt, rebuilds.copied), (0, 0));
+    assert!(both.seconds < copies.seconds && both.seconds < rebuilds.seconds);
+}
+
+#[test]
+fn a_node_that_dies_while_it_is_emptied_is_recovered() {
+    for seed in 1..=10 {
+        let loss = Loss::DiesDrained(DRAIN, 0.3 * seed as f64);
+        let base = Cluster { all_on_node: true, seed, ..Cluster::new("rs-6-4", 20, 40) };
+        let finish = run(&Cluster { loss, ..base });
+        assert_eq!(finish.rebuilt + finish.copied, 40, "each once");
+    }
+}
+
+#[test]
+fn codes_that_read_less_and_schemes_without_chains_are_played_too() {
+    let code: CodeSpec = "lrc-6-2-2".parse().unwrap();
+    let lrc = run(&Cluster { code, all_on_node: true, ..Cluster::new("rs-9-6", 20, 30) });
+    let scheme = Shape::Scheme(repair::Scheme::Conventional);
+    let star = run(&Cluster { shape: scheme, all_on_node: true, ..Cluster::new("rs-9-6", 20, 30) });
+    assert!(lrc.seconds < star.seconds);
+}
+
+#[test]
+fn a_budget_of_one_job_is_kept_to() {
+    let cluster = Cluster { jobs_at_once: 1, ..Cluster::new("rs-6-4", 20, 60) };
+    assert!(run(&cluster).at_once <= 3, "five or six nodes each, of nineteen");
+}
+
+/// `MEND_LARGE_STRIPES=100000 cargo test --release -p mend-sim --test large thousand -- --nocapture`
+#[test]
+fn a_thousand_nodes() {
+    let stripes = std::env::var("MEND_LARGE_STRIPES").map_or(20_000, |text| text.parse().unwrap());
+    let finish = run(&Cluster::new("rs-14-10", 1_000, stripes).all_at_once());
+    assert!(finish.of_bound() > 0.8, "few stripes are harder to even out than many");
+}
