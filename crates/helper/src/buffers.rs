@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use repair::BufferPool;
 
-/// Bytes that one pool keeps while no plan uses it.
-const KEPT_BYTES: usize = 1 << 20;
+/// The most that one pool keeps while no plan uses it: a slice of all that a put with Clay (14, 10, 13) reads and sends.
+/// What a pool keeps some plan has used; those of codes without many sub-blocks use far less.
+const KEPT_BYTES: usize = 16 << 20;
 /// Pools that are kept.
 const KEPT_POOLS: usize = 2;
 

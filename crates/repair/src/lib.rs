@@ -10,6 +10,7 @@
 
 mod assignment;
 mod buffer;
+mod chunking;
 mod cost;
 mod dealing;
 mod digest;
@@ -33,6 +34,7 @@ pub mod wire;
 
 pub use assignment::{Assignment, Inlet, LaneTask, LocalBlock, Outlet, Sink};
 pub use buffer::{Buffer, BufferPool};
+pub use chunking::{Chunking, ChunkingError, Piece};
 pub use cost::{Cost, NodeCost};
 pub use dealing::{Dealing, DealingError};
 pub use digest::{Digest, DigestError, MAX_DIGEST_BYTES, MAX_KIND_BYTES};

@@ -172,6 +172,8 @@ struct Work {
     undelivered: usize,
 }
 
+/// A slice of all streams that is larger than this is held alone, as at a put with Clay.
+const LARGE_SLICE_BYTES: usize = 8 << 20;
 /// Slices whose buffers are kept, all of a relay that only sends: one that is read and one that goes out.
 const KEPT_SLICES: usize = 2;
 
@@ -505,9 +507,10 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
 }
 
 /// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that comes in
-/// and one that goes out. Where nothing is received and a slice alone exceeds the budget it is one for each lane: sockets
-/// hold enough of what goes out, and twice the memory costs more time in the processor's caches than it saves. More slices
-/// than that only let lanes which take turns drift apart, and slices grow cold between being read and being used.
+/// and one that goes out. Where nothing is received and a slice alone is larger than [`LARGE_SLICE_BYTES`] it is one for
+/// each lane: sockets hold enough of what goes out, and twice the memory costs more time in the processor's caches than it
+/// saves. More slices than that only let lanes which take turns drift apart, and slices grow cold between being read and
+/// being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
     match assignment.pacing {
         Pacing::Serial => return 1,
@@ -519,7 +522,8 @@ fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: u
     let lanes = programs.iter().flatten().count();
     let fit = budget_bytes / (buffers * slice_bytes);
     let least = match fit == 0 && programs.iter().flatten().all(|program| program.received() == 0) {
-        true => lanes.max(1),
+        true if buffers * slice_bytes > LARGE_SLICE_BYTES => lanes.max(1),
+        true => 2 * lanes.max(1),
         false => (2 * lanes).max(4),
     };
     fit.clamp(least, (2 * lanes).max(32))

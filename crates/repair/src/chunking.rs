@@ -1,0 +1,174 @@
+//! Where the sub-blocks of a block lie in it.
+//!
+//! A system that encodes a file a chunk at a time writes blocks of many chunks, each cut into the code's α parts
+//! (Ceph's shards are such): sub-block j of the block is part j of every chunk, one after another. A block that is encoded
+//! as a whole is a single chunk. The code knows nothing of this: it sees sub-blocks, whose bytes are numbered from 0.
+//!
+//! **Always true:** sub-blocks have equal lengths, and every byte of a block belongs to one of them.
+
+use std::ops::Range;
+
+/// The places of a block's sub-blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunking {
+    sub_blocks: u64,
+    /// Bytes of one sub-block in one chunk.
+    part_bytes: u64,
+    chunks: u64,
+}
+
+/// Why a block cannot have chunks of a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkingError {
+    /// A chunk is not cut into equal parts.
+    #[error(
+        "chunks of {chunk_bytes} bytes have no {sub_blocks} equal parts; choose a multiple of {sub_blocks}"
+    )]
+    Parts {
+        /// The chunk's size in bytes.
+        chunk_bytes: u64,
+        /// The code's α.
+        sub_blocks: u64,
+    },
+    /// The last chunk is short.
+    #[error("a block of {block_bytes} bytes is not a whole number of chunks of {chunk_bytes} bytes")]
+    Chunks {
+        /// The block's size in bytes.
+        block_bytes: u64,
+        /// The chunk's size in bytes.
+        chunk_bytes: u64,
+    },
+}
+
+/// Bytes of one sub-block that lie beside one another in the block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Number of the sub-block.
+    pub sub: u16,
+    /// Offsets in the sub-block.
+    pub within: Range<u64>,
+}
+
+impl Chunking {
+    /// Blocks of `block_bytes` bytes in chunks of `chunk_bytes`, of a code with `sub_blocks` sub-blocks.
+    ///
+    /// # Errors
+    /// [`ChunkingError`] if chunks do not divide the block, or sub-blocks a chunk.
+    ///
+    /// # Panics
+    /// If there are no sub-blocks.
+    pub fn new(block_bytes: u64, chunk_bytes: u64, sub_blocks: u16) -> Result<Self, ChunkingError> {
+        let sub_blocks = u64::from(sub_blocks);
+        assert!(sub_blocks > 0, "a block is made of sub-blocks");
+        if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(sub_blocks) {
+            return Err(ChunkingError::Parts { chunk_bytes, sub_blocks });
+        }
+        if !block_bytes.is_multiple_of(chunk_bytes) {
+            return Err(ChunkingError::Chunks { block_bytes, chunk_bytes });
+        }
+        Ok(Self { sub_blocks, part_bytes: chunk_bytes / sub_blocks, chunks: block_bytes / chunk_bytes })
+    }
+
+    /// Bytes of a sub-block.
+    pub fn sub_block_bytes(&self) -> u64 {
+        self.part_bytes * self.chunks
+    }
+
+    /// Where bytes of a sub-block lie in the block: ascending, in the order of the bytes, neighbours joined.
+    ///
+    /// # Panics
+    /// If there is no such sub-block, or it ends before `within` does.
+    pub fn ranges(&self, sub: u16, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        assert!(u64::from(sub) < self.sub_blocks, "a sub-block of the block");
+        assert!(within.end <= self.sub_block_bytes(), "bytes of the sub-block");
+        let layout = *self;
+        // A code without sub-blocks has its bytes one after another, whatever the chunks.
+        let step = if layout.sub_blocks == 1 { layout.sub_block_bytes() } else { layout.part_bytes };
+        let mut next = within.start;
+        std::iter::from_fn(move || {
+            let start = (next < within.end).then_some(next)?;
+            next = within.end.min(start - start % step + step);
+            let first = layout.offset(sub, start);
+            Some(first..first + (next - start))
+        })
+    }
+
+    /// What lies in a range of the block, in its order.
+    ///
+    /// # Panics
+    /// If the block ends before the range does.
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+        assert!(range.end <= self.sub_block_bytes() * self.sub_blocks, "bytes of the block");
+        let layout = *self;
+        let mut next = range.start;
+        std::iter::from_fn(move || {
+            let start = (next < range.end).then_some(next)?;
+            next = range.end.min(start - start % layout.part_bytes + layout.part_bytes);
+            let part = start / layout.part_bytes;
+            let first = part / layout.sub_blocks * layout.part_bytes + start % layout.part_bytes;
+            Some(Piece { sub: (part % layout.sub_blocks) as u16, within: first..first + (next - start) })
+        })
+    }
+
+    /// The place in the block of a byte of a sub-block.
+    fn offset(&self, sub: u16, within: u64) -> u64 {
+        let (chunk, in_part) = (within / self.part_bytes, within % self.part_bytes);
+        (chunk * self.sub_blocks + u64::from(sub)) * self.part_bytes + in_part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// For each byte of a block, written chunk by chunk: its sub-block, and its place in that.
+    fn written(part_bytes: u64, sub_blocks: u16, chunks: u64) -> Vec<(u16, u64)> {
+        let mut lengths = vec![0; usize::from(sub_blocks)];
+        let mut bytes = Vec::new();
+        for _ in 0..chunks {
+            for sub in 0..sub_blocks {
+                for _ in 0..part_bytes {
+                    bytes.push((sub, lengths[usize::from(sub)]));
+                    lengths[usize::from(sub)] += 1;
+                }
+            }
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_where_a_writer_of_chunks_puts_it(
+            (part_bytes, sub_blocks, chunks) in (1u64..9, 1u16..9, 1u64..9),
+            (from, to) in (0u64..100, 0u64..100),
+        ) {
+            let bytes = written(part_bytes, sub_blocks, chunks);
+            let chunk_bytes = part_bytes * u64::from(sub_blocks);
+            let layout = Chunking::new(bytes.len() as u64, chunk_bytes, sub_blocks).expect("it divides");
+            prop_assert_eq!(layout.sub_block_bytes(), part_bytes * chunks);
+            let span = |of: u64| from.min(to) * of / 100..from.max(to) * of / 100;
+            for sub in 0..sub_blocks {
+                let within = span(layout.sub_block_bytes());
+                let ranges: Vec<Range<u64>> = layout.ranges(sub, within.clone()).collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "joined, ascending");
+                let found: Vec<_> = ranges.into_iter().flatten().map(|at| bytes[at as usize]).collect();
+                prop_assert_eq!(found, within.map(|at| (sub, at)).collect::<Vec<_>>());
+            }
+            let range = span(bytes.len() as u64);
+            let pieces = layout.pieces(range.clone());
+            let found: Vec<_> = pieces.flat_map(|piece| piece.within.map(move |at| (piece.sub, at))).collect();
+            prop_assert_eq!(&found[..], &bytes[range.start as usize..range.end as usize]);
+        }
+    }
+
+    #[test]
+    fn what_does_not_divide_is_refused() {
+        let parts = ChunkingError::Parts { chunk_bytes: 10, sub_blocks: 4 };
+        assert_eq!(Chunking::new(40, 10, 4), Err(parts));
+        let chunks = ChunkingError::Chunks { block_bytes: 30, chunk_bytes: 8 };
+        assert_eq!(Chunking::new(30, 8, 4), Err(chunks));
+        assert!(Chunking::new(8, 0, 4).is_err());
+    }
+}
