@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::CrcAlgorithm;
 use prost::Message;
 
 use super::vif::Ratio;
@@ -24,8 +24,8 @@ pub(super) const MAX_FILE_BYTES: u64 = 256 << 20;
 const MIN_BLOCK_BYTES: u32 = 1 << 20;
 const MAX_BLOCK_BYTES: u32 = 64 << 20;
 const CRC32C_ALGORITHM: i32 = 1;
-/// The block that SeaweedFS sums unless told otherwise; Mend takes it where there is no `.ecsum`.
-pub(super) const DEFAULT_BLOCK_BYTES: u32 = 16 << 20;
+/// The kind of digests that are made of `.ecsum`.
+const DIGEST_KIND: &str = "ecsum";
 
 #[derive(Clone, PartialEq, Message)]
 struct Payload {
@@ -171,11 +171,11 @@ impl ShardSums {
 
     /// Names the shard's content: CRC32C over its length and its checksums.
     pub fn digest(&self) -> repair::Digest {
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.bytes.to_be_bytes());
         digest.update(&self.block_bytes.to_be_bytes());
         self.blocks.iter().for_each(|crc| digest.update(&crc.to_be_bytes()));
-        repair::Digest::of_u32("ecsum", narrow(digest.finalize()))
+        repair::Digest::of_u32(DIGEST_KIND, narrow(digest.finalize()))
     }
 }
 

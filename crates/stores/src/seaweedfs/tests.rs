@@ -127,7 +127,7 @@ fn what_is_there_is_told() {
     assert!(blocks.has_index(&volume).expect("readable"));
     assert_eq!(blocks.deleted(&volume).expect("readable"), [9], "the last entry is being written");
     let facts = blocks.facts(&name("p_5.ec01")).expect("readable");
-    let digest = blocks.open(&id("p_5.ec01")).expect("there").verify().expect("whole").expect("a digest");
+    let digest = blocks.open(&id("p_5.ec01")).expect("there").verify().expect("whole").expect("by .ecsum");
     let protection = Protection::Ecsum { digest };
     assert_eq!(facts, ShardFacts { bytes: BYTES as u64, ratio: ratio(), encoding: Encoding(77), protection });
     assert!(matches!(blocks.open(&id("p_5.ec02")), Err(BlockError::Missing { .. })));
@@ -206,8 +206,9 @@ fn without_checksums_it_says_so() {
     assert_eq!(blocks.open(&id("p_5.ec00")).expect("there").digest(), None);
     server.rot("a/p_5.ec00", 5);
     read(&blocks, "p_5.ec00", 0, 10).expect("nobody can tell");
-    let digest = make(&blocks, "p_5.ec02", &server.shards[2]).expect("nobody can tell");
-    assert_eq!(blocks.describe(&id("p_5.ec02")).expect("there").digest, digest);
+    assert_eq!(make(&blocks, "p_5.ec02", &server.shards[2]).expect("nobody can tell"), None);
+    assert_eq!(blocks.describe(&id("p_5.ec02")).expect("there").digest, None);
+    assert_eq!(blocks.open(&id("p_5.ec02")).expect("there").verify().expect("it can be read"), None);
 }
 
 #[test]
@@ -248,6 +249,7 @@ fn a_made_shard_is_there_beside_the_index_and_whole() {
     assert!(blocks.open(&id("p_5.ec02")).is_err(), "not visible yet");
     writer.commit().expect("renamed");
     let reader = blocks.open(&id("p_5.ec02")).expect("visible");
+    assert!(digest.is_some());
     assert_eq!((reader.digest(), reader.verify().expect("whole")), (digest, digest));
     assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use repair::{BlockId, Digest};
 
 use super::blocks::Shared;
-use super::ecsum::{DEFAULT_BLOCK_BYTES, ShardSums, crc32c, crc32c_joined};
+use super::ecsum::{ShardSums, crc32c, crc32c_joined};
 use super::learned::{CHUNK_BYTES, Known};
 use super::name::ShardName;
 use super::reader::{Check, ShardReader, open};
@@ -34,8 +34,8 @@ pub(super) struct ShardWriter {
     bytes: u64,
     chunks: Vec<Option<u32>>,
     written: Extents,
-    /// What it was sealed with, until it is written to again.
-    sealed: Option<ShardSums>,
+    /// What it was held against when it was sealed, until it is written to again.
+    sealed: Option<Option<ShardSums>>,
     /// Whether a write or a sync failed: the system says so only once.
     broken: bool,
     committed: bool,
@@ -131,10 +131,10 @@ impl ShardWriter {
         ShardSums::new(self.bytes, block_bytes, blocks.collect())
     }
 
-    /// What was written, if it is what `.ecsum` says.
-    fn agreed(&self) -> Result<ShardSums, BlockError> {
+    /// The checksums that agree with what was written; `None` if the volume has none.
+    fn agreed(&self) -> Result<Option<ShardSums>, BlockError> {
         let Some(expected) = self.shared.sums(&self.shard, &self.folder)? else {
-            return Ok(self.found(DEFAULT_BLOCK_BYTES));
+            return Ok(None);
         };
         if expected.bytes() != self.bytes {
             let detail =
@@ -145,7 +145,7 @@ impl ShardWriter {
         let differing =
             found.blocks().iter().zip(expected.blocks()).position(|(found, expected)| found != expected);
         match differing {
-            None => Ok(found),
+            None => Ok(Some(found)),
             Some(block) => {
                 let range = found.range(block);
                 Err(self.corrupt(format!(
@@ -156,8 +156,9 @@ impl ShardWriter {
         }
     }
 
-    fn sealed(&self) -> Result<&ShardSums, BlockError> {
-        self.sealed.as_ref().ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
+    fn sealed(&self) -> Result<Option<&ShardSums>, BlockError> {
+        let sealed = self.sealed.as_ref().map(Option::as_ref);
+        sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
     }
 
     /// A copy on another disk would be mounted in the place of this one.
@@ -195,11 +196,14 @@ impl BlockWriter for ShardWriter {
             done.map_err(block_fault(&self.block, &self.temporary))?;
             self.sealed = Some(agreed);
         }
-        self.sealed().map(|sums| Some(sums.digest()))
+        self.sealed().map(|sums| sums.map(ShardSums::digest))
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        let check = Check::Ecsum(Known::new(self.sealed()?.clone()));
+        let check = match self.sealed()? {
+            Some(sums) => Check::Ecsum(Known::new(sums.clone())),
+            None => Check::Nothing(Some(self.bytes)),
+        };
         let file = open(&self.shard, &self.temporary)?;
         Ok(Arc::new(ShardReader::new(&self.shard, &self.temporary, file, check)?))
     }
@@ -207,7 +211,7 @@ impl BlockWriter for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<(), BlockError> {
         let sealed = self.sealed()?;
         // The small files may have been brought, or replaced, since.
-        if self.shared.sums(&self.shard, &self.folder)?.is_some_and(|expected| expected != *sealed) {
+        if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed {
             return Err(self.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;
