@@ -200,6 +200,9 @@ fn drive(mut core: Core, mut events: mpsc::Receiver<Event>, mut storage: Storage
         let mut ticked = Duration::ZERO;
         loop {
             storage.feed(&mut core);
+            if storage.has_stopped() {
+                break; // Nothing that matters can be acknowledged any more.
+            }
             let due = (ticked + core.tick()).saturating_sub(start.elapsed());
             if due.is_zero() {
                 // Looked at first, so that a stream of events does not stop time.

@@ -56,6 +56,11 @@ impl StorageThread {
         }
     }
 
+    /// Whether it has stopped, which it does only by a fault of ours.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// The last batch has been answered.
     pub(crate) fn is_idle(&mut self) {
         self.busy = false;

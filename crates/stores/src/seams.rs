@@ -49,8 +49,9 @@ pub enum StripeWrite {
         /// Its blocks; all of them or none.
         blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
     },
-    /// What is known of blocks on their nodes; all of it or nothing.
-    SetStates(Vec<(StripeId, BlockIndex, BlockState)>),
+    /// What is known of blocks on these nodes; all of it or nothing. What has another node by then, or is gone, stays as
+    /// it is.
+    SetStates(Vec<(StripeId, BlockIndex, NodeId, BlockState)>),
 }
 
 /// A change of files, of puts, or of what nodes shall remove.

@@ -39,11 +39,11 @@ impl Core {
             };
             if block.state != state {
                 self.note_loss(node, &block.id, state);
-                news.push((stripe, index, state));
+                news.push((stripe, index, node, state));
             }
         }
         if !news.is_empty() {
-            self.store(Write::Stripes(StripeWrite::SetStates(news)), Then::Nothing);
+            self.store_states(news);
         }
         if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
             *rechecks = again;
@@ -146,6 +146,13 @@ impl Core {
         for node in self.live_helpers().collect::<Vec<_>>() {
             self.find_homes(node);
             self.remove_discards(node);
+        }
+    }
+
+    /// Something was found to be bad: whether anybody else has it.
+    pub(super) fn find_all_homes(&mut self) {
+        if self.settled && !self.is_behind() {
+            self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.find_homes(node));
         }
     }
 
@@ -286,7 +293,10 @@ impl Core {
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
     pub(super) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
-            !self.peers.contains_key(node) && self.picture.block_count(*node) == 0 && !self.is_target(*node)
+            !self.peers.contains_key(node)
+                && self.picture.block_count(*node) == 0
+                && !self.is_target(*node)
+                && !self.storing.adopts_on(*node)
         };
         for node in self.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
             self.retired.remove(&node);

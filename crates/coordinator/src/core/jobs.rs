@@ -217,7 +217,7 @@ impl Core {
             return;
         }
         self.remember_loss(node, &known.id, problem.to_string());
-        self.store(Write::Stripes(StripeWrite::SetStates(vec![(stripe, block, state)])), Then::Nothing);
+        self.store_states(vec![(stripe, block, node, state)]);
     }
 
     /// A job has ended; it is over when all that it stored is recorded.

@@ -5,10 +5,9 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::wire::control::{HeldBlock, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, StripeWrite, Write};
+use stores::{BlockRecord, BlockState};
 
 use super::Core;
-use super::storing::Then;
 
 /// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads a block,
 /// the time that a slow and busy disk takes for its bytes comes on top.
@@ -160,8 +159,7 @@ impl Core {
         if let Some(problem) = problem {
             self.remember_loss(node, &known.id, problem.to_string());
         }
-        let states = vec![(stripe.clone(), index, state)];
-        self.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Nothing);
+        self.store_states(vec![(stripe.clone(), index, node, state)]);
     }
 
     pub(super) fn note_loss(&mut self, node: NodeId, block: &BlockId, state: BlockState) {

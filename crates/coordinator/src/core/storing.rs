@@ -17,7 +17,8 @@ use repair::{BlockId, JobId, NodeId, StripeId};
 use serde_json::Value;
 use stores::dir::{PutId, Snapshot};
 use stores::{
-    Answer, CatalogError, Done, FileWrite, RecordWrite, Storage, StoreChange, StoreError, Term, Write,
+    Answer, BlockState, CatalogError, Done, FileWrite, RecordWrite, Storage, StoreChange, StoreError,
+    StripeRecord, StripeWrite, Term, Write,
 };
 
 use super::commands::{Reply, answer};
@@ -65,6 +66,8 @@ pub(super) enum Then {
     Removed { stripes: Vec<StripeId>, reply: Reply<FileView> },
     /// Blocks of a job are recorded.
     Published { job: JobId, stripe: StripeId, blocks: Vec<BlockIndex> },
+    /// What is known of blocks is recorded.
+    Known { good: Vec<BlockId> },
     /// A block that was lost is found.
     Adopted { node: NodeId, block: BlockId },
     /// A node has removed a block.
@@ -87,6 +90,8 @@ pub(super) struct Storing {
     waiting: BTreeMap<u64, Then>,
     numbers: VecDeque<Range<u64>>,
     more_numbers: bool,
+    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
+    pub doubted: BTreeSet<BlockId>,
     /// Connections whose helper waits for its number.
     pub joining: BTreeSet<ConnectionId>,
     /// Helpers that are being forgotten.
@@ -139,6 +144,11 @@ impl Opened {
 }
 
 impl Storing {
+    /// Whether a block that was found is being recorded on a node.
+    pub(super) fn adopts_on(&self, node: NodeId) -> bool {
+        self.waiting.values().any(|then| matches!(then, Then::Adopted { node: other, .. } if *other == node))
+    }
+
     pub(super) fn new(numbers: Range<u64>) -> Self {
         Self { numbers: [numbers].into(), ..Self::default() }
     }
@@ -151,6 +161,33 @@ impl Core {
         storing.next += 1;
         storing.waiting.insert(storing.next, then);
         storing.out.push_back(Ask::Write { number: storing.next, write });
+    }
+
+    /// Has it recorded what is known of blocks on their nodes. What is bad counts as bad at once, and as long as it could
+    /// not be recorded: a coordinator that forgot it would have the last good copy removed.
+    pub(super) fn store_states(&mut self, states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>) {
+        let mut good = Vec::new();
+        for (stripe, index, _, state) in &states {
+            let Ok(record) = self.picture.stripe(stripe) else { continue };
+            let block = record.blocks[usize::from(index.0)].id.clone();
+            match state {
+                BlockState::Healthy => good.push(block),
+                _ => drop(self.storing.doubted.insert(block)),
+            }
+        }
+        self.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
+    }
+
+    /// A block is as it is stored, and no longer as it was thought to be.
+    fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
+        let known = |record: Option<&StripeRecord>, at: usize| {
+            record.map(|record| (record.blocks[at].node, record.blocks[at].state))
+        };
+        for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
+            if known(before, at) != known(now, at) {
+                self.storing.doubted.remove(&block.id);
+            }
+        }
     }
 
     /// Asks for something else of the storage.
@@ -229,21 +266,17 @@ impl Core {
                 }
                 _ => None,
             };
-            let homes = |core: &Self, stripe: &StripeId| -> Vec<NodeId> {
-                let record = core.picture.stripe(stripe).ok();
-                record.into_iter().flat_map(|record| record.blocks).filter_map(|block| block.node).collect()
-            };
-            if let Some(stripe) = &stripe {
-                nodes.extend(homes(self, stripe));
-            }
-            let gone = matches!(change, StoreChange::StripeGone(_));
+            let record = |core: &Self| stripe.as_ref().and_then(|stripe| core.picture.stripe(stripe).ok());
+            let before = record(self);
             self.picture.apply(change);
-            let Some(stripe) = stripe else { continue };
-            if gone {
-                self.repairs.scheduler.drop_stripe(&stripe);
-            } else {
-                nodes.extend(homes(self, &stripe));
-                self.tell_blocks(&stripe);
+            let now = record(self);
+            let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
+            nodes.extend(homes.filter_map(|block| block.node));
+            self.settle_doubts(before.as_ref(), now.as_ref());
+            match (stripe, now) {
+                (Some(stripe), None) => self.repairs.scheduler.drop_stripe(&stripe),
+                (Some(stripe), Some(_)) => self.tell_blocks(&stripe),
+                (None, _) => {}
             }
         }
         nodes.into_iter().for_each(|node| self.tell_space(node));
@@ -270,6 +303,12 @@ impl Core {
             Then::Aborted { put, reply } => self.put_aborted(put, reply, result),
             Then::Removed { stripes, reply } => self.file_removed(&stripes, reply, result),
             Then::Published { job, .. } => self.blocks_published(job, result.err()),
+            Then::Known { good } => {
+                if result.is_ok() {
+                    good.iter().for_each(|block| drop(self.storing.doubted.remove(block)));
+                    self.find_all_homes();
+                }
+            }
             Then::Adopted { node, block } => {
                 if result.is_ok() {
                     self.adopted(node, &block);

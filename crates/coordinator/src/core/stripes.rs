@@ -34,9 +34,9 @@ impl Core {
         Ok(self.picture.stripe(id)?)
     }
 
-    /// Where a block can be read now: it is healthy and its node is connected.
+    /// Where a block can be read now: it is healthy, as far as is known, and its node is connected.
     pub(super) fn readable_at(&self, block: &BlockRecord) -> Option<NodeId> {
-        let good = block.state == BlockState::Healthy;
+        let good = block.state == BlockState::Healthy && !self.storing.doubted.contains(&block.id);
         block.node.filter(|node| good && self.peers.contains_key(node))
     }
 

@@ -129,6 +129,11 @@ impl Entry {
         self.odd.as_ref().is_some_and(|odd| odd.named)
     }
 
+    /// The names of its blocks, if they are not made of its own.
+    pub(super) fn odd_names(&self) -> impl Iterator<Item = &BlockId> {
+        self.odd.iter().filter(|odd| odd.named).flat_map(|odd| &odd.names)
+    }
+
     /// The blocks that some node is known to have got, and that node.
     pub(super) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
         let got = |place: &&Place| place.node != NOBODY && place.state != BlockState::NotStored;

@@ -100,9 +100,7 @@ impl Picture {
                 blocks.remove(&(slot, index));
             }
         }
-        if entry.is_odd() {
-            self.odd.retain(|_, (at, _)| *at != slot);
-        }
+        entry.odd_names().for_each(|block| drop(self.odd.remove(block)));
         self.shared.forget(&entry);
     }
 

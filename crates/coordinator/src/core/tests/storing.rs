@@ -100,8 +100,7 @@ fn nothing_is_acknowledged_or_removed_before_it_is_stored() {
 #[test]
 fn of_two_puts_of_one_name_one_becomes_the_file() {
     let mut scene = Scene::new(4);
-    let request =
-        || PutRequest { name: "f".into(), bytes: 0, code: None, block_bytes: None, replace: false };
+    let request = || PutRequest { name: "f".into(), bytes: 0, code: None, block_bytes: None, replace: false };
     let puts = [0, 1].map(|_| scene.ask(|reply| Command::BeginPut(request(), reply)).unwrap());
     scene.stuck = true;
     let commits = puts.map(|put| scene.await_later(|reply| Command::CommitPut(PutId(put.put), reply)));
@@ -184,4 +183,30 @@ fn what_others_change_in_the_store_is_seen() {
     assert_eq!(scene.status().stripes.intact, 0);
     scene.handle(Event::Changed(vec![stores::StoreChange::StripeGone(id)]));
     assert_eq!(scene.status().stripes.stripes, 0);
+}
+
+#[test]
+fn the_last_good_copy_stays_while_the_loss_of_the_other_is_being_stored() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    let (name, lost) = (home(&file, 0), block(&file, 0));
+    // It is repaired elsewhere while its home is down, which has a copy to remove when it comes back.
+    scene.kill(&name);
+    let all = RepairRequest { all: true, ..RepairRequest::default() };
+    scene.repair(all);
+    let new_home = home(&scene.file("f"), 0);
+    assert_ne!(new_home, name);
+    scene.kill(&new_home);
+    scene.node(&new_home).disk.remove(&lost);
+    // The new home comes back without the block, and the storage is slow to take that in.
+    scene.stuck = true;
+    scene.start(&new_home);
+    scene.start(&name);
+    scene.wait(Duration::from_secs(31));
+    assert_eq!(scene.node(&name).removed, [], "it is the only one");
+    scene.go_on();
+    scene.wait(Duration::from_secs(31));
+    assert_eq!(home(&scene.file("f"), 0), name, "found, and back in its place");
+    assert_eq!(states(&scene.file("f"))[0], "healthy");
+    scene.check_picture();
 }

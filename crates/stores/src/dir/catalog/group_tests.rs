@@ -102,7 +102,7 @@ fn an_old_coordinator_is_fenced_out() {
     let fenced = catalog.write_records(old, &RecordWrite::Remove("repair/1".into()));
     assert!(matches!(fenced, Err(StoreError::Fenced { .. })));
     assert_eq!((catalog.puts().unwrap().len(), catalog.list("").unwrap().len()), (0, 0));
-    assert!(catalog.carry_out(new, &[put.clone()])[0].is_ok());
+    assert!(catalog.carry_out(new, std::slice::from_ref(&put))[0].is_ok());
     // The term is kept.
     drop(catalog);
     let mut catalog = DirCatalog::open(folder.path().join("catalog.redb"), CLUSTER).unwrap();
@@ -123,7 +123,12 @@ fn write() -> impl Strategy<Value = Write> {
         name.prop_map(|name| Write::Files(FileWrite::RemoveFile(name.into()))),
         (1..4u64, 0..4u16).prop_map(|(stripe, index)| {
             let id = StripeId(stripe.to_string());
-            Write::Stripes(StripeWrite::SetStates(vec![(id, BlockIndex(index), BlockState::Missing)]))
+            Write::Stripes(StripeWrite::SetStates(vec![(
+                id,
+                BlockIndex(index),
+                NodeId(1),
+                BlockState::Missing,
+            )]))
         }),
         (node.clone(), block()).prop_map(|(node, block)| Write::Files(FileWrite::Discard(node, block))),
         (node, block()).prop_map(|(node, block)| Write::Files(FileWrite::Discarded(node, block))),

@@ -35,43 +35,47 @@ impl DirCatalog {
         blocks: &[(BlockIndex, NodeId, Option<Digest>)],
     ) -> Result<(), CatalogError> {
         let key = Key::of(stripe).ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        let pending = self.pending_keys()?.contains(&key);
         self.change(|change| {
             let mut stripe = stored(change, key)?;
             for &(index, node, digest) in blocks {
                 publish(change, &mut stripe, &Published { index, node, digest })?;
             }
-            store(change, key, stripe, pending)
+            store_again(change, key, stripe)
         })
     }
 
-    /// Records, durably and together, what is known of several blocks on their nodes.
+    /// Records, durably and together, what is known of several blocks on their nodes. What has another node meanwhile, or
+    /// is gone, stays as it is.
     ///
     /// # Errors
     /// [`CatalogError`]; then nothing is recorded.
-    pub fn set_states(&mut self, blocks: &[(StripeId, BlockIndex, BlockState)]) -> Result<(), CatalogError> {
+    pub fn set_states(
+        &mut self,
+        blocks: &[(StripeId, BlockIndex, NodeId, BlockState)],
+    ) -> Result<(), CatalogError> {
         let mut news = Vec::new();
-        for (stripe, index, state) in blocks {
-            if block_of(&mut self.stripe(stripe)?, *index)?.state != *state {
-                news.push((self.key_of(stripe)?, *index, *state));
+        for (stripe, index, node, state) in blocks {
+            let mut stripe = match self.stripe(stripe) {
+                Err(CatalogError::NoSuchStripe(_)) => continue, // It was removed meanwhile.
+                found => found?,
+            };
+            let key = Key::of(&stripe.id).expect("a stripe that is stored has a key");
+            let block = block_of(&mut stripe, *index)?;
+            if block.node == Some(*node) && block.state != *state {
+                news.push((key, *index, *state));
             }
         }
         if news.is_empty() {
             return Ok(()); // Nothing new is nothing to write.
         }
-        let pending = self.pending_keys()?;
         self.change(|change| {
             for (key, index, state) in news {
                 let mut stripe = stored(change, key)?;
                 block_of(&mut stripe, index)?.state = state;
-                store(change, key, stripe, pending.contains(&key))?;
+                store_again(change, key, stripe)?;
             }
             Ok(())
         })
-    }
-
-    fn key_of(&self, stripe: &StripeId) -> Result<Key, CatalogError> {
-        Ok(Key::of(&self.stripe(stripe)?.id).expect("a stripe that is stored has a key"))
     }
 
     /// The stripes of puts that are not committed.
@@ -141,6 +145,18 @@ pub(super) fn store(
     change.put(STRIPES, key.0, &stripe)?;
     change.tell(StoreChange::Stripe(stripe, pending));
     Ok(())
+}
+
+/// Keeps a stripe that was there before.
+fn store_again(change: &Change<'_>, key: Key, stripe: StripeRecord) -> Result<(), CatalogError> {
+    // Its own record names its put, so that this does not cost a walk over all puts.
+    let put =
+        stripe.file.as_ref().and_then(|part| Some((Key::of(&StripeId(part.put.clone()))?, part.position)));
+    let listed: Option<Key> = match put {
+        Some((put, position)) => change.get(PUT_STRIPES, (put.count(), position))?,
+        None => None,
+    };
+    store(change, key, stripe, listed == Some(key))
 }
 
 fn block_of(stripe: &mut StripeRecord, index: BlockIndex) -> Result<&mut BlockRecord, CatalogError> {

@@ -38,7 +38,8 @@ impl DirCatalog {
         block: BlockIndex,
         state: BlockState,
     ) -> Result<(), CatalogError> {
-        self.set_states(&[(stripe.clone(), block, state)])
+        let node = self.stripe(stripe)?.blocks[usize::from(block.0)].node.expect("placed");
+        self.set_states(&[(stripe.clone(), block, node, state)])
     }
 
     fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError> {
@@ -356,10 +357,20 @@ fn several_blocks_are_recorded_together_or_not_at_all() {
     let mut scene = Scene::new();
     scene.file("f", 2);
     let id = |name: &str| StripeId(name.to_owned());
-    let news = [(id("1"), BlockIndex(0), BlockState::Corrupt), (id("2"), BlockIndex(9), BlockState::Missing)];
+    let (first, second) = (scene.nodes[0], scene.nodes[1]);
+    let news = [
+        (id("1"), BlockIndex(0), first, BlockState::Corrupt),
+        (id("2"), BlockIndex(9), first, BlockState::Missing),
+    ];
     let error = scene.catalog.set_states(&news).expect_err("no such block").to_string();
     assert_eq!(error, "there is no block 2.9");
     assert_eq!(scene.stripe("1").blocks[0].state, BlockState::Healthy);
+    let old = [
+        (id("1"), BlockIndex(0), second, BlockState::Missing),
+        (id("7"), BlockIndex(0), first, BlockState::Missing),
+    ];
+    scene.catalog.set_states(&old).expect("of no consequence");
+    assert_eq!(scene.stripe("1").blocks[0].state, BlockState::Healthy, "it is on another node, or gone");
     scene.catalog.set_states(&news[..1]).expect("recorded");
     assert_eq!(scene.stripe("1").blocks[0].state, BlockState::Corrupt);
 
@@ -561,7 +572,7 @@ fn a_copy_taken_without_closing_is_consistent() {
 /// What a helper would say of the blocks that the catalog places on each node, in the nodes' order.
 fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     let of = |node: &NodeRecord| {
-        let blocks = blocks_of(&catalog, node.id).into_iter().map(|(stripe, index)| {
+        let blocks = blocks_of(catalog, node.id).into_iter().map(|(stripe, index)| {
             let record = catalog.stripe(&stripe).expect("there");
             let block = &record.blocks[usize::from(index.0)];
             Description {
