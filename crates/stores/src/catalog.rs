@@ -83,11 +83,7 @@ pub enum CatalogError {
     Storage {
         /// The file.
         place: String,
-        fn listed(names: &[StripeId]) -> String {
-    names.iter().map(|name| &name.0[..]).collect::<Vec<_>>().join(", ")
-}
-
-/// What kind of fault it is.
+        /// What kind of fault it is.
         fault: Fault,
         /// What the storage says.
         detail: String,

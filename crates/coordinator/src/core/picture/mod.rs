@@ -129,23 +129,36 @@ impl Picture {
         slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.up));
     }
 
-    fn slot(&self, id: &StripeId) -> Option<Slot> {
-        let exact = self.names.get(id.0.as_str()).copied();
-        exact.or_else(|| self.slot_of_count(&id.0))
+    fn slot(&self, id: &StripeId) -> Result<Slot, CatalogError> {
+        match self.names.get(id.0.as_str()) {
+            Some(&slot) => Ok(slot),
+            None => self.slot_of_count(id),
+        }
     }
 
-    /// The one stripe of a count, for people who leave the era out; none if there are several.
-    fn slot_of_count(&self, count: &str) -> Option<Slot> {
-        count.parse::<u64>().ok()?;
-        let prefix = format!("{count}-");
+    /// The one stripe of a count, for people who leave the era out.
+    fn slot_of_count(&self, id: &StripeId) -> Result<Slot, CatalogError> {
+        let count: Option<u64> = id.0.parse().ok();
+        if count.is_none_or(|count| count.to_string() != id.0) {
+            return Err(CatalogError::NoSuchStripe(id.clone()));
+        }
+        let prefix = format!("{id}-");
         let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
-        let mut found = self.names.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&prefix));
-        let (_, &slot) = found.next()?;
-        found.next().is_none().then_some(slot)
+        let found = self.names.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&prefix));
+        let found: Vec<(&Arc<str>, &Slot)> = found.collect();
+        match found[..] {
+            [] => Err(CatalogError::NoSuchStripe(id.clone())),
+            [(_, &slot)] => Ok(slot),
+            _ => {
+                let candidates = found.iter().map(|(name, _)| StripeId(name.to_string())).collect();
+                Err(CatalogError::Ambiguous { name: id.clone(), candidates })
+            }
+        }
     }
 
-    fn entry(&self, id: &StripeId) -> Option<&Entry> {
-        self.stripes[self.slot(id)? as usize].as_ref()
+    fn entry(&self, id: &StripeId) -> Result<&Entry, CatalogError> {
+        let slot = self.slot(id)?;
+        Ok(self.stripes[slot as usize].as_ref().expect("a slot in use"))
     }
 
     fn record(&self, slot: Slot) -> StripeRecord {
@@ -154,8 +167,7 @@ impl Picture {
 
     /// A stripe by name.
     pub(super) fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
-        let slot = self.slot(id).ok_or_else(|| CatalogError::NoSuchStripe(id.clone()))?;
-        Ok(self.record(slot))
+        Ok(self.record(self.slot(id)?))
     }
 
     /// The stripe and index of a block.
@@ -167,7 +179,10 @@ impl Picture {
         let (stripe, text) = block.0.rsplit_once('.').ok_or_else(missing)?;
         let index: u16 =
             text.parse().ok().filter(|index: &u16| index.to_string() == text).ok_or_else(missing)?;
-        let entry = self.entry(&StripeId(stripe.to_owned())).ok_or_else(missing)?;
+        let entry = match self.entry(&StripeId(stripe.to_owned())) {
+            Err(CatalogError::NoSuchStripe(_)) => return Err(missing()),
+            found => found?,
+        };
         if usize::from(index) >= entry.blocks() || entry.is_odd() {
             return Err(missing());
         }
@@ -176,7 +191,7 @@ impl Picture {
 
     /// Whether a stripe is part of a put that is not committed, so that it need not be repaired; `None` if there is none.
     pub(super) fn is_pending(&self, id: &StripeId) -> Option<bool> {
-        self.entry(id).map(|entry| entry.pending)
+        self.entry(id).ok().map(|entry| entry.pending)
     }
 
     /// The blocks that a node holds or held last.

@@ -154,4 +154,10 @@ fn blocks_that_nobody_names_are_not_found() {
         assert!(picture.find_block(&BlockId(text.to_owned())).is_err(), "{text}");
     }
     assert!(picture.find_block(&BlockId("1.2".to_owned())).is_ok(), "people leave the era out");
+    let mut twin = stripe(1, &[Some(1), None, None], &[0, 1, 1], 0);
+    twin.id = StripeId("1-zzzzzz".to_owned());
+    picture.apply(StoreChange::Stripe(twin, false));
+    let error = picture.stripe(&StripeId("1".to_owned())).unwrap_err();
+    assert_eq!(error.to_string(), "there are 2 stripes 1: 1-abcdef, 1-zzzzzz");
+    assert_eq!(picture.find_block(&BlockId("1.2".to_owned())), Err(error));
 }

@@ -45,7 +45,10 @@ impl DirCatalog {
     fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError> {
         let missing = || CatalogError::NoSuchBlock(block.clone());
         let (stripe, index) = super::names::split_block(block).ok_or_else(missing)?;
-        let stripe = self.stripe(&stripe).map_err(|_| missing())?;
+        let stripe = match self.stripe(&stripe) {
+            Err(CatalogError::NoSuchStripe(_)) => return Err(missing()),
+            found => found?,
+        };
         if usize::from(index.0) < stripe.blocks.len() { Ok((stripe.id, index)) } else { Err(missing()) }
     }
 
