@@ -9,7 +9,11 @@ use crate::format::{count, date, printable, size, table};
 /// `mend status`
 pub async fn status(client: &Client) -> Result<Answer, Failure> {
     let status = client.status().await?;
-    let exit = if status.stripes.unreadable > 0 { Exit::Data } else { Exit::Done };
+    let exit = match () {
+        () if status.stripes.unreadable > 0 => Exit::Data,
+        () if !status.newer.is_empty() => Exit::Failed, // It says STOPPED.
+        () => Exit::Done,
+    };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 

@@ -14,12 +14,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
+use views::ErrorBody;
 
 use crate::ClientError;
 
@@ -46,14 +47,6 @@ pub(crate) struct Http {
 struct Kept {
     sender: Sender,
     used: Instant,
-}
-
-/// What the API says when it says no.
-#[derive(Deserialize)]
-struct ErrorBody {
-    error: String,
-    #[serde(default)]
-    next_step: Option<String>,
 }
 
 impl Http {
@@ -182,11 +175,14 @@ fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
 }
 
 fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
-    let said = serde_json::from_slice(body).unwrap_or_else(|_| ErrorBody {
-        error: format!("the coordinator answers {status}: {}", String::from_utf8_lossy(body).trim()),
-        next_step: None,
-    });
-    ClientError::Refused { status: status.as_u16(), message: said.error, next_step: said.next_step }
+    let (message, next_step) = match serde_json::from_slice(body) {
+        Ok(ErrorBody { error, next_step }) => (error, Some(next_step)),
+        Err(_) => {
+            let text = String::from_utf8_lossy(body);
+            (format!("the coordinator answers {status}: {}", text.trim()), None)
+        }
+    };
+    ClientError::Refused { status: status.as_u16(), message, next_step }
 }
 
 fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {

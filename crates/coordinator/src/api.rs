@@ -218,17 +218,14 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         match timeout(REQUEST_LIMIT, Json::<T>::from_request(request, state)).await {
             Ok(Ok(Json(body))) => Ok(Self(body)),
-            Ok(Err(rejection)) => Err(ApiError(RequestError::Malformed(rejection.body_text()))),
-            Err(_) => {
-                let text = format!("its body did not come within {} s", REQUEST_LIMIT.as_secs());
-                Err(ApiError(RequestError::Malformed(text)))
-            }
+            Ok(Err(rejection)) => Err(ApiError(RequestError::Body { detail: rejection.body_text() })),
+            Err(_) => Err(ApiError(RequestError::SlowBody { limit: REQUEST_LIMIT })),
         }
     }
 }
 
 fn number(text: &str) -> Result<u64, ApiError> {
-    let malformed = |_| ApiError(RequestError::Malformed(format!("`{text}` is not a number")));
+    let malformed = |_| ApiError(RequestError::NotANumber(text.to_owned()));
     text.parse().map_err(malformed)
 }
 

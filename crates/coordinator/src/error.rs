@@ -1,9 +1,11 @@
 //! Why a request of the API or of a client is not carried out, and what to do about it.
 
+use std::time::Duration;
+
 use codes::SpecError;
-use repair::{NodeId, PlanError, UnknownScheme};
-use stores::CatalogError;
+use repair::{NodeId, PlanError, StripeId, UnknownScheme};
 use stores::dir::{OpenError, PutError, PutId};
+use stores::{CatalogError, StoreError, Term};
 
 /// Why a request is not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +26,24 @@ pub(crate) enum RequestError {
     Scheme(#[from] UnknownScheme),
     #[error("blocks of {asked} bytes are not possible: the size must be a multiple of {unit} bytes above 0")]
     BlockBytes { asked: u64, unit: u64, below: Option<u64>, above: u64 },
-    #[error("{0}")]
-    Malformed(String),
+    #[error("the body cannot be read: {detail}")]
+    Body { detail: String },
+    #[error("the body of the request did not come within {} s", limit.as_secs())]
+    SlowBody { limit: Duration },
+    #[error("`{0}` is not a number")]
+    NotANumber(String),
+    #[error("a repair needs exactly one of `block`, `stripe` and `all`")]
+    NoOneTarget,
+    #[error("only clients read and put")]
+    NoClient,
+    #[error("no block of stripe {0} is lost: name the blocks to plan for")]
+    NothingLost(StripeId),
+    #[error("{stripes} stripes are more than {most}: choose larger blocks")]
+    TooManyStripes { stripes: u64, most: u64 },
+    #[error("the storage of the catalog does not keep up: {waiting} changes wait for it")]
+    StorageBehind { waiting: usize },
+    #[error("another coordinator has taken over: this one's {ours} is over, the storage is at {newest}")]
+    Fenced { ours: Term, newest: Term },
     #[error(
         "{code} needs {needed} live helpers with room for {block_bytes} bytes each, and there are {}; {}",
         usable,
@@ -94,6 +112,17 @@ impl From<PutError> for RequestError {
     }
 }
 
+impl From<StoreError> for RequestError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Catalog(error) => Self::Catalog(error),
+            StoreError::Put(error) => error.into(),
+            StoreError::NoSuchFile(name) => Self::NoSuchFile(name),
+            StoreError::Fenced { ours, newest } => Self::Fenced { ours, newest },
+        }
+    }
+}
+
 impl RequestError {
     /// What kind of reason it is.
     pub(crate) fn kind(&self) -> ErrorKind {
@@ -103,7 +132,7 @@ impl RequestError {
             }
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_))
             | Self::Put(PutError::NoSuchPut(_)) => ErrorKind::NotFound,
-            Self::Catalog(CatalogError::Storage(_) | CatalogError::Damaged(_)) | Self::Copy(_) => {
+            Self::Catalog(CatalogError::Storage { .. } | CatalogError::Damaged { .. }) | Self::Copy(_) => {
                 ErrorKind::Internal
             }
             Self::Put(
@@ -117,6 +146,8 @@ impl RequestError {
             Self::TooFewHelpers { .. }
             | Self::TooManyRequests(_)
             | Self::Settling
+            | Self::StorageBehind { .. }
+            | Self::Fenced { .. }
             | Self::Gone(_)
             | Self::Stopping => ErrorKind::Unavailable,
             Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
@@ -124,7 +155,13 @@ impl RequestError {
             | Self::Code(_)
             | Self::Scheme(_)
             | Self::BlockBytes { .. }
-            | Self::Malformed(_)
+            | Self::Body { .. }
+            | Self::SlowBody { .. }
+            | Self::NotANumber(_)
+            | Self::NoOneTarget
+            | Self::NoClient
+            | Self::NothingLost(_)
+            | Self::TooManyStripes { .. }
             | Self::Plan(_)
             | Self::Put(_) => ErrorKind::Invalid,
         }
@@ -144,7 +181,15 @@ impl RequestError {
                 format!("the nearest possible sizes are {below} and {above} bytes")
             }
             Self::BlockBytes { above, .. } => format!("the smallest possible size is {above} bytes"),
-            Self::Malformed(_) => "correct the request; GET /v1/openapi.json describes it".into(),
+            Self::StorageBehind { .. } => "try again later; look at the coordinator's disk".into(),
+            Self::Fenced { .. } => "stop this coordinator, and ask the other one".into(),
+            Self::Body { .. }
+            | Self::SlowBody { .. }
+            | Self::NotANumber(_)
+            | Self::NoOneTarget
+            | Self::NoClient
+            | Self::NothingLost(_)
+            | Self::TooManyStripes { .. } => "correct the request; GET /v1/openapi.json describes it".into(),
             Self::TooFewHelpers { .. } => {
                 "start the helpers that are down, add helpers, or choose a code with fewer blocks".into()
             }
@@ -162,8 +207,8 @@ impl RequestError {
                 "see a file's stripes and blocks with `mend stat`".into()
             }
             Self::Catalog(CatalogError::Ambiguous { .. }) => "say which, with what is behind the hyphen".into(),
-            Self::Catalog(CatalogError::Storage(_)) | Self::Copy(_) => "look at the coordinator's log and disk".into(),
-            Self::Catalog(CatalogError::Damaged(_)) => "stop the coordinator, then do one of these".into(),
+            Self::Catalog(CatalogError::Storage { .. }) | Self::Copy(_) => "look at the coordinator's log and disk".into(),
+            Self::Catalog(CatalogError::Damaged { .. }) => "stop the coordinator, then do one of these".into(),
             Self::CatalogBehind { .. } => {
                 "restore the newest copy of the catalog (`mend catalog restore FILE`), make it anew from the helpers \
                  (`mend catalog rebuild`), or go on without what is newer (`mend catalog accept`)"

@@ -2,7 +2,8 @@
 //! queue.
 //!
 //! One plain thread owns all state (`core`): everything that happens comes in as an event over one bounded
-//! channel, and everything it wants done goes out as a message to a connection. Around it are two listeners
+//! channel, and everything it wants done goes out as a message to a connection, or to a second thread that owns the
+//! catalog (`storage`) and answers by events. Around it are two listeners
 //! over mutual TLS: `control` for helpers and clients that take part in moving slices, and `api` for
 //! HTTP/JSON. Neither knows any state.
 //!
@@ -22,6 +23,7 @@ mod layout;
 mod placement;
 mod rebuild;
 mod server;
+mod storage;
 
 pub use api::openapi;
 pub use config::{CoordinatorConfig, create_catalog};

@@ -98,7 +98,13 @@ impl Asking {
                         "the catalog is being made anew; try again when the coordinator runs".to_owned();
                     let _ = outbox.try_send(ToNode::Refused { reason, passing: true }); // Its outbox is new, or it has gone.
                 }
-                Event::Asked(_) | Event::EncryptEdges | Event::Stop => {}
+                Event::Stored { .. }
+                | Event::Failed { .. }
+                | Event::Answered(_)
+                | Event::Changed(_)
+                | Event::Asked(_)
+                | Event::EncryptEdges
+                | Event::Stop => {}
             }
         }
     }

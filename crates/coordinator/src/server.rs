@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cluster::{IdentityError, Role};
 use rand::rngs::StdRng;
-use stores::CatalogError;
 use stores::dir::{DirCatalog, OpenError};
+use stores::{CatalogError, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -17,8 +17,9 @@ use tokio::time::{Instant, timeout};
 use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
 use crate::control::ControlServer;
-use crate::core::{Core, Event, Settings};
+use crate::core::{Core, Event, Opened, Settings};
 use crate::door::Door;
+use crate::storage::StorageThread;
 
 /// Events that may wait for the core; beyond that connections wait.
 const EVENTS_WAITING: usize = 1024;
@@ -50,6 +51,9 @@ pub enum RunError {
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// What must be stored at the start cannot be.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The system gives no thread.
     #[error("cannot start the coordinator's thread: {0}")]
     Thread(io::Error),
@@ -125,7 +129,7 @@ pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
     let (control_listener, control_addr) = listen(&config, config.control, "[coordinator] control").await?;
     let (api_listener, api_addr) = listen(&config, config.api, "[coordinator] api").await?;
     let (events, incoming) = mpsc::channel(EVENTS_WAITING);
-    let ended = start_core(&config, incoming)?;
+    let ended = start_core(&config, incoming, events.clone())?;
     let tls = identity.server_config();
     let control = ControlServer {
         listener: control_listener,
@@ -160,6 +164,7 @@ pub(crate) async fn listen(
 fn start_core(
     config: &CoordinatorConfig,
     events: mpsc::Receiver<Event>,
+    answers: mpsc::Sender<Event>,
 ) -> Result<oneshot::Receiver<()>, RunError> {
     let cluster = config.cluster.config();
     let settings = Settings {
@@ -169,28 +174,35 @@ fn start_core(
         scheme: cluster.defaults.scheme.clone(),
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
     };
-    let catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;
-    let mut core = Core::new(settings, catalog, rand::make_rng::<StdRng>())?;
+    let mut catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;
+    let opened = Opened::read(&mut catalog)?;
+    let term = opened.term();
+    let mut core = Core::new(settings, opened, rand::make_rng::<StdRng>());
     if cluster.encrypts_data_edges() {
         core.encrypt_edges();
     }
+    let storage = StorageThread::start(Box::new(catalog), term, answers).map_err(RunError::Thread)?;
     let (guard, ended) = oneshot::channel::<()>();
     let work = move || {
         let _guard = guard; // Dropped at the end, a panic included.
-        drive(core, events);
+        drive(core, events, storage);
     };
     thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;
     Ok(ended)
 }
 
-/// Waits for the next event or tick, and hands it over.
-fn drive(mut core: Core, mut events: mpsc::Receiver<Event>) {
+/// Waits for the next event or tick, and hands it over; hands what is to be stored to the storage's thread.
+fn drive(mut core: Core, mut events: mpsc::Receiver<Event>, mut storage: StorageThread) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime with nothing but a clock needs nothing of the system");
     runtime.block_on(async {
         let start = Instant::now();
         let mut ticked = Duration::ZERO;
         loop {
+            storage.feed(&mut core);
+            if storage.has_stopped() {
+                break; // Nothing that matters can be acknowledged any more.
+            }
             let due = (ticked + core.tick()).saturating_sub(start.elapsed());
             if due.is_zero() {
                 // Looked at first, so that a stream of events does not stop time.
@@ -199,10 +211,16 @@ fn drive(mut core: Core, mut events: mpsc::Receiver<Event>) {
                 continue;
             }
             match timeout(due, events.recv()).await {
-                Ok(None | Some(Event::Stop)) => return,
+                Ok(None | Some(Event::Stop)) => break,
+                Ok(Some(Event::Answered(answers))) => {
+                    storage.is_idle();
+                    answers.into_iter().for_each(|answer| core.handle(answer, start.elapsed()));
+                }
                 Ok(Some(event)) => core.handle(event, start.elapsed()),
                 Err(_) => {} // Now a tick is due.
             }
         }
     });
+    drop(events); // Nobody hears answers any more.
+    storage.finish(&mut core);
 }

@@ -1,8 +1,10 @@
 //! The coordinator's half of the seam: stripes and who holds their blocks.
 
-use codes::{BlockIndex, CodeSpec};
-use repair::{BlockId, Digest, FilePart, NodeId, StripeId};
+use codes::CodeSpec;
+use repair::{BlockId, Digest, FilePart, NodeId, StripeId, StripeLabel};
 use serde::{Deserialize, Serialize};
+
+use crate::StripeWrite;
 
 /// What a catalog knows of a stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +20,15 @@ pub struct StripeRecord {
     /// The part of a file that it holds, as its blocks say of themselves; `None` in stores whose blocks do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FilePart>,
+}
+
+impl StripeRecord {
+    /// What its blocks say of themselves in this cluster, if they say anything.
+    pub fn label(&self, cluster: &str) -> Option<StripeLabel> {
+        let (cluster, file) = (cluster.to_owned(), self.file.clone()?);
+        let (code, block_bytes) = (self.code.clone(), self.block_bytes);
+        Some(StripeLabel { cluster, stripe: self.id.clone(), code, block_bytes, file })
+    }
 }
 
 /// What a catalog knows of a block.
@@ -51,7 +62,7 @@ pub enum BlockState {
 }
 
 /// Why a catalog cannot answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
     /// There is no such stripe.
     #[error("there is no stripe {0}")]
@@ -67,58 +78,55 @@ pub enum CatalogError {
         /// Their whole names.
         candidates: Vec<StripeId>,
     },
-    /// The catalog's own storage fails; the text names the file and what to do.
-    #[error("{0}")]
-    Storage(String),
-    /// What the catalog's storage gives back is not what was stored; the text names the file and what to do.
-    #[error("{0}")]
-    Damaged(String),
+    /// The catalog's own storage fails.
+    #[error("the catalog {place} cannot be used: {detail}; check its disk, then restart the coordinator")]
+    Storage {
+        /// The file.
+        place: String,
+        /// What kind of fault it is.
+        fault: Fault,
+        /// What the storage says.
+        detail: String,
+    },
+    /// What the catalog's storage gives back is not what was stored.
+    #[error("the catalog {place} is damaged: {detail}; {remedy}")]
+    Damaged {
+        /// The file.
+        place: String,
+        /// What is wrong.
+        detail: String,
+        /// What to do.
+        remedy: String,
+    },
 }
 
 fn listed(names: &[StripeId]) -> String {
     names.iter().map(|name| &name.0[..]).collect::<Vec<_>>().join(", ")
 }
 
-/// The stripes of a store.
+/// What kind of fault a storage has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The system refuses: no space, a medium that fails.
+    Io(std::io::ErrorKind),
+    /// It failed before and takes nothing more until it is opened again.
+    Stopped,
+    /// Its own rules are broken, which only a bug does.
+    Engine,
+}
+
+/// The stripes of a store. What changes them goes through [`Storage::carry_out`](crate::Storage::carry_out), and what
+/// others change is told by [`StoreChange`](crate::StoreChange)s.
 pub trait Catalog: Send {
-    /// A stripe by name.
-    ///
-    /// # Errors
-    /// [`CatalogError::NoSuchStripe`].
-    fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError>;
-
-    /// The stripe and index of a block.
-    ///
-    /// # Errors
-    /// [`CatalogError::NoSuchBlock`].
-    fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError>;
-
-    /// Calls `visit` with every stripe, in a stable order.
-    ///
-    /// # Errors
-    /// [`CatalogError::Storage`].
-    fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord)) -> Result<(), CatalogError>;
-
-    /// Records, durably, that a block of a stripe is healthy on `node` with this digest.
+    /// Calls `visit` with every stripe, in a stable order, and whether it is part of a file that is not whole yet.
     ///
     /// # Errors
     /// [`CatalogError`].
-    fn publish(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        node: NodeId,
-        digest: Option<Digest>,
-    ) -> Result<(), CatalogError>;
+    fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord, bool)) -> Result<(), CatalogError>;
 
-    /// Records, durably, what is known of a block on its node.
+    /// Carries out a change of stripes.
     ///
     /// # Errors
-    /// [`CatalogError`].
-    fn set_state(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        state: BlockState,
-    ) -> Result<(), CatalogError>;
+    /// [`CatalogError`]; nothing has changed then.
+    fn write_stripes(&mut self, write: &StripeWrite) -> Result<(), CatalogError>;
 }

@@ -1,9 +1,9 @@
-//! The seam to storage systems: two traits, one folder per system.
+//! The seams to storage systems: a few traits, one folder per system.
 //!
-//! [`Blocks`] is the helper's half: a node's own blocks, read at any offset, made, verified and removed.
-//! [`Catalog`] is the coordinator's half: stripes, who holds which block, what is lost, and publishing a
-//! repaired block so that the store itself sees it as healthy. Both are synchronous; their drivers decide
-//! on which thread they wait.
+//! [`Blocks`] is the helper's half: a node's own blocks, read at any offset, made, verified and removed. The coordinator
+//! has three: [`Catalog`], stripes as any store knows them, and publishing a repaired block so that the store itself sees
+//! it as healthy; [`Files`], which only a store with files of its own has; and [`Records`], the coordinator's own. All are
+//! synchronous; their drivers decide on which thread they wait. [`Storage`] is the three together, asked by values.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,11 @@ mod blocks;
 mod catalog;
 pub mod dir;
 pub mod seaweedfs;
+mod seams;
 
 pub use blocks::{BlockError, BlockReader, BlockWriter, Blocks};
-pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, StripeRecord};
+pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, StripeRecord};
+pub use seams::{
+    Answer, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange, StoreError, StripeWrite,
+    Term, Write,
+};

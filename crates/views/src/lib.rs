@@ -242,7 +242,7 @@ pub struct BlockView {
     pub node: Option<String>,
     /// healthy, missing, corrupt or down (healthy on a helper that is down).
     pub state: String,
-    /// Its digest in hexadecimal, once it is stored.
+    /// Its digest, `kind:hexadecimal`, once it is stored, if its store has digests.
     pub digest: Option<String>,
 }
 

@@ -2,10 +2,12 @@
 
 use repair::StripeId;
 use serde_json::Value;
+use stores::CatalogError;
 use stores::dir::{PutId, Snapshot};
 use tokio::sync::oneshot;
 
 use super::Core;
+use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
     AcceptedView, BlockPlace, FileLayout, FileView, NodeView, OrphansView, PlanRequestView, PlanView,
@@ -47,32 +49,29 @@ impl Core {
             Command::Nodes(reply) => answer(reply, self.node_views()),
             Command::Files(prefix, reply) => answer(reply, self.file_views(&prefix)),
             Command::File(name, reply) => answer(reply, self.file_layout(&name)),
-            Command::RemoveFile(name, reply) => answer(reply, self.remove_file(&name)),
-            Command::BeginPut(request, reply) => answer(reply, self.begin_put(&request)),
-            Command::CommitPut(put, reply) => answer(reply, self.commit_put(put)),
-            Command::AbortPut(put, reply) => {
-                answer(reply, self.abort_put(put).map(|()| serde_json::json!({ "aborted": put.0 })));
-            }
+            Command::RemoveFile(name, reply) => self.remove_file(name, reply),
+            Command::BeginPut(request, reply) => self.begin_put(&request, reply),
+            Command::CommitPut(put, reply) => self.commit_put(put, reply),
+            Command::AbortPut(put, reply) => self.abort_put(put, Some(reply)),
             Command::Stripe(stripe, reply) => answer(reply, self.stripe_view_of(&stripe)),
             Command::Block(block, reply) => answer(reply, self.block_place(&block)),
-            Command::Repair(request, reply) => answer(reply, self.queue_repair(&request)),
+            Command::Repair(request, reply) => self.queue_repair(&request, reply),
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),
             Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair)),
             Command::Explain(request, reply) => answer(reply, self.explain(&request)),
             Command::Scrub(reply) => answer(reply, self.start_scrub()),
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub)),
-            Command::Snapshot(reply) => answer(reply, self.catalog.snapshot().map_err(Into::into)),
-            Command::AcceptCatalog(reply) => answer(reply, self.accept_catalog()),
+            Command::Snapshot(reply) => self.ask_storage(Ask::Snapshot(reply)),
+            Command::AcceptCatalog(reply) => self.accept_catalog(reply),
             Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans()),
         }
     }
 }
 
-fn answer<T>(reply: Reply<T>, result: Result<T, RequestError>) {
-    if let Err(RequestError::Catalog(
-        error @ (stores::CatalogError::Storage(_) | stores::CatalogError::Damaged(_)),
-    )) = &result
+pub(super) fn answer<T>(reply: Reply<T>, result: Result<T, RequestError>) {
+    if let Err(RequestError::Catalog(error @ (CatalogError::Storage { .. } | CatalogError::Damaged { .. }))) =
+        &result
     {
         tracing::error!(%error, "the catalog");
     }

@@ -10,20 +10,23 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, Digest, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, Catalog, CatalogError};
+use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeWrite, Write};
 
-use super::nodes::{ANSWER_LIMIT, PeerKind, Subject};
-use super::{Core, log_error};
+use super::Core;
+use super::commands::Reply;
+use super::nodes::PeerKind;
+use super::questions::{ANSWER_LIMIT, Subject};
+use super::storing::Then;
 use crate::error::RequestError;
 use views::{AcceptedView, NewerBlocks, OrphansView};
 
 impl Core {
     /// Holds what a node has against what the catalog thinks it has.
-    pub(super) fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
+    pub(super) fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again) = (Vec::new(), VecDeque::new());
-        for (stripe, index) in self.catalog.blocks_of(node) {
-            let record = self.catalog.stripe(&stripe)?;
+        for (stripe, index) in self.picture.blocks_of(node) {
+            let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
             let block = &record.blocks[usize::from(index.0)];
             let state = match held.get(&block.id) {
                 None => BlockState::Missing,
@@ -36,30 +39,29 @@ impl Core {
             };
             if block.state != state {
                 self.note_loss(node, &block.id, state);
-                news.push((stripe, index, state));
+                news.push((stripe, index, node, state));
             }
         }
-        self.catalog.set_states(&news)?;
-        for (stripe, index, state) in &news {
-            self.tell_block(stripe, *index, node, *state);
+        if !news.is_empty() {
+            self.store_states(news);
         }
         if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
             *rechecks = again;
         }
-        self.note_orphans(node, blocks)
+        self.note_orphans(node, blocks);
     }
 
     /// Remembers the blocks that the catalog does not place on this node. They are never removed by themselves: who
     /// knows whose they are.
-    pub(super) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) -> Result<(), CatalogError> {
-        let mut leaving: BTreeSet<BlockId> = self.catalog.discards(node)?.into_iter().collect();
+    pub(super) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) {
+        let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
         leaving.retain(|block| self.may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
-            if self.record_of(&block.id)?.is_some_and(|(_, _, record)| record.node == Some(node)) {
+            if self.record_of(&block.id).is_some_and(|(_, _, record)| record.node == Some(node)) {
                 continue;
             }
-            if self.catalog.is_from_the_future(&block.id)? {
+            if self.picture.is_from_the_future(&block.id) {
                 newer.insert(block.id.clone());
             }
             found.insert(block.id.clone());
@@ -71,19 +73,14 @@ impl Core {
         if self.settled {
             self.find_homes(node);
         }
-        Ok(())
     }
 
     /// Whether a node's copy of a block is one too many: no stripe knows it, or it can be read on another node. A note
     /// that it shall go may be an old one.
     pub(super) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
-        match self.record_of(block) {
-            Ok(None) => true,
-            Ok(Some((_, _, record))) => {
-                record.node != Some(node) && self.readable_at(&record).is_some_and(|other| other != node)
-            }
-            Err(_) => false,
-        }
+        self.record_of(block).is_none_or(|(_, _, record)| {
+            record.node != Some(node) && self.readable_at(&record).is_some_and(|other| other != node)
+        })
     }
 
     fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
@@ -125,15 +122,23 @@ impl Core {
         self.newer.iter().map(view).collect()
     }
 
-    /// Goes on without the blocks that are newer than the catalog; they are orphans from now on.
-    pub(super) fn accept_catalog(&mut self) -> Result<AcceptedView, RequestError> {
-        let blocks: BTreeSet<BlockId> = self.newer.values().flatten().cloned().collect();
-        self.catalog.count_beyond(&blocks)?;
-        self.newer.clear();
-        tracing::warn!(blocks = blocks.len(), "going on without the blocks that are newer than the catalog");
-        self.after_settling();
-        self.recount_blocks();
-        Ok(AcceptedView { blocks: blocks.len() as u64 })
+    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on.
+    pub(super) fn accept_catalog(&mut self, reply: Reply<AcceptedView>) {
+        let beyond: BTreeSet<BlockId> = self.newer.values().flatten().cloned().collect();
+        let blocks = beyond.len() as u64;
+        self.store(Write::Files(FileWrite::CountBeyond(beyond)), Then::Accepted { blocks, reply });
+    }
+
+    pub(super) fn catalog_accepted(&mut self, blocks: u64) -> AcceptedView {
+        // What came meanwhile and is newer still is asked about again.
+        let Self { newer, picture, .. } = self;
+        newer.values_mut().for_each(|blocks| blocks.retain(|block| picture.is_from_the_future(block)));
+        newer.retain(|_, blocks| !blocks.is_empty());
+        if !self.is_behind() {
+            tracing::warn!(blocks, "going on without the blocks that are newer than the catalog");
+            self.after_settling();
+        }
+        AcceptedView { blocks }
     }
 
     /// All helpers have come that are expected: what was put off is done now.
@@ -144,13 +149,20 @@ impl Core {
         }
     }
 
+    /// Something was found to be bad: whether anybody else has it.
+    pub(super) fn find_all_homes(&mut self) {
+        if self.settled && !self.is_behind() {
+            self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.find_homes(node));
+        }
+    }
+
     /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
     fn find_homes(&mut self, node: NodeId) {
         let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) else { return };
         let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
         let homeless: Vec<(StripeId, BlockIndex)> = orphans
             .iter()
-            .filter_map(|block| log_error(self.record_of(block))?)
+            .filter_map(|block| self.record_of(block))
             .filter(|(_, _, record)| self.is_wanted_from(node, record))
             .map(|(stripe, index, _)| (stripe, index))
             .collect();
@@ -163,17 +175,10 @@ impl Core {
     }
 
     /// Where the catalog has a block of exactly this name.
-    fn record_of(
-        &self,
-        block: &BlockId,
-    ) -> Result<Option<(StripeId, BlockIndex, BlockRecord)>, CatalogError> {
-        let (stripe, index) = match self.catalog.find_block(block) {
-            Ok(found) => found,
-            Err(CatalogError::NoSuchBlock(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let record = self.catalog.stripe(&stripe)?.blocks.swap_remove(usize::from(index.0));
-        Ok((record.id == *block).then_some((stripe, index, record)))
+    fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
+        let (stripe, index) = self.picture.find_block(block).ok()?;
+        let record = self.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
+        (record.id == *block).then_some((stripe, index, record))
     }
 
     /// Whether a node's copy of a block is worth verifying: it was bad there, or nobody has it who should.
@@ -189,7 +194,7 @@ impl Core {
         while let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node)
             && let Some((stripe, index)) = rechecks.pop_front()
         {
-            let record = self.catalog.stripe(&stripe).ok();
+            let record = self.picture.stripe(&stripe).ok();
             let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
             if let Some(known) = known.filter(|known| self.is_wanted_from(node, known)) {
                 self.ask_for_block(node, stripe, index, known, false);
@@ -211,26 +216,24 @@ impl Core {
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.is_removing(node, &known.id);
-        if !is_it
-            || !self.is_wanted_from(node, known)
-            || !matches!(self.catalog.is_pending(stripe), Ok(false))
-        {
+        if !is_it || !self.is_wanted_from(node, known) || self.picture.is_pending(stripe) != Some(false) {
             return;
         }
-        if log_error(self.catalog.publish(stripe, index, node, digest)).is_none() {
-            return;
-        }
-        tracing::info!(block = %known.id, node = %self.name(node), "found a block that was lost");
-        self.tell_blocks(stripe);
+        let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
+        let then = Then::Adopted { node, block: known.id.clone() };
+        self.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+    }
+
+    /// A block that was found is recorded where it is.
+    pub(super) fn adopted(&mut self, node: NodeId, block: &BlockId) {
+        tracing::info!(%block, node = %self.name(node), "found a block that was lost");
+        self.drop_orphan(node, block);
+    }
+
+    /// A block on a node is one that nobody knows no more.
+    pub(super) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
         if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
-            orphans.remove(&known.id);
-        }
-        self.census = None;
-        if let Some(peer) = self.peers.get_mut(&node) {
-            peer.blocks += 1;
-        }
-        if let Some(home) = known.node {
-            self.remove_discards(home);
+            orphans.remove(block);
         }
     }
 
@@ -265,45 +268,52 @@ impl Core {
             ask.until = self.now + ANSWER_LIMIT; // Each part is an answer.
         }
         for block in blocks {
-            if matches!(self.is_needless(node, block), Ok(true))
-                && log_error(self.catalog.discard(node, &block.id)).is_some()
-            {
+            if self.is_needless(node, block) {
                 tracing::info!(block = %block.id, node = %self.name(node), "removing a block that nothing refers to");
-                let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) else { return };
-                orphans.remove(&block.id);
+                let then = Then::Needless { node, block: block.id.clone() };
+                self.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
             }
         }
-        self.remove_discards(node);
     }
 
     /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe or whole
     /// on another helper that is up.
-    fn is_needless(&self, node: NodeId, block: &Description) -> Result<bool, CatalogError> {
+    fn is_needless(&self, node: NodeId, block: &Description) -> bool {
         let ours = block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.settings.cluster_id);
         let kind = self.peers.get(&node).map(|peer| &peer.kind);
         let orphan = matches!(kind, Some(PeerKind::Helper { orphans, .. }) if orphans.contains(&block.id));
-        if !ours || !orphan || self.is_behind() || self.catalog.is_from_the_future(&block.id)? {
-            return Ok(false);
+        if !ours || !orphan || self.is_behind() || self.picture.is_from_the_future(&block.id) {
+            return false;
         }
-        let record = self.record_of(&block.id)?;
-        Ok(record.is_none_or(|(_, _, record)| {
+        self.record_of(&block.id).is_none_or(|(_, _, record)| {
             record.digest == block.digest && self.readable_at(&record).is_some_and(|other| other != node)
-        }))
+        })
     }
 
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
     pub(super) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
-            !self.peers.contains_key(node) && self.catalog.block_count(*node) == 0 && !self.is_target(*node)
+            !self.peers.contains_key(node)
+                && self.picture.block_count(*node) == 0
+                && !self.is_target(*node)
+                && !self.storing.adopts_on(*node)
         };
         for node in self.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
             self.retired.remove(&node);
-            if log_error(self.catalog.forget_node(node)).is_some() {
-                tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
-                self.names.remove(&node);
-                self.topology.remove(node);
-            }
+            self.storing.forgetting.insert(node);
+            self.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
         }
+    }
+
+    pub(super) fn node_forgotten(&mut self, node: NodeId, done: bool) {
+        self.storing.forgetting.remove(&node);
+        if !done {
+            self.retired.insert(node); // It is tried again.
+            return;
+        }
+        tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
+        self.names.remove(&node);
+        self.topology.remove(node);
     }
 
     fn is_target(&self, node: NodeId) -> bool {

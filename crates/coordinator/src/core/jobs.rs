@@ -10,11 +10,12 @@ use repair::{
     BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome,
     Report, StripeId,
 };
-use stores::Catalog;
 use stores::dir::PutId;
+use stores::{StoreError, StripeWrite, Write};
 
-use super::nodes::state_for;
-use super::{Core, log_error};
+use super::Core;
+use super::questions::state_for;
+use super::storing::Then;
 use views::JobView;
 
 /// A job that runs.
@@ -32,6 +33,12 @@ pub(super) struct Running {
     stored: Vec<(BlockIndex, NodeId, Option<Digest>)>,
     /// What the catalog said when it did not record something.
     trouble: Option<String>,
+    /// Writes of what it stored that are under way: it is over when they are answered.
+    recording: usize,
+    /// Blocks that turned out bad meanwhile.
+    lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
+    /// How it ended, while something is still being recorded.
+    ended: Option<Result<Outcome, JobError>>,
     /// What it reserved, if it is not a repair.
     reservation: Option<ReservationId>,
 }
@@ -85,6 +92,9 @@ impl Core {
             holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
             stored: Vec::new(),
             trouble: None,
+            recording: 0,
+            lost_meanwhile: Vec::new(),
+            ended: None,
             reservation: None,
             job: Job::new(request, self.rng.random(), &self.topology, self.now),
         }
@@ -144,44 +154,58 @@ impl Core {
             running.stored.push((block, node, digest));
             return;
         }
+        self.record(id, vec![(block, node, digest)]);
+    }
+
+    /// Has blocks recorded that a job stored.
+    fn record(&mut self, id: JobId, blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>) {
+        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        running.recording += 1;
         let stripe = running.stripe.clone();
-        let before =
-            self.catalog.stripe(&stripe).ok().and_then(|record| record.blocks[usize::from(block.0)].node);
-        self.record(id, &stripe, &[(block, node, digest)]);
-        if let Some(before) = before.filter(|&before| before != node) {
-            self.jobs.get_mut(&id).expect("it has just acted").left.insert(before);
-            self.move_count(before, node);
-        }
+        let indices = blocks.iter().map(|&(index, ..)| index).collect();
+        let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
+        self.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
-    fn move_count(&mut self, from: NodeId, to: NodeId) {
-        if let Some(peer) = self.peers.get_mut(&from) {
-            peer.blocks = peer.blocks.saturating_sub(1);
-        }
-        if let Some(peer) = self.peers.get_mut(&to) {
-            peer.blocks += 1;
-        }
-        self.tell_space(from);
-        self.tell_space(to);
+    /// Blocks are about to have other homes: the old ones have something to remove.
+    pub(super) fn note_former_homes(&mut self, job: JobId, stripe: &StripeId, blocks: &[BlockIndex]) {
+        let (Some(running), Ok(record)) = (self.jobs.get_mut(&job), self.picture.stripe(stripe)) else {
+            return;
+        };
+        running.left.extend(blocks.iter().filter_map(|index| record.blocks[usize::from(index.0)].node));
     }
 
-    fn record(&mut self, id: JobId, stripe: &StripeId, blocks: &[(BlockIndex, NodeId, Option<Digest>)]) {
-        self.census = None;
-        if let Err(error) = self.catalog.publish_all(stripe, blocks) {
-            tracing::error!(%error, %stripe, "cannot record blocks");
-            let running = self.jobs.get_mut(&id).expect("it has just acted");
+    /// What a job stored is recorded, or is not.
+    pub(super) fn blocks_published(&mut self, id: JobId, error: Option<StoreError>) {
+        let Some(running) = self.jobs.get_mut(&id) else { return };
+        running.recording -= 1;
+        if let Some(error) = error {
+            tracing::error!(%error, stripe = %running.stripe, "cannot record blocks");
             running.trouble = Some(error.to_string());
         }
-        self.tell_blocks(stripe);
+        if running.recording > 0 {
+            return;
+        }
+        let ended = running.ended.take();
+        for (block, problem) in std::mem::take(&mut running.lost_meanwhile) {
+            self.lose_block(id, block, &problem);
+        }
+        if let Some(result) = ended {
+            self.end_job(id, result);
+        }
     }
 
     fn lose_block(&mut self, id: JobId, block: BlockIndex, problem: &BlockProblem) {
-        let running = &self.jobs[&id];
+        let running = self.jobs.get_mut(&id).expect("it has just acted");
         if let Owner::Put { .. } = running.owner {
             return; // The client's file, or a block that is not visible yet.
         }
+        if running.recording > 0 {
+            // Only then is it known where the block is.
+            return running.lost_meanwhile.push((block, problem.clone()));
+        }
         let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
-        let Ok(record) = self.catalog.stripe(&stripe) else { return };
+        let Ok(record) = self.picture.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
         // The job may have read a copy that is not the block any more.
         let Some(node) = known.node.filter(|_| holder == known.node) else { return };
@@ -193,13 +217,20 @@ impl Core {
             return;
         }
         self.remember_loss(node, &known.id, problem.to_string());
-        log_error(self.catalog.set_state(&stripe, block, state));
-        self.tell_block(&stripe, block, node, state);
-        self.census = None;
+        self.store_states(vec![(stripe, block, node, state)]);
     }
 
+    /// A job has ended; it is over when all that it stored is recorded.
     fn finish(&mut self, id: JobId, result: Result<Outcome, JobError>) {
         self.record_put(id);
+        let running = self.jobs.get_mut(&id).expect("a job finishes once");
+        match running.recording {
+            0 => self.end_job(id, result),
+            _ => running.ended = Some(result),
+        }
+    }
+
+    fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
         let mut running = self.jobs.remove(&id).expect("a job finishes once");
         let trouble = running.trouble.take();
         self.end_foreground(&mut running);
@@ -234,14 +265,8 @@ impl Core {
         if running.stored.is_empty() {
             return;
         }
-        let (stripe, stored) = (running.stripe.clone(), std::mem::take(&mut running.stored));
-        self.record(id, &stripe, &stored);
-        for (_, node, _) in stored {
-            if let Some(peer) = self.peers.get_mut(&node) {
-                peer.blocks += 1;
-            }
-            self.tell_space(node);
-        }
+        let stored = std::mem::take(&mut running.stored);
+        self.record(id, stored);
     }
 
     fn close_request(

@@ -1,22 +1,27 @@
 //! All state of the coordinator, owned by one thread.
 //!
 //! Everything comes in as an [`Event`], with the time; everything goes out as a message in a connection's
-//! outbox or as the answer to a command. A driver is one loop: wait for an event or the next tick, hand it
+//! outbox, as an [`Ask`] to the storage or as the answer to a command. A driver is one loop: wait for an event or the next tick, hand it
 //! over. There is no lock, no socket and no await in here.
 //!
 //! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
-//! one job that publishes blocks; what the catalog says of a block is changed only here.
+//! one job that publishes blocks; the picture is what the storage says.
 
 mod commands;
 mod inventory;
 mod jobs;
+mod joining;
 mod nodes;
+mod picture;
 mod plans;
 mod puts;
+mod questions;
+mod removals;
 mod repairs;
 mod requests;
 mod scrubs;
 mod status;
+mod storing;
 mod stripes;
 #[cfg(test)]
 mod tests;
@@ -29,20 +34,23 @@ use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{BlockId, JobId, NodeId, Topology};
-use stores::CatalogError;
-use stores::dir::DirCatalog;
+use stores::{Done, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
 pub(crate) use commands::{Command, Reply};
 use jobs::Running;
-use nodes::{Ask, Peer};
+use nodes::Peer;
+use picture::Picture;
 use puts::OpenPuts;
+use questions::Question;
 use repairs::Repairs;
 use scrubs::Scrub;
+use storing::Storing;
+pub(crate) use storing::{Ask, Opened};
 use stripes::Codes;
 
 use crate::inbox::Room;
-use views::{Census, LostBlock, ScrubView};
+use views::{LostBlock, ScrubView};
 
 /// Messages that may wait for one connection before it counts as broken.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
@@ -74,6 +82,14 @@ pub(crate) enum Event {
     Said { connection: ConnectionId, message: Box<FromNode>, room: Room },
     /// A connection ended.
     Left { connection: ConnectionId, why: String },
+    /// The storage has carried out the ask of this number.
+    Stored { number: u64, done: Done },
+    /// The storage has not carried out the ask of this number, and nothing has changed.
+    Failed { number: u64, error: StoreError },
+    /// Answers of the storage, all of one transaction; its driver hands them on one by one.
+    Answered(Vec<Event>),
+    /// Somebody else has changed something in the store.
+    Changed(Vec<StoreChange>),
     /// The configuration, read again, asks for encrypted data edges.
     EncryptEdges,
     /// The API wants something.
@@ -96,7 +112,9 @@ pub(crate) struct Settings {
 /// See the module's documentation.
 pub(crate) struct Core {
     settings: Settings,
-    catalog: DirCatalog,
+    /// What the storage says.
+    picture: Picture,
+    storing: Storing,
     codes: Codes,
     topology: Topology,
     names: BTreeMap<NodeId, String>,
@@ -108,7 +126,7 @@ pub(crate) struct Core {
     jobs: BTreeMap<JobId, Running>,
     /// Jobs that may have something to do.
     stirred: BTreeSet<JobId>,
-    asks: BTreeMap<u64, Ask>,
+    asks: BTreeMap<u64, Question>,
     next_ask: u64,
     puts: OpenPuts,
     repairs: Repairs,
@@ -119,7 +137,6 @@ pub(crate) struct Core {
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers that the catalog knows and mend.toml does not.
     retired: BTreeSet<NodeId>,
-    census: Option<Census>,
     risks: Redundancy,
     settled: bool,
     /// When removals that had to wait are looked at again.
@@ -131,15 +148,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A coordinator over this catalog. Puts that an earlier one left unfinished are aborted, and repairs that
-    /// it did not end are queued again.
-    ///
-    /// # Errors
-    /// [`CatalogError::Storage`].
-    pub(crate) fn new(settings: Settings, catalog: DirCatalog, rng: StdRng) -> Result<Self, CatalogError> {
+    /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
+    pub(crate) fn new(settings: Settings, opened: Opened, rng: StdRng) -> Self {
+        let Opened { picture, numbers, records, .. } = opened;
         let mut core = Self {
             settings,
-            catalog,
+            picture,
+            storing: Storing::new(numbers),
             codes: Codes::default(),
             topology: Topology::new(),
             names: BTreeMap::new(),
@@ -158,7 +173,6 @@ impl Core {
             lost_lately: VecDeque::new(),
             newer: BTreeMap::new(),
             retired: BTreeSet::new(),
-            census: None,
             risks: Redundancy::default(),
             settled: false,
             removals_due: Duration::ZERO,
@@ -166,12 +180,11 @@ impl Core {
             now: Duration::ZERO,
             rng,
         };
-        core.know_nodes()?;
-        core.abort_left_puts()?;
-        core.requeue_repairs()?;
-        core.recall_scrub()?;
+        core.know_nodes();
+        core.requeue_repairs(&records);
+        core.recall_scrub(&records);
         core.settle();
-        Ok(core)
+        core
     }
 
     /// Takes what happened; `now` is the time since the start.
@@ -183,8 +196,12 @@ impl Core {
             }
             Event::Said { connection, message, room: _room } => self.hear(connection, *message),
             Event::Left { connection, why } => self.part(connection, &why),
+            Event::Stored { number, done } => self.stored(number, done),
+            Event::Failed { number, error } => self.not_stored(number, error),
+            Event::Changed(changes) => self.take_changes(changes),
             Event::EncryptEdges => self.encrypt_edges(),
             Event::Asked(command) => self.carry_out(*command),
+            Event::Answered(answers) => answers.into_iter().for_each(|answer| self.handle(answer, now)),
             Event::Stop => {}
         }
         self.work();
@@ -251,7 +268,7 @@ impl Core {
     /// Keeps a copy of the catalog at the start and from time to time, on another thread. One that is older than some
     /// block is not worth it, and would take the place of a better one.
     fn keep_copy(&mut self) {
-        let (changes, kept) = (self.catalog.changes(), self.copied);
+        let (changes, kept) = (self.storing.changes, self.copied);
         if kept.is_some_and(|(at, kept)| self.now < at + COPY_EVERY || changes == kept)
             || !self.settled
             || self.is_behind()
@@ -259,12 +276,7 @@ impl Core {
             return;
         }
         self.copied = Some((self.now, changes));
-        let Some(snapshot) = log_error(self.catalog.snapshot()) else { return };
-        std::thread::spawn(move || {
-            if let Err(error) = snapshot.keep() {
-                tracing::warn!(%error, "cannot keep a copy of the catalog");
-            }
-        });
+        self.ask_storage(Ask::KeepCopy);
     }
 
     fn name(&self, node: NodeId) -> String {
@@ -275,9 +287,4 @@ impl Core {
 /// Milliseconds since 1970, for people; nothing is decided by it.
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-/// Writes down what the catalog's storage says when nobody is there to be told.
-fn log_error<T>(result: Result<T, CatalogError>) -> Option<T> {
-    result.inspect_err(|error| tracing::error!(%error, "the catalog")).ok()
 }

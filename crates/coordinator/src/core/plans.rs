@@ -27,8 +27,7 @@ impl Core {
         let blocks = if asked.is_empty() { [lost, pretended.clone()].concat() } else { asked };
         let blocks: BTreeSet<BlockIndex> = blocks.into_iter().collect();
         if blocks.is_empty() {
-            let text = format!("no block of stripe {} is lost: name the blocks to plan for", record.id);
-            return Err(RequestError::Malformed(text));
+            return Err(RequestError::NothingLost(record.id));
         }
         // A migration copies what is there; all other schemes are for what is lost.
         let mut taken_as_lost = pretended;

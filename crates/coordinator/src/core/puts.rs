@@ -1,16 +1,22 @@
 //! Puts: begun and committed over the API, their stripes stored over a client's control connection.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, Verify, Wanted};
-use stores::CatalogError;
-use stores::dir::{FileRecord, PutId, PutRecord};
+use repair::wire::control::ToNode;
+use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, StripeId, Verify, Wanted};
+use serde_json::Value;
+use stores::dir::{FileRecord, PutError, PutId, PutRecord};
+use stores::{Answer, FileWrite, StoreError, StripeRecord, Write};
 
+use super::Core;
+use super::commands::{Reply, answer};
 use super::jobs::Owner;
+use super::nodes::PeerKind;
 use super::requests::policy;
-use super::{Core, log_error};
+use super::storing::Then;
 use crate::error::RequestError;
 use crate::layout;
 use crate::placement::{Candidate, spread};
@@ -27,6 +33,19 @@ const MAX_STRIPES: u64 = 1 << 20;
 #[derive(Default)]
 pub(super) struct OpenPuts {
     puts: BTreeMap<PutId, OpenPut>,
+    /// Those whose end is being stored: nothing of them begins any more.
+    ending: BTreeSet<PutId>,
+    /// Stripes whose place is being stored.
+    allocating: BTreeSet<(PutId, u32)>,
+}
+
+/// A put whose beginning is being stored.
+pub(super) struct Begun {
+    code: Arc<dyn Code>,
+    bytes: u64,
+    block_bytes: u64,
+    stripes: u64,
+    reply: Reply<PutView>,
 }
 
 struct OpenPut {
@@ -37,19 +56,23 @@ struct OpenPut {
 }
 
 impl Core {
-    /// Whoever was putting when the coordinator went down has seen an error.
-    pub(super) fn abort_left_puts(&mut self) -> Result<(), CatalogError> {
-        for put in self.catalog.puts()? {
-            tracing::info!(put = %put.id, name = put.name, "aborting a put that was not finished");
-            if let Err(RequestError::Catalog(error)) = self.catalog.abort_put(put.id).map_err(Into::into) {
-                return Err(error);
+    pub(super) fn begin_put(&mut self, request: &PutRequest, reply: Reply<PutView>) {
+        match self.check_put(request) {
+            Err(error) => answer(reply, Err(error)),
+            Ok((code, block_bytes, stripes)) => {
+                let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
+                let write =
+                    FileWrite::BeginPut { name, bytes, code: code.spec().clone(), block_bytes, replace };
+                let begun = Begun { code, bytes, block_bytes, stripes, reply };
+                self.store(Write::Files(write), Then::PutBegun(begun));
             }
         }
-        Ok(())
     }
 
-    pub(super) fn begin_put(&mut self, request: &PutRequest) -> Result<PutView, RequestError> {
+    /// That a put could be carried out: its code, the size of its blocks, and how many stripes it has.
+    fn check_put(&mut self, request: &PutRequest) -> Result<(Arc<dyn Code>, u64, u64), RequestError> {
         self.check_not_behind()?;
+        self.check_storage()?;
         let spec: CodeSpec = request.code.as_ref().unwrap_or(&self.settings.code).parse()?;
         let code = self.codes.get(&spec)?;
         let block_bytes = request.block_bytes.unwrap_or(self.settings.block_bytes);
@@ -61,39 +84,97 @@ impl Core {
         })?;
         let stripes = layout::stripe_count(&*code, request.bytes, block_bytes);
         if stripes > MAX_STRIPES {
-            let text = format!("{stripes} stripes are more than {MAX_STRIPES}: choose larger blocks");
-            return Err(RequestError::Malformed(text));
+            return Err(RequestError::TooManyStripes { stripes, most: MAX_STRIPES });
         }
         if stripes > 0 {
             let first = layout::extent(&*code, request.bytes, block_bytes, 0).block_bytes;
             self.place(&*code, first)?;
         }
-        let put = self.catalog.begin_put(&request.name, request.bytes, spec, block_bytes, request.replace)?;
-        let until = Some(self.now + IDLE_LIMIT);
-        self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
-        Ok(put_view(put, &*code, request.bytes, block_bytes, stripes))
+        Ok((code, block_bytes, stripes))
     }
 
-    pub(super) fn commit_put(&mut self, put: PutId) -> Result<FileView, RequestError> {
-        if self.jobs_of(put).next().is_some() {
+    pub(super) fn put_begun(&mut self, begun: Begun, result: Result<Answer, StoreError>) {
+        let Begun { code, bytes, block_bytes, stripes, reply } = begun;
+        match result {
+            Ok(Answer::Put(put)) => {
+                let until = Some(self.now + IDLE_LIMIT);
+                self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
+                answer(reply, Ok(put_view(put, &*code, bytes, block_bytes, stripes)));
+            }
+            Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into())),
+        }
+    }
+
+    pub(super) fn commit_put(&mut self, put: PutId, reply: Reply<FileView>) {
+        if let Err(error) = self.check_commit(put) {
+            return answer(reply, Err(error));
+        }
+        self.puts.ending.insert(put);
+        self.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
+    }
+
+    fn check_commit(&self, put: PutId) -> Result<(), RequestError> {
+        if self.jobs_of(put).next().is_some() || self.puts.is_busy(put) {
             return Err(RequestError::PutBusy(put));
         }
         self.check_not_behind()?;
-        let file = self.catalog.commit_put(put)?;
-        self.puts.puts.remove(&put);
-        self.remove_everywhere(); // A file that it replaced.
-        Ok(file_view(&file))
+        self.check_storage()
     }
 
-    pub(super) fn abort_put(&mut self, put: PutId) -> Result<(), RequestError> {
+    pub(super) fn put_committed(
+        &mut self,
+        put: PutId,
+        reply: Reply<FileView>,
+        result: Result<Answer, StoreError>,
+    ) {
+        self.puts.ending.remove(&put);
+        match result {
+            Ok(Answer::File(file)) => {
+                self.puts.puts.remove(&put);
+                answer(reply, Ok(file_view(&file)));
+            }
+            Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into())),
+        }
+    }
+
+    pub(super) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
         for job in self.jobs_of(put).collect::<Vec<_>>() {
             self.cancel_job(job);
         }
-        self.drain_jobs();
-        self.puts.puts.remove(&put);
-        self.catalog.abort_put(put)?;
-        self.remove_everywhere();
-        Ok(())
+        self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
+        if self.puts.ending.contains(&put) {
+            if let Some(reply) = reply {
+                answer(reply, Err(RequestError::PutBusy(put)));
+            }
+            return;
+        }
+        self.puts.ending.insert(put);
+        self.store(Write::Files(FileWrite::AbortPut(put)), Then::Aborted { put, reply });
+    }
+
+    pub(super) fn put_aborted(
+        &mut self,
+        put: PutId,
+        reply: Option<Reply<Value>>,
+        result: Result<Answer, StoreError>,
+    ) {
+        self.puts.ending.remove(&put);
+        let known = !matches!(result, Err(StoreError::Put(PutError::NoSuchPut(_))));
+        if let (Err(error), true) = (&result, known) {
+            // It is tried again when nobody has gone on with it for as long again.
+            tracing::error!(%put, %error, "cannot abort a put");
+            if let Some(open) = self.puts.puts.get_mut(&put) {
+                open.until = Some(self.now + ORPHAN_LIMIT);
+            }
+        } else {
+            self.puts.puts.remove(&put);
+        }
+        if let Some(reply) = reply {
+            let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
+            answer(reply, done.map_err(RequestError::from));
+        }
     }
 
     fn jobs_of(&self, put: PutId) -> impl Iterator<Item = repair::JobId> + '_ {
@@ -113,15 +194,14 @@ impl Core {
     pub(super) fn abort_idle_puts(&mut self) {
         let now = self.now;
         let idle = self.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
-        for put in idle.map(|(&put, _)| put).collect::<Vec<_>>() {
+        let idle = idle.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put));
+        for put in idle.collect::<Vec<_>>() {
             tracing::info!(%put, "aborting a put that nobody goes on with");
-            if let Err(error) = self.abort_put(put) {
-                tracing::error!(%put, %error, "cannot abort a put");
-            }
+            self.abort_put(put, None);
         }
     }
 
-    /// Stores a stripe of a put from the client's data.
+    /// Stores a stripe of a put from the client's data, once it has its place in the catalog.
     pub(super) fn put_stripe(
         &mut self,
         client: NodeId,
@@ -130,12 +210,61 @@ impl Core {
         position: u32,
     ) -> Result<(), RequestError> {
         self.check_not_behind()?;
-        let record = self.catalog.put(put)?;
+        self.check_storage()?;
+        let record = self.picture.files().put(put)?.clone();
+        if self.puts.ending.contains(&put) {
+            return Err(PutError::NoSuchPut(put).into());
+        }
         let code = self.codes.get(&record.code)?;
         let nodes = self.allocation(&record, &*code, position)?;
         let block_bytes =
             layout::extent(&*code, record.bytes, record.block_bytes, position.into()).block_bytes;
-        let allocated = self.catalog.allocate_stripe(put, position, block_bytes, &nodes)?;
+        self.adopt_put(put, client);
+        self.puts.allocating.insert((put, position));
+        if let Some(PeerKind::Client { opening, .. }) = self.kind_mut(client) {
+            opening.insert(tag);
+        }
+        let write = FileWrite::Allocate { put, position, block_bytes, nodes };
+        self.store(Write::Files(write), Then::Allocated { client, tag, put, position });
+        Ok(())
+    }
+
+    pub(super) fn stripe_allocated(
+        &mut self,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        result: Result<Answer, StoreError>,
+    ) {
+        self.puts.allocating.remove(&(put, position));
+        let begins = match self.kind_mut(client) {
+            Some(PeerKind::Client { opening, .. }) => opening.remove(&tag),
+            _ => false,
+        };
+        if !begins {
+            return self.send(client, ToNode::Closed { tag, result: Err("it was called off".into()) });
+        }
+        let started = match result {
+            Ok(Answer::Stripe(_)) if self.puts.ending.contains(&put) => Err(PutError::NoSuchPut(put).into()),
+            Ok(Answer::Stripe(stripe)) => self.start_put_job(client, tag, put, position, &stripe),
+            Ok(other) => unreachable!("an allocation is answered by its stripe, not {other:?}"),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = started {
+            self.refuse_request(client, tag, &error);
+        }
+    }
+
+    fn start_put_job(
+        &mut self,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        allocated: &StripeRecord,
+    ) -> Result<(), RequestError> {
+        let code = self.codes.get(&allocated.code)?;
         let data_blocks = code.data_blocks();
         let holder = |index: usize| (index < data_blocks).then_some(client);
         let blocks = allocated.blocks.iter().enumerate().map(|(index, block)| StripeBlock {
@@ -144,14 +273,17 @@ impl Core {
             holder: holder(index),
             digest: None,
         });
-        let (id, blocks, label) = (allocated.id.clone(), blocks.collect(), self.catalog.label(&allocated));
+        let (id, blocks) = (allocated.id.clone(), blocks.collect());
+        let label = allocated.label(&self.settings.cluster_id);
+        let block_bytes = allocated.block_bytes;
         let stripe = Stripe { id, blocks, code, block_bytes, label };
-        let wanted = (0..).map(BlockIndex).zip(&nodes);
+        let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
+        let wanted = (0..).map(BlockIndex).zip(nodes);
         let request = JobRequest {
-            job: self.catalog.next_job_id()?,
+            job: self.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             stripe,
-            wanted: wanted.map(|(block, &requestor)| Wanted { block, requestor }).collect(),
+            wanted: wanted.map(|(block, requestor)| Wanted { block, requestor }).collect(),
             sub_blocks: None,
             // Everything starts at the client, so there is nothing to choose from.
             policy: policy(Scheme::Conventional, None),
@@ -159,7 +291,6 @@ impl Core {
             publish: true,
             tag: Some(tag),
         };
-        self.adopt_put(put, client);
         self.start_request(client, tag, Owner::Put { client, tag, put, position }, request);
         Ok(())
     }
@@ -188,7 +319,8 @@ impl Core {
             Owner::Put { put: other, position: at, .. } => *other == put.id && *at == position,
             _ => false,
         };
-        if self.jobs.values().any(|running| same(&running.owner)) {
+        let allocating = self.puts.allocating.contains(&(put.id, position));
+        if allocating || self.jobs.values().any(|running| same(&running.owner)) {
             return Err(RequestError::StripeBusy { put: put.id, position });
         }
         let block_bytes = layout::extent(code, put.bytes, put.block_bytes, position.into()).block_bytes;
@@ -231,22 +363,47 @@ impl Core {
     }
 
     pub(super) fn file_views(&self, prefix: &str) -> Result<Vec<FileView>, RequestError> {
-        Ok(self.catalog.files(prefix)?.iter().map(file_view).collect())
+        Ok(self.picture.files().with_prefix(prefix).map(file_view).collect())
     }
 
-    pub(super) fn remove_file(&mut self, name: &str) -> Result<FileView, RequestError> {
-        self.check_not_behind()?;
-        let removed = self.catalog.remove_file(name)?;
-        let file = removed.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
-        self.drop_repairs_of(&file.stripes);
-        self.remove_everywhere();
-        Ok(file_view(&file))
+    pub(super) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
+        let checked = self.check_not_behind().and_then(|()| self.check_storage());
+        let file = checked.and_then(|()| {
+            let file = self.picture.files().get(&name);
+            Ok(file.ok_or_else(|| RequestError::NoSuchFile(name.clone()))?.stripes.clone())
+        });
+        match file {
+            Err(error) => answer(reply, Err(error)),
+            Ok(stripes) => {
+                // No repair of them starts meanwhile.
+                stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
+                self.store(Write::Files(FileWrite::RemoveFile(name)), Then::Removed { stripes, reply });
+            }
+        }
     }
 
-    /// Number of files, and their bytes.
-    pub(super) fn files_in_all(&self) -> (u64, u64) {
-        let files = log_error(self.catalog.files("")).unwrap_or_default();
-        (files.len() as u64, files.iter().map(|file| file.bytes).sum())
+    pub(super) fn file_removed(
+        &mut self,
+        stripes: &[StripeId],
+        reply: Reply<FileView>,
+        result: Result<Answer, StoreError>,
+    ) {
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
+        match result {
+            Ok(Answer::File(file)) => {
+                self.drop_repairs_of(&file.stripes);
+                answer(reply, Ok(file_view(&file)));
+            }
+            Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into())),
+        }
+    }
+}
+
+impl OpenPuts {
+    /// Whether a stripe of it is being allocated.
+    fn is_busy(&self, put: PutId) -> bool {
+        self.allocating.range((put, 0)..=(put, u32::MAX)).next().is_some()
     }
 }
 

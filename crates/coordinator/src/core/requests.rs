@@ -45,20 +45,24 @@ impl Core {
             ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),
         });
         if let Err(error) = opened {
-            let result = Err(format!("{error}; {}", error.next_step()));
-            self.send(client, ToNode::Closed { tag, result });
+            self.refuse_request(client, tag, &error);
         }
+    }
+
+    pub(super) fn refuse_request(&mut self, client: NodeId, tag: u64, error: &RequestError) {
+        let result = Err(format!("{error}; {}", error.next_step()));
+        self.send(client, ToNode::Closed { tag, result });
     }
 
     fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
         let peer = self.peers.get(&client).ok_or(RequestError::Gone(client))?;
-        let PeerKind::Client { requests } = &peer.kind else {
-            return Err(RequestError::Malformed("only clients read and put".into()));
+        let PeerKind::Client { requests, opening } = &peer.kind else {
+            return Err(RequestError::NoClient);
         };
-        if requests.contains_key(&tag) {
+        if requests.contains_key(&tag) || opening.contains(&tag) {
             return Err(RequestError::TagTaken(tag));
         }
-        if requests.len() >= MAX_OPEN_REQUESTS {
+        if requests.len() + opening.len() >= MAX_OPEN_REQUESTS {
             return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
         }
         Ok(())
@@ -68,7 +72,7 @@ impl Core {
         let record = self.stripe_record(&read.stripe)?;
         Self::check_indices(&record, &read.blocks)?;
         let request = JobRequest {
-            job: self.catalog.next_job_id()?,
+            job: self.next_job()?,
             stripe: self.stripe_now(&record, &read.pretend_lost)?,
             wanted: read.blocks.iter().map(|&block| Wanted { block, requestor: client }).collect(),
             window: read.window.0..read.window.1,
@@ -84,24 +88,23 @@ impl Core {
 
     pub(super) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
         let job = self.start_job(owner, request);
-        if let Some(PeerKind::Client { requests }) = self.kind_mut(client) {
+        if let Some(PeerKind::Client { requests, .. }) = self.kind_mut(client) {
             requests.insert(tag, job);
         }
     }
 
     /// A client gives a request up.
     pub(super) fn close(&mut self, client: NodeId, tag: u64) {
-        let requests = match self.peers.get(&client).map(|peer| &peer.kind) {
-            Some(PeerKind::Client { requests }) => requests,
-            _ => return,
-        };
+        let Some(PeerKind::Client { requests, opening }) = self.kind_mut(client) else { return };
+        // What has not begun does not begin.
+        opening.remove(&tag);
         if let Some(&job) = requests.get(&tag) {
             self.cancel_job(job);
         }
     }
 
     pub(super) fn forget_request(&mut self, client: NodeId, tag: u64) {
-        if let Some(PeerKind::Client { requests }) = self.kind_mut(client) {
+        if let Some(PeerKind::Client { requests, .. }) = self.kind_mut(client) {
             requests.remove(&tag);
         }
     }

@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
 use repair::{BlockProblem, NodeId, StripeId};
-use stores::{BlockRecord, Catalog, CatalogError};
+use serde_json::Value;
+use stores::{BlockRecord, RecordWrite, Write};
 
-use super::nodes::{PeerKind, Subject};
-use super::{Core, log_error, unix_ms};
+use super::nodes::PeerKind;
+use super::questions::Subject;
+use super::storing::Then;
+use super::{Core, unix_ms};
 use crate::error::RequestError;
 use views::{Finding, OrphanView, ScrubView, SkippedNode};
 
@@ -48,11 +51,10 @@ impl NodeScrub {
 }
 
 impl Core {
-    pub(super) fn recall_scrub(&mut self) -> Result<(), CatalogError> {
-        let last = self.catalog.queue_list(LAST_KEY)?.into_iter().next();
-        let view = last.and_then(|(_, value)| serde_json::from_value(value).ok());
+    pub(super) fn recall_scrub(&mut self, records: &[(String, Value)]) {
+        let last = records.iter().find(|(key, _)| key == LAST_KEY);
+        let view = last.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
         self.scrub = view.map(|view| Scrub { view, nodes: BTreeMap::new() });
-        Ok(())
     }
 
     /// Starts a scrub, unless one runs: then it is that one.
@@ -61,7 +63,7 @@ impl Core {
             return Ok(scrub.view.clone());
         }
         let mut view = ScrubView {
-            scrub: self.catalog.next_job_id()?.0,
+            scrub: self.next_number()?,
             state: "running".into(),
             blocks: 0,
             checked: 0,
@@ -75,9 +77,9 @@ impl Core {
         };
         let mut nodes = BTreeMap::new();
         for node in self.live_helpers().collect::<Vec<_>>() {
-            let queue: VecDeque<_> = self.blocks_on(node).into();
+            let queue: VecDeque<_> = self.picture.blocks_of(node).into();
             view.blocks += queue.len() as u64;
-            view.bytes += self.bytes_of(&queue)?;
+            view.bytes += self.bytes_of(&queue);
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
@@ -97,16 +99,15 @@ impl Core {
 
     fn unreachable_blocks(&self) -> Vec<SkippedNode> {
         let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
-        down.map(|(&node, name)| (name, self.catalog.blocks_of(node).len() as u64))
+        down.map(|(&node, name)| (name, self.picture.block_count(node) as u64))
             .filter(|&(_, blocks)| blocks > 0)
             .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
             .collect()
     }
 
-    fn bytes_of(&self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> Result<u64, CatalogError> {
-        blocks.iter().try_fold(0, |sum, (stripe, index)| {
-            Ok(sum + self.catalog.stripe(stripe)?.blocks[usize::from(index.0)].bytes)
-        })
+    fn bytes_of(&self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
+        let record = |stripe: &StripeId| self.picture.stripe(stripe).expect("it holds blocks of stripes");
+        blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
     }
 
     /// Keeps every helper busy, but not more than that; ends the scrub when all have answered.
@@ -126,7 +127,7 @@ impl Core {
     }
 
     fn ask_scrub_block(&mut self, node: NodeId, stripe: StripeId, index: BlockIndex) {
-        let record = self.catalog.stripe(&stripe).ok();
+        let record = self.picture.stripe(&stripe).ok();
         let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         // It may have been removed, or rebuilt elsewhere, since the scrub began.
         let Some(known) = known.filter(|known| known.node == Some(node)) else {
@@ -221,7 +222,7 @@ impl Core {
         let (id, findings) = (scrub.view.scrub, scrub.view.findings.len());
         let record = serde_json::to_value(&scrub.view).expect("a view has string keys");
         tracing::info!(scrub = id, findings, "scrub ended");
-        log_error(self.catalog.queue_put(LAST_KEY, &record));
+        self.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
     pub(super) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {

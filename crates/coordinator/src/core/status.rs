@@ -2,10 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use codes::{BlockIndex, CodeSpec};
-use repair::NodeId;
-use stores::Catalog;
-
 use super::Core;
 use super::nodes::PeerKind;
 use super::puts::file_view;
@@ -18,7 +14,7 @@ const UNREADABLE_NAMED: usize = 100;
 impl Core {
     pub(super) fn status(&mut self) -> Result<Status, RequestError> {
         let stripes = self.census()?;
-        let (files, file_bytes) = self.files_in_all();
+        let (files, file_bytes) = self.picture.files().in_all();
         let nodes_up: Vec<String> = self.live_helpers().map(|node| self.name(node)).collect();
         let nodes_down = self.down_helpers();
         Ok(Status {
@@ -47,61 +43,33 @@ impl Core {
         if self.settled { line } else { format!("starting, helpers are still registering; so far: {line}") }
     }
 
-    /// Counted again only if something has changed.
+    /// From the counts that the picture keeps; what a kind of stripe survives is known from the last time.
     fn census(&mut self) -> Result<Census, RequestError> {
-        if let Some(census) = &self.census {
-            return Ok(census.clone());
-        }
-        let census = self.count()?;
-        self.census = Some(census.clone());
-        Ok(census)
-    }
-
-    fn count(&mut self) -> Result<Census, RequestError> {
-        // By code and losses, of which there are few kinds; stripes are not kept.
         let mut census = Census::default();
-        let mut lost_stripes = Vec::new();
-        let mut kinds: BTreeMap<(String, Vec<BlockIndex>), (CodeSpec, u64)> = BTreeMap::new();
-        self.catalog.each_stripe(&mut |record| {
-            let lost = self.lost_blocks(&record);
-            census.stripes += 1;
-            census.intact += u64::from(lost.is_empty());
-            census.blocks_lost += lost.len() as u64;
-            census.bytes_lost += lost.len() as u64 * record.block_bytes;
-            let key = (record.code.to_string(), lost);
-            kinds.entry(key.clone()).or_insert((record.code, 0)).1 += 1;
-            if !key.1.is_empty() {
-                lost_stripes.push((record.id, key));
-            }
-        })?;
         let mut by_survives: BTreeMap<u32, Redundancy> = BTreeMap::new();
-        for ((_, lost), (spec, stripes)) in &kinds {
-            let code = self.codes.get(spec)?;
-            match self.risks.survives(&*code, lost) {
-                None => census.unreadable += stripes,
-                Some(survives) => {
-                    let empty = Redundancy { survives, stripes: 0, degraded: 0 };
-                    let class = by_survives.entry(survives).or_insert(empty);
-                    class.stripes += stripes;
-                    class.degraded += if lost.is_empty() { 0 } else { *stripes };
-                }
-            }
-        }
-        for (stripe, (code, lost)) in lost_stripes {
-            let code = self.codes.get(&kinds[&(code, lost.clone())].0)?;
-            if self.risks.survives(&*code, &lost).is_none()
-                && census.unreadable_stripes.len() < UNREADABLE_NAMED
-            {
-                census.unreadable_stripes.push(stripe.to_string());
-            }
+        for kind in self.picture.kinds() {
+            let (lost, code) = (kind.lost.len() as u64, self.codes.get(kind.code)?);
+            census.stripes += kind.stripes;
+            census.intact += if lost == 0 { kind.stripes } else { 0 };
+            census.blocks_lost += lost * kind.stripes;
+            census.bytes_lost += lost * kind.block_bytes;
+            let Some(survives) = self.risks.survives(&*code, &kind.lost) else {
+                census.unreadable += kind.stripes;
+                let room = UNREADABLE_NAMED - census.unreadable_stripes.len();
+                let named = kind.slots.iter().take(room).map(|&slot| self.picture.name_of(slot));
+                census.unreadable_stripes.extend(named);
+                continue;
+            };
+            let empty = Redundancy { survives, stripes: 0, degraded: 0 };
+            let class = by_survives.entry(survives).or_insert(empty);
+            class.stripes += kind.stripes;
+            class.degraded += if lost == 0 { 0 } else { kind.stripes };
         }
         census.redundancy = by_survives.into_values().collect();
         Ok(census)
     }
 
     pub(super) fn node_views(&self) -> Result<Vec<NodeView>, RequestError> {
-        let addresses: BTreeMap<NodeId, Option<String>> =
-            self.catalog.nodes()?.into_iter().map(|record| (record.id, record.address)).collect();
         self.names
             .iter()
             .map(|(&node, name)| {
@@ -116,21 +84,21 @@ impl Core {
                     node: node.0,
                     name: name.clone(),
                     up: peer.is_some(),
-                    address: addresses.get(&node).cloned().flatten(),
+                    address: self.picture.nodes().get(&node).and_then(|record| record.address.clone()),
                     rack: view.and_then(|view| view.rack.clone()),
                     bandwidth_bytes_per_s: bandwidth,
                     free_bytes: up.map(|view| view.free_bytes),
                     tasks: up.map(|view| view.load),
-                    blocks: self.catalog.blocks_of(node).len() as u64,
+                    blocks: self.picture.block_count(node) as u64,
                     orphans,
-                    to_remove: self.catalog.discards(node)?.len() as u64,
+                    to_remove: self.picture.files().discard_count(node) as u64,
                 })
             })
             .collect()
     }
 
     pub(super) fn file_layout(&mut self, name: &str) -> Result<FileLayout, RequestError> {
-        let file = self.catalog.file(name)?;
+        let file = self.picture.files().get(name).cloned();
         let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
         let code = self.codes.get(&file.code)?;
         let mut stripes = Vec::with_capacity(file.stripes.len());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{BlockId, NodeId, Stripe, StripeBlock, StripeId};
-use stores::{BlockRecord, BlockState, Catalog, StripeRecord};
+use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Core;
 use crate::error::RequestError;
@@ -31,12 +31,12 @@ impl Codes {
 
 impl Core {
     pub(super) fn stripe_record(&self, id: &StripeId) -> Result<StripeRecord, RequestError> {
-        Ok(self.catalog.stripe(id)?)
+        Ok(self.picture.stripe(id)?)
     }
 
-    /// Where a block can be read now: it is healthy and its node is connected.
+    /// Where a block can be read now: it is healthy, as far as is known, and its node is connected.
     pub(super) fn readable_at(&self, block: &BlockRecord) -> Option<NodeId> {
-        let good = block.state == BlockState::Healthy;
+        let good = block.state == BlockState::Healthy && !self.storing.doubted.contains(&block.id);
         block.node.filter(|node| good && self.peers.contains_key(node))
     }
 
@@ -58,7 +58,7 @@ impl Core {
                 digest: block.digest,
             })
             .collect();
-        let label = self.catalog.label(record);
+        let label = record.label(&self.settings.cluster_id);
         Ok(Stripe { id: record.id.clone(), code, block_bytes: record.block_bytes, blocks, label })
     }
 
@@ -120,14 +120,14 @@ impl Core {
     }
 
     pub(super) fn block_place(&mut self, block: &str) -> Result<BlockPlace, RequestError> {
-        let (stripe, index) = self.catalog.find_block(&BlockId(block.to_owned()))?;
+        let (stripe, index) = self.picture.find_block(&BlockId(block.to_owned()))?;
         Ok(BlockPlace { index: index.0, stripe: self.stripe_view_of(&stripe)? })
     }
 
     /// Blocks that a node holds, or is about to get from running jobs.
     pub(super) fn used(&self, node: NodeId) -> usize {
         let coming = self.jobs.values().filter(|running| running.targets.contains(&node)).count();
-        self.peers.get(&node).map_or(0, |peer| peer.blocks) + coming
+        self.picture.block_count(node) + coming
     }
 }
 

@@ -1,6 +1,7 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
 mod measure;
+mod storing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,11 +15,13 @@ use repair::{
     Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
 };
 use stores::dir::{DirCatalog, PutId};
+use stores::{CatalogError, Fault, StoreError, Term};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Command, ConnectionId, Core, Event, OUTBOX_MESSAGES, Reply, Settings};
+use super::{Ask, Command, ConnectionId, Core, Event, OUTBOX_MESSAGES, Opened, Reply, Settings};
 use crate::error::RequestError;
+use crate::storage::carry_out;
 use views::{
     FileLayout, PlanRequestView, PutRequest, PutView, RepairItem, RepairRequest, RepairView, Status,
 };
@@ -30,6 +33,12 @@ const CATALOG: &str = "catalog.redb";
 struct Scene {
     folder: TempDir,
     core: Option<Core>,
+    storage: Option<DirCatalog>,
+    term: Term,
+    /// The storage takes what it is asked and does nothing yet.
+    stuck: bool,
+    /// The storage refuses everything.
+    broken: bool,
     now: Duration,
     connections: u64,
     nodes: BTreeMap<String, PlayedNode>,
@@ -66,9 +75,19 @@ fn settings() -> Settings {
     }
 }
 
-fn core(folder: &TempDir) -> Core {
-    let catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
-    Core::new(settings(), catalog, StdRng::seed_from_u64(7)).unwrap()
+fn core(folder: &TempDir) -> (Core, DirCatalog, Term) {
+    let mut catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
+    let opened = Opened::read(&mut catalog).unwrap();
+    let term = opened.term();
+    (Core::new(settings(), opened, StdRng::seed_from_u64(7)), catalog, term)
+}
+
+/// What a storage says whose medium fails.
+fn refuse(ask: Ask) -> Option<Event> {
+    let Ask::Write { number, .. } = ask else { return None };
+    let (place, fault) = ("catalog.redb".to_owned(), Fault::Io(std::io::ErrorKind::StorageFull));
+    let error = CatalogError::Storage { place, fault, detail: "no space".into() };
+    Some(Event::Failed { number, error: StoreError::Catalog(error) })
 }
 
 fn digest(block: &BlockId) -> Option<Digest> {
@@ -106,15 +125,7 @@ impl Scene {
     fn new(helpers: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();
-        let mut scene = Self {
-            core: Some(core(&folder)),
-            folder,
-            now: Duration::ZERO,
-            connections: 0,
-            nodes: BTreeMap::new(),
-            frozen: BTreeSet::new(),
-            rotten: BTreeSet::new(),
-        };
+        let mut scene = Self::over(folder);
         for number in 1..=helpers {
             scene.start(&format!("h{number}"));
         }
@@ -124,6 +135,41 @@ impl Scene {
         scene
     }
 
+    /// A coordinator over what is in this folder, and nobody around it.
+    fn over(folder: TempDir) -> Self {
+        let (core, storage, term) = core(&folder);
+        Self {
+            core: Some(core),
+            storage: Some(storage),
+            term,
+            stuck: false,
+            broken: false,
+            folder,
+            now: Duration::ZERO,
+            connections: 0,
+            nodes: BTreeMap::new(),
+            frozen: BTreeSet::new(),
+            rotten: BTreeSet::new(),
+        }
+    }
+
+    /// Has the storage do what it is asked, and the core hear of it.
+    fn pump(&mut self) {
+        while !self.stuck {
+            let core = self.core.as_mut().unwrap();
+            let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
+            if asks.is_empty() {
+                return;
+            }
+            let answers = match self.broken {
+                false => carry_out(self.storage.as_mut().unwrap(), self.term, asks),
+                true => asks.into_iter().filter_map(refuse).collect(),
+            };
+            let now = self.now;
+            answers.into_iter().for_each(|answer| self.core().handle(answer, now));
+        }
+    }
+
     fn core(&mut self) -> &mut Core {
         self.core.as_mut().unwrap()
     }
@@ -131,6 +177,7 @@ impl Scene {
     fn handle(&mut self, event: Event) {
         let now = self.now;
         self.core().handle(event, now);
+        self.pump();
     }
 
     fn join(&mut self, name: &str, role: Role, hello: FromNode) {
@@ -217,6 +264,7 @@ impl Scene {
             self.now += Duration::from_millis(50);
             let now = self.now;
             self.core().handle_tick(now);
+            self.pump();
             self.play();
         }
     }
@@ -298,8 +346,9 @@ impl Scene {
 
     /// The coordinator is killed and started again; the nodes' connections break.
     fn restart(&mut self) {
-        self.core = None;
-        self.core = Some(core(&self.folder));
+        (self.core, self.storage) = (None, None);
+        let (core, storage, term) = core(&self.folder);
+        (self.core, self.storage, self.term) = (Some(core), Some(storage), term);
         self.now = Duration::ZERO;
     }
 }

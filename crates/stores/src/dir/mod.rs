@@ -36,5 +36,5 @@ pub mod fuzzing {
 pub use blocks::DirBlocks;
 pub use catalog::{
     CATALOG_VERSION, DirCatalog, FileRecord, Inventory, NodeRecord, OpenError, PutError, PutId, PutRecord,
-    Rebuilt, Snapshot,
+    Rebuilt, Snapshot, is_from_the_future,
 };

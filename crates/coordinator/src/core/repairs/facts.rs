@@ -1,10 +1,9 @@
 //! What the scheduler is told: nodes as they come and go and fill up, blocks as they are lost and found, and who
 //! else works on a stripe.
 
-use codes::BlockIndex;
 use repair::recovery::{BlockFacts, Budget, Loads, NodeFacts, ReservationId};
 use repair::{Job, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, Catalog};
+use stores::{BlockRecord, BlockState};
 
 use super::Core;
 use crate::core::stripes::indexed;
@@ -17,7 +16,7 @@ impl Core {
             alive: self.is_helper(node),
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
-            blocks: self.peers.get(&node).map_or(0, |peer| peer.blocks as u64),
+            blocks: self.picture.block_count(node) as u64,
             budget: Budget::of(view),
             draining: false,
         };
@@ -26,10 +25,11 @@ impl Core {
 
     /// What a helper holds, or has room for, has changed.
     pub(in crate::core) fn tell_space(&mut self, node: NodeId) {
-        if let (Some(peer), Some(view)) = (self.peers.get(&node), self.topology.get(node))
+        if let Some(view) = self.topology.get(node)
             && self.is_helper(node)
         {
-            self.repairs.scheduler.handle_space(node, peer.blocks as u64, view.free_bytes);
+            let blocks = self.picture.block_count(node) as u64;
+            self.repairs.scheduler.handle_space(node, blocks, view.free_bytes);
         }
     }
 
@@ -39,22 +39,10 @@ impl Core {
 
     /// Something else is in the catalog of these blocks of a stripe.
     pub(in crate::core) fn tell_blocks(&mut self, stripe: &StripeId) {
-        let Ok(record) = self.catalog.stripe(stripe) else { return };
+        let Ok(record) = self.picture.stripe(stripe) else { return };
         for (index, block) in indexed(&record) {
             self.repairs.scheduler.handle_block(stripe, index, block_facts(block));
         }
-    }
-
-    /// Something else is in the catalog of one block.
-    pub(in crate::core) fn tell_block(
-        &mut self,
-        stripe: &StripeId,
-        index: BlockIndex,
-        node: NodeId,
-        state: BlockState,
-    ) {
-        let facts = BlockFacts { node: Some(node), good: state == BlockState::Healthy };
-        self.repairs.scheduler.handle_block(stripe, index, facts);
     }
 
     /// Reserves what a read or a put moves.

@@ -19,9 +19,11 @@ use repair::recovery::{
 };
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
 use serde::{Deserialize, Serialize};
-use stores::{Catalog, StripeRecord};
+use stores::StripeRecord;
 
-use super::{Core, log_error, unix_ms};
+use super::commands::{Reply, answer};
+use super::storing::Then;
+use super::{Core, unix_ms};
 use crate::error::RequestError;
 use ::views::{RepairRequest, RepairView};
 
@@ -56,7 +58,7 @@ struct Repair {
 
 /// What was asked for, as it is kept in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Order {
+pub(super) struct Order {
     target: Target,
     scheme: Scheme,
     slice_bytes: Option<u32>,
@@ -79,11 +81,21 @@ struct Item {
 }
 
 impl Core {
-    pub(super) fn queue_repair(&mut self, request: &RepairRequest) -> Result<RepairView, RequestError> {
-        self.check_not_behind()?;
-        let order = self.order(request)?;
-        let id = self.catalog.next_job_id()?.0;
-        self.keep_order(id, &order)?;
+    pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
+        let checked = self.check_not_behind().and_then(|()| self.check_storage());
+        let order =
+            checked.and_then(|()| self.order(request)).and_then(|order| Ok((self.next_number()?, order)));
+        match order {
+            Ok((id, order)) => {
+                let order = Box::new(order);
+                self.store(Self::kept(id, &order), Then::Queued { id, order, reply });
+            }
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    /// An order is kept: its repair begins.
+    pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
         tracing::info!(repair = id, target = %order.target, scheme = %order.scheme, "repair asked for");
         self.repairs.add(id, order);
         self.start_repairs();
@@ -96,17 +108,16 @@ impl Core {
             (None, Some(stripe), false) => Target::Stripe(StripeId(stripe.clone())),
             (None, None, true) => Target::All,
             _ => {
-                let text = "a repair needs exactly one of `block`, `stripe` and `all`";
-                return Err(RequestError::Malformed(text.into()));
+                return Err(RequestError::NoOneTarget);
             }
         };
         // People leave eras out of names; records of the queue do not.
         let target = match target {
             Target::Block(block) => {
-                let (stripe, index) = self.catalog.find_block(&block)?;
-                Target::Block(self.catalog.stripe(&stripe)?.blocks[usize::from(index.0)].id.clone())
+                let (stripe, index) = self.picture.find_block(&block)?;
+                Target::Block(self.picture.stripe(&stripe)?.blocks[usize::from(index.0)].id.clone())
             }
-            Target::Stripe(stripe) => Target::Stripe(self.catalog.stripe(&stripe)?.id),
+            Target::Stripe(stripe) => Target::Stripe(self.picture.stripe(&stripe)?.id),
             other => other,
         };
         Ok(Order {
@@ -159,7 +170,7 @@ impl Core {
         trouble: Option<String>,
         result: Result<Outcome, JobError>,
     ) {
-        let record = self.catalog.stripe(stripe).ok();
+        let record = self.picture.stripe(stripe).ok();
         let Repairs { repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };

@@ -1,36 +1,37 @@
-//! What was asked for, in the catalog's queue.
+//! What was asked for, in the coordinator's records.
 
-use stores::CatalogError;
+use serde_json::Value;
+use stores::{RecordWrite, Write};
 
-use super::{Core, Order, log_error};
-use crate::error::RequestError;
+use super::{Core, Order};
+use crate::core::storing::Then;
 
-/// Keys of repairs in the catalog's queue begin with this.
+/// Keys of repairs in the records begin with this.
 const QUEUE_PREFIX: &str = "repair/";
 
 impl Core {
     /// Repairs that an earlier coordinator did not end start anew.
-    pub(in crate::core) fn requeue_repairs(&mut self) -> Result<(), CatalogError> {
-        for (key, record) in self.catalog.queue_list(QUEUE_PREFIX)? {
+    pub(in crate::core) fn requeue_repairs(&mut self, records: &[(String, Value)]) {
+        for (key, record) in records.iter().filter(|(key, _)| key.starts_with(QUEUE_PREFIX)) {
             let id = key.strip_prefix(QUEUE_PREFIX).and_then(|id| id.parse().ok());
-            match (id, serde_json::from_value(record)) {
+            match (id, serde_json::from_value(record.clone())) {
                 (Some(id), Ok(order)) => self.repairs.add(id, order),
                 _ => {
                     tracing::warn!(key, "a queued repair that cannot be read is dropped");
-                    self.catalog.queue_remove(&key)?;
+                    self.store(Write::Records(RecordWrite::Remove(key.clone())), Then::Nothing);
                 }
             }
         }
-        Ok(())
     }
 
-    pub(super) fn keep_order(&mut self, id: u64, order: &Order) -> Result<(), RequestError> {
+    /// What keeps an order until it ends.
+    pub(super) fn kept(id: u64, order: &Order) -> Write {
         let record = serde_json::to_value(order).expect("an order has string keys");
-        Ok(self.catalog.queue_put(&queue_key(id), &record)?)
+        Write::Records(RecordWrite::Put(queue_key(id), record))
     }
 
     pub(super) fn drop_order(&mut self, id: u64) {
-        log_error(self.catalog.queue_remove(&queue_key(id)));
+        self.store(Write::Records(RecordWrite::Remove(queue_key(id))), Then::Nothing);
     }
 }
 

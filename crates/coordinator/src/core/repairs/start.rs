@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use codes::BlockIndex;
 use repair::recovery::{End, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
-use stores::{Catalog, CatalogError, StripeRecord};
+use stores::StripeRecord;
 
 use super::facts::block_facts;
-use super::{Core, Item, Order, log_error};
+use super::{Core, Item, Order};
 use crate::core::jobs::Owner;
 use crate::core::requests::policy;
 use crate::core::stripes::indexed;
@@ -34,33 +34,29 @@ impl Core {
     pub(super) fn expand_repairs(&mut self) {
         while let Some(id) = self.repairs.unexpanded.pop_front() {
             let target = self.repairs.repairs[&id].order.target.clone();
-            for record in log_error(self.stripes_of(&target)).unwrap_or_default() {
+            for record in self.stripes_of(&target) {
                 self.push_item(id, &target, &record);
             }
             self.repairs.scheduler.close(RepairId(id));
         }
     }
 
-    fn stripes_of(&self, target: &Target) -> Result<Vec<StripeRecord>, CatalogError> {
+    /// Those that are there; what has been removed meanwhile needs no repair.
+    fn stripes_of(&self, target: &Target) -> Vec<StripeRecord> {
+        let one = |stripe: &StripeId| self.picture.stripe(stripe).ok();
         match target {
-            Target::Block(block) => Ok(vec![self.catalog.stripe(&self.catalog.find_block(block)?.0)?]),
-            Target::Stripe(stripe) => Ok(vec![self.catalog.stripe(stripe)?]),
+            Target::Block(block) => {
+                let found = self.picture.find_block(block).ok();
+                found.and_then(|(stripe, _)| one(&stripe)).into_iter().collect()
+            }
+            Target::Stripe(stripe) => one(stripe).into_iter().collect(),
             Target::Node(node) | Target::Drain(node) => {
                 let mut stripes: Vec<StripeId> =
-                    self.catalog.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
+                    self.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
-                stripes.iter().map(|stripe| self.catalog.stripe(stripe)).collect()
+                stripes.iter().filter_map(one).collect()
             }
-            Target::All => {
-                let mut damaged = Vec::new();
-                self.catalog.each_stripe(&mut |record| {
-                    if indexed(&record).any(|(_, block)| self.readable_at(block).is_none()) {
-                        damaged.push(record);
-                    }
-                })?;
-                damaged.sort_by(|a, b| a.id.cmp(&b.id));
-                Ok(damaged)
-            }
+            Target::All => self.picture.damaged(),
         }
     }
 
@@ -191,7 +187,7 @@ impl Core {
             _ => BTreeSet::new(),
         };
         Ok(JobRequest {
-            job: self.catalog.next_job_id()?,
+            job: self.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy: Policy { prefer: proposal.helpers.clone(), avoid, ..policy(scheme, order.slice_bytes) },

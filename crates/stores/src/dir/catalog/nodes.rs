@@ -2,9 +2,10 @@
 
 use repair::NodeId;
 
-use super::tables::{DISCARDS, NODE_NAMES, NODES};
+use super::stripes::keep;
+use super::tables::{NODE_NAMES, NODES};
 use super::{DirCatalog, NodeRecord};
-use crate::CatalogError;
+use crate::{CatalogError, StoreChange};
 
 impl DirCatalog {
     /// The number of a node, which it gets when it is first asked for.
@@ -19,7 +20,9 @@ impl DirCatalog {
             let number = change.count("next-node", 1)?;
             let id = NodeId(u32::try_from(number).expect("a cluster has fewer than 2^32 nodes in its life"));
             change.put(NODE_NAMES, name, &id)?;
-            change.put(NODES, id.0, &NodeRecord { id, name: name.to_owned(), address: None })?;
+            let record = NodeRecord { id, name: name.to_owned(), address: None };
+            change.put(NODES, id.0, &record)?;
+            change.tell(StoreChange::Node(record));
             Ok(id)
         })
     }
@@ -38,27 +41,27 @@ impl DirCatalog {
             return Ok(());
         }
         record.address = Some(address.to_owned());
-        self.change(|change| change.put(NODES, node.0, &record))
+        self.change(|change| {
+            change.put(NODES, node.0, &record)?;
+            change.tell(StoreChange::Node(record));
+            Ok(())
+        })
     }
 
-    /// Forgets a node that holds nothing and will not come back; its number is not given again.
+    /// Forgets a node that holds nothing, by its stripes, and will not come back; its number is not given again.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
-    ///
-    /// # Panics
-    /// If a stripe places a block on it.
     pub fn forget_node(&mut self, node: NodeId) -> Result<(), CatalogError> {
-        assert!(self.blocks_of(node).is_empty(), "{node} holds blocks");
         let record: Option<NodeRecord> = self.look(|view| view.get(NODES, node.0))?;
         let Some(record) = record else { return Ok(()) };
         let discards = self.discards(node)?;
         self.change(|change| {
             change.remove(NODES, node.0)?;
             change.remove(NODE_NAMES, record.name.as_str())?;
-            discards
-                .iter()
-                .try_for_each(|block| change.remove(DISCARDS, (node.0, block.0.as_str())).map(drop))
+            discards.iter().try_for_each(|block| keep(change, node, block))?;
+            change.tell(StoreChange::NodeGone(node));
+            Ok(())
         })
     }
 

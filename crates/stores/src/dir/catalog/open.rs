@@ -1,18 +1,16 @@
 //! Making and opening a catalog. A catalog is never made in passing: only `create` makes one.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError};
 use tempfile::NamedTempFile;
 
 use super::copies::{draft_beside, sync_folder_of};
-use super::names::{Era, Key};
-use super::tables::{Change, META, STRIPES, guard};
-use super::{DirCatalog, StripeRecord, remedy};
+use super::names::Era;
+use super::tables::{Change, META, guard};
+use super::{DirCatalog, remedy};
 use crate::CatalogError;
 
 /// The version of the tables and records that this program reads and writes.
@@ -129,13 +127,10 @@ impl DirCatalog {
     pub fn open(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let database = open_whole(path)?;
-        let (cluster, era) = (cluster_id.to_owned(), Era::new());
-        let (path, holders, jobs) = (path.to_owned(), BTreeMap::new(), 0..0);
-        let changes = AtomicU64::new(0);
-        let mut catalog = Self { path, database, holders, jobs, cluster, era, changes };
+        let era = Era::new();
+        let catalog = Self { path: path.to_owned(), database, era, group: None, told: Vec::new() };
         catalog.check_is_newer_than_1()?;
         catalog.check(cluster_id)?;
-        catalog.index()?;
         Ok(catalog)
     }
 
@@ -163,19 +158,6 @@ impl DirCatalog {
         let found = found.ok_or_else(|| damaged("it has no cluster"))?;
         if found != cluster_id {
             return Err(OpenError::OtherCluster { path: path(), found, expected: cluster_id.to_owned() });
-        }
-        Ok(())
-    }
-
-    fn index(&mut self) -> Result<(), CatalogError> {
-        let mut stripes = Vec::new();
-        self.look(|view| {
-            view.each(STRIPES, 0.., |key, stripe: StripeRecord| {
-                stripes.extend(super::published(&stripe).map(|(index, node)| (node, (Key(key), index))));
-            })
-        })?;
-        for (node, block) in stripes {
-            self.holders.entry(node).or_default().insert(block);
         }
         Ok(())
     }

@@ -8,21 +8,18 @@ use repair::{BlockId, NodeId, StripeId};
 
 use super::super::checksums::MAX_BLOCK_BYTES;
 use super::names::{Era, Key};
-use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, stored};
+use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, store, stored};
 use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
-use super::{DirCatalog, FileRecord, PutId, PutRecord, StripeRecord};
-use crate::{BlockState, CatalogError};
+use super::{DirCatalog, FileRecord, PutId, PutRecord};
+use crate::{BlockState, CatalogError, StoreChange, StripeRecord};
 
 /// The counter of puts.
 pub(super) const NEXT_PUT: &str = "next-put";
 
 const MAX_NAME_BYTES: usize = 1024;
 
-/// A stripe's key, its record before if there was one, and its record now.
-type Allocated = (Key, Option<StripeRecord>, StripeRecord);
-
 /// Why a file cannot be put.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PutError {
     /// The name cannot be a file's.
     #[error("`{}` cannot be the name of a file: a name has 1 to 1024 bytes and no NUL", name.escape_debug())]
@@ -132,8 +129,7 @@ impl DirCatalog {
     /// [`CatalogError::Storage`].
     pub fn remove_file(&mut self, name: &str) -> Result<Option<FileRecord>, CatalogError> {
         let Some(file) = self.file(name)? else { return Ok(None) };
-        let removed = self.change(|change| take_file(change, &file))?;
-        self.forget(&removed);
+        self.change(|change| take_file(change, &file))?;
         Ok(Some(file))
     }
 
@@ -168,6 +164,7 @@ impl DirCatalog {
             put.name_of_put = Key::new(put.id.0, era).stripe().0;
             put.begun_unix_ms = change.later("last-begun", unix_ms())?;
             change.put(PUTS, put.id.0, &put)?;
+            change.tell(StoreChange::Put(put.clone()));
             Ok(put.id)
         })
     }
@@ -208,12 +205,10 @@ impl DirCatalog {
         let record = self.put(put)?;
         check_allocation(&record, position, block_bytes, nodes)?;
         let era = self.era;
-        let (key, old, new) = self.change(|change| match change.get(PUT_STRIPES, (put.0, position))? {
+        self.change(|change| match change.get(PUT_STRIPES, (put.0, position))? {
             Some(key) => move_stripe(change, key, block_bytes, nodes),
             None => add_stripe(change, &record, position, block_bytes, nodes, era),
-        })?;
-        self.reindex(key, old.as_ref(), Some(&new));
-        Ok(new)
+        })
     }
 
     /// Makes a put's file visible, all at once.
@@ -222,16 +217,15 @@ impl DirCatalog {
     /// [`PutError`]: a stripe or block is absent, or the name has been taken meanwhile; the put goes on.
     pub fn commit_put(&mut self, put: PutId) -> Result<FileRecord, PutError> {
         let record = self.put(put)?;
-        let (file, removed) = self.change(|change| {
+        self.change(|change| {
             let stripes = take_stripes(change, &record)?;
-            let removed = replace_file(change, &record)?;
+            replace_file(change, &record)?;
             let file = new_file(&record, stripes);
             change.put(FILES, &file.name, &file)?;
-            change.remove(PUTS, put.0)?;
-            Ok::<_, PutError>((file, removed))
-        })?;
-        self.forget(&removed);
-        Ok(file)
+            change.tell(StoreChange::File(file.clone()));
+            end_put(change, put)?;
+            Ok(file)
+        })
     }
 
     /// Gives a put up and asks for what was stored of it to be removed.
@@ -240,24 +234,20 @@ impl DirCatalog {
     /// [`PutError::NoSuchPut`].
     pub fn abort_put(&mut self, put: PutId) -> Result<(), PutError> {
         self.put(put)?;
-        let removed = self.change(|change| {
-            let mut removed = Vec::new();
+        self.change(|change| {
             for (position, key) in stripes_of(change, put)? {
                 change.remove(PUT_STRIPES, (put.0, position))?;
-                removed.push(take_stripe(change, key)?);
+                take_stripe(change, key)?;
             }
-            change.remove(PUTS, put.0)?;
-            Ok::<_, PutError>(removed)
-        })?;
-        self.forget(&removed);
-        Ok(())
+            Ok(end_put(change, put)?)
+        })
     }
+}
 
-    fn forget(&mut self, removed: &[(Key, StripeRecord)]) {
-        for (key, stripe) in removed {
-            self.reindex(*key, Some(stripe), None);
-        }
-    }
+fn end_put(change: &Change<'_>, put: PutId) -> Result<(), CatalogError> {
+    change.remove(PUTS, put.0)?;
+    change.tell(StoreChange::PutGone(put));
+    Ok(())
 }
 
 fn check_name(name: &str) -> Result<(), PutError> {
@@ -294,12 +284,13 @@ fn add_stripe(
     block_bytes: u64,
     nodes: &[NodeId],
     era: Era,
-) -> Result<Allocated, PutError> {
+) -> Result<StripeRecord, PutError> {
     let key = Key::new(change.count(NEXT_STRIPE, 1)?, era);
     let stripe = new_stripe(key, put, position, block_bytes, nodes);
-    change.put(STRIPES, key.0, &stripe)?;
+    store(change, key, stripe.clone(), true)?;
+    change.tell(StoreChange::Counted(key.count() + 1));
     change.put(PUT_STRIPES, (put.id.0, position), &key)?;
-    Ok((key, None, stripe))
+    Ok(stripe)
 }
 
 fn move_stripe(
@@ -307,21 +298,21 @@ fn move_stripe(
     key: Key,
     block_bytes: u64,
     nodes: &[NodeId],
-) -> Result<Allocated, PutError> {
+) -> Result<StripeRecord, PutError> {
     let old = stored(change, key)?;
     if old.block_bytes != block_bytes {
         let (found, stripe) = (old.block_bytes, old.id);
         return Err(PutError::OtherBlockBytes { stripe, found, asked: block_bytes });
     }
-    let mut new = old.clone();
+    let mut new = old;
     for (block, &node) in new.blocks.iter_mut().zip(nodes) {
         if block.node != Some(node) {
             (block.state, block.digest) = (BlockState::NotStored, None);
         }
         move_block(change, block, node)?;
     }
-    change.put(STRIPES, key.0, &new)?;
-    Ok((key, Some(old), new))
+    store(change, key, new.clone(), true)?;
+    Ok(new)
 }
 
 /// Position and key of a put's stripes, by position.
@@ -348,35 +339,39 @@ fn take_stripes(change: &Change<'_>, put: &PutRecord) -> Result<Vec<StripeId>, P
 
 fn take_put_stripe(change: &Change<'_>, put: PutId, position: u32, key: Key) -> Result<StripeId, PutError> {
     let stripe = stored(change, key)?;
-    if let Some(block) = stripe.blocks.into_iter().find(|block| block.state == BlockState::NotStored) {
-        return Err(PutError::Unpublished { put, block: block.id });
+    if let Some(block) = stripe.blocks.iter().find(|block| block.state == BlockState::NotStored) {
+        return Err(PutError::Unpublished { put, block: block.id.clone() });
     }
     change.remove(PUT_STRIPES, (put.0, position))?;
-    Ok(stripe.id)
+    let id = stripe.id.clone();
+    change.tell(StoreChange::Stripe(stripe, false));
+    Ok(id)
 }
 
 /// Removes the file whose name a put is to have.
-fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<Vec<(Key, StripeRecord)>, PutError> {
+fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<(), PutError> {
     match change.get(FILES, put.name.as_str())? {
-        None => Ok(Vec::new()),
+        None => Ok(()),
         Some(file) if put.replace => Ok(take_file(change, &file)?),
         Some(_) => Err(PutError::Exists { name: put.name.clone() }),
     }
 }
 
 /// Removes a file and its stripes.
-fn take_file(change: &Change<'_>, file: &FileRecord) -> Result<Vec<(Key, StripeRecord)>, CatalogError> {
+fn take_file(change: &Change<'_>, file: &FileRecord) -> Result<(), CatalogError> {
     change.remove(FILES, file.name.as_str())?;
+    change.tell(StoreChange::FileGone(file.name.clone()));
     let key = |id: &StripeId| Key::of(id).ok_or_else(|| CatalogError::NoSuchStripe(id.clone()));
-    file.stripes.iter().map(|id| take_stripe(change, key(id)?)).collect()
+    file.stripes.iter().try_for_each(|id| take_stripe(change, key(id)?))
 }
 
 /// Removes a stripe and asks for its blocks to be removed.
-fn take_stripe(change: &Change<'_>, key: Key) -> Result<(Key, StripeRecord), CatalogError> {
+fn take_stripe(change: &Change<'_>, key: Key) -> Result<(), CatalogError> {
     let stripe = stored(change, key)?;
     stripe.blocks.iter().try_for_each(|block| discard(change, block))?;
     change.remove(STRIPES, key.0)?;
-    Ok((key, stripe))
+    change.tell(StoreChange::StripeGone(stripe.id));
+    Ok(())
 }
 
 fn new_file(put: &PutRecord, stripes: Vec<StripeId>) -> FileRecord {

@@ -1,15 +1,12 @@
 //! What the coordinator keeps for itself, and what nodes shall remove.
 
-use repair::{BlockId, JobId, NodeId};
+use repair::{BlockId, NodeId};
 use serde_json::Value;
 
 use super::DirCatalog;
+use super::stripes::{discard_from, keep};
 use super::tables::{DISCARDS, QUEUE};
 use crate::CatalogError;
-
-/// Job numbers taken from the file at once, so that a job does not cost a write to the disk. A restart
-/// leaves a gap.
-const JOB_STEP: u64 = 1024;
 
 impl DirCatalog {
     /// Keeps a record of the coordinator's under its key, in place of the one that was there.
@@ -40,16 +37,12 @@ impl DirCatalog {
         Ok(records)
     }
 
-    /// A number that no job had before, larger than all that were given.
+    /// Takes `count` numbers that no job had before, larger than all that were given; the first of them.
     ///
     /// # Errors
-    /// [`CatalogError::Storage`].
-    pub fn next_job_id(&mut self) -> Result<JobId, CatalogError> {
-        if self.jobs.is_empty() {
-            let first: u64 = self.change(|change| change.count("next-job", JOB_STEP))?;
-            self.jobs = first..first + JOB_STEP;
-        }
-        Ok(JobId(self.jobs.next().expect("the range was just filled")))
+    /// [`CatalogError`].
+    pub fn take_numbers(&mut self, count: u64) -> Result<u64, CatalogError> {
+        self.change(|change| change.count("next-job", count))
     }
 
     /// The blocks that shall be removed from a node, in the order of their names.
@@ -75,7 +68,7 @@ impl DirCatalog {
     /// # Errors
     /// [`CatalogError::Storage`].
     pub fn discard(&mut self, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
-        self.change(|change| change.put(DISCARDS, (node.0, block.0.as_str()), &()))
+        self.change(|change| discard_from(change, node, block))
     }
 
     /// Notes that a node does not have a block any more.
@@ -83,6 +76,6 @@ impl DirCatalog {
     /// # Errors
     /// [`CatalogError::Storage`].
     pub fn discarded(&mut self, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
-        self.change(|change| change.remove(DISCARDS, (node.0, block.0.as_str()))).map(|_| ())
+        self.change(|change| keep(change, node, block))
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::{BlockId, Digest, NodeId, StripeId, StripeLabel};
+use repair::{BlockId, Digest, NodeId, StripeId};
 
-use super::names::{Key, parse_count, split_block};
+use super::names::{Key, parse_count};
 use super::tables::{Change, DISCARDS, META, PUT_STRIPES, STRIPES};
 use super::{DirCatalog, PutRecord, block_index};
-use crate::{BlockRecord, BlockState, Catalog, CatalogError, StripeRecord};
+use crate::{BlockRecord, BlockState, Catalog, CatalogError, StoreChange, StripeRecord, StripeWrite};
 
 /// The counter of stripes.
 pub(super) const NEXT_STRIPE: &str = "next-stripe";
@@ -24,29 +24,6 @@ struct Published {
 }
 
 impl DirCatalog {
-    /// The blocks that a node holds or held last, in the order of stripes.
-    ///
-    /// Blocks of a put that is not committed are among them once they were published
-    /// ([`is_pending`](Self::is_pending) tells).
-    pub fn blocks_of(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
-        let blocks = self.holders.get(&node).into_iter().flatten();
-        blocks.map(|&(key, index)| (key.stripe(), index)).collect()
-    }
-
-    /// How many blocks a node holds or held last.
-    pub fn block_count(&self, node: NodeId) -> usize {
-        self.holders.get(&node).map_or(0, BTreeSet::len)
-    }
-
-    /// Whether a stripe is part of a put that is not committed, so that it need not be repaired.
-    ///
-    /// # Errors
-    /// [`CatalogError::NoSuchStripe`].
-    pub fn is_pending(&self, stripe: &StripeId) -> Result<bool, CatalogError> {
-        let key = self.key_of(stripe)?;
-        Ok(self.pending_keys()?.contains(&key))
-    }
-
     /// Records, durably and together, that several blocks of a stripe are healthy: each an index, its node
     /// and its digest.
     ///
@@ -58,28 +35,34 @@ impl DirCatalog {
         blocks: &[(BlockIndex, NodeId, Option<Digest>)],
     ) -> Result<(), CatalogError> {
         let key = Key::of(stripe).ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        let (old, new) = self.change(|change| {
-            let old = stored(change, key)?;
-            let mut new = old.clone();
+        self.change(|change| {
+            let mut stripe = stored(change, key)?;
             for &(index, node, digest) in blocks {
-                publish(change, &mut new, &Published { index, node, digest })?;
+                publish(change, &mut stripe, &Published { index, node, digest })?;
             }
-            change.put(STRIPES, key.0, &new)?;
-            Ok::<_, CatalogError>((old, new))
-        })?;
-        self.reindex(key, Some(&old), Some(&new));
-        Ok(())
+            store_again(change, key, stripe)
+        })
     }
 
-    /// Records, durably and together, what is known of several blocks on their nodes.
+    /// Records, durably and together, what is known of several blocks on their nodes. What has another node meanwhile, or
+    /// is gone, stays as it is.
     ///
     /// # Errors
     /// [`CatalogError`]; then nothing is recorded.
-    pub fn set_states(&mut self, blocks: &[(StripeId, BlockIndex, BlockState)]) -> Result<(), CatalogError> {
+    pub fn set_states(
+        &mut self,
+        blocks: &[(StripeId, BlockIndex, NodeId, BlockState)],
+    ) -> Result<(), CatalogError> {
         let mut news = Vec::new();
-        for (stripe, index, state) in blocks {
-            if block_of(&mut self.stripe(stripe)?, *index)?.state != *state {
-                news.push((self.key_of(stripe)?, *index, *state));
+        for (stripe, index, node, state) in blocks {
+            let mut stripe = match self.stripe(stripe) {
+                Err(CatalogError::NoSuchStripe(_)) => continue, // It was removed meanwhile.
+                found => found?,
+            };
+            let key = Key::of(&stripe.id).expect("a stripe that is stored has a key");
+            let block = block_of(&mut stripe, *index)?;
+            if block.node == Some(*node) && block.state != *state {
+                news.push((key, *index, *state));
             }
         }
         if news.is_empty() {
@@ -89,21 +72,10 @@ impl DirCatalog {
             for (key, index, state) in news {
                 let mut stripe = stored(change, key)?;
                 block_of(&mut stripe, index)?.state = state;
-                change.put(STRIPES, key.0, &stripe)?;
+                store_again(change, key, stripe)?;
             }
             Ok(())
         })
-    }
-
-    /// What the blocks of a stripe say of themselves, if they say anything.
-    pub fn label(&self, stripe: &StripeRecord) -> Option<StripeLabel> {
-        let (cluster, file) = (self.cluster.clone(), stripe.file.clone()?);
-        let (code, block_bytes) = (stripe.code.clone(), stripe.block_bytes);
-        Some(StripeLabel { cluster, stripe: stripe.id.clone(), code, block_bytes, file })
-    }
-
-    fn key_of(&self, stripe: &StripeId) -> Result<Key, CatalogError> {
-        Ok(Key::of(&self.stripe(stripe)?.id).expect("a stripe that is stored has a key"))
     }
 
     /// The stripes of puts that are not committed.
@@ -133,17 +105,6 @@ impl DirCatalog {
         Ok(found.pop())
     }
 
-    /// Whether a block of this name would be of a stripe that this catalog has yet to count: then the catalog is
-    /// older than the block.
-    ///
-    /// # Errors
-    /// [`CatalogError`].
-    pub fn is_from_the_future(&self, block: &BlockId) -> Result<bool, CatalogError> {
-        let Some((key, _)) = Key::of_block(block) else { return Ok(false) };
-        let next: u64 = self.look(|view| view.get(META, NEXT_STRIPE))?.unwrap_or(1);
-        Ok(key.count() >= next && key.count() - next < FAR)
-    }
-
     /// Counts on beyond all these blocks, so that they are no longer newer than the catalog but merely unknown to it.
     ///
     /// # Errors
@@ -156,14 +117,46 @@ impl DirCatalog {
                 .filter(|count| (next..next + FAR).contains(count))
                 .max()
                 .map_or(next, |count| count + 1);
+            change.tell(StoreChange::Counted(beyond));
             change.put(META, NEXT_STRIPE, &beyond)
         })
     }
 }
 
+/// Whether a block of this name would be of a stripe that is yet to be counted, when `next` is counted next: then the
+/// catalog is older than the block.
+pub fn is_from_the_future(block: &BlockId, next: u64) -> bool {
+    let count = Key::of_block(block).map(|(key, _)| key.count());
+    count.is_some_and(|count| count >= next && count - next < FAR)
+}
+
 /// The stripe of a key.
 pub(super) fn stored(change: &Change<'_>, key: Key) -> Result<StripeRecord, CatalogError> {
     change.get(STRIPES, key.0)?.ok_or_else(|| CatalogError::NoSuchStripe(key.stripe()))
+}
+
+/// Keeps a stripe; whether it is part of a put that is not committed.
+pub(super) fn store(
+    change: &Change<'_>,
+    key: Key,
+    stripe: StripeRecord,
+    pending: bool,
+) -> Result<(), CatalogError> {
+    change.put(STRIPES, key.0, &stripe)?;
+    change.tell(StoreChange::Stripe(stripe, pending));
+    Ok(())
+}
+
+/// Keeps a stripe that was there before.
+fn store_again(change: &Change<'_>, key: Key, stripe: StripeRecord) -> Result<(), CatalogError> {
+    // Its own record names its put, so that this does not cost a walk over all puts.
+    let put =
+        stripe.file.as_ref().and_then(|part| Some((Key::of(&StripeId(part.put.clone()))?, part.position)));
+    let listed: Option<Key> = match put {
+        Some((put, position)) => change.get(PUT_STRIPES, (put.count(), position))?,
+        None => None,
+    };
+    store(change, key, stripe, listed == Some(key))
 }
 
 fn block_of(stripe: &mut StripeRecord, index: BlockIndex) -> Result<&mut BlockRecord, CatalogError> {
@@ -193,17 +186,34 @@ pub(super) fn move_block(
         discard(change, block)?;
         block.node = Some(node);
     }
-    change.remove(DISCARDS, (node.0, block.id.0.as_str()))?;
-    Ok(())
+    keep(change, node, &block.id)
 }
 
 /// Asks for a block to be removed from its node, if it has one.
 pub(super) fn discard(change: &Change<'_>, block: &BlockRecord) -> Result<(), CatalogError> {
-    block.node.map_or(Ok(()), |node| change.put(DISCARDS, (node.0, block.id.0.as_str()), &()))
+    block.node.map_or(Ok(()), |node| discard_from(change, node, &block.id))
 }
 
-impl Catalog for DirCatalog {
-    fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
+/// Asks for a block to be removed from a node.
+pub(super) fn discard_from(change: &Change<'_>, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
+    change.tell(StoreChange::Discard(node, block.clone()));
+    change.put(DISCARDS, (node.0, block.0.as_str()), &())
+}
+
+/// Takes back that a block shall be removed from a node.
+pub(super) fn keep(change: &Change<'_>, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
+    if change.remove(DISCARDS, (node.0, block.0.as_str()))? {
+        change.tell(StoreChange::DiscardGone(node, block.clone()));
+    }
+    Ok(())
+}
+
+impl DirCatalog {
+    /// A stripe by name.
+    ///
+    /// # Errors
+    /// [`CatalogError::NoSuchStripe`].
+    pub fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
         let missing = || CatalogError::NoSuchStripe(id.clone());
         let exact = match Key::of(id) {
             Some(key) => self.look(|view| view.get(STRIPES, key.0))?,
@@ -214,47 +224,20 @@ impl Catalog for DirCatalog {
             None => parse_count(&id.0).map_or(Ok(None), |count| self.only_stripe(count))?.ok_or_else(missing),
         }
     }
+}
 
-    fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError> {
-        let missing = || CatalogError::NoSuchBlock(block.clone());
-        let (stripe, index) = split_block(block).ok_or_else(missing)?;
-        match self.stripe(&stripe) {
-            Ok(stripe) if usize::from(index.0) < stripe.blocks.len() => Ok((stripe.id, index)),
-            Ok(_) | Err(CatalogError::NoSuchStripe(_)) => Err(missing()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Calls `visit` with every stripe of a file, in the order of their numbers; those of a put that is not
-    /// committed are left out.
-    fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord)) -> Result<(), CatalogError> {
+impl Catalog for DirCatalog {
+    /// Calls `visit` with every stripe, in the order of their numbers.
+    fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord, bool)) -> Result<(), CatalogError> {
         let pending = self.pending_keys()?;
-        self.look(|view| {
-            view.each(STRIPES, 0.., |key, stripe| {
-                if !pending.contains(&Key(key)) {
-                    visit(stripe);
-                }
-            })
-        })
+        self.look(|view| view.each(STRIPES, 0.., |key, stripe| visit(stripe, pending.contains(&Key(key)))))
     }
 
-    fn publish(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        node: NodeId,
-        digest: Option<Digest>,
-    ) -> Result<(), CatalogError> {
-        self.publish_all(stripe, &[(block, node, digest)])
-    }
-
-    fn set_state(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        state: BlockState,
-    ) -> Result<(), CatalogError> {
-        self.set_states(&[(stripe.clone(), block, state)])
+    fn write_stripes(&mut self, write: &StripeWrite) -> Result<(), CatalogError> {
+        match write {
+            StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
+            StripeWrite::SetStates(states) => self.set_states(states),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Before each value stands the CRC32C of its table's name, its key and itself: redb checks its pages when it is
 //! asked to and not when it reads them, and a record whose digits have changed can still be JSON.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::ops::RangeBounds;
@@ -17,8 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::remedy;
-use crate::CatalogError;
 use crate::dir::checksums::crc32c;
+use crate::{CatalogError, Fault, StoreChange};
 
 pub(super) type Json = &'static [u8];
 
@@ -46,16 +47,21 @@ pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError 
     match error.into() {
         redb::Error::Corrupted(detail) => damaged(path, &detail),
         redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => damaged(path, &error),
-        error => CatalogError::Storage(format!(
-            "the catalog {} cannot be used: {error}; check its disk, then restart the coordinator",
-            path.display()
-        )),
+        error => {
+            let fault = match &error {
+                redb::Error::Io(error) => Fault::Io(error.kind()),
+                redb::Error::PreviousIo | redb::Error::DatabaseClosed => Fault::Stopped,
+                _ => Fault::Engine,
+            };
+            CatalogError::Storage { place: path.display().to_string(), fault, detail: error.to_string() }
+        }
     }
 }
 
 /// The catalog is not what was written.
 fn damaged(path: &Path, detail: &dyn fmt::Display) -> CatalogError {
-    CatalogError::Damaged(format!("the catalog {} is damaged: {detail}; {}", path.display(), remedy(path)))
+    let (place, detail) = (path.display().to_string(), detail.to_string());
+    CatalogError::Damaged { place, detail, remedy: remedy(path) }
 }
 
 /// Runs `work`, in which redb may panic over pages that are damaged.
@@ -124,16 +130,36 @@ fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::Sel
     Ok(())
 }
 
+/// A table of a view, in whichever kind of transaction; `None` if it was never made.
+macro_rules! with_table {
+    ($view:expr, $table:expr, $opened:ident => $work:expr) => {{
+        let read = match &$view.transaction {
+            Held::Own(transaction) => transaction.open_table($table),
+            Held::Lent(transaction) => transaction.open_table($table),
+            Held::Changing(transaction) => {
+                let $opened = transaction.open_table($table).map_err(|error| fault($view.path, error))?;
+                return $work;
+            }
+        };
+        match read {
+            Ok($opened) => $work,
+            Err(TableError::TableDoesNotExist(_)) => Ok(Default::default()),
+            Err(error) => Err(fault($view.path, error)),
+        }
+    }};
+}
+
 /// The catalog as it is at one moment.
 pub(super) struct View<'c> {
     transaction: Held<'c>,
     path: &'c Path,
 }
 
-/// A transaction of the view's own, or somebody else's.
+/// A transaction of the view's own, or somebody else's, which may have changed something already.
 enum Held<'c> {
     Own(Box<ReadTransaction>),
     Lent(&'c ReadTransaction),
+    Changing(&'c WriteTransaction),
 }
 
 impl<'c> View<'c> {
@@ -146,11 +172,9 @@ impl<'c> View<'c> {
         Self { transaction: Held::Lent(transaction), path }
     }
 
-    fn transaction(&self) -> &ReadTransaction {
-        match &self.transaction {
-            Held::Own(transaction) => transaction,
-            Held::Lent(transaction) => transaction,
-        }
+    /// Over a transaction that has changed something and may change more.
+    pub(super) fn changing(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
+        Self { transaction: Held::Changing(transaction), path }
     }
 
     /// The bytes of a key's value, whatever they are.
@@ -159,14 +183,10 @@ impl<'c> View<'c> {
         table: TableDefinition<'_, K, Json>,
         key: K::SelfType<'_>,
     ) -> Result<Option<Vec<u8>>, CatalogError> {
-        match self.transaction().open_table(table) {
-            Ok(opened) => {
-                let found = opened.get(key).map_err(|error| fault(self.path, error))?;
-                Ok(found.map(|bytes| bytes.value().to_vec()))
-            }
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(fault(self.path, error)),
-        }
+        with_table!(self, table, opened => {
+            let found = opened.get(key).map_err(|error| fault(self.path, error))?;
+            Ok(found.map(|bytes| bytes.value().to_vec()))
+        })
     }
 
     /// The value of a key; `None` also if the table was never made.
@@ -175,11 +195,7 @@ impl<'c> View<'c> {
         table: TableDefinition<'_, K, Json>,
         key: K::SelfType<'_>,
     ) -> Result<Option<T>, CatalogError> {
-        match self.transaction().open_table(table) {
-            Ok(opened) => get(self.path, table.name(), &opened, key),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(fault(self.path, error)),
-        }
+        with_table!(self, table, opened => get(self.path, table.name(), &opened, key))
     }
 
     /// Visits the values of a range of keys, in the keys' order.
@@ -194,11 +210,7 @@ impl<'c> View<'c> {
         keys: impl RangeBounds<Q> + 'k,
         mut visit: impl FnMut(K::SelfType<'_>, T),
     ) -> Result<(), CatalogError> {
-        match self.transaction().open_table(table) {
-            Ok(opened) => each(self.path, table.name(), &opened, keys, &mut visit),
-            Err(TableError::TableDoesNotExist(_)) => Ok(()),
-            Err(error) => Err(fault(self.path, error)),
-        }
+        with_table!(self, table, opened => each(self.path, table.name(), &opened, keys, &mut visit))
     }
 
     /// Visits the values of the keys that begin with `prefix`, in the keys' order.
@@ -208,40 +220,72 @@ impl<'c> View<'c> {
         prefix: &str,
         mut visit: impl FnMut(&str, T),
     ) -> Result<(), CatalogError> {
-        let opened = match self.transaction().open_table(table) {
-            Ok(opened) => opened,
-            Err(TableError::TableDoesNotExist(_)) => return Ok(()),
-            Err(error) => return Err(fault(self.path, error)),
-        };
-        for entry in opened.range(prefix..).map_err(|error| fault(self.path, error))? {
-            let (key, bytes) = entry.map_err(|error| fault(self.path, error))?;
-            if !key.value().starts_with(prefix) {
-                break;
-            }
-            let value = decode::<&str, T>(self.path, table.name(), &key.value(), bytes.value())?;
-            visit(key.value(), value);
-        }
-        Ok(())
+        with_table!(self, table, opened => each_with_prefix(self.path, table.name(), &opened, prefix, &mut visit))
     }
 }
 
-/// A transaction that changes the catalog; dropping it changes nothing.
+fn each_with_prefix<T: DeserializeOwned>(
+    path: &Path,
+    name: &str,
+    table: &impl ReadableTable<&'static str, Json>,
+    prefix: &str,
+    visit: &mut dyn FnMut(&str, T),
+) -> Result<(), CatalogError> {
+    for entry in table.range(prefix..).map_err(|error| fault(path, error))? {
+        let (key, bytes) = entry.map_err(|error| fault(path, error))?;
+        if !key.value().starts_with(prefix) {
+            break;
+        }
+        visit(key.value(), decode::<&str, T>(path, name, &key.value(), bytes.value())?);
+    }
+    Ok(())
+}
+
+/// A transaction that changes the catalog; dropping one of its own changes nothing.
 pub(super) struct Change<'c> {
-    transaction: WriteTransaction,
+    transaction: Open<'c>,
     path: &'c Path,
+    /// What it changes, in order.
+    told: RefCell<Vec<StoreChange>>,
+}
+
+/// A transaction for one change, or one that is shared by many.
+enum Open<'c> {
+    Own(Box<WriteTransaction>),
+    Shared(&'c WriteTransaction),
+}
+
+/// Begins a transaction that changes something.
+pub(super) fn begin(database: &Database, path: &Path) -> Result<WriteTransaction, CatalogError> {
+    let mut transaction = database.begin_write().map_err(|error| fault(path, error))?;
+    // In one phase, a newest state that cannot be read after a crash is taken for one whose commit never
+    // returned, and the state before comes back without a word.
+    transaction.set_two_phase_commit(true);
+    Ok(transaction)
 }
 
 impl<'c> Change<'c> {
     pub(super) fn of(database: &Database, path: &'c Path) -> Result<Self, CatalogError> {
-        let mut transaction = database.begin_write().map_err(|error| fault(path, error))?;
-        // In one phase, a newest state that cannot be read after a crash is taken for one whose commit never
-        // returned, and the state before comes back without a word.
-        transaction.set_two_phase_commit(true);
-        Ok(Self { transaction, path })
+        let transaction = Open::Own(Box::new(begin(database, path)?));
+        Ok(Self { transaction, path, told: RefCell::default() })
     }
 
-    pub(super) fn commit(self) -> Result<(), CatalogError> {
-        self.transaction.commit().map_err(|error| fault(self.path, error))
+    /// A part of a transaction that somebody else commits.
+    pub(super) fn shared(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
+        Self { transaction: Open::Shared(transaction), path, told: RefCell::default() }
+    }
+
+    /// Says how something is after this change.
+    pub(super) fn tell(&self, change: StoreChange) {
+        self.told.borrow_mut().push(change);
+    }
+
+    /// Commits it, if it is not somebody else's to commit; what it changed.
+    pub(super) fn commit(self) -> Result<Vec<StoreChange>, CatalogError> {
+        if let Open::Own(transaction) = self.transaction {
+            transaction.commit().map_err(|error| fault(self.path, error))?;
+        }
+        Ok(self.told.into_inner())
     }
 
     pub(super) fn get<K: Key + 'static, T: DeserializeOwned>(
@@ -309,6 +353,10 @@ impl<'c> Change<'c> {
         &self,
         table: TableDefinition<'_, K, Json>,
     ) -> Result<redb::Table<'_, K, Json>, CatalogError> {
-        self.transaction.open_table(table).map_err(|error| fault(self.path, error))
+        let transaction = match &self.transaction {
+            Open::Own(transaction) => &**transaction,
+            Open::Shared(transaction) => transaction,
+        };
+        transaction.open_table(table).map_err(|error| fault(self.path, error))
     }
 }

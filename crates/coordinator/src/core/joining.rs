@@ -1,0 +1,225 @@
+//! Who is taken: helpers and clients as they register.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cluster::Role;
+use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
+use repair::{NodeId, NodeProfile, Reach};
+use stores::{RecordWrite, StoreError, Write};
+
+use super::nodes::{FIRST_CLIENT, Peer, PeerKind};
+use super::storing::Then;
+use super::{ConnectionId, Core, Outbox};
+
+/// Why a node is not taken.
+struct Refusal {
+    reason: String,
+    /// Whether it may be otherwise in a few seconds.
+    passing: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self { reason, passing: false }
+    }
+}
+
+/// What a helper says of itself when it registers.
+struct Hello {
+    address: String,
+    rack: Option<String>,
+    bandwidth: Option<u64>,
+    blocks: Vec<HeldBlock>,
+    free_bytes: u64,
+}
+
+impl Core {
+    /// Nodes of earlier days are known, and down until they register.
+    pub(super) fn know_nodes(&mut self) {
+        for record in self.picture.nodes().values().cloned() {
+            let mut view = NodeProfile::unknown(record.name.clone());
+            view.reach = record.address.map_or(Reach::Unknown, Reach::Listens);
+            view.alive = false;
+            view.free_bytes = 0;
+            self.topology.set(record.id, view);
+            if self.settings.helpers.as_ref().is_some_and(|helpers| !helpers.contains(&record.name)) {
+                self.retired.insert(record.id);
+            }
+            self.names.insert(record.id, record.name);
+        }
+    }
+
+    pub(super) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode, outbox: Outbox) {
+        // A helper that was never here gets its number first, and keeps it.
+        if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
+            (&role, &hello)
+            && check_version(*version).is_ok()
+            && self.check_cluster(cluster_id).is_ok()
+            && self.picture.node_named(name.as_str()).is_none()
+        {
+            let (name, address) = (name.to_string(), address.clone());
+            self.storing.joining.insert(connection);
+            let then = Then::Join { connection, role, hello: Box::new(hello), outbox };
+            return self.store(Write::Records(RecordWrite::Node { name, address }), then);
+        }
+        match self.admit(connection, &role, hello, &outbox) {
+            Ok(node) => tracing::info!(%role, %node, "registered"),
+            Err(refusal) => refuse(&role, refusal, &outbox),
+        }
+    }
+
+    /// A helper has its number now, unless that could not be stored.
+    pub(super) fn join_numbered(
+        &mut self,
+        connection: ConnectionId,
+        role: Role,
+        hello: FromNode,
+        outbox: Outbox,
+        error: Option<StoreError>,
+    ) {
+        if !self.storing.joining.remove(&connection) {
+            return; // It has gone.
+        }
+        match error {
+            Some(error) => refuse(&role, Refusal { reason: error.to_string(), passing: true }, &outbox),
+            None => self.join(connection, role, hello, outbox),
+        }
+    }
+
+    fn admit(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        hello: FromNode,
+        outbox: &Outbox,
+    ) -> Result<NodeId, Refusal> {
+        match (role, hello) {
+            (
+                Role::Helper(name),
+                FromNode::RegisterHelper {
+                    version,
+                    cluster_id,
+                    address,
+                    rack,
+                    bandwidth,
+                    blocks,
+                    free_bytes,
+                    more: _,
+                },
+            ) => {
+                check_version(version)?;
+                self.check_cluster(&cluster_id)?;
+                let hello = Hello { address, rack, bandwidth, blocks, free_bytes };
+                self.admit_helper(connection, role, name.as_str(), hello, outbox)
+            }
+            (Role::Client(name), FromNode::RegisterClient { version }) => {
+                check_version(version)?;
+                Ok(self.admit_client(connection, role, name.as_str(), outbox))
+            }
+            (Role::Coordinator, _) => {
+                Err("this is the certificate of a coordinator; use a helper's or a client's"
+                    .to_owned()
+                    .into())
+            }
+            (role, _) => Err(format!("{role} must register as what its certificate says").into()),
+        }
+    }
+
+    fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
+        if cluster_id == self.settings.cluster_id {
+            return Ok(());
+        }
+        Err(format!(
+            "the helper's blocks belong to cluster {cluster_id}, and this is cluster {}; \
+             give it the right folder, or the right coordinator",
+            self.settings.cluster_id
+        ))
+    }
+
+    fn admit_helper(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        name: &str,
+        hello: Hello,
+        outbox: &Outbox,
+    ) -> Result<NodeId, Refusal> {
+        let known = self.picture.node_named(name).expect("it has its number").clone();
+        let node = known.id;
+        if self.storing.forgetting.contains(&node) {
+            let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
+            return Err(Refusal { reason, passing: true });
+        }
+        if self.peers.contains_key(&node) {
+            let address = self.topology.address(node).unwrap_or_default();
+            let reason = format!(
+                "helper {name} is registered already, from {address}; stop that one, or give this one its own \
+                 name and certificate"
+            );
+            // The other one may be this one, before its connection was cut.
+            return Err(Refusal { reason, passing: true });
+        }
+        if known.address.as_ref() != Some(&hello.address) {
+            let (name, address) = (name.to_owned(), hello.address.clone());
+            self.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
+        }
+        self.retired.remove(&node);
+        self.names.insert(node, name.to_owned());
+        self.topology.set(node, view_of(role, name, &hello));
+        let peer = Peer {
+            connection,
+            outbox: outbox.clone(),
+            kind: PeerKind::Helper {
+                bandwidth: hello.bandwidth,
+                orphans: BTreeSet::new(),
+                removing: BTreeSet::new(),
+                stuck: BTreeMap::new(),
+                rechecks: VecDeque::new(),
+            },
+        };
+        self.welcome(node, connection, peer);
+        self.compare(node, &hello.blocks);
+        self.tell_node(node);
+        self.recheck_next(node);
+        self.remove_discards(node);
+        Ok(node)
+    }
+
+    fn admit_client(&mut self, connection: ConnectionId, role: &Role, name: &str, outbox: &Outbox) -> NodeId {
+        let node = NodeId(self.next_client);
+        self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
+        let view = NodeProfile { tls_name: role.dns_name(), ..NodeProfile::client(format!("client {name}")) };
+        self.topology.set(node, view);
+        let kind = PeerKind::Client { requests: BTreeMap::new(), opening: BTreeSet::new() };
+        let peer = Peer { connection, outbox: outbox.clone(), kind };
+        self.welcome(node, connection, peer);
+        node
+    }
+}
+
+fn refuse(role: &Role, Refusal { reason, passing }: Refusal, outbox: &Outbox) {
+    tracing::warn!(%role, %reason, "refused");
+    let _ = outbox.try_send(ToNode::Refused { reason, passing }); // Its outbox is new, or it has gone.
+}
+
+fn check_version(version: u32) -> Result<(), String> {
+    if version == control::VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "it speaks version {version} of the control protocol, and the coordinator speaks version {}; run the \
+         same mend on both",
+        control::VERSION
+    ))
+}
+
+fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeProfile {
+    let mut view = NodeProfile::helper(name, &hello.address);
+    view.tls_name = role.dns_name();
+    view.rack = hello.rack.clone();
+    view.free_bytes = hello.free_bytes;
+    if let Some(bandwidth) = hello.bandwidth.filter(|&bandwidth| bandwidth > 0) {
+        (view.rates.up, view.rates.down) = (bandwidth as f64, bandwidth as f64);
+    }
+    view
+}

@@ -1,0 +1,246 @@
+//! What the storage says, in memory: the core decides by this and never waits for a store.
+//!
+//! It is made of [`StoreChange`]s, at the start and ever after, and holds what is durable and nothing else: what was asked
+//! for and is not stored yet is not in it, and what failed never was.
+//!
+//! A stripe takes some 300 bytes at 14 blocks (`docs/decisions/0013`): nodes are numbers, block names are made of the
+//! stripe's and the index where they are the store's usual ones, digests are packed, and what all stripes of a put say
+//! of their file is kept once.
+
+mod census;
+mod entry;
+mod files;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use codes::BlockIndex;
+use repair::{BlockId, NodeId, StripeId};
+use stores::dir::{NodeRecord, is_from_the_future};
+use stores::{CatalogError, StoreChange, StripeRecord};
+
+use census::Counts;
+pub(super) use census::Kind;
+use entry::{Entry, Shared};
+use files::FilesPicture;
+
+/// A stripe's place in memory.
+type Slot = u32;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Picture {
+    stripes: Vec<Option<Entry>>,
+    free: Vec<Slot>,
+    names: BTreeMap<Arc<str>, Slot>,
+    /// Blocks whose names say nothing of their stripes.
+    odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
+    /// The blocks that each node holds or held last.
+    holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,
+    up: BTreeSet<NodeId>,
+    shared: Shared,
+    counts: Counts,
+    files: FilesPicture,
+    nodes: BTreeMap<NodeId, NodeRecord>,
+    /// The number of the next stripe.
+    counted: u64,
+}
+
+impl Picture {
+    /// Takes in how something is from now on.
+    pub(super) fn apply(&mut self, change: StoreChange) {
+        match change {
+            StoreChange::Stripe(stripe, pending) => self.set_stripe(&stripe, pending),
+            StoreChange::StripeGone(stripe) => self.drop_stripe(&stripe),
+            StoreChange::Node(node) => drop(self.nodes.insert(node.id, node)),
+            StoreChange::NodeGone(node) => drop(self.nodes.remove(&node)),
+            StoreChange::Counted(next) => self.counted = self.counted.max(next),
+            change => self.files.apply(change),
+        }
+    }
+
+    fn set_stripe(&mut self, stripe: &StripeRecord, pending: bool) {
+        let entry = Entry::new(stripe, pending, &mut self.shared);
+        let slot = match self.names.get(stripe.id.0.as_str()) {
+            Some(&slot) => {
+                self.take(slot);
+                slot
+            }
+            None => {
+                let slot = self.free.pop().unwrap_or(self.stripes.len() as Slot);
+                self.names.insert(entry.name().clone(), slot);
+                slot
+            }
+        };
+        for (index, node) in entry.holders() {
+            self.holders.entry(node).or_default().insert((slot, index));
+        }
+        if entry.is_odd() {
+            let odd =
+                stripe.blocks.iter().zip(0..).map(|(block, at)| (block.id.clone(), (slot, BlockIndex(at))));
+            self.odd.extend(odd);
+        }
+        self.counts.add(slot, &entry, &self.up);
+        if slot as usize == self.stripes.len() {
+            self.stripes.push(Some(entry));
+        } else {
+            self.stripes[slot as usize] = Some(entry);
+        }
+    }
+
+    /// Takes a stripe out of everything but the list of names.
+    fn take(&mut self, slot: Slot) {
+        let entry = self.stripes[slot as usize].take().expect("a name has a stripe");
+        self.counts.remove(slot, &entry, &self.up);
+        for (index, node) in entry.holders() {
+            if let Some(blocks) = self.holders.get_mut(&node) {
+                blocks.remove(&(slot, index));
+            }
+        }
+        entry.odd_names().for_each(|block| drop(self.odd.remove(block)));
+        self.shared.forget(&entry);
+    }
+
+    fn drop_stripe(&mut self, stripe: &StripeId) {
+        if let Some(slot) = self.names.remove(stripe.0.as_str()) {
+            self.take(slot);
+            self.free.push(slot);
+        }
+    }
+
+    /// A node is connected from now on, or is not.
+    pub(super) fn set_up(&mut self, node: NodeId, up: bool) {
+        if self.up.contains(&node) == up {
+            return;
+        }
+        let mut slots: Vec<Slot> =
+            self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
+        slots.dedup();
+        let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");
+        slots.iter().for_each(|&slot| self.counts.remove(slot, entry(slot), &self.up));
+        if up {
+            self.up.insert(node)
+        } else {
+            self.up.remove(&node)
+        };
+        slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.up));
+    }
+
+    fn slot(&self, id: &StripeId) -> Result<Slot, CatalogError> {
+        match self.names.get(id.0.as_str()) {
+            Some(&slot) => Ok(slot),
+            None => self.slot_of_count(id),
+        }
+    }
+
+    /// The one stripe of a count, for people who leave the era out.
+    fn slot_of_count(&self, id: &StripeId) -> Result<Slot, CatalogError> {
+        let count: Option<u64> = id.0.parse().ok();
+        if count.is_none_or(|count| count.to_string() != id.0) {
+            return Err(CatalogError::NoSuchStripe(id.clone()));
+        }
+        let prefix = format!("{id}-");
+        let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        let found = self.names.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&prefix));
+        let found: Vec<(&Arc<str>, &Slot)> = found.collect();
+        match found[..] {
+            [] => Err(CatalogError::NoSuchStripe(id.clone())),
+            [(_, &slot)] => Ok(slot),
+            _ => {
+                let candidates = found.iter().map(|(name, _)| StripeId(name.to_string())).collect();
+                Err(CatalogError::Ambiguous { name: id.clone(), candidates })
+            }
+        }
+    }
+
+    fn entry(&self, id: &StripeId) -> Result<&Entry, CatalogError> {
+        let slot = self.slot(id)?;
+        Ok(self.stripes[slot as usize].as_ref().expect("a slot in use"))
+    }
+
+    fn record(&self, slot: Slot) -> StripeRecord {
+        self.stripes[slot as usize].as_ref().expect("a slot in use").record(&self.shared)
+    }
+
+    /// A stripe by name.
+    pub(super) fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
+        Ok(self.record(self.slot(id)?))
+    }
+
+    /// The stripe and index of a block.
+    pub(super) fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError> {
+        let missing = || CatalogError::NoSuchBlock(block.clone());
+        if let Some(&(slot, index)) = self.odd.get(block) {
+            return Ok((self.record(slot).id, index));
+        }
+        let (stripe, text) = block.0.rsplit_once('.').ok_or_else(missing)?;
+        let index: u16 =
+            text.parse().ok().filter(|index: &u16| index.to_string() == text).ok_or_else(missing)?;
+        let entry = match self.entry(&StripeId(stripe.to_owned())) {
+            Err(CatalogError::NoSuchStripe(_)) => return Err(missing()),
+            found => found?,
+        };
+        if usize::from(index) >= entry.blocks() || entry.is_odd() {
+            return Err(missing());
+        }
+        Ok((StripeId(entry.name().to_string()), BlockIndex(index)))
+    }
+
+    /// Whether a stripe is part of a put that is not committed, so that it need not be repaired; `None` if there is none.
+    pub(super) fn is_pending(&self, id: &StripeId) -> Option<bool> {
+        self.entry(id).ok().map(|entry| entry.pending)
+    }
+
+    /// The blocks that a node holds or held last.
+    pub(super) fn blocks_of(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
+        let name =
+            |slot: Slot| self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string();
+        let blocks = self.holders.get(&node).into_iter().flatten();
+        blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
+    }
+
+    /// How many blocks a node holds or held last.
+    pub(super) fn block_count(&self, node: NodeId) -> usize {
+        self.holders.get(&node).map_or(0, BTreeSet::len)
+    }
+
+    /// The stripes of files that lack a block now, by name.
+    pub(super) fn damaged(&self) -> Vec<StripeRecord> {
+        let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();
+        damaged.sort_by(|a, b| a.id.cmp(&b.id));
+        damaged
+    }
+
+    /// The kinds of stripes that there are, and how many of each.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Kind<'_>> {
+        self.counts.kinds(&self.shared)
+    }
+
+    /// The name of a stripe of a [`Kind`].
+    pub(super) fn name_of(&self, slot: Slot) -> String {
+        self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string()
+    }
+
+    /// What files there are, and what goes with them.
+    pub(super) fn files(&self) -> &FilesPicture {
+        &self.files
+    }
+
+    /// All nodes that have a number.
+    pub(super) fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
+        &self.nodes
+    }
+
+    /// The number of a node.
+    pub(super) fn node_named(&self, name: &str) -> Option<&NodeRecord> {
+        self.nodes.values().find(|node| node.name == name)
+    }
+
+    /// Whether a block of this name would be of a stripe that is yet to be counted.
+    pub(super) fn is_from_the_future(&self, block: &BlockId) -> bool {
+        is_from_the_future(block, self.counted.max(1))
+    }
+}

@@ -1,0 +1,163 @@
+//! The picture against stripes that are simply kept, whatever changes in whatever order.
+
+use codes::CodeSpec;
+use proptest::prelude::*;
+use repair::{Digest, FilePart};
+use stores::{BlockRecord, BlockState};
+
+use super::*;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Stripe { at: u8, nodes: Vec<Option<u32>>, states: Vec<u8>, odd: u8, pending: bool },
+    Gone(u8),
+    Up(u32, bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let nodes = proptest::collection::vec(proptest::option::of(0..5u32), 3);
+    let states = proptest::collection::vec(0..4u8, 3);
+    prop_oneof![
+        4 => (0..6u8, nodes, states, 0..4u8, any::<bool>())
+            .prop_map(|(at, nodes, states, odd, pending)| Step::Stripe { at, nodes, states, odd, pending }),
+        1 => (0..6u8).prop_map(Step::Gone),
+        2 => (0..5u32, any::<bool>()).prop_map(|(node, up)| Step::Up(node, up)),
+    ]
+}
+
+fn name(at: u8) -> StripeId {
+    StripeId(format!("{at}-abcdef"))
+}
+
+fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8) -> StripeRecord {
+    let block = |index: usize| BlockRecord {
+        id: BlockId(if odd == 1 { format!("shard{at}x{index}") } else { format!("{}.{index}", name(at)) }),
+        bytes: if odd == 2 { 50 + index as u64 } else { 64 },
+        node: nodes[index].map(NodeId),
+        state: [BlockState::Healthy, BlockState::Missing, BlockState::Corrupt, BlockState::NotStored]
+            [usize::from(states[index])],
+        digest: match (index + usize::from(at)) % 3 {
+            0 => None,
+            1 => Some(Digest::of_u32("crc32c-list", at.into())),
+            _ => Some(Digest::new("md5", &[at; 16]).unwrap()),
+        },
+    };
+    let part = FilePart {
+        name: "f".into(),
+        bytes: 1,
+        block_bytes: 64,
+        position: at.into(),
+        put: (at % 2).to_string(),
+        begun_unix_ms: 3,
+    };
+    let file = (odd != 3).then_some(part);
+    StripeRecord {
+        id: name(at),
+        code: CodeSpec::reed_solomon(3, 2),
+        block_bytes: 64,
+        blocks: (0..3).map(block).collect(),
+        file,
+    }
+}
+
+/// Everything that can be asked, held against all stripes walked one by one.
+fn check(picture: &Picture, truth: &BTreeMap<StripeId, (StripeRecord, bool)>, up: &BTreeSet<NodeId>) {
+    let is_good = |block: &BlockRecord| {
+        block.state == BlockState::Healthy && block.node.is_some_and(|node| up.contains(&node))
+    };
+    let mut kinds: BTreeMap<Vec<BlockIndex>, u64> = BTreeMap::new();
+    let mut damaged = Vec::new();
+    for (id, (record, pending)) in truth {
+        assert_eq!(picture.stripe(id).as_ref(), Ok(record));
+        assert_eq!(picture.is_pending(id), Some(*pending));
+        assert_eq!(
+            picture.stripe(&StripeId(id.0.split_once('-').unwrap().0.to_owned())).as_ref(),
+            Ok(record)
+        );
+        for (block, index) in record.blocks.iter().zip(0..) {
+            assert_eq!(picture.find_block(&block.id), Ok((id.clone(), BlockIndex(index))));
+        }
+        if *pending {
+            continue;
+        }
+        let lost: Vec<BlockIndex> = record
+            .blocks
+            .iter()
+            .zip(0..)
+            .filter(|(block, _)| !is_good(block))
+            .map(|(_, index)| BlockIndex(index))
+            .collect();
+        if !lost.is_empty() {
+            damaged.push(record.clone());
+        }
+        *kinds.entry(lost).or_default() += 1;
+    }
+    assert_eq!(picture.damaged(), damaged);
+    let counted: BTreeMap<_, _> = picture.kinds().map(|kind| (kind.lost, kind.stripes)).collect();
+    assert_eq!(counted, kinds);
+    for node in (0..5).map(NodeId) {
+        let mut expected: Vec<(StripeId, BlockIndex)> = Vec::new();
+        for (record, _) in truth.values() {
+            let there = record
+                .blocks
+                .iter()
+                .zip(0..)
+                .filter(|(block, _)| block.node == Some(node) && block.state != BlockState::NotStored);
+            expected.extend(there.map(|(_, index)| (record.id.clone(), BlockIndex(index))));
+        }
+        let mut found = picture.blocks_of(node);
+        found.sort();
+        assert_eq!((found.len(), &found), (picture.block_count(node), &expected));
+    }
+    assert!(picture.shared_parts() <= 2, "what stripes share is kept once and goes with the last");
+    assert!(!truth.is_empty() || picture.shared_parts() == 0 && picture.odd.is_empty());
+}
+
+impl Picture {
+    fn shared_parts(&self) -> usize {
+        self.shared.parts()
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_is_what_a_walk_over_all_stripes_finds(steps in proptest::collection::vec(step(), 1..60)) {
+        let (mut picture, mut truth, mut up) = (Picture::default(), BTreeMap::new(), BTreeSet::new());
+        for step in steps {
+            match step {
+                Step::Stripe { at, nodes, states, odd, pending } => {
+                    let record = stripe(at, &nodes, &states, odd);
+                    truth.insert(record.id.clone(), (record.clone(), pending));
+                    picture.apply(StoreChange::Stripe(record, pending));
+                }
+                Step::Gone(at) => {
+                    truth.remove(&name(at));
+                    picture.apply(StoreChange::StripeGone(name(at)));
+                }
+                Step::Up(node, is_up) => {
+                    if is_up { up.insert(NodeId(node)) } else { up.remove(&NodeId(node)) };
+                    picture.set_up(NodeId(node), is_up);
+                }
+            }
+            check(&picture, &truth, &up);
+        }
+    }
+}
+
+#[test]
+fn blocks_that_nobody_names_are_not_found() {
+    let mut picture = Picture::default();
+    picture.apply(StoreChange::Stripe(stripe(1, &[Some(1), None, None], &[0, 1, 1], 0), false));
+    picture.apply(StoreChange::Stripe(stripe(2, &[Some(1), None, None], &[0, 1, 1], 1), false));
+    for text in ["", "1", "1-abcdef", "1-abcdef.3", "1-abcdef.03", "2-abcdef.0", "3-abcdef.0", "x.0"] {
+        assert!(picture.find_block(&BlockId(text.to_owned())).is_err(), "{text}");
+    }
+    assert!(picture.find_block(&BlockId("1.2".to_owned())).is_ok(), "people leave the era out");
+    let mut twin = stripe(1, &[Some(1), None, None], &[0, 1, 1], 0);
+    twin.id = StripeId("1-zzzzzz".to_owned());
+    picture.apply(StoreChange::Stripe(twin, false));
+    let error = picture.stripe(&StripeId("1".to_owned())).unwrap_err();
+    assert_eq!(error.to_string(), "there are 2 stripes 1: 1-abcdef, 1-zzzzzz");
+    assert_eq!(picture.find_block(&BlockId("1.2".to_owned())), Err(error));
+}

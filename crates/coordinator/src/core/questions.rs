@@ -1,0 +1,198 @@
+//! What helpers are asked about their blocks, and what their answers change.
+
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::wire::control::{HeldBlock, StoreProblem, ToNode};
+use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
+use stores::{BlockRecord, BlockState};
+
+use super::Core;
+
+/// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads a block,
+/// the time that a slow and busy disk takes for its bytes comes on top.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
+
+/// A question to a helper that it has not answered.
+pub(super) struct Question {
+    pub node: NodeId,
+    pub subject: Subject,
+    /// It counts as unanswered then.
+    pub until: Duration,
+}
+
+pub(super) enum Subject {
+    /// A block to be verified, and what was known of it when the question was put.
+    Block { stripe: StripeId, index: BlockIndex, known: BlockRecord, scrub: bool },
+    /// All its blocks, for a scrub.
+    List,
+    /// What its blocks say of themselves, so that its orphans can be removed.
+    Orphans,
+}
+
+impl Core {
+    /// Has a block verified.
+    pub(super) fn ask_for_block(
+        &mut self,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        known: BlockRecord,
+        scrub: bool,
+    ) -> u64 {
+        let block = known.id.clone();
+        let ask = self.ask(node, Subject::Block { stripe, index, known, scrub });
+        self.send(node, ToNode::Verify { ask, block });
+        ask
+    }
+
+    pub(super) fn ask(&mut self, node: NodeId, subject: Subject) -> u64 {
+        self.next_ask += 1;
+        let reading = match &subject {
+            Subject::Block { known, .. } => Duration::from_secs(known.bytes / SLOW_BYTES_PER_SECOND),
+            Subject::List | Subject::Orphans => Duration::ZERO,
+        };
+        let until = self.now + ANSWER_LIMIT + reading;
+        self.asks.insert(self.next_ask, Question { node, subject, until });
+        self.next_ask
+    }
+
+    /// Goes on without answers that do not come, though the helper's connection lives.
+    pub(super) fn expire_asks(&mut self) {
+        let late = self.asks.iter().filter(|(_, ask)| ask.until <= self.now);
+        for number in late.map(|(&number, _)| number).collect::<Vec<_>>() {
+            let Some(Question { node, subject, .. }) = self.asks.remove(&number) else { continue };
+            tracing::warn!(node = %self.name(node), "a helper does not answer what it is asked; its disk may hang");
+            match subject {
+                Subject::Block { scrub: false, .. } => self.recheck_next(node),
+                Subject::Orphans => {}
+                Subject::Block { .. } | Subject::List => self.skip_in_scrub(node, "it does not answer"),
+            }
+        }
+    }
+
+    pub(super) fn take_verified(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        block: &BlockId,
+        result: Result<Option<Digest>, BlockProblem>,
+    ) {
+        let Some(ask) = self.take_ask(node, number) else { return };
+        let Subject::Block { stripe, index, known, scrub } = ask.subject else { return };
+        if known.id != *block {
+            tracing::warn!(%block, asked = %known.id, "an answer about another block");
+        }
+        let result_digest = result.as_ref().ok().copied();
+        let problem = match result {
+            Ok(digest) if known.digest.is_none() || known.digest == digest => None,
+            Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
+            Err(problem) => Some(problem),
+        };
+        // What was learned of a block that has changed since is of no use.
+        let current = self.picture.stripe(&stripe).ok();
+        let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+        let still = current.as_ref() == Some(&known);
+        match (result_digest, &current) {
+            // Its home may have come back without it meanwhile, so what counts is where it belongs now.
+            (Some(digest), Some(current)) if current.node != Some(node) => {
+                self.adopt(node, &stripe, index, current, digest);
+            }
+            _ if still && known.node == Some(node) => {
+                self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
+            }
+            _ => {}
+        }
+        if scrub {
+            self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
+        } else {
+            self.recheck_next(node);
+        }
+    }
+
+    pub(super) fn take_ask(&mut self, node: NodeId, number: u64) -> Option<Question> {
+        if self.asks.get(&number)?.node != node {
+            return None;
+        }
+        self.asks.remove(&number)
+    }
+
+    pub(super) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
+        if self.take_ask(node, number).is_some() {
+            self.note_orphans(node, blocks);
+            self.listed_in_scrub(node);
+        }
+    }
+
+    /// A helper cannot say what it holds: the scrub goes on without its list.
+    pub(super) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
+        if self.take_ask(node, number).is_some() {
+            tracing::warn!(node = %self.name(node), %problem, "cannot list the blocks of a helper");
+            self.unlisted_in_scrub(node, format!("it cannot list its blocks: {problem}"));
+        }
+    }
+
+    /// Has a block looked at that could not be read for a reason that says nothing of it.
+    pub(super) fn look_again(&mut self, stripe: StripeId, index: BlockIndex, known: BlockRecord) {
+        let asked = self
+            .asks
+            .values()
+            .any(|ask| matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id));
+        if let Some(node) = known.node.filter(|node| !asked && self.peers.contains_key(node)) {
+            self.ask_for_block(node, stripe, index, known, false);
+        }
+    }
+
+    fn apply_verdict(
+        &mut self,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+        known: &BlockRecord,
+        problem: Option<&BlockProblem>,
+    ) {
+        let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
+        if known.state == state || known.state == BlockState::NotStored {
+            return;
+        }
+        if let Some(problem) = problem {
+            self.remember_loss(node, &known.id, problem.to_string());
+        }
+        self.store_states(vec![(stripe.clone(), index, node, state)]);
+    }
+
+    pub(super) fn note_loss(&mut self, node: NodeId, block: &BlockId, state: BlockState) {
+        let problem = if state == BlockState::Missing { "missing" } else { "of another length" };
+        self.remember_loss(node, block, problem.to_owned());
+    }
+
+    /// Remembers a bad block for the status.
+    pub(super) fn remember_loss(&mut self, node: NodeId, block: &BlockId, problem: String) {
+        let node = self.name(node);
+        tracing::warn!(%block, %node, problem, "a block is bad");
+        if self.lost_lately.len() == super::LOST_REMEMBERED {
+            self.lost_lately.pop_front();
+        }
+        self.lost_lately.push_back(views::LostBlock {
+            block: block.to_string(),
+            node,
+            problem,
+            at_unix_ms: super::unix_ms(),
+        });
+    }
+}
+
+/// The state of a block of which this is wrong, if that says anything of the block.
+pub(super) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
+    match problem {
+        BlockProblem::Missing => Some(BlockState::Missing),
+        BlockProblem::Corrupt(_) | BlockProblem::Unreadable(_) => Some(BlockState::Corrupt),
+        BlockProblem::Unavailable(_) => None,
+    }
+}
+
+fn other_digest(recorded: Option<Digest>, found: Option<Digest>) -> String {
+    let name = |digest: Option<Digest>| digest.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
+    format!("its digest is {}, and {} is recorded", name(found), name(recorded))
+}

@@ -1,0 +1,334 @@
+//! What the core asks of the storage, and what it does when that is stored, or is not.
+//!
+//! The core never waits: a [`Write`] goes out as an [`Ask`] with a number and a note of what is to follow ([`Then`]), and
+//! comes back as `Stored` or `Failed`. In between the [`Picture`](super::picture::Picture) stays as the storage is.
+//! Whatever is acknowledged to a client or told to a helper follows in `Then`, and so is durable first. The storage
+//! carries asks out in their order and refuses what contradicts what it has; what it cannot see, because it is decided
+//! here and by the picture, is claimed while a write is under way (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`,
+//! and stripes held in the scheduler).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use cluster::Role;
+use codes::BlockIndex;
+use repair::wire::control::FromNode;
+use repair::{BlockId, JobId, NodeId, StripeId};
+use serde_json::Value;
+use stores::dir::{PutId, Snapshot};
+use stores::{
+    Answer, BlockState, CatalogError, Done, FileWrite, RecordWrite, Storage, StoreChange, StoreError,
+    StripeRecord, StripeWrite, Term, Write,
+};
+
+use super::commands::{Reply, answer};
+use super::picture::Picture;
+use super::puts::Begun;
+use super::repairs::Order;
+use super::{ConnectionId, Core, Outbox};
+use crate::error::RequestError;
+use views::{AcceptedView, FileView, RepairView};
+
+/// Writes that may wait for the storage; beyond that nobody may ask for more.
+const WRITES_WAITING: usize = 4096;
+/// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A restart
+/// leaves a gap.
+const NUMBERS: u64 = 1 << 16;
+
+/// What the driver has the storage do.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Carry this out, and answer with this number.
+    Write { number: u64, write: Write },
+    /// Copy everything for somebody.
+    Snapshot(Reply<Snapshot>),
+    /// Keep a copy beside the original.
+    KeepCopy,
+}
+
+/// What an answer of the storage is followed by.
+pub(super) enum Then {
+    /// Nothing; a failure is written down.
+    Nothing,
+    /// There are more numbers.
+    Numbers,
+    /// A helper whose number is known now registers.
+    Join { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox },
+    /// A put is begun.
+    PutBegun(Begun),
+    /// A stripe of a put has its place.
+    Allocated { client: NodeId, tag: u64, put: PutId, position: u32 },
+    /// A file is visible.
+    Committed { put: PutId, reply: Reply<FileView> },
+    /// A put is given up.
+    Aborted { put: PutId, reply: Option<Reply<Value>> },
+    /// A file is gone, and its stripes need no repair.
+    Removed { stripes: Vec<StripeId>, reply: Reply<FileView> },
+    /// Blocks of a job are recorded.
+    Published { job: JobId, stripe: StripeId, blocks: Vec<BlockIndex> },
+    /// What is known of blocks is recorded.
+    Known { good: Vec<BlockId> },
+    /// A block that was lost is found.
+    Adopted { node: NodeId, block: BlockId },
+    /// A node has removed a block.
+    Discarded { node: NodeId, block: BlockId },
+    /// Nothing refers to a block, and it shall go.
+    Needless { node: NodeId, block: BlockId },
+    /// A repair is kept and begins.
+    Queued { id: u64, order: Box<Order>, reply: Reply<RepairView> },
+    /// The catalog is good as it is.
+    Accepted { blocks: u64, reply: Reply<AcceptedView> },
+    /// A helper is forgotten.
+    Forgotten { node: NodeId },
+}
+
+/// What is under way.
+#[derive(Default)]
+pub(super) struct Storing {
+    next: u64,
+    out: VecDeque<Ask>,
+    waiting: BTreeMap<u64, Then>,
+    numbers: VecDeque<Range<u64>>,
+    more_numbers: bool,
+    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
+    pub doubted: BTreeSet<BlockId>,
+    /// Connections whose helper waits for its number.
+    pub joining: BTreeSet<ConnectionId>,
+    /// Helpers that are being forgotten.
+    pub forgetting: BTreeSet<NodeId>,
+    /// How often something has changed.
+    pub changes: u64,
+}
+
+/// A storage that was read.
+pub(crate) struct Opened {
+    pub(super) picture: Picture,
+    pub(super) term: Term,
+    pub(super) numbers: Range<u64>,
+    pub(super) records: Vec<(String, Value)>,
+}
+
+impl Opened {
+    /// Begins a term and reads all that there is. Puts that an earlier coordinator left unfinished are aborted: whoever
+    /// was putting has seen an error.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(crate) fn read(storage: &mut dyn Storage) -> Result<Self, StoreError> {
+        let term = storage.begin_term()?;
+        let mut left = Vec::new();
+        storage.each_file(&mut |change| {
+            if let StoreChange::Put(put) = change {
+                tracing::info!(put = %put.id, name = put.name, "aborting a put that was not finished");
+                left.push(Write::Files(FileWrite::AbortPut(put.id)));
+            }
+        })?;
+        left.push(Write::Records(RecordWrite::Numbers(NUMBERS)));
+        let mut first = 0;
+        for done in storage.carry_out(term, &left) {
+            if let Answer::First(number) = done?.value {
+                first = number;
+            }
+        }
+        let mut picture = Picture::default();
+        storage.each_node(&mut |node| picture.apply(StoreChange::Node(node)))?;
+        storage.each_stripe(&mut |stripe, pending| picture.apply(StoreChange::Stripe(stripe, pending)))?;
+        storage.each_file(&mut |change| picture.apply(change))?;
+        Ok(Self { picture, term, numbers: first..first + NUMBERS, records: storage.list("")? })
+    }
+
+    /// The term that asks carry.
+    pub(crate) fn term(&self) -> Term {
+        self.term
+    }
+}
+
+impl Storing {
+    /// Whether a block that was found is being recorded on a node.
+    pub(super) fn adopts_on(&self, node: NodeId) -> bool {
+        self.waiting.values().any(|then| matches!(then, Then::Adopted { node: other, .. } if *other == node))
+    }
+
+    pub(super) fn new(numbers: Range<u64>) -> Self {
+        Self { numbers: [numbers].into(), ..Self::default() }
+    }
+}
+
+impl Core {
+    /// Asks for something to be stored.
+    pub(super) fn store(&mut self, write: Write, then: Then) {
+        let storing = &mut self.storing;
+        storing.next += 1;
+        storing.waiting.insert(storing.next, then);
+        storing.out.push_back(Ask::Write { number: storing.next, write });
+    }
+
+    /// Has it recorded what is known of blocks on their nodes. What is bad counts as bad at once, and as long as it could
+    /// not be recorded: a coordinator that forgot it would have the last good copy removed.
+    pub(super) fn store_states(&mut self, states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>) {
+        let mut good = Vec::new();
+        for (stripe, index, _, state) in &states {
+            let Ok(record) = self.picture.stripe(stripe) else { continue };
+            let block = record.blocks[usize::from(index.0)].id.clone();
+            match state {
+                BlockState::Healthy => good.push(block),
+                _ => drop(self.storing.doubted.insert(block)),
+            }
+        }
+        self.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
+    }
+
+    /// A block is as it is stored, and no longer as it was thought to be.
+    fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
+        let known = |record: Option<&StripeRecord>, at: usize| {
+            record.map(|record| (record.blocks[at].node, record.blocks[at].state))
+        };
+        for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
+            if known(before, at) != known(now, at) {
+                self.storing.doubted.remove(&block.id);
+            }
+        }
+    }
+
+    /// Asks for something else of the storage.
+    pub(super) fn ask_storage(&mut self, ask: Ask) {
+        self.storing.out.push_back(ask);
+    }
+
+    /// The next that the storage is to do.
+    pub(crate) fn poll_storage(&mut self) -> Option<Ask> {
+        self.storing.out.pop_front()
+    }
+
+    /// Whether more may be asked for on somebody's behalf.
+    pub(super) fn check_storage(&self) -> Result<(), RequestError> {
+        match self.storing.waiting.len() {
+            waiting if waiting < WRITES_WAITING => Ok(()),
+            waiting => Err(RequestError::StorageBehind { waiting }),
+        }
+    }
+
+    /// A number that no job had before. More are asked for in time; only a storage that is stuck for long runs out.
+    pub(super) fn next_number(&mut self) -> Result<u64, RequestError> {
+        let storing = &mut self.storing;
+        while storing.numbers.front().is_some_and(Range::is_empty) {
+            storing.numbers.pop_front();
+        }
+        let left: u64 = storing.numbers.iter().map(|range| range.end - range.start).sum();
+        let number = storing.numbers.front_mut().and_then(Iterator::next);
+        if left < NUMBERS / 2 && !storing.more_numbers {
+            storing.more_numbers = true;
+            self.store(Write::Records(RecordWrite::Numbers(NUMBERS)), Then::Numbers);
+        }
+        number.ok_or(RequestError::StorageBehind { waiting: self.storing.waiting.len() })
+    }
+
+    pub(super) fn next_job(&mut self) -> Result<JobId, RequestError> {
+        Ok(JobId(self.next_number()?))
+    }
+
+    /// The storage has carried something out.
+    pub(super) fn stored(&mut self, number: u64, done: Done) {
+        let Some(then) = self.storing.waiting.remove(&number) else { return };
+        if let Then::Published { job, stripe, blocks } = &then {
+            self.note_former_homes(*job, stripe, blocks);
+        }
+        let Done { value, changes } = done;
+        self.take_changes(changes);
+        self.go_on(then, Ok(value));
+    }
+
+    /// The storage has not carried something out; nothing has changed.
+    pub(super) fn not_stored(&mut self, number: u64, error: StoreError) {
+        let Some(then) = self.storing.waiting.remove(&number) else { return };
+        match &error {
+            StoreError::Catalog(CatalogError::Storage { .. } | CatalogError::Damaged { .. })
+            | StoreError::Fenced { .. } => tracing::error!(%error, "the catalog"),
+            _ => tracing::debug!(%error, "refused by the catalog"),
+        }
+        self.go_on(then, Err(error));
+    }
+
+    /// Something is different in the storage, whoever changed it.
+    pub(super) fn take_changes(&mut self, changes: Vec<StoreChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        self.storing.changes += 1;
+        let (mut nodes, mut leaving) = (BTreeSet::new(), BTreeSet::new());
+        for change in changes {
+            let stripe = match &change {
+                StoreChange::Stripe(stripe, _) => Some(stripe.id.clone()),
+                StoreChange::StripeGone(stripe) => Some(stripe.clone()),
+                StoreChange::Discard(node, _) => {
+                    leaving.insert(*node);
+                    None
+                }
+                _ => None,
+            };
+            let record = |core: &Self| stripe.as_ref().and_then(|stripe| core.picture.stripe(stripe).ok());
+            let before = record(self);
+            self.picture.apply(change);
+            let now = record(self);
+            let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
+            nodes.extend(homes.filter_map(|block| block.node));
+            self.settle_doubts(before.as_ref(), now.as_ref());
+            match (stripe, now) {
+                (Some(stripe), None) => self.repairs.scheduler.drop_stripe(&stripe),
+                (Some(stripe), Some(_)) => self.tell_blocks(&stripe),
+                (None, _) => {}
+            }
+        }
+        nodes.into_iter().for_each(|node| self.tell_space(node));
+        leaving.into_iter().for_each(|node| self.remove_discards(node));
+    }
+
+    fn go_on(&mut self, then: Then, result: Result<Answer, StoreError>) {
+        match then {
+            Then::Nothing => {}
+            Then::Numbers => {
+                self.storing.more_numbers = false;
+                if let Ok(Answer::First(first)) = result {
+                    self.storing.numbers.push_back(first..first + NUMBERS);
+                }
+            }
+            Then::Join { connection, role, hello, outbox } => {
+                self.join_numbered(connection, role, *hello, outbox, result.err());
+            }
+            Then::PutBegun(begun) => self.put_begun(begun, result),
+            Then::Allocated { client, tag, put, position } => {
+                self.stripe_allocated(client, tag, put, position, result);
+            }
+            Then::Committed { put, reply } => self.put_committed(put, reply, result),
+            Then::Aborted { put, reply } => self.put_aborted(put, reply, result),
+            Then::Removed { stripes, reply } => self.file_removed(&stripes, reply, result),
+            Then::Published { job, .. } => self.blocks_published(job, result.err()),
+            Then::Known { good } => {
+                if result.is_ok() {
+                    good.iter().for_each(|block| drop(self.storing.doubted.remove(block)));
+                    self.find_all_homes();
+                }
+            }
+            Then::Adopted { node, block } => {
+                if result.is_ok() {
+                    self.adopted(node, &block);
+                }
+            }
+            Then::Discarded { node, block } => self.block_discarded(node, &block),
+            Then::Needless { node, block } => {
+                if result.is_ok() {
+                    self.drop_orphan(node, &block);
+                }
+            }
+            Then::Queued { id, order, reply } => match result {
+                Ok(_) => answer(reply, self.begin_repair(id, *order)),
+                Err(error) => answer(reply, Err(error.into())),
+            },
+            Then::Accepted { blocks, reply } => match result {
+                Ok(_) => answer(reply, Ok(self.catalog_accepted(blocks))),
+                Err(error) => answer(reply, Err(error.into())),
+            },
+            Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A storage that is slow, and one that fails.
+
+use views::NodeView;
+
+use super::*;
+
+impl Scene {
+    /// Asks for something that has no answer yet.
+    fn await_later<T>(
+        &mut self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> oneshot::Receiver<Result<T, RequestError>> {
+        let (reply, answer) = oneshot::channel();
+        self.handle(Event::Asked(Box::new(command(reply))));
+        answer
+    }
+
+    /// The storage goes on.
+    fn go_on(&mut self) {
+        self.stuck = false;
+        self.pump();
+        self.play();
+    }
+
+    /// That what is in memory is what a coordinator would read that starts now.
+    fn check_picture(&mut self) {
+        let (listed, stripes) = (self.files(), self.stripe_views());
+        let nodes: Vec<NodeView> = self.ask(Command::Nodes).unwrap();
+        let before: Vec<_> =
+            nodes.iter().map(|node| (node.name.clone(), node.blocks, node.to_remove)).collect();
+        self.restart();
+        assert_eq!((self.files(), self.stripe_views()), (listed, stripes));
+        let nodes: Vec<NodeView> = self.ask(Command::Nodes).unwrap();
+        let after: Vec<_> =
+            nodes.iter().map(|node| (node.name.clone(), node.blocks, node.to_remove)).collect();
+        assert_eq!(after, before);
+    }
+
+    fn files(&mut self) -> Vec<String> {
+        let files = self.ask(|reply| Command::Files(String::new(), reply)).unwrap();
+        files.into_iter().map(|file| file.name).collect()
+    }
+
+    /// Which blocks are where, by what is stored.
+    fn stripe_views(&mut self) -> Vec<(String, Option<String>, bool)> {
+        let mut all = Vec::new();
+        for file in self.files() {
+            for stripe in self.file(&file).layout {
+                for block in stripe.stripe.blocks {
+                    let bad = block.state == "missing" || block.state == "corrupt";
+                    all.push((block.block, block.node, bad));
+                }
+            }
+        }
+        all
+    }
+}
+
+#[test]
+fn reads_and_heartbeats_go_on_while_the_storage_is_stuck() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    scene.kill(&home(&file, 0));
+    scene.stuck = true;
+    let mut removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    assert!(removed.try_recv().is_err(), "not before it is stored");
+    assert_eq!(scene.file("f").layout.len(), 1, "nothing is gone before that");
+    let stripe = StripeId(scene.file("f").layout[0].stripe.stripe.clone());
+    scene.read(9, &stripe.0, 0, &[]);
+    assert!(scene.node("admin").closed[&9].is_ok(), "a degraded read needs nothing stored");
+    for name in ["h1", "h2", "h3", "h4"] {
+        if scene.core().names.values().any(|known| known == name) && name != home(&file, 0) {
+            scene.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
+        }
+    }
+    assert_eq!(scene.status().nodes_up.len(), 3);
+    scene.go_on();
+    assert!(removed.try_recv().unwrap().is_ok());
+    assert_eq!(scene.files(), [""; 0]);
+}
+
+#[test]
+fn nothing_is_acknowledged_or_removed_before_it_is_stored() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    scene.stuck = true;
+    let mut removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    let mut again = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    scene.play();
+    assert!(removed.try_recv().is_err());
+    let name = home(&file, 0);
+    assert_eq!(scene.node(&name).removed, []);
+    scene.go_on();
+    assert!(removed.try_recv().unwrap().is_ok());
+    assert!(matches!(again.try_recv().unwrap(), Err(RequestError::NoSuchFile(_))));
+    assert_eq!(scene.node(&name).removed, [block(&file, 0)]);
+    scene.check_picture();
+}
+
+#[test]
+fn of_two_puts_of_one_name_one_becomes_the_file() {
+    let mut scene = Scene::new(4);
+    let request = || PutRequest { name: "f".into(), bytes: 0, code: None, block_bytes: None, replace: false };
+    let puts = [0, 1].map(|_| scene.ask(|reply| Command::BeginPut(request(), reply)).unwrap());
+    scene.stuck = true;
+    let commits = puts.map(|put| scene.await_later(|reply| Command::CommitPut(PutId(put.put), reply)));
+    scene.go_on();
+    let made = commits.map(|mut commit| commit.try_recv().unwrap().is_ok());
+    assert_eq!(made, [true, false]);
+    assert_eq!(scene.files(), ["f"]);
+    scene.check_picture();
+}
+
+#[test]
+fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    scene.broken = true;
+    assert!(matches!(
+        scene.ask(|reply| Command::RemoveFile("f".into(), reply)),
+        Err(RequestError::Catalog(CatalogError::Storage { fault: Fault::Io(_), .. }))
+    ));
+    let request = PutRequest { name: "g".into(), bytes: 1, code: None, block_bytes: None, replace: false };
+    assert!(scene.ask(|reply| Command::BeginPut(request, reply)).is_err());
+    let all = RepairRequest { all: true, ..RepairRequest::default() };
+    assert!(scene.ask(|reply| Command::Repair(all.clone(), reply)).is_err());
+    assert_eq!(scene.files(), ["f"]);
+    scene.broken = false;
+    // A repair whose block cannot be recorded is not done, and nobody is told to remove anything.
+    scene.kill(&home(&file, 0));
+    scene.stuck = true;
+    let mut repair = scene.await_later(|reply| Command::Repair(all, reply));
+    scene.go_on();
+    let repair = repair.try_recv().unwrap().unwrap();
+    scene.wait(Duration::from_secs(5));
+    assert_eq!(scene.repair_state(repair.repair).state, "done");
+    scene.check_picture();
+}
+
+#[test]
+fn a_repair_is_not_done_before_its_block_is_recorded() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    scene.kill(&home(&file, 0));
+    let all = RepairRequest { all: true, ..RepairRequest::default() };
+    let repair = scene.ask(|reply| Command::Repair(all, reply)).unwrap().repair;
+    scene.stuck = true;
+    scene.play();
+    scene.wait(Duration::from_secs(2));
+    assert_eq!(scene.repair_state(repair).state, "running");
+    assert_eq!(scene.repair_state(repair).blocks_rebuilt, 0);
+    scene.broken = true;
+    scene.go_on();
+    let state = scene.repair_state(repair);
+    assert_eq!((state.state.as_str(), state.blocks_rebuilt), ("failed", 0), "it could not be recorded");
+    scene.broken = false;
+    assert_eq!(states(&scene.file("f"))[0], "down");
+    scene.check_picture();
+}
+
+#[test]
+fn a_helper_that_goes_before_it_has_a_number_is_forgotten() {
+    let mut scene = Scene::new(1);
+    scene.stuck = true;
+    scene.join("h2", helper_role("h2"), hello("h2", &BTreeMap::new()));
+    let connection = scene.node("h2").connection;
+    scene.handle(Event::Left { connection, why: "killed".into() });
+    scene.go_on();
+    assert_eq!(scene.status().nodes_up, ["h1"]);
+    scene.start("h2");
+    assert_eq!(scene.status().nodes_up, ["h1", "h2"]);
+}
+
+#[test]
+fn what_others_change_in_the_store_is_seen() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    let mut record = scene.core().picture.stripe(&id).unwrap();
+    record.blocks[2].state = stores::BlockState::Corrupt;
+    scene.handle(Event::Changed(vec![stores::StoreChange::Stripe(record, false)]));
+    assert_eq!(states(&scene.file("f"))[2], "corrupt");
+    assert_eq!(scene.status().stripes.intact, 0);
+    scene.handle(Event::Changed(vec![stores::StoreChange::StripeGone(id)]));
+    assert_eq!(scene.status().stripes.stripes, 0);
+}
+
+#[test]
+fn the_last_good_copy_stays_while_the_loss_of_the_other_is_being_stored() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    let (name, lost) = (home(&file, 0), block(&file, 0));
+    // It is repaired elsewhere while its home is down, which has a copy to remove when it comes back.
+    scene.kill(&name);
+    let all = RepairRequest { all: true, ..RepairRequest::default() };
+    scene.repair(all);
+    let new_home = home(&scene.file("f"), 0);
+    assert_ne!(new_home, name);
+    scene.kill(&new_home);
+    scene.node(&new_home).disk.remove(&lost);
+    // The new home comes back without the block, and the storage is slow to take that in.
+    scene.stuck = true;
+    scene.start(&new_home);
+    scene.start(&name);
+    scene.wait(Duration::from_secs(31));
+    assert_eq!(scene.node(&name).removed, [], "it is the only one");
+    scene.go_on();
+    scene.wait(Duration::from_secs(31));
+    assert_eq!(home(&scene.file("f"), 0), name, "found, and back in its place");
+    assert_eq!(states(&scene.file("f"))[0], "healthy");
+    scene.check_picture();
+}

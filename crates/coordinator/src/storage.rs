@@ -1,0 +1,132 @@
+//! The thread that owns the storage.
+//!
+//! It gets all that has come up while it was busy, at once, and has it carried out in one transaction: the slower the
+//! medium is, the more share an fsync. One batch is under way at a time, and what waits behind it waits in the core, which
+//! refuses to take more on when that is too much. Nothing else waits for this thread: heartbeats, reads and plans go on
+//! while it is stuck.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use stores::{Storage, Term, Write};
+use tokio::sync::mpsc;
+
+use crate::core::{Ask, Core, Event};
+
+/// Asks that are carried out together, at most.
+const TOGETHER: usize = 256;
+
+/// The way to it.
+pub(crate) struct StorageThread {
+    asks: SyncSender<Vec<Ask>>,
+    busy: bool,
+    thread: JoinHandle<()>,
+}
+
+impl StorageThread {
+    /// Starts it; its answers are events.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub(crate) fn start(
+        mut storage: Box<dyn Storage>,
+        term: Term,
+        events: mpsc::Sender<Event>,
+    ) -> io::Result<Self> {
+        let (asks, incoming) = sync_channel(1);
+        let others = events.clone();
+        storage.listen(Box::new(move |changes| {
+            let _ = others.blocking_send(Event::Changed(changes)); // At the end nobody hears it.
+        }));
+        let work = move || serve(storage, term, &incoming, &events);
+        let thread = thread::Builder::new().name("storage".into()).spawn(work)?;
+        Ok(Self { asks, busy: false, thread })
+    }
+
+    /// Hands over what the core wants, if the last batch has been answered.
+    pub(crate) fn feed(&mut self, core: &mut Core) {
+        if self.busy {
+            return;
+        }
+        let batch = next_batch(core);
+        if !batch.is_empty() {
+            self.busy = true;
+            let _ = self.asks.try_send(batch); // It has ended only by a fault of ours, which the log tells.
+        }
+    }
+
+    /// Whether it has stopped, which it does only by a fault of ours.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// The last batch has been answered.
+    pub(crate) fn is_idle(&mut self) {
+        self.busy = false;
+    }
+
+    /// Has the rest carried out, and waits until the storage is closed.
+    pub(crate) fn finish(self, core: &mut Core) {
+        loop {
+            let batch = next_batch(core);
+            if batch.is_empty() || self.asks.send(batch).is_err() {
+                break;
+            }
+        }
+        drop(self.asks);
+        let _ = self.thread.join(); // Its panic has been told by its own message.
+    }
+}
+
+fn next_batch(core: &mut Core) -> Vec<Ask> {
+    std::iter::from_fn(|| core.poll_storage()).take(TOGETHER).collect()
+}
+
+fn serve(mut storage: Box<dyn Storage>, term: Term, asks: &Receiver<Vec<Ask>>, events: &mpsc::Sender<Event>) {
+    while let Ok(batch) = asks.recv() {
+        let answers = carry_out(&mut *storage, term, batch);
+        let _ = events.blocking_send(Event::Answered(answers)); // At the end nobody hears it.
+    }
+}
+
+/// Does all of this, and says what came of it.
+pub(crate) fn carry_out(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>) -> Vec<Event> {
+    let (mut numbers, mut writes): (Vec<u64>, Vec<Write>) = (Vec::new(), Vec::new());
+    let mut others = Vec::new();
+    for ask in batch {
+        match ask {
+            Ask::Write { number, write } => {
+                numbers.push(number);
+                writes.push(write);
+            }
+            other => others.push(other),
+        }
+    }
+    let results = if writes.is_empty() { Vec::new() } else { storage.carry_out(term, &writes) };
+    assert_eq!(results.len(), numbers.len(), "each write is answered");
+    let answer = |(number, result)| match result {
+        Ok(done) => Event::Stored { number, done },
+        Err(error) => Event::Failed { number, error },
+    };
+    others.into_iter().for_each(|ask| copy(storage, ask));
+    numbers.into_iter().zip(results).map(answer).collect()
+}
+
+/// Copies are written on another thread while the storage goes on.
+fn copy(storage: &dyn Storage, ask: Ask) {
+    match ask {
+        Ask::Write { .. } => unreachable!("writes are carried out together"),
+        Ask::Snapshot(reply) => {
+            let _ = reply.send(storage.snapshot().map_err(Into::into)); // Whoever asked may have gone.
+        }
+        Ask::KeepCopy => match storage.snapshot() {
+            Err(error) => tracing::error!(%error, "cannot copy the catalog"),
+            Ok(snapshot) => drop(thread::spawn(move || {
+                if let Err(error) = snapshot.keep() {
+                    tracing::warn!(%error, "cannot keep a copy of the catalog");
+                }
+            })),
+        },
+    }
+}

@@ -1,0 +1,205 @@
+//! Writes that are carried out together, and terms.
+
+use codes::{BlockIndex, CodeSpec};
+use proptest::prelude::*;
+use repair::{BlockId, Digest, NodeId, StripeId};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{DirCatalog, PutError, PutId};
+use crate::{
+    Answer, BlockState, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records, Storage,
+    StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
+};
+
+const CLUSTER: &str = "cluster-1";
+
+fn catalog() -> (TempDir, DirCatalog, Term) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut catalog = DirCatalog::create(folder.path().join("catalog.redb"), CLUSTER).unwrap();
+    catalog.era = super::Era::NONE;
+    let term = catalog.begin_term().unwrap();
+    (folder, catalog, term)
+}
+
+fn begin(name: &str) -> Write {
+    let code = CodeSpec::reed_solomon(3, 2);
+    Write::Files(FileWrite::BeginPut {
+        name: name.into(),
+        bytes: 200,
+        code,
+        block_bytes: 100,
+        replace: false,
+    })
+}
+
+fn allocate(put: u64) -> Write {
+    let nodes = [1, 2, 3].map(NodeId).to_vec();
+    Write::Files(FileWrite::Allocate { put: PutId(put), position: 0, block_bytes: 100, nodes })
+}
+
+fn publish(stripe: &str, blocks: u16) -> Write {
+    let block =
+        |index| (BlockIndex(index), NodeId(u32::from(index) + 1), Some(Digest::of_u32("crc32c-list", 7)));
+    let blocks = (0..blocks).map(block).collect();
+    Write::Stripes(StripeWrite::Publish { stripe: StripeId(stripe.into()), blocks })
+}
+
+fn commit(put: u64) -> Write {
+    Write::Files(FileWrite::CommitPut(PutId(put)))
+}
+
+/// All that is stored, as it is told at a start.
+fn everything(catalog: &DirCatalog) -> Vec<StoreChange> {
+    let mut all = Vec::new();
+    catalog.each_stripe(&mut |stripe, pending| all.push(StoreChange::Stripe(stripe, pending))).unwrap();
+    catalog.each_file(&mut |change| all.push(change)).unwrap();
+    catalog.each_node(&mut |node| all.push(StoreChange::Node(node))).unwrap();
+    all
+}
+
+#[test]
+fn what_is_carried_out_together_sees_what_came_before_it() {
+    let (_folder, mut catalog, term) = catalog();
+    let writes = [begin("f"), allocate(1), publish("1", 3), commit(1)];
+    let done = catalog.carry_out(term, &writes);
+    let Ok(Done { value: Answer::File(file), .. }) = &done[3] else { panic!("{done:?}") };
+    assert_eq!(catalog.file("f").unwrap().as_ref(), Some(file));
+}
+
+#[test]
+fn one_that_is_refused_leaves_nothing_and_the_others_are_carried_out() {
+    let (_folder, mut catalog, term) = catalog();
+    let writes = [
+        begin("f"),
+        allocate(1),
+        publish("1", 2),
+        commit(1), // A block is not stored, which shows when half of the commit is written.
+        publish("9", 1),
+        Write::Records(RecordWrite::Put("repair/1".into(), json!(1))),
+        Write::Files(FileWrite::RemoveFile("none".into())),
+    ];
+    let done = catalog.carry_out(term, &writes);
+    assert!(matches!(&done[3], Err(StoreError::Put(PutError::Unpublished { .. }))), "{done:?}");
+    assert!(matches!(&done[4], Err(StoreError::Catalog(CatalogError::NoSuchStripe(_)))));
+    assert!(matches!(&done[6], Err(StoreError::NoSuchFile(_))));
+    assert!([0, 1, 2, 5].iter().all(|&at| done[at].is_ok()), "{done:?}");
+    let done = catalog.carry_out(term, &[publish("1", 3), commit(1)]);
+    assert!(done.iter().all(Result::is_ok), "the commit that was refused took nothing away: {done:?}");
+    assert_eq!(catalog.list("repair/").unwrap().len(), 1);
+}
+
+#[test]
+fn an_old_coordinator_is_fenced_out() {
+    let (folder, mut catalog, old) = catalog();
+    let new = catalog.begin_term().unwrap();
+    assert!(new > old);
+    let put = Write::Records(RecordWrite::Put("repair/1".into(), json!(1)));
+    for write in [begin("f"), publish("1", 1), put.clone()] {
+        let fenced = StoreError::Fenced { ours: old, newest: new };
+        assert_eq!(catalog.carry_out(old, &[write]), [Err(fenced)]);
+    }
+    let fenced = catalog.write_records(old, &RecordWrite::Remove("repair/1".into()));
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })));
+    assert_eq!((catalog.puts().unwrap().len(), catalog.list("").unwrap().len()), (0, 0));
+    assert!(catalog.carry_out(new, std::slice::from_ref(&put))[0].is_ok());
+    // The term is kept.
+    drop(catalog);
+    let mut catalog = DirCatalog::open(folder.path().join("catalog.redb"), CLUSTER).unwrap();
+    assert!(catalog.carry_out(old, &[put])[0].is_err());
+    assert!(catalog.begin_term().unwrap() > new);
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let name = prop_oneof![Just("f"), Just("g")];
+    let node = (1..4u32).prop_map(NodeId);
+    let block = || (1..4u64, 0..3u16).prop_map(|(stripe, index)| BlockId(format!("{stripe}.{index}")));
+    prop_oneof![
+        name.clone().prop_map(begin),
+        (1..4u64).prop_map(allocate),
+        (1..4u64, 0..4u16).prop_map(|(stripe, blocks)| publish(&stripe.to_string(), blocks)),
+        (1..4u64).prop_map(commit),
+        (1..4u64).prop_map(|put| Write::Files(FileWrite::AbortPut(PutId(put)))),
+        name.prop_map(|name| Write::Files(FileWrite::RemoveFile(name.into()))),
+        (1..4u64, 0..4u16).prop_map(|(stripe, index)| {
+            let id = StripeId(stripe.to_string());
+            Write::Stripes(StripeWrite::SetStates(vec![(
+                id,
+                BlockIndex(index),
+                NodeId(1),
+                BlockState::Missing,
+            )]))
+        }),
+        (node.clone(), block()).prop_map(|(node, block)| Write::Files(FileWrite::Discard(node, block))),
+        (node, block()).prop_map(|(node, block)| Write::Files(FileWrite::Discarded(node, block))),
+    ]
+}
+
+/// What a picture does with changes, in the simplest way.
+#[derive(Default, Debug, PartialEq)]
+struct Told {
+    stripes: std::collections::BTreeMap<StripeId, (StripeRecord, bool)>,
+    others: std::collections::BTreeMap<String, StoreChange>,
+}
+
+impl Told {
+    fn take(&mut self, change: StoreChange) {
+        let key = match &change {
+            StoreChange::Stripe(stripe, pending) => {
+                self.stripes.insert(stripe.id.clone(), (stripe.clone(), *pending));
+                return;
+            }
+            StoreChange::StripeGone(id) => return drop(self.stripes.remove(id)),
+            StoreChange::File(file) => format!("file {}", file.name),
+            StoreChange::FileGone(name) => return drop(self.others.remove(&format!("file {name}"))),
+            StoreChange::Put(put) => format!("put {}", put.id),
+            StoreChange::PutGone(put) => return drop(self.others.remove(&format!("put {put}"))),
+            StoreChange::Discard(node, block) => format!("discard {node} {block}"),
+            StoreChange::DiscardGone(node, block) => {
+                return drop(self.others.remove(&format!("discard {node} {block}")));
+            }
+            StoreChange::Counted(_) => "counted".into(),
+            StoreChange::Node(_) | StoreChange::NodeGone(_) => return,
+        };
+        self.others.insert(key, change);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// However writes are cut into groups, the answers are the same, the changes that are told add up to what is
+    /// stored, and what is stored is the same but for the clock.
+    #[test]
+    fn groups_change_nothing_but_the_cost(
+        writes in proptest::collection::vec(write(), 1..25),
+        cuts in proptest::collection::vec(1..6usize, 25),
+    ) {
+        let (_one, mut single, term) = catalog();
+        let (_many, mut grouped, _) = catalog();
+        let mut alone: Vec<bool> = Vec::new();
+        for write in &writes {
+            alone.extend(single.carry_out(term, std::slice::from_ref(write)).iter().map(Result::is_ok));
+        }
+        let (mut together, mut told, mut rest) = (Vec::new(), Told::default(), &writes[..]);
+        everything(&grouped).into_iter().for_each(|change| told.take(change));
+        for cut in cuts {
+            let (group, left) = rest.split_at(cut.min(rest.len()));
+            rest = left;
+            for done in grouped.carry_out(term, group) {
+                together.push(done.is_ok());
+                done.into_iter().flat_map(|done| done.changes).for_each(|change| told.take(change));
+            }
+        }
+        prop_assert_eq!(alone, together);
+        let mut stored = Told::default();
+        everything(&grouped).into_iter().for_each(|change| stored.take(change));
+        prop_assert_eq!(&told, &stored);
+        let names = |catalog: &DirCatalog| {
+            let mut stripes = Vec::new();
+            catalog.each_stripe(&mut |stripe, pending| stripes.push((stripe.id, stripe.blocks, pending))).unwrap();
+            (stripes, catalog.files("").unwrap().len())
+        };
+        prop_assert_eq!(names(&single), names(&grouped));
+    }
+}
