@@ -36,7 +36,7 @@ impl Memory {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok();
         let permit = units.and_then(|units| self.room.clone().try_acquire_many_owned(units).ok());
         permit.map(Some).ok_or_else(|| {
-            let (needed, left) = (bytes >> 20, self.room.available_permits() as u64 * UNIT_BYTES >> 20);
+            let (needed, left) = (bytes >> 20, (self.room.available_permits() as u64 * UNIT_BYTES) >> 20);
             let detail = format!(
                 "moving whole blocks would take {needed} MiB of memory, and {left} MiB are left for that; move slice by \
                  slice (pacing `pipelined`), read less at once, or try again when other such jobs have ended"

@@ -10,8 +10,8 @@
 mod blocks;
 mod catalog;
 pub mod dir;
-pub mod seaweedfs;
 mod seams;
+pub mod seaweedfs;
 
 pub use blocks::{BlockError, BlockReader, BlockWriter, Blocks};
 pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, StripeRecord};

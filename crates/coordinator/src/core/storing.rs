@@ -305,7 +305,9 @@ impl Core {
             Then::Published { job, .. } => self.blocks_published(job, result.err()),
             Then::Known { good } => {
                 if result.is_ok() {
-                    good.iter().for_each(|block| drop(self.storing.doubted.remove(block)));
+                    for block in &good {
+                        self.storing.doubted.remove(block);
+                    }
                     self.find_all_homes();
                 }
             }

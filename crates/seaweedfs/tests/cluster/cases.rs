@@ -31,7 +31,8 @@ pub fn the_files_are_what_the_master_lists(world: &mut World) {
             for (&shard, &bytes) in &shards {
                 let name = stores::seaweedfs::ShardName { volume: volume.clone(), shard };
                 let facts = blocks.facts(&name).expect("good");
-                let digest = blocks.open(&name.block_id()).expect("good").verify().expect("whole").expect("by .ecsum");
+                let digest =
+                    blocks.open(&name.block_id()).expect("good").verify().expect("whole").expect("by .ecsum");
                 assert_eq!((facts.bytes, facts.protection), (bytes, Protection::Ecsum { digest }));
                 assert_eq!(mounted.ratio, Some(facts.ratio));
                 let read = server.read_shard(volume.id(), shard, facts.encoding, 5, 1000);

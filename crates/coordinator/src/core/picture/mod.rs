@@ -100,7 +100,9 @@ impl Picture {
                 blocks.remove(&(slot, index));
             }
         }
-        entry.odd_names().for_each(|block| drop(self.odd.remove(block)));
+        for block in entry.odd_names() {
+            self.odd.remove(block);
+        }
         self.shared.forget(&entry);
     }
 
