@@ -100,7 +100,9 @@ impl Picture {
                 blocks.remove(&(slot, index));
             }
         }
-        entry.odd_names().for_each(|block| drop(self.odd.remove(block)));
+        entry.odd_names().for_each(|block| {
+            self.odd.remove(block);
+        });
         self.shared.forget(&entry);
     }
 

@@ -15,8 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use codes::BlockIndex;
 use repair::recovery::{
-    Action, Counters, Failure, HelperPolicy, ItemId, ItemState, Limits, Priority, RepairId, RepairSpec,
-    Scheduler, Target,
+    Action, Counters, Failure, ItemId, ItemState, Limits, Priority, RepairId, RepairSpec, Scheduler, Target,
 };
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
 use serde::{Deserialize, Serialize};
