@@ -73,10 +73,10 @@ fn trials(world: &Arc<Mutex<Option<World>>>) -> Vec<Trial> {
     CASES.iter().map(trial).collect()
 }
 
-/// Starts this program again in a network namespace of its own, which goes when the last process in it ends.
+/// Starts this program again in network and mount namespaces of its own, which go when the last process in them ends.
 fn enter(weed: &std::path::Path) -> Result<std::convert::Infallible, String> {
     let isolate = |command: &mut Command| {
-        command.arg("--net");
+        command.args(["--net", "--mount"]);
         if !weed::is_root() {
             command.args(["--user", "--map-root-user"]);
         }
@@ -88,7 +88,7 @@ fn enter(weed: &std::path::Path) -> Result<std::convert::Infallible, String> {
         .output()
         .map_err(|error| format!("unshare: {error}"))?;
     if !probed.status.success() {
-        return Err(format!("no network namespace: {}", String::from_utf8_lossy(&probed.stderr)));
+        return Err(format!("no namespaces of its own: {}", String::from_utf8_lossy(&probed.stderr)));
     }
     let mut command = Command::new("unshare");
     isolate(&mut command);
