@@ -50,12 +50,13 @@ fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
     cluster.await_ready();
     until_safe(&cluster);
     cluster.assert_reads("film", &content, &[]);
-    // The copy that a coordinator keeps by itself is as good.
+    // The copy that a coordinator keeps by itself is as good. It is made beside everything else.
+    let kept = format!("{}.last-good", catalog(&cluster).display());
+    cluster.eventually("a copy is kept", |_| fs::exists(&kept).unwrap());
     cluster.kill("coordinator");
     fs::remove_file(catalog(&cluster)).unwrap();
     let said = cluster.mend(&["coordinator"]).fails_with(&["is not there", "last-good"]);
     assert!(said.err.contains("rebuild"), "{said:?}");
-    let kept = format!("{}.last-good", catalog(&cluster).display());
     cluster.mend(&["catalog", "restore", &kept]).ok();
     cluster.start(&["coordinator"]);
     cluster.await_ready();

@@ -26,7 +26,7 @@ fn repair_with_stopped_helper(
     then: impl Fn(&mut Cluster, &str),
     after: impl Fn(&mut Cluster, &str),
 ) {
-    for _ in 0..3 {
+    for _ in 0..8 {
         let (repair, stopped) = held_up_repair(cluster, scheme, &["repair", "1.0", "--scheme", scheme]);
         then(cluster, &stopped);
         let said = finish(repair).ok();
