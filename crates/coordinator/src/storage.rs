@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::core::{Ask, Core, Event};
 
 /// Asks that are carried out together, at most.
-const TOGETHER: usize = 256;
+pub(crate) const TOGETHER: usize = 256;
 
 /// The way to it.
 pub(crate) struct StorageThread {

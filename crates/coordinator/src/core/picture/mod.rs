@@ -3,7 +3,7 @@
 //! It is made of [`StoreChange`]s, at the start and ever after, and holds what is durable and nothing else: what was asked
 //! for and is not stored yet is not in it, and what failed never was.
 //!
-//! A stripe takes some 300 bytes at 14 blocks (`docs/decisions/0013`): nodes are numbers, block names are made of the
+//! A stripe of 14 blocks takes some 700 bytes (`docs/decisions/0013`): nodes are numbers, block names are made of the
 //! stripe's and the index where they are the store's usual ones, digests are packed, and what all stripes of a put say
 //! of their file is kept once.
 

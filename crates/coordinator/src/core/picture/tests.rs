@@ -161,3 +161,39 @@ fn blocks_that_nobody_names_are_not_found() {
     assert_eq!(error.to_string(), "there are 2 stripes 1: 1-abcdef, 1-zzzzzz");
     assert_eq!(picture.find_block(&BlockId("1.2".to_owned())), Err(error));
 }
+
+/// Run by itself, so that it finds no memory that others freed:
+/// `cargo test --release -p mend-coordinator memory_of_a_picture -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn memory_of_a_picture() {
+    let resident = || {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
+    };
+    let (before, mut picture, stripes) = (resident(), Picture::default(), 100_000u32);
+    for number in 0..stripes {
+        let id = StripeId(format!("{number}-k3f9x2"));
+        let block = |index: u32| BlockRecord {
+            id: BlockId(format!("{id}.{index}")),
+            bytes: 64 << 20,
+            node: Some(NodeId((number * 7919 + index * 71) % 1000)),
+            state: BlockState::Healthy,
+            digest: Some(Digest::of_u32("crc32c-list", number ^ index)),
+        };
+        let part = FilePart {
+            name: format!("file {}", number / 100),
+            bytes: 1 << 40,
+            block_bytes: 64 << 20,
+            position: number % 100,
+            put: format!("{}-k3f9x2", number / 100),
+            begun_unix_ms: 1,
+        };
+        let blocks = (0..14).map(block).collect();
+        let (code, file) = (CodeSpec::reed_solomon(14, 10), Some(part));
+        let stripe = StripeRecord { id, code, block_bytes: 64 << 20, blocks, file };
+        picture.apply(StoreChange::Stripe(stripe, false));
+    }
+    let bytes = resident() - before;
+    println!("{stripes} stripes of 14: {:.1} MB, {:.0} bytes each", bytes / 1e6, bytes / f64::from(stripes));
+}

@@ -5,7 +5,10 @@
 
 use std::time::Instant;
 
+use stores::{Answer, BlockRecord, FileWrite, Records, Storage, StripeWrite, Write};
+
 use super::*;
+use crate::storage::TOGETHER;
 
 /// Events after those that queue everything.
 const EVENTS: usize = 40_000;
@@ -27,6 +30,8 @@ fn damaged(helpers: u32, stripes: u32) -> Scene {
         .unwrap();
     let mut disks: Vec<BTreeMap<BlockId, u64>> = vec![BTreeMap::new(); helpers as usize];
     let mut state = 7u64;
+    let term = catalog.begin_term().unwrap();
+    let (mut places, mut on_disks): (Vec<Write>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
     for position in 0..stripes {
         let mut chosen: Vec<usize> = Vec::new();
         while chosen.len() < 14 {
@@ -37,21 +42,28 @@ fn damaged(helpers: u32, stripes: u32) -> Scene {
             }
         }
         let on: Vec<NodeId> = chosen.iter().map(|&at| nodes[at]).collect();
-        let record = catalog.allocate_stripe(put, position, 4096, &on).unwrap();
-        let blocks = record.blocks.iter().zip(0..);
-        let published: Vec<_> = blocks
-            .map(|(block, index)| (BlockIndex(index), block.node.unwrap(), digest(&block.id)))
-            .collect();
-        catalog.publish_all(&record.id, &published).unwrap();
-        for (block, &at) in record.blocks.iter().zip(&chosen).skip(1) {
-            disks[at].insert(block.id.clone(), 4096);
+        places.push(Write::Files(FileWrite::Allocate { put, position, block_bytes: 4096, nodes: on }));
+        on_disks.push(chosen);
+    }
+    // Many in one transaction, as the storage's thread does it.
+    for (places, on_disks) in places.chunks(TOGETHER).zip(on_disks.chunks(TOGETHER)) {
+        let mut publish = Vec::new();
+        for (done, chosen) in catalog.carry_out(term, places).into_iter().zip(on_disks) {
+            let Answer::Stripe(record) = done.unwrap().value else { panic!("a stripe was asked for") };
+            let block = |(block, index): (&BlockRecord, u16)| {
+                (BlockIndex(index), block.node.unwrap(), digest(&block.id))
+            };
+            let blocks = record.blocks.iter().zip(0..).map(block).collect();
+            for (block, &at) in record.blocks.iter().zip(chosen).skip(1) {
+                disks[at].insert(block.id.clone(), 4096);
+            }
+            publish.push(Write::Stripes(StripeWrite::Publish { stripe: record.id, blocks }));
         }
+        assert!(catalog.carry_out(term, &publish).iter().all(Result::is_ok));
     }
     catalog.commit_put(put).unwrap();
     drop(catalog);
-    let before = memory();
     let mut scene = Scene::over(folder);
-    println!("the picture of {stripes} stripes of 14: {:.1} MB", (memory() - before) as f64 / 1e6);
     for (at, disk) in disks.into_iter().enumerate() {
         let name = format!("h{at}");
         let hello = hello(&name, &disk);
@@ -59,12 +71,6 @@ fn damaged(helpers: u32, stripes: u32) -> Scene {
         scene.node(&name).disk = disk;
     }
     scene
-}
-
-/// What the process has in memory.
-fn memory() -> i64 {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
-    status.split(' ').nth(1).unwrap().parse::<i64>().unwrap() * 4096
 }
 
 #[test]
