@@ -27,8 +27,8 @@ pub(crate) async fn seal(deliveries: Deliveries) -> Report {
     sealed.map_or_else(|report| report, |digests| Report::Sealed { digests, hand_over_ms })
 }
 
-/// One block after another. What is dropped while a store's own process takes it over, since the coordinator is gone, may
-/// yet become a block of the store; it is one that was checked.
+/// One block after another. What was begun is ended also if the coordinator is gone meanwhile: it is a block that was
+/// checked.
 pub(crate) async fn commit(deliveries: Deliveries) -> Report {
     for (block, delivery) in deliveries {
         let delivery = Arc::into_inner(delivery).expect("its plan has ended");

@@ -1,4 +1,5 @@
-//! The helper's half of the seam: the blocks on one node. How they are opened and made is in [`ends`](crate::Delivery).
+//! The helper's half of the seam: the blocks on one node. They are opened and made as
+//! [`Sources`] and [`Sinks`].
 
 use std::io;
 use std::ops::Range;
