@@ -163,7 +163,6 @@ fn a_stripe_that_two_stores_leave_alone_is_left_alone() {
     let locked = || SinkProblem::NotNow("an operator has the lock".into());
     scene.say(node, failed(0, locked()));
     assert!(scene.ended.is_none() && scene.is_given_up(node), "one may be wrong");
-    scene.wait(10 * SECOND);
     assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
     // The first says it again, and is nobody to this job any more.
     scene.say(node, failed(0, locked()));
@@ -205,6 +204,5 @@ fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
     scene.say(node, Report::Delivered);
     scene.say(node, Report::Refused { why: repair::Refusal::NoStore });
     assert!(scene.is_given_up(node));
-    scene.wait(10 * SECOND);
     assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
 }
