@@ -9,7 +9,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use codes::{BlockIndex, CodeSpec};
 
 use super::dealing;
-use super::dealing::Lane;
+use super::dealing::Stretch;
 use super::item::{Action, Item, Kind, Place, Proposal};
 use super::nodes::NodeNo;
 use super::placement::{Placement, Placer};
@@ -223,7 +223,7 @@ impl Scheduler {
         let item = self.item(key.item);
         let (stripe, repair) = (item.stripe, item.repair);
         let (sources, roomy) = self.helpers(kind, key.item, key.class);
-        let lanes = self.lanes(kind, stripe, repair, &sources[..roomy]);
+        let stretches = self.stretches(kind, stripe, repair, &sources[..roomy]);
         let helpers = sources.into_iter().map(|node| self.table.get(node).id).collect();
         self.move_to(key.item, Place::Proposed);
         Action::Propose(Proposal {
@@ -233,12 +233,12 @@ impl Scheduler {
             kind,
             wanted,
             helpers,
-            lanes,
+            stretches,
         })
     }
 
     /// Chains over the sources with room, if the policy deals them and the code may read any of them.
-    fn lanes(&self, kind: Kind, stripe: u32, repair: RepairId, roomy: &[NodeNo]) -> Vec<Lane> {
+    fn stretches(&self, kind: Kind, stripe: u32, repair: RepairId, roomy: &[NodeNo]) -> Vec<Stretch> {
         let stripe = self.stripes.get(stripe);
         let free = matches!(stripe.code.spec(), CodeSpec::ReedSolomon { .. });
         let copies = matches!(kind, Kind::Migrate { .. });
