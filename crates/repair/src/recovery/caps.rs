@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(all[&NodeId(1)], Pace { up: 5.0, down: 5.0, disk: 500.0 });
         assert_eq!(all[&NodeId(2)], Pace { up: 4.0, down: 4.0, disk: 500.0 });
         assert_eq!(all[&NodeId(3)], Pace { up: 10.0, down: 10.0, disk: 7.0 });
-        assert_eq!(all[&NodeId(3)].budget().disk_bytes, 28);
-        assert_eq!(caps.trunk("a").up_bytes, 48);
+        assert_eq!(all[&NodeId(3)].budget().disk_bytes, 112);
+        assert_eq!(caps.trunk("a").up_bytes, 192);
         assert_eq!(caps.trunk("b").up_bytes, u64::MAX);
     }
 

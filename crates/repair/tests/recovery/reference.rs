@@ -92,9 +92,21 @@ impl Slow {
         match self.kind(item) {
             Kind::Rebuild { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
             Kind::Drain { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
+            Kind::Drain { from } if self.is_behind_others(item, from) => vec![Kind::Rebuild { from }],
             Kind::Drain { from } => vec![Kind::Migrate { from }, Kind::Rebuild { from }],
             kind => vec![kind],
         }
+    }
+
+    /// Whether a node has more under way than the other survivors have in the mean; all are equally fast.
+    fn is_behind_others(&self, item: &Item, from: NodeId) -> bool {
+        let under_way = |node| {
+            let used = self.used(node);
+            used.up_bytes.max(used.down_bytes)
+        };
+        let others = self.survivors(item.stripe).into_iter().map(|(_, node)| node).filter(|&node| node != from);
+        let others: Vec<u64> = others.map(under_way).collect();
+        under_way(from) * others.len() as u64 > others.iter().sum()
     }
 
     fn kind(&self, item: &Item) -> Kind {
