@@ -7,10 +7,12 @@
 //! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
 //! one job that publishes blocks; the picture is what the storage says.
 
+mod caps;
 mod commands;
 mod inventory;
 mod jobs;
 mod joining;
+mod leaving;
 mod nodes;
 mod picture;
 mod plans;
@@ -37,6 +39,7 @@ use repair::{BlockId, JobId, NodeId, Topology};
 use stores::{Done, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
+use caps::Capping;
 pub(crate) use commands::{Command, Reply};
 use jobs::Running;
 use nodes::Peer;
@@ -135,6 +138,13 @@ pub(crate) struct Core {
     lost_lately: VecDeque<LostBlock>,
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    /// Helpers that are to be emptied, and get no blocks.
+    leaving: BTreeSet<NodeId>,
+    capping: Capping,
+    /// Helpers that were here and are not.
+    was_lost: BTreeSet<NodeId>,
+    /// Helpers that are back and have not said what their blocks are.
+    unproven: BTreeSet<NodeId>,
     /// Helpers that the catalog knows and mend.toml does not.
     retired: BTreeSet<NodeId>,
     risks: Redundancy,
@@ -172,6 +182,10 @@ impl Core {
             past_scrubs: VecDeque::new(),
             lost_lately: VecDeque::new(),
             newer: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            capping: Capping::default(),
+            was_lost: BTreeSet::new(),
+            unproven: BTreeSet::new(),
             retired: BTreeSet::new(),
             risks: Redundancy::default(),
             settled: false,
@@ -181,6 +195,8 @@ impl Core {
             rng,
         };
         core.know_nodes();
+        core.recall_leaving(&records);
+        core.recall_caps(&records);
         core.requeue_repairs(&records);
         core.recall_scrub(&records);
         core.settle();
@@ -228,6 +244,7 @@ impl Core {
         self.retry_removals();
         self.forget_retired();
         self.keep_copy();
+        self.note_progress();
         self.work();
     }
 

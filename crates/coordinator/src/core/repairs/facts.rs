@@ -1,7 +1,7 @@
 //! What the scheduler is told: nodes as they come and go and fill up, blocks as they are lost and found, and who
 //! else works on a stripe.
 
-use repair::recovery::{BlockFacts, Budget, Loads, NodeFacts, ReservationId};
+use repair::recovery::{BlockFacts, Loads, NodeFacts, ReservationId};
 use repair::{Job, NodeId, StripeId};
 use stores::{BlockRecord, BlockState};
 
@@ -13,12 +13,12 @@ impl Core {
     pub(in crate::core) fn tell_node(&mut self, node: NodeId) {
         let Some(view) = self.topology.get(node) else { return };
         let facts = NodeFacts {
-            alive: self.is_helper(node),
+            alive: self.is_helper(node) && !self.unproven.contains(&node),
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
             blocks: self.picture.block_count(node) as u64,
-            budget: Budget::of(view),
-            draining: false,
+            budget: self.budget(node),
+            draining: self.leaving.contains(&node),
         };
         self.repairs.scheduler.set_node(node, facts);
     }

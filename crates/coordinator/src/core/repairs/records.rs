@@ -1,5 +1,6 @@
 //! What was asked for, in the coordinator's records.
 
+use repair::recovery::Target;
 use serde_json::Value;
 use stores::{RecordWrite, Write};
 
@@ -15,13 +16,20 @@ impl Core {
         for (key, record) in records.iter().filter(|(key, _)| key.starts_with(QUEUE_PREFIX)) {
             let id = key.strip_prefix(QUEUE_PREFIX).and_then(|id| id.parse().ok());
             match (id, serde_json::from_value(record.clone())) {
-                (Some(id), Ok(order)) => self.repairs.add(id, order),
+                (Some(id), Ok(order)) => self.requeue(id, order),
                 _ => {
                     tracing::warn!(key, "a queued repair that cannot be read is dropped");
                     self.store(Write::Records(RecordWrite::Remove(key.clone())), Then::Nothing);
                 }
             }
         }
+    }
+
+    fn requeue(&mut self, id: u64, order: Order) {
+        if let Target::Drain(node) = order.target {
+            self.leaving.insert(node); // The mark may not have been kept.
+        }
+        self.repairs.add(id, order);
     }
 
     /// What keeps an order until it ends.

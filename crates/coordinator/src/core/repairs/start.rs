@@ -34,9 +34,9 @@ impl Core {
     pub(super) fn expand_repairs(&mut self) {
         while let Some(id) = self.repairs.unexpanded.pop_front() {
             let target = self.repairs.repairs[&id].order.target.clone();
-            for record in self.stripes_of(&target) {
-                self.push_item(id, &target, &record);
-            }
+            let records = self.stripes_of(&target);
+            records.iter().for_each(|record| self.push_item(id, &target, record));
+            self.begin_course(id, &records);
             self.repairs.scheduler.close(RepairId(id));
         }
     }
@@ -68,16 +68,12 @@ impl Core {
             Target::Block(block) => Self::index_of(record, block),
             _ => None,
         };
-        let kind = match target {
-            Target::Drain(from) => Kind::Drain { from: *from },
-            _ => Kind::Reconstruct,
-        };
         let new = NewItem {
             stripe: record.id.clone(),
             code,
             block_bytes: record.block_bytes,
             blocks: record.blocks.iter().map(block_facts).collect(),
-            kind,
+            kind: self.repairs.repairs[&id].order.kind(),
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
@@ -89,7 +85,7 @@ impl Core {
     }
 
     /// The blocks that a repair is to bring elsewhere.
-    fn wanted_of(&self, target: &Target, record: &StripeRecord) -> Vec<BlockIndex> {
+    pub(super) fn wanted_of(&self, target: &Target, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
         match target {
             Target::Block(block) => {
@@ -136,6 +132,10 @@ impl Core {
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
+        if self.is_unproven(&record) {
+            self.repairs.scheduler.put_back(proposal.item);
+            return Ok(Started::Later);
+        }
         let lost = self.wanted_of(&order.target, &record);
         if lost.is_empty() {
             return Ok(Started::NothingLost);
@@ -186,11 +186,17 @@ impl Core {
             Kind::Rebuild { from } => BTreeSet::from([from]),
             _ => BTreeSet::new(),
         };
+        // Dealt chains take the place of what `auto` would choose; a scheme that was named is that.
+        let stretches = match (scheme, order.is_wide()) {
+            (repair::Scheme::Auto, true) => proposal.stretches.clone(),
+            _ => Vec::new(),
+        };
+        let policy = policy(scheme, order.slice_bytes);
         Ok(JobRequest {
             job: self.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
-            policy: Policy { prefer: proposal.helpers.clone(), avoid, ..policy(scheme, order.slice_bytes) },
+            policy: Policy { prefer: proposal.helpers.clone(), stretches, avoid, ..policy },
             verify: Verify { parity: order.verify_parity, reread: true },
             publish: true,
             tag: None,

@@ -1,0 +1,76 @@
+//! Nodes that come back while their blocks are being rebuilt, and the copies that are then one too many.
+//!
+//! What a node has that comes back is held against its checksum files' digests, without reading the blocks, before
+//! repairs count on it; until then nothing starts that might be needless. Copies whose block has another home since are told
+//! to the scheduler, and go once it says that all blocks of their stripe can be read without them.
+
+use codes::BlockIndex;
+use repair::recovery::BlockFacts;
+use repair::wire::control::{Description, ToNode};
+use repair::{BlockId, NodeId, StripeId};
+use stores::{BlockState, StripeRecord};
+
+use super::Core;
+use super::facts::block_facts;
+use crate::core::questions::Subject;
+
+impl Core {
+    /// A helper that was here before is back: what does it have?
+    pub(in crate::core) fn check_returned(&mut self, node: NodeId) {
+        if self.was_lost.remove(&node) && self.picture.block_count(node) > 0 {
+            self.unproven.insert(node);
+            let ask = self.ask(node, Subject::Returned);
+            self.send(node, ToNode::Describe { ask });
+        }
+    }
+
+    /// What blocks of a helper that is back say of themselves.
+    pub(in crate::core) fn take_returned(&mut self, node: NodeId, blocks: &[Description], last: bool) {
+        let mut bad = Vec::new();
+        for block in blocks {
+            let Ok((stripe, index)) = self.picture.find_block(&block.id) else { continue };
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = &record.blocks[usize::from(index.0)];
+            let differs = known.digest.is_some() && block.digest.is_some() && known.digest != block.digest;
+            if known.id == block.id && known.node == Some(node) && known.state == BlockState::Healthy && differs {
+                self.remember_loss(node, &block.id, "another digest than the recorded one".to_owned());
+                bad.push((stripe, index, node, BlockState::Corrupt));
+            }
+        }
+        if !bad.is_empty() {
+            self.store_states(bad);
+        }
+        if last {
+            self.trust_returned(node);
+        }
+    }
+
+    /// From now on repairs count on what a helper has.
+    pub(in crate::core) fn trust_returned(&mut self, node: NodeId) {
+        if self.unproven.remove(&node) {
+            self.tell_node(node);
+        }
+    }
+
+    /// Whether it is not yet known what a helper that is back has of a stripe.
+    pub(super) fn is_unproven(&self, record: &StripeRecord) -> bool {
+        record.blocks.iter().any(|block| block.node.is_some_and(|node| self.unproven.contains(&node)))
+    }
+
+    /// A helper has a copy of a block that has another home: the scheduler says when it may go.
+    pub(in crate::core) fn tell_surplus(&mut self, node: NodeId, stripe: &StripeId, index: BlockIndex) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let facts: Vec<BlockFacts> = record.blocks.iter().map(block_facts).collect();
+        self.repairs.scheduler.handle_surplus(stripe, index, node, &facts);
+    }
+
+    /// All blocks of a stripe can be read without a copy, and nobody works on it.
+    pub(super) fn drop_surplus(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let block: BlockId = record.blocks[usize::from(index.0)].id.clone();
+        let is_whole = record.blocks.iter().all(|block| self.readable_at(block).is_some());
+        if is_whole {
+            self.remove_copy(node, block);
+        }
+    }
+}
