@@ -35,7 +35,7 @@ use cluster::Role;
 use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{BlockId, JobId, NodeId, Topology};
+use repair::{BlockId, JobId, NodeId, StripeId, Topology};
 use stores::{Done, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
@@ -141,10 +141,8 @@ pub(crate) struct Core {
     /// Helpers that are to be emptied, and get no blocks.
     leaving: BTreeSet<NodeId>,
     capping: Capping,
-    /// Helpers that were here and are not.
-    was_lost: BTreeSet<NodeId>,
-    /// Helpers that are back and have not said what their blocks are.
-    unproven: BTreeSet<NodeId>,
+    /// Helpers that are back and have not said what their blocks are, and the stripes of these.
+    unproven: BTreeMap<NodeId, Vec<StripeId>>,
     /// Helpers that the catalog knows and mend.toml does not.
     retired: BTreeSet<NodeId>,
     risks: Redundancy,
@@ -184,8 +182,7 @@ impl Core {
             newer: BTreeMap::new(),
             leaving: BTreeSet::new(),
             capping: Capping::default(),
-            was_lost: BTreeSet::new(),
-            unproven: BTreeSet::new(),
+            unproven: BTreeMap::new(),
             retired: BTreeSet::new(),
             risks: Redundancy::default(),
             settled: false,

@@ -133,8 +133,7 @@ impl Core {
 
     fn lose_helper(&mut self, node: NodeId) {
         self.tell_node_lost(node);
-        self.was_lost.insert(node);
-        self.unproven.remove(&node);
+        self.trust_returned(node);
         self.deal_caps();
         for (&id, running) in &mut self.jobs {
             running.job.handle_node_lost(node, &self.topology, self.now);

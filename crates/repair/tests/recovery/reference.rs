@@ -149,7 +149,8 @@ impl Slow {
     fn sweep(&mut self) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
-            if item.state == State::Waiting && self.wanted(item).is_empty() {
+            let held = item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0);
+            if item.state == State::Waiting && self.wanted(item).is_empty() && !held {
                 let end = if item.rounds > 0 { End::Repaired } else { End::NothingLost };
                 self.items[at].state = State::Ended(end);
             }
@@ -454,6 +455,7 @@ impl Pair {
                 self.fast.let_go(&stripe_id(stripe));
                 let holds = self.slow.holds.entry(stripe).or_default();
                 *holds = holds.saturating_sub(1);
+                self.slow.sweep();
             }
             Event::Pause(repair, paused) => {
                 let Some(repair) = self.open_repair(repair) else { return };

@@ -13,7 +13,7 @@ impl Core {
     pub(in crate::core) fn tell_node(&mut self, node: NodeId) {
         let Some(view) = self.topology.get(node) else { return };
         let facts = NodeFacts {
-            alive: self.is_helper(node) && !self.unproven.contains(&node),
+            alive: self.is_helper(node),
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
             blocks: self.picture.block_count(node) as u64,

@@ -132,10 +132,6 @@ impl Core {
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
-        if self.is_unproven(&record) {
-            self.repairs.scheduler.put_back(proposal.item);
-            return Ok(Started::Later);
-        }
         let lost = self.wanted_of(&order.target, &record);
         if lost.is_empty() {
             return Ok(Started::NothingLost);

@@ -1,14 +1,14 @@
 //! Nodes that come back while their blocks are being rebuilt, and the copies that are then one too many.
 //!
-//! What a node has that comes back is held against its checksum files' digests, without reading the blocks, before
-//! repairs count on it; until then nothing starts that might be needless. Copies whose block has another home since are told
+//! What a node says that it has is held against the recorded digests, by its checksum files and without reading the blocks.
+//! Until then nothing starts that might be needless, and nothing ends as needless that might be wanted after all. Copies whose block has another home since are told
 //! to the scheduler, and go once it says that all blocks of their stripe can be read without them.
 
 use codes::BlockIndex;
 use repair::recovery::BlockFacts;
 use repair::wire::control::{Description, ToNode};
 use repair::{BlockId, NodeId, StripeId};
-use stores::{BlockState, StripeRecord};
+use stores::BlockState;
 
 use super::Core;
 use super::facts::block_facts;
@@ -17,11 +17,17 @@ use crate::core::questions::Subject;
 impl Core {
     /// A helper that was here before is back: what does it have?
     pub(in crate::core) fn check_returned(&mut self, node: NodeId) {
-        if self.was_lost.remove(&node) && self.picture.block_count(node) > 0 {
-            self.unproven.insert(node);
-            let ask = self.ask(node, Subject::Returned);
-            self.send(node, ToNode::Describe { ask });
+        // At the start of a coordinator nobody was away.
+        if !self.settled || self.picture.block_count(node) == 0 {
+            return;
         }
+        let mut stripes: Vec<StripeId> =
+            self.picture.blocks_of(node).into_iter().map(|(stripe, _)| stripe).collect();
+        stripes.dedup();
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
+        self.unproven.insert(node, stripes);
+        let ask = self.ask(node, Subject::Returned);
+        self.send(node, ToNode::Describe { ask });
     }
 
     /// What blocks of a helper that is back say of themselves.
@@ -45,16 +51,10 @@ impl Core {
         }
     }
 
-    /// From now on repairs count on what a helper has.
+    /// From now on repairs count on what a helper has; or it has gone again.
     pub(in crate::core) fn trust_returned(&mut self, node: NodeId) {
-        if self.unproven.remove(&node) {
-            self.tell_node(node);
-        }
-    }
-
-    /// Whether it is not yet known what a helper that is back has of a stripe.
-    pub(super) fn is_unproven(&self, record: &StripeRecord) -> bool {
-        record.blocks.iter().any(|block| block.node.is_some_and(|node| self.unproven.contains(&node)))
+        let stripes = self.unproven.remove(&node).unwrap_or_default();
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
     }
 
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.
