@@ -78,7 +78,7 @@ pub struct WatchArgs {
 pub struct CapsArgs {
     /// What all helpers together send for repairs, such as 500Mbit or 50MB/s; `none` takes the cap away
     #[arg(long, value_name = "RATE")]
-    pub cluster: Option<Rate>,
+    pub total: Option<Rate>,
     /// What a helper sends for repairs, and what it receives
     #[arg(long, value_name = "HELPER=RATE")]
     pub node: Vec<NamedRate>,
@@ -212,7 +212,7 @@ pub async fn caps(client: &Client, args: &CapsArgs) -> Result<Answer, Failure> {
     let rates = |named: &[NamedRate]| named.iter().map(|NamedRate(name, rate)| (name.clone(), rate.0)).collect();
     let request = CapsRequest {
         none: args.none,
-        cluster: args.cluster.map(|rate| rate.0),
+        cluster: args.total.map(|rate| rate.0),
         nodes: rates(&args.node),
         disks: rates(&args.disk),
         racks: rates(&args.rack),
@@ -231,7 +231,7 @@ fn caps_text(caps: &CapsView) -> String {
     let each = |what: &str, rates: &BTreeMap<String, u64>| -> String {
         rates.iter().map(|(name, &rate)| format!("{what} {}: {}/s\n", printable(name), size(rate))).collect()
     };
-    let cluster = caps.cluster.map(|rate| format!("cluster: {}/s\n", size(rate)));
+    let cluster = caps.cluster.map(|rate| format!("all together: {}/s\n", size(rate)));
     cluster.unwrap_or_default()
         + &each("node", &caps.nodes)
         + &each("disk of", &caps.disks)

@@ -148,7 +148,7 @@ fn a_drained_node_is_empty_and_safe_to_remove() {
 fn a_node_killed_while_it_is_drained_is_recovered_and_nothing_is_repaired_twice() {
     let (mut cluster, content) = cluster(9, 24);
     let held = blocks_on(&cluster, "h2");
-    cluster.mend(&["caps", "--cluster", "3MB/s"]).ok();
+    cluster.mend(&["caps", "--total", "3MB/s"]).ok();
     let repair = ask(&cluster, &["node", "drain", "h2"]);
     await_blocks(&cluster, &repair, 2);
     cluster.kill("h2");
@@ -172,7 +172,7 @@ fn count_on_disk(cluster: &Cluster, name: &str) -> usize {
 #[test]
 fn a_coordinator_killed_in_the_middle_resumes_and_redoes_nothing() {
     let (mut cluster, content) = cluster(9, 24);
-    cluster.mend(&["caps", "--cluster", "3MB/s", "--node", "h5=2MB/s"]).ok();
+    cluster.mend(&["caps", "--total", "3MB/s", "--node", "h5=2MB/s"]).ok();
     cluster.kill("h1");
     for verb in [&["node", "recover", "h1"], &["node", "drain", "h2"]] {
         let held = blocks_on(&cluster, verb[2]);
@@ -182,7 +182,7 @@ fn a_coordinator_killed_in_the_middle_resumes_and_redoes_nothing() {
         cluster.start(&["coordinator"]);
         cluster.await_ready();
         let caps = cluster.mend(&["caps"]).ok();
-        assert!(caps.out.contains("cluster: 2.86 MiB/s") && caps.out.contains("node h5: 1.91 MiB/s"), "{caps:?}");
+        assert!(caps.out.contains("all together: 2.86 MiB/s") && caps.out.contains("node h5: 1.91 MiB/s"), "{caps:?}");
         cluster.eventually("it goes on", |cluster| {
             open(cluster, &repair).is_none_or(|view| view["bytes"].as_u64().unwrap() > 0)
         });
@@ -198,7 +198,7 @@ fn a_coordinator_killed_in_the_middle_resumes_and_redoes_nothing() {
 fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
     let (mut cluster, content) = cluster(9, 24);
     let held = blocks_on(&cluster, "h5");
-    cluster.mend(&["caps", "--cluster", "3MB/s"]).ok();
+    cluster.mend(&["caps", "--total", "3MB/s"]).ok();
     cluster.kill("h5");
     let repair = ask(&cluster, &["node", "recover", "h5"]);
     await_blocks(&cluster, &repair, 2);
@@ -242,7 +242,7 @@ fn a_node_that_comes_back_with_other_bytes_is_not_counted() {
 #[test]
 fn a_repair_is_paused_over_a_restart_resumed_and_cancelled() {
     let (mut cluster, content) = cluster(9, 40);
-    cluster.mend(&["caps", "--cluster", "2MB/s"]).ok();
+    cluster.mend(&["caps", "--total", "2MB/s"]).ok();
     cluster.kill("h4");
     let repair = ask(&cluster, &["node", "recover", "h4"]);
     cluster.mend(&["pause", &repair]).ok();
@@ -260,7 +260,7 @@ fn a_repair_is_paused_over_a_restart_resumed_and_cancelled() {
     for verb in ["cancel", "pause", "resume"] {
         cluster.mend(&[verb, &repair]).fails_with(&["has ended already", "done"]);
     }
-    cluster.mend(&["caps", "--cluster", "1MB/s"]).ok();
+    cluster.mend(&["caps", "--total", "1MB/s"]).ok();
     let drain = ask(&cluster, &["node", "drain", "h6"]);
     cluster.mend(&["cancel", &drain]).ok();
     assert_eq!(node(&cluster, "h6")["leaving"], false, "it gets blocks again");
@@ -274,14 +274,14 @@ fn a_repair_is_paused_over_a_restart_resumed_and_cancelled() {
 fn caps_hold_and_change_while_it_runs() {
     let (mut cluster, content) = cluster(9, 40);
     cluster.kill("h7");
-    cluster.mend(&["caps", "--cluster", "2MB/s"]).ok();
+    cluster.mend(&["caps", "--total", "2MB/s"]).ok();
     let repair = ask(&cluster, &["node", "recover", "h7"]);
     cluster.eventually("something moves", |cluster| {
         open(cluster, &repair).unwrap()["bytes_rebuilt"].as_u64().unwrap() > 0
     });
     for cap in [2_000_000.0, 4_000_000.0, 1_000_000.0] {
         let rate = format!("{}kB/s", cap / 1000.0);
-        cluster.mend(&["caps", "--cluster", &rate]).ok();
+        cluster.mend(&["caps", "--total", &rate]).ok();
         let look = || (Instant::now(), open(&cluster, &repair).unwrap()["bytes_rebuilt"].as_u64().unwrap());
         let (began, before) = look();
         std::thread::sleep(std::time::Duration::from_secs(2));

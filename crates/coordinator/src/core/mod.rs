@@ -35,7 +35,7 @@ use cluster::Role;
 use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{BlockId, JobId, NodeId, StripeId, Topology};
+use repair::{BlockId, JobId, NodeId, Topology};
 use stores::{Done, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
@@ -46,7 +46,7 @@ use nodes::Peer;
 use picture::Picture;
 use puts::OpenPuts;
 use questions::Question;
-use repairs::Repairs;
+use repairs::{Repairs, Unproven};
 use scrubs::Scrub;
 use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
@@ -141,8 +141,8 @@ pub(crate) struct Core {
     /// Helpers that are to be emptied, and get no blocks.
     leaving: BTreeSet<NodeId>,
     capping: Capping,
-    /// Helpers that are back and have not said what their blocks are, and the stripes of these.
-    unproven: BTreeMap<NodeId, Vec<StripeId>>,
+    /// Helpers that are back and have not said what their blocks are.
+    unproven: BTreeMap<NodeId, Unproven>,
     /// Helpers that the catalog knows and mend.toml does not.
     retired: BTreeSet<NodeId>,
     risks: Redundancy,

@@ -1,6 +1,7 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
 mod measure;
+mod recoveries;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -215,6 +216,14 @@ impl Scene {
     fn start(&mut self, name: &str) {
         let hello = hello(name, &self.nodes.get(name).map(|node| node.disk.clone()).unwrap_or_default());
         self.join(name, helper_role(name), hello);
+        self.play();
+    }
+
+    /// The same, with files that hold other blocks than their names say.
+    fn start_swapped(&mut self, name: &str) {
+        let hello = hello(name, &self.nodes[name].disk);
+        self.join(name, helper_role(name), hello);
+        self.node(name).is_swapped = true;
         self.play();
     }
 

@@ -30,6 +30,7 @@ use super::{Core, unix_ms};
 use crate::error::RequestError;
 pub(super) use orders::Order;
 use progress::Course;
+pub(super) use surplus::Unproven;
 use ::views::{RepairRequest, RepairView};
 
 /// Repairs that have ended and are remembered.

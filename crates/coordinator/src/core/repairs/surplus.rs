@@ -4,6 +4,8 @@
 //! Until then nothing starts that might be needless, and nothing ends as needless that might be wanted after all. Copies whose block has another home since are told
 //! to the scheduler, and go once it says that all blocks of their stripe can be read without them.
 
+use std::collections::BTreeSet;
+
 use codes::BlockIndex;
 use repair::recovery::BlockFacts;
 use repair::wire::control::{Description, ToNode};
@@ -13,6 +15,15 @@ use stores::BlockState;
 use super::Core;
 use super::facts::block_facts;
 use crate::core::questions::Subject;
+
+/// What a helper that is back has yet to say of its blocks.
+#[derive(Default)]
+pub(in crate::core) struct Unproven {
+    /// The stripes of its blocks, which are held.
+    stripes: Vec<StripeId>,
+    /// The blocks that have said what they are.
+    described: BTreeSet<BlockId>,
+}
 
 impl Core {
     /// A helper that was here before is back: what does it have?
@@ -25,7 +36,7 @@ impl Core {
             self.picture.blocks_of(node).into_iter().map(|(stripe, _)| stripe).collect();
         stripes.dedup();
         stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
-        self.unproven.insert(node, stripes);
+        self.unproven.insert(node, Unproven { stripes, described: BTreeSet::new() });
         let ask = self.ask(node, Subject::Returned);
         self.send(node, ToNode::Describe { ask });
     }
@@ -33,6 +44,9 @@ impl Core {
     /// What blocks of a helper that is back say of themselves.
     pub(in crate::core) fn take_returned(&mut self, node: NodeId, blocks: &[Description], last: bool) {
         let mut bad = Vec::new();
+        if let Some(unproven) = self.unproven.get_mut(&node) {
+            unproven.described.extend(blocks.iter().map(|block| block.id.clone()));
+        }
         for block in blocks {
             let Ok((stripe, index)) = self.picture.find_block(&block.id) else { continue };
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
@@ -43,18 +57,37 @@ impl Core {
                 bad.push((stripe, index, node, BlockState::Corrupt));
             }
         }
+        for (stripe, index, node, _) in &bad {
+            // Before that is stored, their stripes may be let go.
+            let facts = BlockFacts { node: Some(*node), good: false };
+            self.repairs.scheduler.handle_block(stripe, *index, facts);
+        }
         if !bad.is_empty() {
             self.store_states(bad);
         }
         if last {
+            self.look_at_silent(node);
             self.trust_returned(node);
+        }
+    }
+
+    /// Has the blocks verified that could not say what they are.
+    fn look_at_silent(&mut self, node: NodeId) {
+        let Some(unproven) = self.unproven.get_mut(&node) else { return };
+        let described = std::mem::take(&mut unproven.described);
+        for (stripe, index) in self.picture.blocks_of(node) {
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = record.blocks[usize::from(index.0)].clone();
+            if known.state == BlockState::Healthy && !described.contains(&known.id) {
+                self.look_again(stripe, index, known);
+            }
         }
     }
 
     /// From now on repairs count on what a helper has; or it has gone again.
     pub(in crate::core) fn trust_returned(&mut self, node: NodeId) {
-        let stripes = self.unproven.remove(&node).unwrap_or_default();
-        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
+        let unproven = self.unproven.remove(&node).unwrap_or_default();
+        unproven.stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
     }
 
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.
