@@ -285,9 +285,12 @@ impl Item {
 /// A plan that is wrong in itself will not become right.
 fn failure(error: &JobError) -> Failure {
     match error {
-        JobError::Plan { error: PlanError::Decode { .. } | PlanError::DeadRequestor { .. }, .. } => {
-            Failure::Transient
-        }
+        // What cannot be copied any more, as its node has died, is rebuilt the next time.
+        JobError::Plan {
+            error:
+                PlanError::Decode { .. } | PlanError::DeadRequestor { .. } | PlanError::NothingToMigrate { .. },
+            ..
+        } => Failure::Transient,
         JobError::Plan { .. } => Failure::Permanent,
         _ => Failure::Transient,
     }

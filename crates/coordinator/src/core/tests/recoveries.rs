@@ -129,6 +129,20 @@ fn a_drain_goes_on_as_a_recovery_after_a_restart_and_repairs_nothing_twice() {
 }
 
 #[test]
+fn what_was_being_copied_from_a_node_that_dies_is_rebuilt() {
+    let mut scene = Scene::new(7);
+    scene.put("f", 8);
+    let held = scene.node_view("h3").blocks;
+    scene.freeze();
+    let drain = scene.drain("h3", Some("migrate")).repair;
+    scene.kill("h3");
+    scene.thaw();
+    scene.wait(Duration::from_secs(10));
+    let view = scene.repair_state(drain);
+    assert_eq!((view.state.as_str(), view.blocks_rebuilt), ("done", held), "{view:#?}");
+}
+
+#[test]
 fn what_has_ended_cannot_be_called_off_or_paused() {
     let mut scene = Scene::new(5);
     scene.put("f", 4);
