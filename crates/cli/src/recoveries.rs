@@ -106,7 +106,8 @@ impl FromStr for Rate {
         }
         let rate: Bandwidth = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
         match rate.bytes_per_second() as u64 {
-            0 => Err("nothing would ever be repaired; `mend pause` pauses a repair, `none` takes a cap away".into()),
+            0 => Err("nothing would ever be repaired; `mend pause` pauses a repair, `none` takes a cap away"
+                .into()),
             rate => Ok(Self(rate)),
         }
     }
@@ -209,7 +210,8 @@ pub async fn pause(client: &Client, repair: u64, paused: bool) -> Result<Answer,
 
 /// `mend caps`
 pub async fn caps(client: &Client, args: &CapsArgs) -> Result<Answer, Failure> {
-    let rates = |named: &[NamedRate]| named.iter().map(|NamedRate(name, rate)| (name.clone(), rate.0)).collect();
+    let rates =
+        |named: &[NamedRate]| named.iter().map(|NamedRate(name, rate)| (name.clone(), rate.0)).collect();
     let request = CapsRequest {
         none: args.none,
         cluster: args.total.map(|rate| rate.0),

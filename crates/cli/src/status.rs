@@ -4,8 +4,8 @@ use client::{Client, NodeView, ScrubView, Status};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-use crate::recoveries;
 use crate::format::{count, date, printable, size, table};
+use crate::recoveries;
 
 /// `mend status`
 pub async fn status(client: &Client) -> Result<Answer, Failure> {

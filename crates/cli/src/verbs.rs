@@ -10,7 +10,9 @@ use crate::answer::Answer;
 use crate::args::{CatalogAction, Cli, HelperAction, HelperArgs, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
-use crate::{blocks, catalogs, cluster_folder, compare, daemons, files, plans, recoveries, repairs, scrubs, status};
+use crate::{
+    blocks, catalogs, cluster_folder, compare, daemons, files, plans, recoveries, repairs, scrubs, status,
+};
 
 /// What is given up has this long to be tidied away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);

@@ -44,7 +44,7 @@ fn ask(cluster: &Cluster, verb: &[&str]) -> String {
 /// A repair that is open.
 fn open(cluster: &Cluster, repair: &str) -> Option<Value> {
     let repairs = status(cluster)["repairs"].as_array().unwrap().clone();
-    repairs.into_iter().find(|view| view["repair"].to_string() == repair)
+    repairs.into_iter().find(|view| view["repair"].as_u64() == repair.parse().ok())
 }
 
 fn await_blocks(cluster: &Cluster, repair: &str, least: u64) {
@@ -77,7 +77,14 @@ fn a_killed_node_is_recovered_by_every_policy() {
     cluster.mend(&["node", "recover", "h3"]).fails_with(&["h3 is up", "mend node drain"]);
     cluster.mend(&["node", "recover", "h77"]).fails_with(&["no helper `h77`", "h1"]);
     let policies = [
-        "even", "free-budget", "lowest-index", "least-recently-used", "load-greedy", "m-ppr", "push-rep", "push-sur",
+        "even",
+        "free-budget",
+        "lowest-index",
+        "least-recently-used",
+        "load-greedy",
+        "m-ppr",
+        "push-rep",
+        "push-sur",
     ];
     for policy in policies {
         let lost = blocks_on(&cluster, "h3");
@@ -111,11 +118,15 @@ fn blocks_go_only_where_they_may() {
     let held = |cluster: &Cluster| takers.iter().map(|name| blocks_on(cluster, name)).sum::<u64>();
     let before = held(&cluster);
     let takers = takers.join(",");
-    let view = json(&cluster, &["node", "recover", "h2", "--requestors", &takers, "--scheme", "conventional"]);
+    let view =
+        json(&cluster, &["node", "recover", "h2", "--requestors", &takers, "--scheme", "conventional"]);
     let (rebuilt, after) = (view["blocks_rebuilt"].as_u64().unwrap(), held(&cluster));
     assert_eq!(after, before + rebuilt, "{view:#}");
     let items = view["items"].as_array().unwrap();
-    assert!(items.iter().all(|item| item["scheme"] == "conventional"), "a scheme that is named is that: {view:#}");
+    assert!(
+        items.iter().all(|item| item["scheme"] == "conventional"),
+        "a scheme that is named is that: {view:#}"
+    );
     cluster.assert_reads("film", &content, &[]);
 }
 
@@ -158,7 +169,11 @@ fn a_node_killed_while_it_is_drained_is_recovered_and_nothing_is_repaired_twice(
     cluster.kill("h2");
     cluster.mend(&["caps", "--none"]).ok();
     let view = watch(&cluster, &repair).ok().json();
-    assert_eq!((view["state"].as_str(), view["blocks_rebuilt"].as_u64()), (Some("done"), Some(held)), "{view:#}");
+    assert_eq!(
+        (view["state"].as_str(), view["blocks_rebuilt"].as_u64()),
+        (Some("done"), Some(held)),
+        "{view:#}"
+    );
     assert_whole(&cluster, &content);
     await_exactly(&cluster, 24 * 6 + count_on_disk(&cluster, "h2"));
     cluster.start(&["helper", "h2"]);
@@ -186,7 +201,10 @@ fn a_coordinator_killed_in_the_middle_resumes_and_redoes_nothing() {
         cluster.start(&["coordinator"]);
         cluster.await_ready();
         let caps = cluster.mend(&["caps"]).ok();
-        assert!(caps.out.contains("all together: 2.86 MiB/s") && caps.out.contains("node h5: 1.91 MiB/s"), "{caps:?}");
+        assert!(
+            caps.out.contains("all together: 2.86 MiB/s") && caps.out.contains("node h5: 1.91 MiB/s"),
+            "{caps:?}"
+        );
         cluster.eventually("it goes on", |cluster| {
             open(cluster, &repair).is_none_or(|view| view["bytes"].as_u64().unwrap() > 0)
         });
@@ -257,7 +275,11 @@ fn a_repair_is_paused_over_a_restart_resumed_and_cancelled() {
     cluster.mend(&["caps", "--none"]).ok();
     cluster.eventually("its stripes are known", |cluster| open(cluster, &repair).unwrap()["bytes"] != 0);
     let view = open(&cluster, &repair).unwrap();
-    assert_eq!((view["state"].as_str(), view["blocks_rebuilt"].as_u64()), (Some("paused"), Some(0)), "{view:#}");
+    assert_eq!(
+        (view["state"].as_str(), view["blocks_rebuilt"].as_u64()),
+        (Some("paused"), Some(0)),
+        "{view:#}"
+    );
     cluster.mend(&["resume", &repair]).ok();
     watch(&cluster, &repair).ok();
     assert_whole(&cluster, &content);

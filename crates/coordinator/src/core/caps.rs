@@ -85,8 +85,11 @@ impl Core {
         self.capping.told.retain(|node, _| self.peers.contains_key(node));
         for (node, pace) in self.paces() {
             let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
-            let caps =
-                repair::Caps { repairs: rate(pace.link), repairs_disk: rate(pace.disk), ..Default::default() };
+            let caps = repair::Caps {
+                repairs: rate(pace.link),
+                repairs_disk: rate(pace.disk),
+                ..Default::default()
+            };
             if self.capping.told.get(&node).copied().unwrap_or_default() != caps {
                 self.capping.told.insert(node, caps);
                 self.send(node, ToNode::Limits(caps));
@@ -110,7 +113,8 @@ impl Core {
     fn caps(&self) -> Caps {
         let CapsView { cluster, nodes, disks, racks } = &self.capping.view;
         let by_node = |rates: &BTreeMap<String, u64>| {
-            let known = rates.iter().filter_map(|(name, &rate)| Some((self.node_named(name).ok()?, rate as f64)));
+            let known =
+                rates.iter().filter_map(|(name, &rate)| Some((self.node_named(name).ok()?, rate as f64)));
             known.collect()
         };
         Caps {

@@ -9,6 +9,7 @@
 
 mod caps;
 mod commands;
+mod given;
 mod inventory;
 mod jobs;
 mod joining;
@@ -41,6 +42,7 @@ use tokio::sync::mpsc;
 
 use caps::Capping;
 pub(crate) use commands::{Command, Reply};
+use given::Given;
 use jobs::Running;
 use nodes::Peer;
 use picture::Picture;
@@ -132,6 +134,7 @@ pub(crate) struct Core {
     asks: BTreeMap<u64, Question>,
     next_ask: u64,
     puts: OpenPuts,
+    given: Given,
     repairs: Repairs,
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
@@ -175,6 +178,7 @@ impl Core {
             asks: BTreeMap::new(),
             next_ask: 0,
             puts: OpenPuts::default(),
+            given: Given::default(),
             repairs: Repairs::default(),
             scrub: None,
             past_scrubs: VecDeque::new(),
@@ -240,6 +244,7 @@ impl Core {
         self.expire_asks();
         self.retry_removals();
         self.forget_retired();
+        self.forget_given();
         self.keep_copy();
         self.note_progress();
         self.work();

@@ -53,7 +53,10 @@ impl Core {
             && self.may_go(node, &block);
         let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
         // What is too much at once is told again when these are gone.
-        if goes && !stuck.contains_key(&block) && removing.len() < REMOVALS_AT_ONCE && removing.insert(block.clone())
+        if goes
+            && !stuck.contains_key(&block)
+            && removing.len() < REMOVALS_AT_ONCE
+            && removing.insert(block.clone())
         {
             self.send(node, ToNode::Remove { block });
         }

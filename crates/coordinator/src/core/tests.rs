@@ -1,5 +1,6 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
+mod given;
 mod measure;
 mod recoveries;
 mod storing;
@@ -11,7 +12,9 @@ use cluster::Role;
 use codes::BlockIndex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use repair::wire::control::{self, ClientRequest, Description, Ended, FromNode, HeldBlock, StoreProblem, ToNode};
+use repair::wire::control::{
+    self, ClientRequest, Description, Ended, FromNode, HeldBlock, StoreProblem, ToNode,
+};
 use repair::{
     Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
 };

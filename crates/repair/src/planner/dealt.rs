@@ -29,7 +29,8 @@ pub(super) fn plan(ground: &Ground) -> Option<Result<Plan, PlanError>> {
 }
 
 fn routes(stretches: &[Stretch], candidates: &Candidates) -> Vec<(Route, f64)> {
-    let route = |stretch: &Stretch| Some((route(&chain(stretch, candidates)?, candidates), stretch.bytes() as f64));
+    let route =
+        |stretch: &Stretch| Some((route(&chain(stretch, candidates)?, candidates), stretch.bytes() as f64));
     stretches.iter().filter_map(route).collect()
 }
 

@@ -104,7 +104,8 @@ impl Slow {
             let used = self.used(node);
             used.up_bytes.max(used.down_bytes)
         };
-        let others = self.survivors(item.stripe).into_iter().map(|(_, node)| node).filter(|&node| node != from);
+        let others =
+            self.survivors(item.stripe).into_iter().map(|(_, node)| node).filter(|&node| node != from);
         let others: Vec<u64> = others.map(under_way).collect();
         under_way(from) * others.len() as u64 > others.iter().sum()
     }

@@ -23,7 +23,11 @@ impl Core {
     }
 
     /// Nothing of a repair starts until it is resumed, also after a restart; what runs goes to its end.
-    pub(in crate::core) fn pause_repair(&mut self, id: u64, paused: bool) -> Result<RepairView, RequestError> {
+    pub(in crate::core) fn pause_repair(
+        &mut self,
+        id: u64,
+        paused: bool,
+    ) -> Result<RepairView, RequestError> {
         self.check_open(id)?;
         let repair = self.repairs.repairs.get_mut(&id).expect("just checked");
         if repair.order.paused != paused {
@@ -43,7 +47,9 @@ impl Core {
         let repair = self.repairs.repairs.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
         match repair.ended_unix_ms {
             None => Ok(()),
-            Some(_) => Err(RequestError::RepairEnded { repair: id, state: self.repair_view(id, false).state }),
+            Some(_) => {
+                Err(RequestError::RepairEnded { repair: id, state: self.repair_view(id, false).state })
+            }
         }
     }
 }

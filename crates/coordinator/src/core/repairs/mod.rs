@@ -18,9 +18,7 @@ mod views;
 use std::collections::{BTreeMap, VecDeque};
 
 use codes::BlockIndex;
-use repair::recovery::{
-    Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target,
-};
+use repair::recovery::{Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
 use stores::StripeRecord;
 
@@ -28,10 +26,10 @@ use super::commands::{Reply, answer};
 use super::storing::Then;
 use super::{Core, unix_ms};
 use crate::error::RequestError;
+use ::views::{RepairRequest, RepairView};
 pub(super) use orders::Order;
 use progress::Course;
 pub(super) use surplus::Unproven;
-use ::views::{RepairRequest, RepairView};
 
 /// Repairs that have ended and are remembered.
 const REMEMBERED: usize = 100;
@@ -144,7 +142,7 @@ impl Core {
         trouble: Option<String>,
         result: Result<Outcome, JobError>,
     ) {
-        let record = self.picture.stripe(stripe).ok();
+        let record = self.stripe_record(stripe).ok();
         let Repairs { repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };
@@ -222,6 +220,12 @@ impl Repairs {
         };
         self.repairs.insert(id, repair);
         self.unexpanded.push_back(id);
+    }
+
+    /// The repairs that have a stripe in them.
+    pub(super) fn of_stripe(&self, stripe: &StripeId) -> impl Iterator<Item = u64> {
+        let with = self.repairs.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
+        with.map(|(&id, _)| id)
     }
 
     fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {

@@ -1,8 +1,12 @@
 //! What people ask for, as it is kept until it ends.
 
+use std::collections::BTreeMap;
+
+use codes::BlockIndex;
 use repair::recovery::{HelperPolicy, Kind, RepairSpec, Target};
 use repair::{BlockId, NodeId, Scheme, StripeId};
 use serde::{Deserialize, Serialize};
+use stores::StripeRecord;
 
 use super::Core;
 use crate::error::RequestError;
@@ -12,6 +16,9 @@ use ::views::RepairRequest;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::core) struct Order {
     pub target: Target,
+    /// A stripe that came with the request, as it was then, and the blocks that are wanted of it with their new homes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<GivenOrder>,
     /// How a node is emptied, if that is the target.
     pub way: Way,
     pub scheme: Scheme,
@@ -22,6 +29,13 @@ pub(in crate::core) struct Order {
     pub requestors: Vec<NodeId>,
     /// Nothing of it starts for now.
     pub paused: bool,
+}
+
+/// What of a given stripe is to be rebuilt, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::core) struct GivenOrder {
+    pub stripe: StripeRecord,
+    pub homes: BTreeMap<BlockIndex, NodeId>,
 }
 
 /// How a node is emptied.
@@ -65,7 +79,9 @@ impl Order {
     }
 
     pub fn spec(&self) -> RepairSpec {
-        RepairSpec { helpers: self.helpers, requestors: self.requestors.clone(), ..RepairSpec::default() }
+        let homes = self.given.iter().flat_map(|given| given.homes.values());
+        let requestors = self.requestors.iter().chain(homes).copied().collect();
+        RepairSpec { helpers: self.helpers, requestors, ..RepairSpec::default() }
     }
 }
 
@@ -74,8 +90,10 @@ impl Core {
         let policy = request.policy.as_deref().map_or(Ok(HelperPolicy::default()), str::parse)?;
         let requestors: Result<Vec<NodeId>, RequestError> =
             request.requestors.iter().map(|name| self.node_named(name)).collect();
+        let (target, given) = self.target(request)?;
         Ok(Order {
-            target: self.target(request)?,
+            target,
+            given,
             way: Way::named(request.way.as_deref())?,
             scheme: self.scheme(request.scheme.as_deref())?,
             slice_bytes: request.slice_bytes,
@@ -86,9 +104,15 @@ impl Core {
         })
     }
 
-    fn target(&self, request: &RepairRequest) -> Result<Target, RequestError> {
-        let RepairRequest { block, stripe, node, drain, all, .. } = request;
-        match (block, stripe, node, drain, all) {
+    fn target(&self, request: &RepairRequest) -> Result<(Target, Option<GivenOrder>), RequestError> {
+        let RepairRequest { block, stripe, node, drain, all, homes, .. } = request;
+        let target = match (block, stripe, node, drain, all) {
+            (None, Some(stripe), None, None, false) if !homes.is_empty() => {
+                let stripe = StripeId(stripe.clone());
+                let homes = self.given_homes(&stripe, homes)?;
+                let record = self.given.get(&stripe).expect("it has blocks").clone();
+                return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
+            }
             // People leave eras out of names; records of the queue do not.
             (Some(block), None, None, None, false) => {
                 let (stripe, index) = self.picture.find_block(&BlockId(block.clone()))?;
@@ -107,7 +131,8 @@ impl Core {
             (None, None, None, Some(name), false) => Ok(Target::Drain(self.node_named(name)?)),
             (None, None, None, None, true) => Ok(Target::All),
             _ => Err(RequestError::NoOneTarget),
-        }
+        };
+        Ok((target?, None))
     }
 
     pub(in crate::core) fn scheme(&self, asked: Option<&str>) -> Result<Scheme, RequestError> {

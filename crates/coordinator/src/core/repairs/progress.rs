@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::CodeSpec;
-use repair::recovery::{Demand, Estimate, Kind, Progress, RepairId, Target, bound};
+use repair::recovery::{Demand, Estimate, Kind, Progress, RepairId, bound};
 use repair::{NodeId, Rates, Resource};
 use stores::StripeRecord;
 
-use super::{Core, Repair};
+use super::{Core, Order, Repair};
 use crate::core::stripes::indexed;
 use ::views::ProgressView;
 
@@ -98,7 +98,9 @@ impl Core {
             Resource::Uplink(node) | Resource::Downlink(node) if capped(node) => {
                 format!("the cap of {}", self.name(*node))
             }
-            Resource::Disk(node) if disk_capped(node) => format!("the cap on the disk of {}", self.name(*node)),
+            Resource::Disk(node) if disk_capped(node) => {
+                format!("the cap on the disk of {}", self.name(*node))
+            }
             Resource::Uplink(node) => format!("the uplink of {}", self.name(*node)),
             Resource::Downlink(node) => format!("the downlink of {}", self.name(*node)),
             Resource::Disk(node) => format!("the disk of {}", self.name(*node)),
@@ -121,9 +123,10 @@ impl Core {
         let scale = records.len() as f64 / sampled.len().max(1) as f64;
         let rates = self.paced_rates();
         let seconds = |kind: Kind| {
-            let demand = |record: &&StripeRecord| self.demand(&order.target, kind, &order.requestors, record);
+            let demand = |record: &&StripeRecord| self.demand(order, kind, record);
             let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
-            Some(bound(&demands, &rates).seconds * scale).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+            Some(bound(&demands, &rates).seconds * scale)
+                .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
         };
         let seconds = match order.kind() {
             // Both go on at once, and neither takes much of what the other needs.
@@ -140,15 +143,9 @@ impl Core {
     }
 
     /// What has to be carried for a stripe, if something of it is wanted.
-    fn demand(
-        &self,
-        target: &Target,
-        kind: Kind,
-        takers: &[NodeId],
-        record: &StripeRecord,
-    ) -> Option<Demand> {
+    fn demand(&self, order: &Order, kind: Kind, record: &StripeRecord) -> Option<Demand> {
         let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };
-        let lost = self.wanted_of(target, record);
+        let lost = self.wanted_of(order, record);
         let readable = |from: Option<NodeId>| {
             let holders = indexed(record).filter_map(|(_, block)| self.readable_at(block));
             holders.filter(|&node| Some(node) != from).collect::<Vec<_>>()
@@ -159,11 +156,17 @@ impl Core {
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
         let free = |node: &NodeId| !holders.contains(node) && !self.leaving.contains(node);
-        let takers = match takers {
+        let takers = match &order.requestors[..] {
             [] => self.live_helpers().filter(free).collect(),
             some => some.to_vec(),
         };
         let lost = lost.len() as u32;
-        (lost > 0).then_some(Demand { block_bytes: record.block_bytes, sends, lost, survivors, takers: Some(takers) })
+        (lost > 0).then_some(Demand {
+            block_bytes: record.block_bytes,
+            sends,
+            lost,
+            survivors,
+            takers: Some(takers),
+        })
     }
 }

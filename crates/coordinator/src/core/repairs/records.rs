@@ -29,6 +29,9 @@ impl Core {
         if let Target::Drain(node) = order.target {
             self.leaving.insert(node); // The mark may not have been kept.
         }
+        if let Some(given) = &order.given {
+            self.recall_given(given.stripe.clone());
+        }
         self.repairs.add(id, order);
     }
 

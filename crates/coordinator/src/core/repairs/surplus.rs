@@ -52,7 +52,11 @@ impl Core {
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
             let known = &record.blocks[usize::from(index.0)];
             let differs = known.digest.is_some() && block.digest.is_some() && known.digest != block.digest;
-            if known.id == block.id && known.node == Some(node) && known.state == BlockState::Healthy && differs {
+            if known.id == block.id
+                && known.node == Some(node)
+                && known.state == BlockState::Healthy
+                && differs
+            {
                 self.remember_loss(node, &block.id, "another digest than the recorded one".to_owned());
                 bad.push((stripe, index, node, BlockState::Corrupt));
             }

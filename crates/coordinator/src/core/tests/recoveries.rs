@@ -201,8 +201,7 @@ fn caps_are_dealt_out_and_kept() {
     let none = scene.cap(CapsRequest { none: true, ..CapsRequest::default() });
     assert_eq!(none, CapsView::default());
     assert_eq!(scene.told("h3"), Some(Caps::default()));
-    let unknown =
-        CapsRequest { nodes: BTreeMap::from([("h9".to_owned(), 1)]), ..CapsRequest::default() };
+    let unknown = CapsRequest { nodes: BTreeMap::from([("h9".to_owned(), 1)]), ..CapsRequest::default() };
     let error = scene.ask(|reply| Command::ChangeCaps(unknown, reply)).unwrap_err();
     assert!(error.to_string().starts_with("there is no helper `h9`"), "{error}");
 }
