@@ -1,9 +1,10 @@
 //! The stripes of a repair, and their jobs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{End, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
+use repair::recovery::{End, HelperPolicy, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 
@@ -13,6 +14,12 @@ use crate::core::jobs::Owner;
 use crate::core::requests::policy;
 use crate::core::stripes::indexed;
 use crate::error::RequestError;
+
+/// A job of m-PPR is late after so many times of what its plan would take alone: its nodes may have 16 such jobs each, and as
+/// long as they share alike nobody is late.
+const LATE_TIMES: u32 = 32;
+/// And never before this.
+const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the repair of a stripe does not start.
 pub(super) struct Obstacle {
@@ -159,8 +166,13 @@ impl Core {
         let running = self.new_job(owner, request);
         // A job that found no plan ends at once, and says why.
         let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
+        let predicted = running.job.running_plan().map(|plan| plan.predict(&self.topology));
         match self.repairs.scheduler.admit(proposal.item, job, &loads) {
             Ok(()) => {
+                if let (HelperPolicy::MPpr, Some(predicted)) = (order.helpers, predicted) {
+                    let due = self.now + LATE_AFTER + predicted * LATE_TIMES;
+                    self.repairs.scheduler.set_due(proposal.item, due);
+                }
                 self.run(job, running);
                 Ok(Started::Yes(names))
             }
