@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use codes::BlockIndex;
 use rand::RngExt;
 use repair::recovery::ReservationId;
+use repair::wire::RequestFailure;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
     BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome,
@@ -286,12 +287,12 @@ impl Core {
     ) {
         self.forget_request(client, tag);
         let result = match (result, trouble) {
-            (_, Some(trouble)) => Err(trouble),
+            (_, Some(detail)) => Err(RequestFailure::Unrecorded { detail }),
             (Ok(Outcome { scheme, replanned, parity, .. }), None) => {
                 let parity = Some(parity).filter(|&parity| parity != ParityOutcome::NotAsked);
                 Ok(Ended { scheme: Some(scheme), replanned, parity })
             }
-            (Err(error), None) => Err(error.to_string()),
+            (Err(error), None) => Err(RequestFailure::from(&error)),
         };
         self.send(client, ToNode::Closed { tag, result });
     }

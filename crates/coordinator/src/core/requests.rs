@@ -1,6 +1,7 @@
 //! What clients ask on their connections: reads, and stripes of puts.
 
 use codes::BlockIndex;
+use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
 use stores::dir::PutId;
@@ -51,7 +52,8 @@ impl Core {
     }
 
     pub(super) fn refuse_request(&mut self, client: NodeId, tag: u64, error: &RequestError) {
-        let result = Err(format!("{error}; {}", error.next_step()));
+        let (detail, next_step) = (error.to_string(), error.next_step());
+        let result = Err(RequestFailure::Refused { detail, next_step });
         self.send(client, ToNode::Closed { tag, result });
     }
 

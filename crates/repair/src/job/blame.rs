@@ -63,8 +63,8 @@ impl Evidence {
                 Self::Failed { node, why: format!("{{}} cannot store block {block}: {problem}") },
                 false,
             )),
-            Report::Refused { detail } => {
-                Some((Self::Failed { node, why: format!("{{}} refuses its task: {detail}") }, false))
+            Report::Refused { why } => {
+                Some((Self::Failed { node, why: format!("{{}} refuses its task: {why}") }, false))
             }
             _ => None,
         }
