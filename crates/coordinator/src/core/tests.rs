@@ -12,14 +12,10 @@ use cluster::Role;
 use codes::BlockIndex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-<<<<<<< HEAD
+use repair::wire::RequestFailure;
 use repair::wire::control::{
     self, ClientRequest, Description, Ended, FromNode, HeldBlock, StoreProblem, ToNode,
 };
-=======
-use repair::wire::RequestFailure;
-use repair::wire::control::{self, ClientRequest, Ended, FromNode, HeldBlock, StoreProblem, ToNode};
->>>>>>> main
 use repair::{
     Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
 };

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{End, HelperPolicy, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
+use repair::recovery::{
+    End, HelperPolicy, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target,
+};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 
