@@ -40,6 +40,12 @@ impl Answer {
         Self { exit, ..self }
     }
 
+    /// The same with one more line for people.
+    pub fn with_line(mut self, line: &str) -> Self {
+        self.text += line;
+        self
+    }
+
     /// Prints it on stdout, and its note on stderr.
     pub fn print(self, format: Format) -> ExitCode {
         if let Some(note) = &self.note {

@@ -10,6 +10,8 @@ use cluster::{Address, Bandwidth, ByteSize, Host, Name};
 use codes::CodeSpec;
 use repair::Scheme;
 
+use crate::recoveries::{CapsArgs, NodeAction, WatchArgs};
+
 /// Repairs erasure-coded storage: put files, read them through losses, rebuild what is lost.
 #[derive(Debug, Parser)]
 #[command(name = "mend", version, propagate_version = true, after_help = AFTER_HELP)]
@@ -74,8 +76,19 @@ pub enum Verb {
     Status,
     /// Rebuild what is lost
     Repair(RepairArgs),
+    /// Whole helpers: rebuild what one held, or empty it
+    #[command(subcommand)]
+    Node(NodeAction),
+    /// Show how repairs go until they end
+    Watch(WatchArgs),
+    /// Start nothing more of a repair until it is resumed
+    Pause(CancelArgs),
+    /// Go on with a repair that was paused
+    Resume(CancelArgs),
     /// Give a repair up
     Cancel(CancelArgs),
+    /// Show or change what repairs may move
+    Caps(CapsArgs),
     /// Explain how something would be repaired and what it would cost, without doing it
     Plan(PlanArgs),
     /// Measure the read of a block as if it was lost, by every scheme, beside a plain read of it

@@ -96,5 +96,6 @@ fn caps(limits: &LimitsConfig) -> Caps {
         up: rate(limits.up),
         down: rate(limits.down),
         repair: rate(limits.repair),
+        ..Caps::default()
     }
 }

@@ -17,6 +17,7 @@ mod interrupt;
 mod lab;
 mod plans;
 mod progress;
+mod recoveries;
 mod repairs;
 mod scrubs;
 mod status;

@@ -1,4 +1,4 @@
-//! `mend repair` and `mend cancel`.
+//! `mend repair` and `mend cancel`; waiting for any repair.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::blocks::{Target, find};
 use crate::failure::{Exit, Failure};
 use crate::format::{count, printable, size};
 use crate::progress::Bar;
+use crate::recoveries;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// Stripes that are listed one by one.
@@ -18,23 +19,34 @@ const ITEMS_LISTED: usize = 20;
 /// `mend repair`
 pub async fn repair(client: &Client, args: &RepairArgs) -> Result<Answer, Failure> {
     let request = request(client, args).await?;
-    let mut view = client.repair(&request).await?;
-    if args.no_wait {
+    let view = client.repair(&request).await?;
+    await_unless(client, view, args.no_wait).await
+}
+
+/// What became of a repair, or that it goes on.
+pub async fn await_unless(client: &Client, view: RepairView, no_wait: bool) -> Result<Answer, Failure> {
+    if no_wait {
         let text = format!(
-            "repair {} ({}) is {}; watch it with `mend status`",
-            view.repair, view.target, view.state
+            "repair {} ({}) is {}; watch it with `mend watch {}`",
+            view.repair, view.target, view.state, view.repair
         );
         return Ok(Answer::new(text, &view));
     }
-    let bar = Bar::new(&format!("repair {}", view.target), view.bytes);
-    while matches!(view.state.as_str(), "waiting" | "running") {
+    let view = await_end(client, view).await?;
+    let exit = exit_of(&view);
+    Ok(Answer::new(ended_text(&view), &view).with_exit(exit))
+}
+
+/// Waits for the end of a repair, and shows how it goes.
+pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairView, Failure> {
+    let bar = Bar::new(&format!("repair {} ({})", view.repair, view.target), view.bytes);
+    while view.ended_unix_ms.is_none() {
         tokio::time::sleep(ASK_EVERY).await;
         view = client.repair_state(view.repair).await?;
         bar.set(view.bytes_rebuilt, view.bytes);
+        bar.say(recoveries::line(&view).trim_end());
     }
-    drop(bar);
-    let exit = exit_of(&view);
-    Ok(Answer::new(ended_text(&view), &view).with_exit(exit))
+    Ok(view)
 }
 
 async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Failure> {
@@ -79,6 +91,7 @@ fn ended_text(view: &RepairView) -> String {
         view.stripes_done,
         count(view.stripes, "stripe")
     );
+    text.extend(view.progress.iter().map(|progress| format!("{}\n", recoveries::took(progress))));
     // What went wrong comes first, and a long list helps nobody.
     let (done, rest): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == "done");
     rest.iter().chain(&done).take(ITEMS_LISTED).for_each(|item| text += &item_text(item));

@@ -1,10 +1,11 @@
 //! `mend status` and `mend helpers`.
 
-use client::{Client, NodeView, RepairView, ScrubView, Status};
+use client::{Client, NodeView, ScrubView, Status};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
 use crate::format::{count, date, printable, size, table};
+use crate::recoveries;
 
 /// `mend status`
 pub async fn status(client: &Client) -> Result<Answer, Failure> {
@@ -38,7 +39,8 @@ fn status_text(status: &Status) -> String {
     for job in status.jobs.iter().filter(|job| job.kind != "repair") {
         text += &format!("{} of stripe {}: {}, {}\n", job.kind, job.stripe, job.scheme, job.phase);
     }
-    status.repairs.iter().for_each(|repair| text += &repair_line(repair));
+    status.repairs.iter().for_each(|repair| text += &recoveries::line(repair));
+    status.leaving.iter().for_each(|leaving| text += &recoveries::leaving_line(leaving));
     status.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
     if !status.orphans.is_empty() {
         text += &format!(
@@ -76,19 +78,6 @@ fn redundancy_text(status: &Status) -> String {
     text
 }
 
-fn repair_line(repair: &RepairView) -> String {
-    format!(
-        "repair {} ({}): {}, {} of {} stripes, {} of {}\n",
-        repair.repair,
-        repair.target,
-        repair.state,
-        repair.stripes_done,
-        repair.stripes,
-        size(repair.bytes_rebuilt),
-        size(repair.bytes)
-    )
-}
-
 fn scrub_line(scrub: &ScrubView) -> String {
     let found = match scrub.findings.len() as u64 {
         0 => "nothing wrong".to_owned(),
@@ -111,7 +100,12 @@ fn row(node: &NodeView) -> [String; 7] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         node.name.clone(),
-        if node.up { "up" } else { "DOWN" }.to_owned(),
+        match (node.up, node.leaving) {
+            (true, false) => "up",
+            (true, true) => "leaving",
+            (false, _) => "DOWN",
+        }
+        .to_owned(),
         or_dash(node.address.clone()),
         or_dash(node.rack.clone()),
         node.blocks.to_string(),

@@ -10,7 +10,9 @@ use crate::answer::Answer;
 use crate::args::{CatalogAction, Cli, HelperAction, HelperArgs, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
-use crate::{blocks, catalogs, cluster_folder, compare, daemons, files, plans, repairs, scrubs, status};
+use crate::{
+    blocks, catalogs, cluster_folder, compare, daemons, files, plans, recoveries, repairs, scrubs, status,
+};
 
 /// What is given up has this long to be tidied away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
@@ -51,6 +53,11 @@ async fn ask(cluster: &Cluster, verb: Verb) -> Result<Answer, Failure> {
             Verb::Stat(args) => blocks::stat(&client, &args.target).await,
             Verb::Status => status::status(&client).await,
             Verb::Repair(args) => repairs::repair(&client, &args).await,
+            Verb::Node(action) => recoveries::node(&client, &action).await,
+            Verb::Watch(args) => recoveries::watch(&client, &args).await,
+            Verb::Pause(args) => recoveries::pause(&client, args.repair, true).await,
+            Verb::Resume(args) => recoveries::pause(&client, args.repair, false).await,
+            Verb::Caps(args) => recoveries::caps(&client, &args).await,
             Verb::Cancel(args) => repairs::cancel(&client, args.repair).await,
             Verb::Plan(args) => plans::plan(&client, &args).await,
             Verb::Compare(args) => compare::compare(&client, &args).await,

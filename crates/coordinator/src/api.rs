@@ -31,8 +31,9 @@ use crate::door::Door;
 use crate::error::{ErrorKind, RequestError};
 use crate::http::{self, Caller};
 use views::{
-    AcceptedView, BlockPlace, ErrorBody, FileLayout, FileView, GivenStripe, NodeView, OrphansView,
-    PlanRequestView, PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, CapsRequest, CapsView, ErrorBody, FileLayout, FileView, GivenStripe, NodeView,
+    OrphansView, PlanRequestView, PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView,
+    Status, StripeView,
 };
 
 /// No request is longer; its body must come within the time.
@@ -74,6 +75,10 @@ fn routes() -> OpenApiRouter<Asking> {
         .routes(routes!(block))
         .routes(routes!(repair, repairs))
         .routes(routes!(repair_state, cancel_repair))
+        .routes(routes!(pause_repair))
+        .routes(routes!(resume_repair))
+        .routes(routes!(stop_drain))
+        .routes(routes!(caps, change_caps))
         .routes(routes!(explain))
         .routes(routes!(scrub))
         .routes(routes!(scrub_state))
@@ -417,12 +422,83 @@ async fn repair_state(State(core): State<Asking>, Path(repair): Path<String>) ->
     core.ask(|reply| Command::RepairState(repair, reply)).await
 }
 
+/// Nothing of a repair starts until it is resumed; what runs goes to its end.
+#[utoipa::path(
+    post,
+    path = "/v1/repairs/{repair}/pause",
+    params(("repair" = u64, Path, description = "The repair's number")),
+    responses(
+        (status = 200, description = "The repair", body = RepairView),
+        (status = 404, description = "There is none", body = ErrorBody),
+        (status = 409, description = "It has ended", body = ErrorBody)
+    )
+)]
+async fn pause_repair(State(core): State<Asking>, Path(repair): Path<String>) -> Answer<RepairView> {
+    let repair = number(&repair)?;
+    core.ask(|reply| Command::PauseRepair(repair, true, reply)).await
+}
+
+/// A repair that was paused goes on.
+#[utoipa::path(
+    post,
+    path = "/v1/repairs/{repair}/resume",
+    params(("repair" = u64, Path, description = "The repair's number")),
+    responses(
+        (status = 200, description = "The repair", body = RepairView),
+        (status = 404, description = "There is none", body = ErrorBody),
+        (status = 409, description = "It has ended", body = ErrorBody)
+    )
+)]
+async fn resume_repair(State(core): State<Asking>, Path(repair): Path<String>) -> Answer<RepairView> {
+    let repair = number(&repair)?;
+    core.ask(|reply| Command::PauseRepair(repair, false, reply)).await
+}
+
+/// A helper gets blocks again that was to be emptied; what empties it is called off.
+#[utoipa::path(
+    delete,
+    path = "/v1/nodes/{name}/drain",
+    params(("name" = String, Path, description = "The helper's name")),
+    responses(
+        (status = 200, description = "The helper", body = NodeView),
+        (status = 404, description = "There is none", body = ErrorBody)
+    )
+)]
+async fn stop_drain(State(core): State<Asking>, Path(name): Path<String>) -> Answer<NodeView> {
+    core.ask(|reply| Command::StopDrain(name, reply)).await
+}
+
+/// The caps on what repairs may move.
+#[utoipa::path(get, path = "/v1/caps", responses((status = 200, description = "The caps", body = CapsView)))]
+async fn caps(State(core): State<Asking>) -> Answer<CapsView> {
+    core.ask(Command::Caps).await
+}
+
+/// Changes caps, also while repairs run. What is not named stays.
+#[utoipa::path(
+    post,
+    path = "/v1/caps",
+    request_body = CapsRequest,
+    responses(
+        (status = 200, description = "The caps from now on", body = CapsView),
+        (status = 400, description = "The request makes no sense", body = ErrorBody),
+        (status = 404, description = "There is no such helper", body = ErrorBody)
+    )
+)]
+async fn change_caps(State(core): State<Asking>, Body(request): Body<CapsRequest>) -> Answer<CapsView> {
+    core.ask(|reply| Command::ChangeCaps(request, reply)).await
+}
+
 /// Calls a repair off; blocks that were rebuilt stay.
 #[utoipa::path(
     delete,
     path = "/v1/repairs/{repair}",
     params(("repair" = u64, Path, description = "The repair's number")),
-    responses((status = 200, body = RepairView), (status = 404, body = ErrorBody))
+    responses(
+        (status = 200, body = RepairView),
+        (status = 404, body = ErrorBody),
+        (status = 409, description = "It has ended", body = ErrorBody)
+    )
 )]
 async fn cancel_repair(State(core): State<Asking>, Path(repair): Path<String>) -> Answer<RepairView> {
     let repair = number(&repair)?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use codes::SpecError;
+use repair::recovery::UnknownPolicy;
 use repair::{NodeId, PlanError, StripeId, UnknownScheme};
 use stores::dir::{OpenError, PutError, PutId};
 use stores::{CatalogError, StoreError, Term};
@@ -14,6 +15,14 @@ pub(crate) enum RequestError {
     NoSuchFile(String),
     #[error("there is no repair {0}")]
     NoSuchRepair(u64),
+    #[error("repair {repair} has ended already: it is {state}")]
+    RepairEnded { repair: u64, state: String },
+    #[error("there is no way `{0}` to empty a node; the ways are both, migrate and rebuild")]
+    NoSuchWay(String),
+    #[error(transparent)]
+    HelperPolicy(#[from] UnknownPolicy),
+    #[error("helper {name} is up, so that its blocks are not lost")]
+    NodeIsUp { name: String },
     #[error("there is no scrub {0}")]
     NoSuchScrub(u64),
     #[error("there is no helper `{name}`; those known are {}", list(.known))]
@@ -32,7 +41,7 @@ pub(crate) enum RequestError {
     SlowBody { limit: Duration },
     #[error("`{0}` is not a number")]
     NotANumber(String),
-    #[error("a repair needs exactly one of `block`, `stripe` and `all`")]
+    #[error("a repair needs exactly one of `block`, `stripe`, `node`, `drain` and `all`")]
     NoOneTarget,
     #[error("stripe {0} is none that was described to this coordinator, or not lately")]
     NotGiven(StripeId),
@@ -166,6 +175,8 @@ impl RequestError {
             )
             | Self::StripeBusy { .. }
             | Self::TagTaken(_)
+            | Self::RepairEnded { .. }
+            | Self::NodeIsUp { .. }
             | Self::CatalogBehind { .. }
             | Self::Catalog(CatalogError::Ambiguous { .. })
             | Self::Catalogued(_)
@@ -190,6 +201,8 @@ impl RequestError {
             | Self::NoHomes(_)
             | Self::Code(_)
             | Self::Scheme(_)
+            | Self::HelperPolicy(_)
+            | Self::NoSuchWay(_)
             | Self::BlockBytes { .. }
             | Self::Body { .. }
             | Self::SlowBody { .. }
@@ -208,6 +221,9 @@ impl RequestError {
         match self {
             Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
             Self::NoSuchRepair(_) => "list the repairs with GET /v1/repairs".into(),
+            Self::RepairEnded { .. } => "see what it did with `mend watch`, or ask for another one".into(),
+            Self::NodeIsUp { .. } => "empty it with `mend node drain`, or repair single blocks with `mend repair`".into(),
+            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of those listed".into(),
             Self::NoSuchScrub(_) => "start one with `mend scrub`".into(),
             Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -27,6 +29,8 @@ pub struct Status {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
+    /// Helpers that are to be emptied.
+    pub leaving: Vec<LeavingView>,
     /// What runs now.
     pub jobs: Vec<JobView>,
     /// Repairs that have not ended.
@@ -40,6 +44,65 @@ pub struct Status {
     pub last_scrub: Option<ScrubView>,
     /// Blocks found bad lately, newest last.
     pub lost_lately: Vec<LostBlock>,
+}
+
+/// A helper that is to be emptied, and gets no blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeavingView {
+    /// The helper.
+    pub node: String,
+    /// Blocks that the catalog still places on it.
+    pub blocks: u64,
+    /// Whether nothing is on it that is needed.
+    pub safe_to_remove: bool,
+}
+
+/// Caps on what repairs may move, in bytes per second; what is absent is not capped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct CapsView {
+    /// Sent by all helpers together.
+    pub cluster: Option<u64>,
+    /// Sent by a helper, and received by it, by its name.
+    pub nodes: BTreeMap<String, u64>,
+    /// Read from and written to the disk of a helper, by its name.
+    pub disks: BTreeMap<String, u64>,
+    /// Sent by the helpers of a rack together, and received, by its name.
+    pub racks: BTreeMap<String, u64>,
+}
+
+/// Caps to change, in bytes per second; 0 takes a cap away, and what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CapsRequest {
+    /// All caps that are not named are taken away.
+    pub none: bool,
+    /// Sent by all helpers together.
+    pub cluster: Option<u64>,
+    /// Sent by a helper, and received by it, by its name.
+    pub nodes: BTreeMap<String, u64>,
+    /// Read from and written to the disk of a helper, by its name.
+    pub disks: BTreeMap<String, u64>,
+    /// Sent by the helpers of a rack together, and received, by its name.
+    pub racks: BTreeMap<String, u64>,
+}
+
+/// How far a repair has come, and how fast.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProgressView {
+    /// Bytes of blocks per second over the last minute, or in the mean once it has ended.
+    pub rate_bytes_per_s: Option<u64>,
+    /// Milliseconds until the end, at the fastest rate that was seen lately.
+    pub soonest_ms: Option<u64>,
+    /// Milliseconds until the end, at the slowest; absent if something stood still.
+    pub latest_ms: Option<u64>,
+    /// What limits it, or limited it most of the time.
+    pub limited_by: Option<String>,
+    /// How long it has taken, since this coordinator knows its stripes.
+    pub elapsed_ms: u64,
+    /// The least that it can take, by what links and disks are taken to carry within their caps as it began; absent for
+    /// codes that read less than whole blocks.
+    pub bound_ms: Option<u64>,
 }
 
 /// Stripes by what they can still lose.
@@ -163,6 +226,8 @@ pub struct NodeView {
     pub blocks: u64,
     /// Blocks on it that no stripe knows.
     pub orphans: u64,
+    /// Whether it is to be emptied, and gets no blocks.
+    pub leaving: bool,
     /// Blocks that it shall remove.
     pub to_remove: u64,
 }
@@ -341,7 +406,7 @@ pub struct Home {
     pub node: String,
 }
 
-/// What to repair: exactly one of `block`, `stripe` and `all`.
+/// What to repair: exactly one of `block`, `stripe`, `node`, `drain` and `all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepairRequest {
@@ -349,9 +414,21 @@ pub struct RepairRequest {
     pub block: Option<String>,
     /// Every lost block of this stripe.
     pub stripe: Option<String>,
+    /// Every block of this helper, which is down.
+    pub node: Option<String>,
+    /// Every block of this helper goes elsewhere, as it is about to fail or to be taken away; it gets none from now on.
+    pub drain: Option<String>,
+    /// How a helper is emptied: both (if absent), migrate or rebuild.
+    pub way: Option<String>,
     /// Every lost block.
     #[serde(default)]
     pub all: bool,
+    /// How helpers are chosen: even (if absent), free-budget, lowest-index, least-recently-used, load-greedy, m-ppr, push-rep
+    /// or push-sur.
+    pub policy: Option<String>,
+    /// The only helpers that get blocks; any if empty.
+    #[serde(default)]
+    pub requestors: Vec<String>,
     /// With a stripe that was described (`POST /v1/stripes`): the lost blocks to rebuild, each with the helper that shall
     /// have it.
     #[serde(default)]
@@ -369,11 +446,13 @@ pub struct RepairRequest {
 pub struct RepairView {
     /// Its number.
     pub repair: u64,
-    /// block NAME, stripe NAME or all.
+    /// block NAME, stripe NAME, node NAME, drain NAME or all.
     pub target: String,
     /// The scheme asked for.
     pub scheme: String,
-    /// waiting, running, done, failed (for some stripes) or cancelled.
+    /// How helpers are chosen.
+    pub policy: String,
+    /// waiting, running, paused, done, failed (for some stripes) or cancelled.
     pub state: String,
     /// Stripes to repair.
     pub stripes: u64,
@@ -391,6 +470,8 @@ pub struct RepairView {
     pub started_unix_ms: u64,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
+    /// How it goes; absent until its stripes are known.
+    pub progress: Option<ProgressView>,
     /// Its stripes; left out in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,
@@ -459,7 +540,7 @@ pub struct PlanView {
     /// For machines: outputs, lanes, tasks and cost.
     pub summary: serde_json::Value,
     /// Names of the nodes in the summary, by number.
-    pub nodes: std::collections::BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, String>,
     /// The predicted time in milliseconds, from what is known of links and disks.
     pub predicted_ms: u64,
 }

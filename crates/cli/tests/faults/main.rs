@@ -13,5 +13,6 @@ mod outputs;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
+mod recoveries;
 mod silence;
 mod storage;

@@ -10,8 +10,9 @@ use super::Core;
 use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
-    AcceptedView, BlockPlace, FileLayout, FileView, GivenStripe, NodeView, OrphansView, PlanRequestView,
-    PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, CapsRequest, CapsView, FileLayout, FileView, GivenStripe, NodeView,
+    OrphansView, PlanRequestView, PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView,
+    Status, StripeView,
 };
 
 /// Where an answer goes.
@@ -35,6 +36,11 @@ pub(crate) enum Command {
     Repairs(Reply<Vec<RepairView>>),
     RepairState(u64, Reply<RepairView>),
     CancelRepair(u64, Reply<RepairView>),
+    /// Whether it is paused from now on.
+    PauseRepair(u64, bool, Reply<RepairView>),
+    StopDrain(String, Reply<NodeView>),
+    Caps(Reply<CapsView>),
+    ChangeCaps(CapsRequest, Reply<CapsView>),
     Explain(PlanRequestView, Reply<PlanView>),
     Scrub(Reply<ScrubView>),
     ScrubState(u64, Reply<ScrubView>),
@@ -61,6 +67,10 @@ impl Core {
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),
             Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair)),
+            Command::PauseRepair(repair, paused, reply) => answer(reply, self.pause_repair(repair, paused)),
+            Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name)),
+            Command::Caps(reply) => answer(reply, Ok(self.caps_view())),
+            Command::ChangeCaps(request, reply) => self.change_caps(&request, reply),
             Command::Explain(request, reply) => answer(reply, self.explain(&request)),
             Command::Scrub(reply) => answer(reply, self.start_scrub()),
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub)),

@@ -179,7 +179,9 @@ impl Core {
         };
         self.welcome(node, connection, peer);
         self.compare(node, &hello.blocks);
+        self.check_returned(node);
         self.tell_node(node);
+        self.deal_caps();
         self.recheck_next(node);
         self.remove_discards(node);
         Ok(node)

@@ -7,11 +7,13 @@
 //! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
 //! one job that publishes blocks; the picture is what the storage says.
 
+mod caps;
 mod commands;
 mod given;
 mod inventory;
 mod jobs;
 mod joining;
+mod leaving;
 mod nodes;
 mod picture;
 mod plans;
@@ -38,6 +40,7 @@ use repair::{BlockId, JobId, NodeId, Topology};
 use stores::{Done, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
+use caps::Capping;
 pub(crate) use commands::{Command, Reply};
 use given::Given;
 use jobs::Running;
@@ -45,7 +48,7 @@ use nodes::Peer;
 use picture::Picture;
 use puts::OpenPuts;
 use questions::Question;
-use repairs::Repairs;
+use repairs::{Repairs, Unproven};
 use scrubs::Scrub;
 use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
@@ -138,6 +141,11 @@ pub(crate) struct Core {
     lost_lately: VecDeque<LostBlock>,
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    /// Helpers that are to be emptied, and get no blocks.
+    leaving: BTreeSet<NodeId>,
+    capping: Capping,
+    /// Helpers that are back and have not said what their blocks are.
+    unproven: BTreeMap<NodeId, Unproven>,
     /// Helpers that the catalog knows and mend.toml does not.
     retired: BTreeSet<NodeId>,
     risks: Redundancy,
@@ -176,6 +184,9 @@ impl Core {
             past_scrubs: VecDeque::new(),
             lost_lately: VecDeque::new(),
             newer: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            capping: Capping::default(),
+            unproven: BTreeMap::new(),
             retired: BTreeSet::new(),
             risks: Redundancy::default(),
             settled: false,
@@ -185,6 +196,8 @@ impl Core {
             rng,
         };
         core.know_nodes();
+        core.recall_leaving(&records);
+        core.recall_caps(&records);
         core.requeue_repairs(&records);
         core.recall_scrub(&records);
         core.settle();
@@ -233,6 +246,7 @@ impl Core {
         self.forget_retired();
         self.forget_given();
         self.keep_copy();
+        self.note_progress();
         self.work();
     }
 

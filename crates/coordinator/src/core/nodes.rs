@@ -135,6 +135,8 @@ impl Core {
 
     fn lose_helper(&mut self, node: NodeId) {
         self.tell_node_lost(node);
+        self.trust_returned(node);
+        self.deal_caps();
         for (&id, running) in &mut self.jobs {
             running.job.handle_node_lost(node, &self.topology, self.now);
             self.stirred.insert(id);

@@ -26,6 +26,7 @@ impl Core {
             file_bytes,
             nodes_up,
             nodes_down,
+            leaving: self.leaving_views(),
             jobs: self.job_views(),
             repairs: self.open_repairs(),
             orphans: self.orphan_views(),
@@ -91,6 +92,7 @@ impl Core {
                     tasks: up.map(|view| view.load),
                     blocks: self.picture.block_count(node) as u64,
                     orphans,
+                    leaving: self.leaving.contains(&node),
                     to_remove: self.picture.files().discard_count(node) as u64,
                 })
             })

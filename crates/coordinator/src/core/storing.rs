@@ -27,7 +27,7 @@ use super::puts::Begun;
 use super::repairs::Order;
 use super::{ConnectionId, Core, Outbox};
 use crate::error::RequestError;
-use views::{AcceptedView, FileView, RepairView};
+use views::{AcceptedView, CapsView, FileView, RepairView};
 
 /// Writes that may wait for the storage; beyond that nobody may ask for more.
 const WRITES_WAITING: usize = 4096;
@@ -76,6 +76,8 @@ pub(super) enum Then {
     Needless { node: NodeId, block: BlockId },
     /// A repair is kept and begins.
     Queued { id: u64, order: Box<Order>, reply: Reply<RepairView> },
+    /// Caps are kept and hold.
+    Capped { view: Box<CapsView>, reply: Reply<CapsView> },
     /// The catalog is good as it is.
     Accepted { blocks: u64, reply: Reply<AcceptedView> },
     /// A helper is forgotten.
@@ -324,6 +326,10 @@ impl Core {
             }
             Then::Queued { id, order, reply } => match result {
                 Ok(_) => answer(reply, self.begin_repair(id, *order)),
+                Err(error) => answer(reply, Err(error.into())),
+            },
+            Then::Capped { view, reply } => match result {
+                Ok(_) => answer(reply, Ok(self.caps_changed(*view))),
                 Err(error) => answer(reply, Err(error.into())),
             },
             Then::Accepted { blocks, reply } => match result {

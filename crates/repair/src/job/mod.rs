@@ -272,7 +272,7 @@ struct Goal {
 #[derive(Debug)]
 enum Phase {
     Running(Box<Running>),
-    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BlockIndex> },
+    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BTreeSet<BlockIndex>> },
     Pausing { until: Duration },
     Sealing { waiting: BTreeSet<NodeId>, until: Duration },
     Checking { check: ParityCheck, until: Duration },

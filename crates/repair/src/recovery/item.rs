@@ -9,7 +9,7 @@ use codes::{BlockIndex, Code};
 use serde::{Deserialize, Serialize};
 
 use super::budget::Lack;
-use super::dealing::Lane;
+use super::dealing::Stretch;
 use super::nodes::{Booking, NodeNo};
 use super::queue::{Key, Priority};
 use super::{HelperPolicy, RepairId};
@@ -229,7 +229,7 @@ pub struct Proposal {
     /// Nodes to read from, the preferred ones first.
     pub helpers: Vec<NodeId>,
     /// Chains that level what nodes send and receive, if the policy deals; the driver may do it otherwise.
-    pub lanes: Vec<Lane>,
+    pub stretches: Vec<Stretch>,
 }
 
 /// What the driver has to know or to do.

@@ -1,5 +1,6 @@
 //! What was asked for, in the coordinator's records.
 
+use repair::recovery::Target;
 use serde_json::Value;
 use stores::{RecordWrite, Write};
 
@@ -25,6 +26,9 @@ impl Core {
     }
 
     fn requeue(&mut self, id: u64, order: Order) {
+        if let Target::Drain(node) = order.target {
+            self.leaving.insert(node); // The mark may not have been kept.
+        }
         if let Some(given) = &order.given {
             self.recall_given(given.stripe.clone());
         }

@@ -1,9 +1,12 @@
 //! The stripes of a repair, and their jobs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{End, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
+use repair::recovery::{
+    End, HelperPolicy, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target,
+};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 
@@ -13,6 +16,12 @@ use crate::core::jobs::Owner;
 use crate::core::requests::policy;
 use crate::core::stripes::indexed;
 use crate::error::RequestError;
+
+/// A job of m-PPR is late after so many times of what its plan would take alone: its nodes may have 16 such jobs each, and as
+/// long as they share alike nobody is late.
+const LATE_TIMES: u32 = 32;
+/// And never before this.
+const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the repair of a stripe does not start.
 pub(super) struct Obstacle {
@@ -34,9 +43,9 @@ impl Core {
     pub(super) fn expand_repairs(&mut self) {
         while let Some(id) = self.repairs.unexpanded.pop_front() {
             let order = self.repairs.repairs[&id].order.clone();
-            for record in self.stripes_of(&order.target) {
-                self.push_item(id, &order, &record);
-            }
+            let records = self.stripes_of(&order.target);
+            records.iter().for_each(|record| self.push_item(id, &order, record));
+            self.begin_course(id, &records);
             self.repairs.scheduler.close(RepairId(id));
         }
     }
@@ -69,16 +78,12 @@ impl Core {
             (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
             (_, None) => Vec::new(),
         };
-        let kind = match &order.target {
-            Target::Drain(from) => Kind::Drain { from: *from },
-            _ => Kind::Reconstruct,
-        };
         let new = NewItem {
             stripe: record.id.clone(),
             code,
             block_bytes: record.block_bytes,
             blocks: record.blocks.iter().map(block_facts).collect(),
-            kind,
+            kind: order.kind(),
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
@@ -90,7 +95,7 @@ impl Core {
     }
 
     /// The blocks that a repair is to bring elsewhere.
-    fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
+    pub(super) fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
         if let Some(given) = &order.given {
             lost.retain(|index| given.homes.contains_key(index));
@@ -163,8 +168,13 @@ impl Core {
         let running = self.new_job(owner, request);
         // A job that found no plan ends at once, and says why.
         let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
+        let predicted = running.job.running_plan().map(|plan| plan.predict(&self.topology));
         match self.repairs.scheduler.admit(proposal.item, job, &loads) {
             Ok(()) => {
+                if let (HelperPolicy::MPpr, Some(predicted)) = (order.helpers, predicted) {
+                    let due = self.now + LATE_AFTER + predicted * LATE_TIMES;
+                    self.repairs.scheduler.set_due(proposal.item, due);
+                }
                 self.run(job, running);
                 Ok(Started::Yes(names))
             }
@@ -191,11 +201,17 @@ impl Core {
             Kind::Rebuild { from } => BTreeSet::from([from]),
             _ => BTreeSet::new(),
         };
+        // Dealt chains take the place of what `auto` would choose; a scheme that was named is that.
+        let stretches = match (scheme, order.is_wide()) {
+            (repair::Scheme::Auto, true) => proposal.stretches.clone(),
+            _ => Vec::new(),
+        };
+        let policy = policy(scheme, order.slice_bytes);
         Ok(JobRequest {
             job: self.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
-            policy: Policy { prefer: proposal.helpers.clone(), avoid, ..policy(scheme, order.slice_bytes) },
+            policy: Policy { prefer: proposal.helpers.clone(), stretches, avoid, ..policy },
             verify: Verify { parity: order.verify_parity, reread: true },
             publish: true,
             tag: None,

@@ -1,6 +1,6 @@
 //! Repairs as people see them.
 
-use repair::recovery::{End, ItemState, RepairId};
+use repair::recovery::{End, ItemState, RepairId, Target};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
 use super::{Core, Item, Repair, RequestError};
@@ -30,7 +30,8 @@ impl Core {
         let counters = self.repairs.counters(id);
         RepairView {
             repair: id,
-            target: repair.order.target.to_string(),
+            target: self.target_name(&repair.order.target),
+            policy: repair.order.helpers.name().to_owned(),
             scheme: repair.order.scheme.name().to_owned(),
             state: self.repair_state_name(id, repair).to_owned(),
             stripes: counters.items(),
@@ -41,12 +42,22 @@ impl Core {
             bytes: repair.bytes,
             started_unix_ms: repair.started_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
+            progress: self.progress_view(id, repair),
             items: if items { self.item_views(repair) } else { Vec::new() },
         }
     }
 
+    /// What a repair is about, with the names that people gave.
+    pub(super) fn target_name(&self, target: &Target) -> String {
+        match target {
+            Target::Node(node) => format!("node {}", self.name(*node)),
+            Target::Drain(node) => format!("drain {}", self.name(*node)),
+            other => other.to_string(),
+        }
+    }
+
     /// What running jobs of a repair have delivered.
-    fn bytes_coming(&self, id: u64, repair: &Repair) -> u64 {
+    pub(super) fn bytes_coming(&self, id: u64, repair: &Repair) -> u64 {
         let running = self.repairs.scheduler.running(RepairId(id));
         let jobs = running.filter_map(|(_, job)| self.jobs.get(&job));
         jobs.filter_map(|running| {
@@ -64,6 +75,8 @@ impl Core {
             "cancelled"
         } else if repair.ended_unix_ms.is_some() {
             if counters.failed + counters.unreadable > 0 { "failed" } else { "done" }
+        } else if repair.order.paused {
+            "paused"
         } else if counters.waiting == counters.items() {
             "waiting"
         } else {
