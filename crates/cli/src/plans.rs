@@ -1,8 +1,7 @@
 //! `mend plan`.
 
 use client::{Client, PlanRequestView, PlanView, StripeView};
-use repair::Scheme;
-use serde::Deserialize;
+use repair::{Cost, Scheme};
 
 use crate::answer::Answer;
 use crate::args::PlanArgs;
@@ -10,44 +9,11 @@ use crate::blocks::{Target, find};
 use crate::failure::Failure;
 use crate::format::{size, table};
 
-/// What a comparison shows of a plan's cost; the coordinator sends more.
-#[derive(Clone, Debug, Deserialize)]
-pub struct PlanCost {
-    nodes: Vec<NodeBytes>,
-    busiest: u32,
-    pub network_bytes: u64,
-    pub read_bytes: u64,
-    reads: u64,
-    pub hops: u32,
-    pub timeslots: f64,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct NodeBytes {
-    node: u32,
-    sent_bytes: u64,
-    received_bytes: u64,
-    delivered_bytes: u64,
-}
-
-impl PlanCost {
-    /// The cost in a plan's summary.
-    pub fn of(plan: &PlanView) -> Result<Self, Failure> {
-        let cost = plan.summary.get("cost").cloned().unwrap_or_default();
-        serde_json::from_value(cost)
-            .map_err(|error| Failure::new(format!("the coordinator's plan cannot be read: {error}")))
-    }
-
-    /// Bytes that the requestors receive.
-    pub fn requestors_receive(&self) -> u64 {
-        self.nodes.iter().filter(|node| node.delivered_bytes > 0).map(|node| node.received_bytes).sum()
-    }
-
-    /// Bytes up or down, whichever are more, at the busiest node.
-    pub fn through_busiest(&self) -> u64 {
-        let busiest = self.nodes.iter().find(|node| node.node == self.busiest);
-        busiest.map_or(0, |node| node.sent_bytes.max(node.received_bytes))
-    }
+/// The cost in a plan's summary.
+pub fn cost(plan: &PlanView) -> Result<Cost, Failure> {
+    let cost = plan.summary.get("cost").cloned().unwrap_or_default();
+    serde_json::from_value(cost)
+        .map_err(|error| Failure::new(format!("the coordinator's plan cannot be read: {error}")))
 }
 
 /// `mend plan`
@@ -127,7 +93,7 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
 }
 
 fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 9], Failure> {
-    let cost = PlanCost::of(plan)?;
+    let cost = cost(plan)?;
     Ok([
         scheme.to_string(),
         format!("{:.3}", cost.timeslots),
@@ -136,12 +102,7 @@ fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 9], Failure> {
         size(cost.through_busiest()),
         size(cost.network_bytes),
         size(cost.read_bytes),
-        pieces(cost.reads, cost.read_bytes),
+        format!("{} x {}", cost.reads, size(cost.mean_read_bytes())),
         cost.hops.to_string(),
     ])
-}
-
-/// `40 x 256 KiB`: how many, and their mean size.
-fn pieces(count: u64, bytes: u64) -> String {
-    format!("{count} x {}", size(bytes.checked_div(count).unwrap_or(0)))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, RepairItem, RepairRequest, RepairView};
+use client::{Client, ItemState, ParityCheck, RepairItem, RepairRequest, RepairState, RepairView};
 
 use crate::answer::Answer;
 use crate::args::RepairArgs;
@@ -27,7 +27,7 @@ pub async fn repair(client: &Client, args: &RepairArgs) -> Result<Answer, Failur
         return Ok(Answer::new(text, &view));
     }
     let bar = Bar::new(&format!("repair {}", view.target), view.bytes);
-    while matches!(view.state.as_str(), "waiting" | "running") {
+    while !view.state.has_ended() {
         tokio::time::sleep(ASK_EVERY).await;
         view = client.repair_state(view.repair).await?;
         bar.set(view.bytes_rebuilt, view.bytes);
@@ -55,10 +55,11 @@ async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Fa
 }
 
 fn exit_of(view: &RepairView) -> Exit {
-    let is_damage = |item: &RepairItem| matches!(item.state.as_str(), "unrepairable" | "contradictory");
+    let is_damage =
+        |item: &RepairItem| matches!(item.state, ItemState::Unrepairable | ItemState::Contradictory);
     if view.items.iter().any(is_damage) {
         Exit::Data
-    } else if view.state == "done" {
+    } else if view.state == RepairState::Done {
         Exit::Done
     } else {
         Exit::Failed
@@ -80,7 +81,7 @@ fn ended_text(view: &RepairView) -> String {
         count(view.stripes, "stripe")
     );
     // What went wrong comes first, and a long list helps nobody.
-    let (done, rest): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == "done");
+    let (done, rest): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
     rest.iter().chain(&done).take(ITEMS_LISTED).for_each(|item| text += &item_text(item));
     if view.items.len() > ITEMS_LISTED {
         let more = (view.items.len() - ITEMS_LISTED) as u64;
@@ -97,7 +98,7 @@ fn item_text(item: &RepairItem) -> String {
         text += &format!(", {}", rebuilt.join(", "));
     }
     let scheme = item.scheme.as_ref().map(|scheme| format!(", {scheme}"));
-    let parity = item.parity.as_deref().map(parity_in_words);
+    let parity = item.parity.map(parity_in_words);
     text += &format!("{}{}\n", scheme.unwrap_or_default(), parity.unwrap_or_default());
     let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {}\n", printable(note)));
     let replanned = item.replanned.iter().map(|reason| format!("  planned anew: {}\n", printable(reason)));
@@ -112,11 +113,11 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &serde_json::json!({ "cancelled": repair })))
 }
 
-/// What came of the parity check, as the API names it, for people.
-fn parity_in_words(parity: &str) -> String {
+/// What came of the parity check, for people.
+fn parity_in_words(parity: ParityCheck) -> &'static str {
     match parity {
-        "holds" => ", parity holds".to_owned(),
-        "no-spare-block" => ", parity not checked (no block survives that the repair did not use)".to_owned(),
-        other => format!(", parity {other}"),
+        ParityCheck::Holds => ", parity holds",
+        ParityCheck::NoSpareBlock => ", parity not checked (no block survives that the repair did not use)",
+        ParityCheck::NotAsked => ", parity not checked",
     }
 }

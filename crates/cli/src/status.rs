@@ -1,6 +1,6 @@
 //! `mend status` and `mend helpers`.
 
-use client::{Client, NodeView, RepairView, ScrubView, Status};
+use client::{Client, JobKind, NodeView, RepairView, ScrubView, Status};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
@@ -35,8 +35,14 @@ fn status_text(status: &Status) -> String {
     if !status.nodes_down.is_empty() {
         text += &format!("helpers down: {}\n", status.nodes_down.join(", "));
     }
-    for job in status.jobs.iter().filter(|job| job.kind != "repair") {
-        text += &format!("{} of stripe {}: {}, {}\n", job.kind, job.stripe, job.scheme, job.phase);
+    for job in status.jobs.iter().filter(|job| job.kind != JobKind::Repair) {
+        text += &format!(
+            "{} of stripe {}: {}, {}\n",
+            job.kind,
+            job.stripe,
+            job.scheme,
+            job.phase.name().replace('-', " ")
+        );
     }
     status.repairs.iter().for_each(|repair| text += &repair_line(repair));
     status.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));

@@ -42,8 +42,8 @@ pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use forecast::Forecast;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Due, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
-    SinkProblem, Verify,
+    BlockProblem, Due, Job, JobAction, JobError, JobPhase, JobRequest, JobState, Outcome, ParityOutcome,
+    Report, SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
 pub use limits::{Caps, Class, Grant, Limits, Meter};

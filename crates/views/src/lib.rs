@@ -5,6 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+mod files;
+mod states;
+
+pub use files::*;
+pub use states::*;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -122,12 +128,12 @@ pub struct OrphanView {
 pub struct JobView {
     /// Its number.
     pub job: u64,
-    /// read, put or repair.
-    pub kind: String,
+    /// What it is for.
+    pub kind: JobKind,
     /// The stripe it works on.
     pub stripe: String,
     /// What it is doing.
-    pub phase: String,
+    pub phase: JobPhase,
     /// The scheme of its plan.
     pub scheme: String,
     /// Slices delivered.
@@ -167,51 +173,6 @@ pub struct NodeView {
     pub to_remove: u64,
 }
 
-/// A file in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileView {
-    /// Its name.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// The code of its stripes.
-    pub code: String,
-    /// Bytes of a block in all its stripes but the last.
-    pub block_bytes: u64,
-    /// Number of stripes.
-    pub stripes: u64,
-    /// When it became visible, in milliseconds since 1970.
-    pub created_unix_ms: u64,
-}
-
-/// A file with its layout.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileLayout {
-    /// The file.
-    #[serde(flatten)]
-    pub file: FileView,
-    /// k: data blocks of a stripe.
-    pub data_blocks: usize,
-    /// α: sub-blocks of a block.
-    pub sub_blocks: usize,
-    /// Its stripes, in file order.
-    pub layout: Vec<FileStripe>,
-}
-
-/// One stripe's part of a file. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileStripe {
-    /// Its position in the file.
-    pub position: u64,
-    /// Where its first byte is in the file.
-    pub file_offset: u64,
-    /// Bytes of the file that it holds; zeros follow up to k blocks.
-    pub data_bytes: u64,
-    /// The stripe.
-    #[serde(flatten)]
-    pub stripe: StripeView,
-}
-
 /// A stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StripeView {
@@ -240,8 +201,8 @@ pub struct BlockView {
     pub bytes: u64,
     /// The helper that holds it, or held it last; none if nobody is known to.
     pub node: Option<String>,
-    /// healthy, missing, corrupt or down (healthy on a helper that is down).
-    pub state: String,
+    /// How it is.
+    pub state: BlockState,
     /// Its digest, `kind:hexadecimal`, once it is stored, if its store has digests.
     pub digest: Option<String>,
 }
@@ -253,54 +214,6 @@ pub struct BlockPlace {
     pub index: u16,
     /// The stripe.
     pub stripe: StripeView,
-}
-
-/// A file to be put.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutRequest {
-    /// Its name.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// The code of its stripes; the cluster's default if absent.
-    pub code: Option<String>,
-    /// Bytes of a block; the cluster's default if absent.
-    pub block_bytes: Option<u64>,
-    /// Whether it may take the place of a file that has its name.
-    #[serde(default)]
-    pub replace: bool,
-}
-
-/// A put that was begun. Each stripe is stored by a `PutStripe` request on a control connection; then the put
-/// is committed. It is aborted when that connection ends first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PutView {
-    /// Its number.
-    pub put: u64,
-    /// The code of the stripes.
-    pub code: String,
-    /// n: blocks of a stripe.
-    pub blocks: usize,
-    /// k: data blocks of a stripe.
-    pub data_blocks: usize,
-    /// α: sub-blocks of a block.
-    pub sub_blocks: usize,
-    /// The stripes to store, in file order.
-    pub stripes: Vec<PutStripe>,
-}
-
-/// One stripe of a put. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PutStripe {
-    /// Its position in the file.
-    pub position: u64,
-    /// Where its first byte is in the file.
-    pub file_offset: u64,
-    /// Bytes of the file that it holds; zeros follow up to k blocks.
-    pub data_bytes: u64,
-    /// Bytes of each of its blocks.
-    pub block_bytes: u64,
 }
 
 /// What to repair: exactly one of `block`, `stripe` and `all`.
@@ -331,8 +244,8 @@ pub struct RepairView {
     pub target: String,
     /// The scheme asked for.
     pub scheme: String,
-    /// waiting, running, done, failed (for some stripes) or cancelled.
-    pub state: String,
+    /// How far it is.
+    pub state: RepairState,
     /// Stripes to repair.
     pub stripes: u64,
     /// Stripes repaired.
@@ -359,16 +272,16 @@ pub struct RepairView {
 pub struct RepairItem {
     /// The stripe.
     pub stripe: String,
-    /// waiting, running, done, failed, unrepairable, contradictory (its blocks disagree) or cancelled.
-    pub state: String,
+    /// How far it is.
+    pub state: ItemState,
     /// The blocks to rebuild.
     pub blocks: Vec<String>,
     /// Where blocks were rebuilt.
     pub rebuilt: Vec<RebuiltBlock>,
     /// The scheme used.
     pub scheme: Option<String>,
-    /// Whether a parity equation was checked: not-asked, no-spare-block or holds.
-    pub parity: Option<String>,
+    /// What came of the check of a parity equation.
+    pub parity: Option<ParityCheck>,
     /// Why it failed, or what is worth knowing.
     pub reason: Option<String>,
     /// What to do about it.
@@ -427,8 +340,8 @@ pub struct PlanView {
 pub struct ScrubView {
     /// Its number.
     pub scrub: u64,
-    /// running or done.
-    pub state: String,
+    /// How far it is.
+    pub state: ScrubState,
     /// Blocks to check.
     pub blocks: u64,
     /// Blocks checked.

@@ -215,7 +215,7 @@ impl Core {
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(unix_ms());
             let view = self.repair_view(id, false);
-            tracing::info!(repair = id, state = view.state, blocks = view.blocks_rebuilt, "repair ended");
+            tracing::info!(repair = id, state = %view.state, blocks = view.blocks_rebuilt, "repair ended");
         }
         self.repairs.forget_oldest();
     }

@@ -1,11 +1,11 @@
 //! Repairs as people see them.
 
-use repair::recovery::{End, ItemState, RepairId};
+use repair::recovery::{End, ItemState as Place, RepairId};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
 use super::{Core, Item, Repair, RequestError};
 use crate::core::jobs::Running;
-use ::views::{RebuiltBlock, RepairItem, RepairView};
+use ::views::{ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairState, RepairView};
 
 impl Core {
     pub(in crate::core) fn repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
@@ -32,7 +32,7 @@ impl Core {
             repair: id,
             target: repair.order.target.to_string(),
             scheme: repair.order.scheme.name().to_owned(),
-            state: self.repair_state_name(id, repair).to_owned(),
+            state: self.state_of_repair(id, repair),
             stripes: counters.items(),
             stripes_done: counters.done,
             stripes_failed: counters.failed + counters.unreadable,
@@ -58,16 +58,19 @@ impl Core {
         .sum()
     }
 
-    fn repair_state_name(&self, id: u64, repair: &Repair) -> &'static str {
+    fn state_of_repair(&self, id: u64, repair: &Repair) -> RepairState {
         let counters = self.repairs.counters(id);
         if self.repairs.scheduler.repair(RepairId(id)).is_some_and(|state| state.cancelled) {
-            "cancelled"
+            RepairState::Cancelled
         } else if repair.ended_unix_ms.is_some() {
-            if counters.failed + counters.unreadable > 0 { "failed" } else { "done" }
+            match counters.failed + counters.unreadable {
+                0 => RepairState::Done,
+                _ => RepairState::Failed,
+            }
         } else if counters.waiting == counters.items() {
-            "waiting"
+            RepairState::Waiting
         } else {
-            "running"
+            RepairState::Running
         }
     }
 
@@ -78,7 +81,7 @@ impl Core {
     fn item_view(&self, stripe: &StripeId, item: &Item) -> RepairItem {
         let state = self.repairs.scheduler.state(item.id);
         let job = match state {
-            ItemState::Running(job) => self.jobs.get(&job).map(Running::view),
+            Place::Running(job) => self.jobs.get(&job).map(Running::view),
             _ => None,
         };
         let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {
@@ -87,11 +90,11 @@ impl Core {
         };
         RepairItem {
             stripe: stripe.to_string(),
-            state: if item.contradictory { "contradictory" } else { item_state_name(state) }.to_owned(),
+            state: if item.contradictory { ItemState::Contradictory } else { item_state(state) },
             blocks: item.blocks.iter().map(BlockId::to_string).collect(),
             rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
             scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
-            parity: item.parity.map(|parity| parity_name(parity).to_owned()),
+            parity: item.parity.map(parity_check),
             reason: item.reason.clone(),
             next_step: item.next_step.clone(),
             replanned: item.replanned.clone(),
@@ -100,21 +103,21 @@ impl Core {
     }
 }
 
-fn item_state_name(state: ItemState) -> &'static str {
-    match state {
-        ItemState::Waiting | ItemState::BackingOff { .. } | ItemState::SetAside => "waiting",
-        ItemState::Running(_) => "running",
-        ItemState::Ended(End::Repaired | End::NothingLost) => "done",
-        ItemState::Ended(End::Failed | End::LostAgain) => "failed",
-        ItemState::Ended(End::Unreadable { .. }) => "unrepairable",
-        ItemState::Ended(End::Cancelled) => "cancelled",
+fn item_state(place: Place) -> ItemState {
+    match place {
+        Place::Waiting | Place::BackingOff { .. } | Place::SetAside => ItemState::Waiting,
+        Place::Running(_) => ItemState::Running,
+        Place::Ended(End::Repaired | End::NothingLost) => ItemState::Done,
+        Place::Ended(End::Failed | End::LostAgain) => ItemState::Failed,
+        Place::Ended(End::Unreadable { .. }) => ItemState::Unrepairable,
+        Place::Ended(End::Cancelled) => ItemState::Cancelled,
     }
 }
 
-fn parity_name(parity: ParityOutcome) -> &'static str {
+fn parity_check(parity: ParityOutcome) -> ParityCheck {
     match parity {
-        ParityOutcome::NotAsked => "not-asked",
-        ParityOutcome::NoSpareBlock => "no-spare-block",
-        ParityOutcome::Holds => "holds",
+        ParityOutcome::NotAsked => ParityCheck::NotAsked,
+        ParityOutcome::NoSpareBlock => ParityCheck::NoSpareBlock,
+        ParityOutcome::Holds => ParityCheck::Holds,
     }
 }
