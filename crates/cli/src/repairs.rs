@@ -8,18 +8,37 @@ use crate::answer::Answer;
 use crate::args::RepairArgs;
 use crate::blocks::{Target, find};
 use crate::failure::{Exit, Failure};
-use crate::format::{count, printable, size};
+use crate::format::{count, lasting, printable, rate, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// Stripes that are listed one by one.
+/// Stripes that are listed one by one without being asked for.
 const ITEMS_LISTED: usize = 20;
 
+/// How much is told of a repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// What was done in all, and the stripes that were not repaired.
+    Bad,
+    /// A line for each stripe.
+    Stripes,
+}
+
 /// `mend repair`
-pub async fn repair(client: &Client, args: &RepairArgs) -> Result<Answer, Failure> {
+pub async fn repair(client: &Client, args: &RepairArgs, detail: Detail) -> Result<Answer, Failure> {
     let request = request(client, args).await?;
-    let mut view = client.repair(&request).await?;
-    if args.no_wait {
+    let view = client.repair(&request).await?;
+    follow(client, view, args.no_wait, detail).await
+}
+
+/// Waits for the end of a repair, unless nobody wants to, and tells what came of it.
+pub async fn follow(
+    client: &Client,
+    mut view: RepairView,
+    no_wait: bool,
+    detail: Detail,
+) -> Result<Answer, Failure> {
+    if no_wait {
         let text = format!(
             "repair {} ({}) is {}; watch it with `mend status`",
             view.repair, view.target, view.state
@@ -34,7 +53,7 @@ pub async fn repair(client: &Client, args: &RepairArgs) -> Result<Answer, Failur
     }
     drop(bar);
     let exit = exit_of(&view);
-    Ok(Answer::new(ended_text(&view), &view).with_exit(exit))
+    Ok(Answer::new(ended_text(&view, detail), &view).with_exit(exit))
 }
 
 async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Failure> {
@@ -66,26 +85,42 @@ fn exit_of(view: &RepairView) -> Exit {
     }
 }
 
-fn ended_text(view: &RepairView) -> String {
+fn ended_text(view: &RepairView, detail: Detail) -> String {
     if view.stripes == 0 {
         return "nothing is lost".to_owned();
     }
+    let took =
+        view.ended_unix_ms.map(|ended| Duration::from_millis(ended.saturating_sub(view.started_unix_ms)));
+    let took = took.unwrap_or_default();
     let mut text = format!(
-        "repair {} ({}) {}: {} and {} rebuilt in {} of {}\n",
+        "repair {} ({}) {} after {}: {}, {} rebuilt in {} of {}, {}\n",
         view.repair,
         view.target,
         view.state,
+        lasting(took),
         count(view.blocks_rebuilt, "block"),
         size(view.bytes_rebuilt),
         view.stripes_done,
-        count(view.stripes, "stripe")
+        count(view.stripes, "stripe"),
+        rate(view.bytes_rebuilt, took)
     );
-    // What went wrong comes first, and a long list helps nobody.
-    let (done, rest): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
-    rest.iter().chain(&done).take(ITEMS_LISTED).for_each(|item| text += &item_text(item));
-    if view.items.len() > ITEMS_LISTED {
-        let more = (view.items.len() - ITEMS_LISTED) as u64;
-        text += &format!("and {} more; --output json lists them\n", count(more, "stripe"));
+    // What went wrong comes first, and what went well is told on demand.
+    let (done, bad): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
+    let listed: Vec<_> = match detail {
+        Detail::Stripes => bad.iter().chain(&done).collect(),
+        Detail::Bad => bad.iter().take(ITEMS_LISTED).collect(),
+    };
+    listed.iter().for_each(|item| text += &item_text(item));
+    if detail == Detail::Bad && bad.len() > ITEMS_LISTED {
+        let more = (bad.len() - ITEMS_LISTED) as u64;
+        text += &format!("and {} more; --verbose lists them\n", count(more, "stripe"));
+    }
+    if detail == Detail::Bad {
+        let replanned: Vec<&String> = done.iter().flat_map(|item| &item.replanned).collect();
+        replanned
+            .iter()
+            .take(ITEMS_LISTED)
+            .for_each(|why| text += &format!("planned anew: {}\n", printable(why)));
     }
     text
 }

@@ -34,6 +34,7 @@ mod get;
 mod http;
 mod layout;
 mod local;
+mod nodes;
 mod pieces;
 mod put;
 mod session;

@@ -6,9 +6,15 @@
 #![forbid(unsafe_code)]
 
 mod files;
+mod history;
+mod natural;
+mod nodes;
 mod states;
 
 pub use files::*;
+pub use history::*;
+pub use natural::natural;
+pub use nodes::*;
 pub use states::*;
 
 use serde::{Deserialize, Serialize};
@@ -19,8 +25,12 @@ use utoipa::ToSchema;
 pub struct Status {
     /// Whether everything can be read and nothing is lost.
     pub healthy: bool,
+    /// How bad it is, for monitors.
+    pub severity: Severity,
     /// The answer to "am I safe?" in one line.
     pub summary: String,
+    /// What happens by itself and what could be done, a sentence each.
+    pub advice: Vec<String>,
     /// Helpers that are still expected after a start of the coordinator; repairs wait for them for a moment.
     pub settling: bool,
     /// Stripes by what they can still lose.
@@ -33,6 +43,10 @@ pub struct Status {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
+    /// The same helpers, and what is done about the blocks on them.
+    pub gone: Vec<GoneNode>,
+    /// Parts of files that cannot be read now; the first of them.
+    pub unreadable: Vec<UnreadablePart>,
     /// What runs now.
     pub jobs: Vec<JobView>,
     /// Repairs that have not ended.
@@ -46,6 +60,30 @@ pub struct Status {
     pub last_scrub: Option<ScrubView>,
     /// Blocks found bad lately, newest last.
     pub lost_lately: Vec<LostBlock>,
+}
+
+/// A part of a file that cannot be read now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnreadablePart {
+    /// The file; none if the stripe is of no file.
+    pub file: Option<String>,
+    /// The stripe.
+    pub stripe: String,
+    /// The bytes of the file that cannot be read.
+    pub ranges: Vec<FileRange>,
+    /// Helpers of which any one would bring it back.
+    pub any_of: Vec<String>,
+    /// Otherwise helpers that would do so together; none if there are no such.
+    pub together: Vec<String>,
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileRange {
+    /// The first, counted from 0.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
 }
 
 /// Stripes by what they can still lose.
@@ -146,33 +184,6 @@ pub struct JobView {
     pub replanned: Vec<String>,
 }
 
-/// A helper.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NodeView {
-    /// Its number.
-    pub node: u32,
-    /// Its name.
-    pub name: String,
-    /// Whether it is connected.
-    pub up: bool,
-    /// Where its data port is, or was last.
-    pub address: Option<String>,
-    /// Its rack, if known.
-    pub rack: Option<String>,
-    /// Its link in bytes per second, if configured.
-    pub bandwidth_bytes_per_s: Option<u64>,
-    /// Bytes free for blocks, if it is up.
-    pub free_bytes: Option<u64>,
-    /// Tasks in hand, if it is up.
-    pub tasks: Option<u32>,
-    /// Blocks that the catalog places on it.
-    pub blocks: u64,
-    /// Blocks on it that no stripe knows.
-    pub orphans: u64,
-    /// Blocks that it shall remove.
-    pub to_remove: u64,
-}
-
 /// A stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StripeView {
@@ -242,6 +253,8 @@ pub struct RepairView {
     pub repair: u64,
     /// block NAME, stripe NAME or all.
     pub target: String,
+    /// Whether nobody asked for it, but a helper was gone for too long.
+    pub by_itself: bool,
     /// The scheme asked for.
     pub scheme: String,
     /// How far it is.
@@ -331,8 +344,29 @@ pub struct PlanView {
     pub summary: serde_json::Value,
     /// Names of the nodes in the summary, by number.
     pub nodes: std::collections::BTreeMap<String, String>,
+    /// The scheme that shaped it.
+    pub scheme: String,
+    /// Who gets the wanted blocks, in their order.
+    pub requestors: Vec<String>,
+    /// What the prediction goes by.
+    pub rates: PlanRates,
     /// The predicted time in milliseconds, from what is known of links and disks.
     pub predicted_ms: u64,
+}
+
+/// What the links and disks of a plan's nodes are taken to carry, in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanRates {
+    /// The slowest link.
+    pub slowest_link: u64,
+    /// The fastest link.
+    pub fastest_link: u64,
+    /// The slowest disk.
+    pub slowest_disk: u64,
+    /// The fastest disk.
+    pub fastest_disk: u64,
+    /// Nodes whose link nobody has configured, so that 1 Gb/s is assumed.
+    pub assumed_links: u64,
 }
 
 /// A scrub.

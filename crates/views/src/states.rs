@@ -89,6 +89,38 @@ states! {
         Done = "done",
     }
 
+    /// What is done about the blocks of a helper that is gone.
+    RecoveryState {
+        /// Nothing is on it.
+        Needless = "needless",
+        /// They are rebuilt by themselves if it is not back in time.
+        Waiting = "waiting",
+        /// It is in maintenance, and they are not rebuilt before that is over.
+        Maintenance = "maintenance",
+        /// They are being rebuilt.
+        Running = "running",
+        /// Nothing is done by itself, as the settings say so.
+        Off = "off",
+        /// The repair that began by itself was called off.
+        Cancelled = "cancelled",
+        /// Nothing is begun by itself now.
+        Held = "held",
+        /// A repair did not bring all of them back, and is tried again.
+        Failed = "failed",
+    }
+
+    /// How bad the state of the cluster is; `mend status --check` exits with it.
+    Severity {
+        /// Everything is whole.
+        Ok = "ok",
+        /// Something is lost, and no stripe is at its limit.
+        Warning = "warning",
+        /// A stripe cannot be read, or cannot lose another block, or nothing can be changed.
+        Critical = "critical",
+        /// The coordinator has just started and does not know yet.
+        Unknown = "unknown",
+    }
+
     /// What a job is for.
     JobKind {
         /// A client reads.

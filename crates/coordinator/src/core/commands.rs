@@ -10,8 +10,9 @@ use super::Core;
 use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
-    AcceptedView, BlockPlace, FileLayout, FileView, NodeView, OrphansView, PlanRequestView, PlanView,
-    PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, FileLayout, FileView, HistoryEntry, MaintenanceRequest, NodeView, OrphansView,
+    PlanRequestView, PlanView, PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest,
+    RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView,
 };
 
 /// Where an answer goes.
@@ -40,6 +41,16 @@ pub(crate) enum Command {
     Snapshot(Reply<Snapshot>),
     AcceptCatalog(Reply<AcceptedView>),
     RemoveOrphans(Reply<OrphansView>),
+    RemoveNode(String, Reply<NodeView>),
+    Maintain(String, MaintenanceRequest, Reply<NodeView>),
+    EndMaintenance(String, Reply<NodeView>),
+    OkToStop(Vec<String>, Reply<SafetyView>),
+    SafeToRemove(Vec<String>, Reply<SafetyView>),
+    ReplaceNode(String, ReplaceRequest, Reply<RepairView>),
+    Rebalance(RebalanceRequest, Reply<RebalanceView>),
+    Settings(Reply<SettingsView>),
+    ChangeSettings(SettingsRequest, Reply<SettingsView>),
+    History(usize, Reply<Vec<HistoryEntry>>),
 }
 
 impl Core {
@@ -65,6 +76,16 @@ impl Core {
             Command::Snapshot(reply) => self.ask_storage(Ask::Snapshot(reply)),
             Command::AcceptCatalog(reply) => self.accept_catalog(reply),
             Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans()),
+            Command::RemoveNode(name, reply) => self.remove_node(&name, reply),
+            Command::Maintain(name, request, reply) => answer(reply, self.maintain(&name, request)),
+            Command::EndMaintenance(name, reply) => answer(reply, self.end_maintenance(&name)),
+            Command::OkToStop(names, reply) => answer(reply, self.ok_to_stop(&names)),
+            Command::SafeToRemove(names, reply) => answer(reply, self.safe_to_remove(&names)),
+            Command::ReplaceNode(name, request, reply) => self.replace_node(&name, &request, reply),
+            Command::Rebalance(request, reply) => self.rebalance(request, reply),
+            Command::Settings(reply) => answer(reply, Ok(self.settings_view())),
+            Command::ChangeSettings(request, reply) => answer(reply, self.change_settings(&request)),
+            Command::History(most, reply) => answer(reply, Ok(self.history(most))),
         }
     }
 }

@@ -312,11 +312,10 @@ impl Core {
             return;
         }
         tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
-        self.names.remove(&node);
-        self.topology.remove(node);
+        self.drop_node(node);
     }
 
-    fn is_target(&self, node: NodeId) -> bool {
+    pub(super) fn is_target(&self, node: NodeId) -> bool {
         self.jobs.values().any(|running| running.targets.contains(&node))
     }
 }

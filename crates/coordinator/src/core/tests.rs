@@ -1,12 +1,13 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
 mod measure;
+mod operator;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use cluster::Role;
+use cluster::{RepairAfter, Role};
 use codes::BlockIndex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -72,6 +73,7 @@ fn settings() -> Settings {
         block_bytes: 4096,
         scheme: "pipelined".into(),
         helpers: None,
+        repair_after: RepairAfter::Time(Duration::from_secs(600)),
     }
 }
 
@@ -581,7 +583,7 @@ fn an_empty_file_has_no_stripes() {
     assert!(put.stripes.is_empty());
     scene.ask(|reply| Command::CommitPut(PutId(put.put), reply)).unwrap();
     assert!(scene.file("empty").layout.is_empty());
-    assert!(scene.status().summary.starts_with("nothing is stored"));
+    assert!(scene.status().summary.starts_with("safe  nothing is stored"));
 }
 
 #[test]
@@ -736,9 +738,7 @@ fn what_is_lost_is_rebuilt_elsewhere_and_removed_from_who_comes_back() {
     assert!(repair.items.iter().all(|item| item.parity.map(|parity| parity.name()) != Some("not-asked")));
     let status = scene.status();
     assert!(status.healthy, "{}", status.summary);
-    assert!(
-        status.summary.starts_with("safe: all 3 stripes are whole and survive 2 more losses; 4 helpers up")
-    );
+    assert!(status.summary.starts_with("safe  all 3 stripes are whole and can lose 2 blocks; 4 helpers up"));
 
     let before = scene.node("h1").disk.len();
     assert!(before > 0);
@@ -828,7 +828,7 @@ fn what_cannot_be_repaired_is_listed_and_the_rest_goes_on() {
     assert_eq!(item.next_step.as_deref(), Some(next_step));
     let status = scene.status();
     assert_eq!(status.stripes.unreadable, hopeless.len() as u64);
-    assert!(status.summary.starts_with("NOT SAFE"), "{}", status.summary);
+    assert!(status.summary.starts_with("UNREADABLE"), "{}", status.summary);
 
     scene.start("h2");
     assert_eq!(scene.repair_all().state.name(), "done");

@@ -25,7 +25,7 @@ use super::commands::{Reply, answer};
 use super::storing::Then;
 use super::{Core, unix_ms};
 use crate::error::RequestError;
-use ::views::{RepairRequest, RepairView};
+use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 
 /// Repairs that have ended and are remembered.
 const REMEMBERED: usize = 100;
@@ -52,17 +52,26 @@ struct Repair {
     bytes: u64,
     blocks_rebuilt: u64,
     bytes_rebuilt: u64,
-    started_unix_ms: u64,
     ended_unix_ms: Option<u64>,
+    /// Blocks that were to be rebuilt, by the helper that had them.
+    lost_from: BTreeMap<NodeId, u64>,
+    /// Blocks that were rebuilt, by the helper that has them.
+    rebuilt_on: BTreeMap<NodeId, u64>,
 }
 
 /// What was asked for, as it is kept in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
-    target: Target,
-    scheme: Scheme,
-    slice_bytes: Option<u32>,
-    verify_parity: bool,
+    pub target: Target,
+    pub scheme: Scheme,
+    pub slice_bytes: Option<u32>,
+    pub verify_parity: bool,
+    /// Nobody asked for it: a helper was gone for too long.
+    pub by_itself: bool,
+    /// The only helpers that get blocks; any, if there are none.
+    pub onto: Vec<NodeId>,
+    /// When it was asked for.
+    pub asked_unix_ms: u64,
 }
 
 /// A stripe of a repair.
@@ -80,13 +89,25 @@ struct Item {
     contradictory: bool,
 }
 
+impl Order {
+    pub(super) fn new(target: Target, scheme: Scheme) -> Self {
+        let (slice_bytes, verify_parity, by_itself) = (None, true, false);
+        let asked_unix_ms = unix_ms();
+        Self { target, scheme, slice_bytes, verify_parity, by_itself, onto: Vec::new(), asked_unix_ms }
+    }
+}
+
 impl Core {
     pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
-        let checked = self.check_not_behind().and_then(|()| self.check_storage());
-        let order =
-            checked.and_then(|()| self.order(request)).and_then(|order| Ok((self.next_number()?, order)));
-        match order {
-            Ok((id, order)) => {
+        match self.order(request) {
+            Ok(order) => self.queue_order(order, reply),
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    pub(super) fn queue_order(&mut self, order: Order, reply: Reply<RepairView>) {
+        match self.number_of_order() {
+            Ok(id) => {
                 let order = Box::new(order);
                 self.store(Self::kept(id, &order), Then::Queued { id, order, reply });
             }
@@ -94,9 +115,26 @@ impl Core {
         }
     }
 
+    pub(super) fn queue_rebalance(&mut self, order: Order, view: RebalanceView, reply: Reply<RebalanceView>) {
+        match self.number_of_order() {
+            Ok(id) => {
+                let (order, view) = (Box::new(order), Box::new(view));
+                self.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
+            }
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    fn number_of_order(&mut self) -> Result<u64, RequestError> {
+        self.check_not_behind().and_then(|()| self.check_storage())?;
+        self.next_number()
+    }
+
     /// An order is kept: its repair begins.
     pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
-        tracing::info!(repair = id, target = %order.target, scheme = %order.scheme, "repair asked for");
+        let (target, by_itself) = (self.target_text(&order.target), order.by_itself);
+        tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
+        self.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         self.repairs.add(id, order);
         self.start_repairs();
         self.repair_state(id)
@@ -121,10 +159,9 @@ impl Core {
             other => other,
         };
         Ok(Order {
-            target,
-            scheme: self.scheme(request.scheme.as_deref())?,
             slice_bytes: request.slice_bytes,
             verify_parity: request.verify_parity.unwrap_or(true),
+            ..Order::new(target, self.scheme(request.scheme.as_deref())?)
         })
     }
 
@@ -181,8 +218,10 @@ impl Core {
             }
             (Ok(outcome), None) => {
                 let before = item.rebuilt.len();
+                let homes = outcome.homes.clone();
                 item.succeed(record.as_ref(), outcome);
                 let more = (item.rebuilt.len() - before) as u64;
+                homes.into_values().for_each(|node| *repair.rebuilt_on.entry(node).or_default() += 1);
                 repair.blocks_rebuilt += more;
                 repair.bytes_rebuilt += more * item.block_bytes;
                 scheduler.handle_done(item.id, self.now);
@@ -214,8 +253,7 @@ impl Core {
         self.drop_order(id);
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(unix_ms());
-            let view = self.repair_view(id, false);
-            tracing::info!(repair = id, state = %view.state, blocks = view.blocks_rebuilt, "repair ended");
+            self.tell_end(id);
         }
         self.repairs.forget_oldest();
     }
@@ -242,7 +280,8 @@ impl Core {
 
 impl Repairs {
     fn add(&mut self, id: u64, order: Order) {
-        let spec = RepairSpec { priority: Priority::Normal, ..RepairSpec::default() };
+        let requestors = order.onto.clone();
+        let spec = RepairSpec { priority: Priority::Normal, requestors, ..RepairSpec::default() };
         self.scheduler.open(RepairId(id), spec);
         let repair = Repair {
             order,
@@ -251,11 +290,19 @@ impl Repairs {
             bytes: 0,
             blocks_rebuilt: 0,
             bytes_rebuilt: 0,
-            started_unix_ms: unix_ms(),
             ended_unix_ms: None,
+            lost_from: BTreeMap::new(),
+            rebuilt_on: BTreeMap::new(),
         };
         self.repairs.insert(id, repair);
         self.unexpanded.push_back(id);
+    }
+
+    /// The repair of a node that has not ended.
+    pub(super) fn open_of(&self, node: NodeId) -> Option<u64> {
+        let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
+        let mut open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
     }
 
     fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {

@@ -54,7 +54,13 @@ impl Core {
                 let mut stripes: Vec<StripeId> =
                     self.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
+                // What is of no file yet is its put's business.
+                stripes.retain(|stripe| self.picture.is_pending(stripe) == Some(false));
                 stripes.iter().filter_map(one).collect()
+            }
+            Target::Rebalance(blocks) => {
+                let found = blocks.iter().filter_map(|block| self.picture.find_block(block).ok());
+                found.filter_map(|(stripe, _)| one(&stripe)).collect()
             }
             Target::All => self.picture.damaged(),
         }
@@ -64,12 +70,21 @@ impl Core {
         let Ok(code) = self.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
         };
+        let moving = match target {
+            Target::Rebalance(blocks) => self.moving(blocks, record, id),
+            _ => None,
+        };
         let only = match target {
             Target::Block(block) => Self::index_of(record, block),
+            Target::Rebalance(_) => moving.map(|(index, _)| index),
             _ => None,
         };
         let kind = match target {
             Target::Drain(from) => Kind::Drain { from: *from },
+            Target::Rebalance(_) => match moving {
+                Some((_, from)) => Kind::Migrate { from },
+                None => return, // It has moved already.
+            },
             _ => Kind::Reconstruct,
         };
         let new = NewItem {
@@ -81,11 +96,27 @@ impl Core {
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
-        let wanted = self.wanted_of(target, record);
+        let wanted = match only {
+            Some(index) if moving.is_some() => vec![index],
+            _ => self.wanted_of(target, record),
+        };
         let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
         repair.blocks += wanted.len() as u64;
         repair.bytes += wanted.len() as u64 * record.block_bytes;
+        for index in &wanted {
+            if let Some(node) = record.blocks[usize::from(index.0)].node {
+                *repair.lost_from.entry(node).or_default() += 1;
+            }
+        }
         repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
+    }
+
+    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
+    fn moving(&self, blocks: &[BlockId], record: &StripeRecord, repair: u64) -> Option<(BlockIndex, NodeId)> {
+        let onto = &self.repairs.repairs[&repair].order.onto;
+        let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
+        let from = self.readable_at(block)?;
+        (!onto.contains(&from)).then_some((index, from))
     }
 
     /// The blocks that a repair is to bring elsewhere.
@@ -136,7 +167,10 @@ impl Core {
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
-        let lost = self.wanted_of(&order.target, &record);
+        let lost = match proposal.kind {
+            Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
+            _ => self.wanted_of(&order.target, &record),
+        };
         if lost.is_empty() {
             return Ok(Started::NothingLost);
         }

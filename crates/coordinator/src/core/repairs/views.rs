@@ -1,11 +1,15 @@
 //! Repairs as people see them.
 
-use repair::recovery::{End, ItemState as Place, RepairId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::recovery::{End, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
 use super::{Core, Item, Repair, RequestError};
 use crate::core::jobs::Running;
-use ::views::{ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairState, RepairView};
+use crate::core::words::in_words;
+use ::views::{HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairState, RepairView};
 
 impl Core {
     pub(in crate::core) fn repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
@@ -30,7 +34,8 @@ impl Core {
         let counters = self.repairs.counters(id);
         RepairView {
             repair: id,
-            target: repair.order.target.to_string(),
+            target: self.target_text(&repair.order.target),
+            by_itself: repair.order.by_itself,
             scheme: repair.order.scheme.name().to_owned(),
             state: self.state_of_repair(id, repair),
             stripes: counters.items(),
@@ -39,9 +44,49 @@ impl Core {
             blocks_rebuilt: repair.blocks_rebuilt,
             bytes_rebuilt: repair.bytes_rebuilt + self.bytes_coming(id, repair),
             bytes: repair.bytes,
-            started_unix_ms: repair.started_unix_ms,
+            started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
             items: if items { self.item_views(repair) } else { Vec::new() },
+        }
+    }
+
+    /// What a repair is about, with names.
+    pub(in crate::core) fn target_text(&self, target: &Target) -> String {
+        match target {
+            Target::Node(node) => format!("node {}", self.name(*node)),
+            Target::Drain(node) => format!("drain {}", self.name(*node)),
+            target => target.to_string(),
+        }
+    }
+
+    /// A repair has ended: says so, and for how long it went on.
+    pub(super) fn tell_end(&mut self, id: u64) {
+        let view = self.repair_view(id, false);
+        let repair = &self.repairs.repairs[&id];
+        let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
+        let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
+            counts.iter().map(|(&node, &blocks)| (self.name(node), blocks)).collect()
+        };
+        let event = HistoryEvent::RepairEnded {
+            repair: id,
+            target: view.target.clone(),
+            by_itself: view.by_itself,
+            state: view.state,
+            took_ms,
+            blocks: view.blocks_rebuilt,
+            bytes: view.bytes_rebuilt,
+            stripes_failed: view.stripes_failed,
+            lost_from: by_name(&repair.lost_from),
+            rebuilt_on: by_name(&repair.rebuilt_on),
+        };
+        let target = repair.order.target.clone();
+        tracing::info!(
+            repair = id, target = view.target, state = %view.state, blocks = view.blocks_rebuilt,
+            failed_stripes = view.stripes_failed, took = in_words(Duration::from_millis(took_ms)), "a repair has ended"
+        );
+        self.note(event);
+        if let Target::Node(node) | Target::Drain(node) = target {
+            self.recovery_ended(node, id, view.state);
         }
     }
 
