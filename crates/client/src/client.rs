@@ -16,8 +16,8 @@ use crate::http::Http;
 use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
-    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, OrphansView, PlanRequestView, PlanView,
-    PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, GivenStripe, OrphansView, PlanRequestView,
+    PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -166,6 +166,14 @@ impl Client {
     /// [`ClientError`].
     pub async fn block(&self, block: &str) -> Result<BlockPlace, ClientError> {
         self.inner.http.get(&format!("/v1/blocks/{}", encoded(block))).await
+    }
+
+    /// Describes a stripe of another system, so that it can be read and repaired by its name.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn describe(&self, stripe: &GivenStripe) -> Result<StripeView, ClientError> {
+        self.inner.http.post("/v1/stripes", stripe).await
     }
 
     /// Asks for a repair, which goes on without us.

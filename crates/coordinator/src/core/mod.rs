@@ -10,6 +10,7 @@
 mod absences;
 mod balance;
 mod commands;
+mod given;
 mod history;
 mod inventory;
 mod jobs;
@@ -46,6 +47,7 @@ use tokio::sync::mpsc;
 
 use absences::Absences;
 pub(crate) use commands::{Command, Reply};
+use given::Given;
 use history::History;
 use jobs::Running;
 use maintenance::Maintenance;
@@ -141,6 +143,7 @@ pub(crate) struct Core {
     asks: BTreeMap<u64, Question>,
     next_ask: u64,
     puts: OpenPuts,
+    given: Given,
     repairs: Repairs,
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
@@ -184,6 +187,7 @@ impl Core {
             asks: BTreeMap::new(),
             next_ask: 0,
             puts: OpenPuts::default(),
+            given: Given::default(),
             repairs: Repairs::default(),
             scrub: None,
             past_scrubs: VecDeque::new(),
@@ -254,6 +258,7 @@ impl Core {
         self.expire_maintenance();
         self.begin_recoveries();
         self.note_all_bad();
+        self.forget_given();
         self.keep_copy();
         self.work();
     }

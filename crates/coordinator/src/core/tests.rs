@@ -1,5 +1,6 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
+mod given;
 mod measure;
 mod operator;
 mod storing;

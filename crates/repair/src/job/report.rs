@@ -25,6 +25,9 @@ pub enum Report {
         /// The receivers that do not take what is due.
         send: Vec<Due>,
     },
+    /// Nothing of this plan moves here any more, or ever did: all that this node had to send has left it. The answer to
+    /// `Explain` where there is nothing to wait for.
+    AtRest,
     /// This node's caps hold back its part: it is slow because it shall be.
     Limited,
     /// An edge broke.

@@ -196,8 +196,20 @@ impl Part {
     /// Answered before anything that waits for a disk: silence is what the others are asked about.
     fn explain(&mut self, epoch: Epoch, now: Duration) {
         let waits = self.moving().filter(|moving| moving.epoch() == epoch).map(|moving| moving.waits(now));
-        let (receive, send) = waits.unwrap_or_default();
-        self.report(epoch, Report::Waiting { receive, send });
+        let report = match waits {
+            None if self.has_ended(epoch) => Report::AtRest,
+            waits => {
+                let (receive, send) = waits.unwrap_or_default();
+                Report::Waiting { receive, send }
+            }
+        };
+        self.report(epoch, report);
+    }
+
+    /// Whether nothing of a plan moves, and none of it is to begin or to be written.
+    fn has_ended(&self, epoch: Epoch) -> bool {
+        let waits = self.waiting.iter().any(|message| message.epoch() == Some(epoch));
+        !waits && matches!(self.phase, Phase::Idle | Phase::Parked { .. })
     }
 
     /// The coordinator is gone: all is dropped that is not committed.

@@ -63,6 +63,9 @@ struct Repair {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
     pub target: Target,
+    /// A stripe that came with the request, as it was then, and the blocks that are wanted of it with their new homes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<GivenOrder>,
     pub scheme: Scheme,
     pub slice_bytes: Option<u32>,
     pub verify_parity: bool,
@@ -72,6 +75,13 @@ pub(super) struct Order {
     pub onto: Vec<NodeId>,
     /// When it was asked for.
     pub asked_unix_ms: u64,
+}
+
+/// What of a given stripe is to be rebuilt, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct GivenOrder {
+    stripe: StripeRecord,
+    homes: BTreeMap<BlockIndex, NodeId>,
 }
 
 /// A stripe of a repair.
@@ -93,7 +103,16 @@ impl Order {
     pub(super) fn new(target: Target, scheme: Scheme) -> Self {
         let (slice_bytes, verify_parity, by_itself) = (None, true, false);
         let asked_unix_ms = unix_ms();
-        Self { target, scheme, slice_bytes, verify_parity, by_itself, onto: Vec::new(), asked_unix_ms }
+        Self {
+            target,
+            given: None,
+            scheme,
+            slice_bytes,
+            verify_parity,
+            by_itself,
+            onto: Vec::new(),
+            asked_unix_ms,
+        }
     }
 }
 
@@ -141,13 +160,14 @@ impl Core {
     }
 
     fn order(&self, request: &RepairRequest) -> Result<Order, RequestError> {
+        if let (Some(stripe), false) = (&request.stripe, request.homes.is_empty()) {
+            return self.given_order(StripeId(stripe.clone()), request);
+        }
         let target = match (&request.block, &request.stripe, request.all) {
             (Some(block), None, false) => Target::Block(BlockId(block.clone())),
             (None, Some(stripe), false) => Target::Stripe(StripeId(stripe.clone())),
             (None, None, true) => Target::All,
-            _ => {
-                return Err(RequestError::NoOneTarget);
-            }
+            _ => return Err(RequestError::NoOneTarget),
         };
         // People leave eras out of names; records of the queue do not.
         let target = match target {
@@ -162,6 +182,21 @@ impl Core {
             slice_bytes: request.slice_bytes,
             verify_parity: request.verify_parity.unwrap_or(true),
             ..Order::new(target, self.scheme(request.scheme.as_deref())?)
+        })
+    }
+
+    /// The order for blocks of a given stripe.
+    fn given_order(&self, stripe: StripeId, request: &RepairRequest) -> Result<Order, RequestError> {
+        if request.block.is_some() || request.all {
+            return Err(RequestError::NoOneTarget);
+        }
+        let homes = self.given_homes(&stripe, &request.homes)?;
+        let record = self.given.get(&stripe).expect("it has blocks").clone();
+        Ok(Order {
+            given: Some(GivenOrder { stripe: record, homes }),
+            slice_bytes: request.slice_bytes,
+            verify_parity: request.verify_parity.unwrap_or(true),
+            ..Order::new(Target::Stripe(stripe), self.scheme(request.scheme.as_deref())?)
         })
     }
 
@@ -207,7 +242,7 @@ impl Core {
         trouble: Option<String>,
         result: Result<Outcome, JobError>,
     ) {
-        let record = self.picture.stripe(stripe).ok();
+        let record = self.stripe_record(stripe).ok();
         let Repairs { repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };
@@ -280,7 +315,8 @@ impl Core {
 
 impl Repairs {
     fn add(&mut self, id: u64, order: Order) {
-        let requestors = order.onto.clone();
+        let homes = order.given.iter().flat_map(|given| given.homes.values().copied());
+        let requestors = order.onto.iter().copied().chain(homes).collect();
         let spec = RepairSpec { priority: Priority::Normal, requestors, ..RepairSpec::default() };
         self.scheduler.open(RepairId(id), spec);
         let repair = Repair {
@@ -303,6 +339,12 @@ impl Repairs {
         let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
         let mut open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
         open.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
+    }
+
+    /// The repairs that have a stripe in them.
+    pub(super) fn of_stripe(&self, stripe: &StripeId) -> impl Iterator<Item = u64> {
+        let with = self.repairs.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
+        with.map(|(&id, _)| id)
     }
 
     fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {

@@ -33,9 +33,9 @@ impl Core {
     /// Names the stripes of repairs.
     pub(super) fn expand_repairs(&mut self) {
         while let Some(id) = self.repairs.unexpanded.pop_front() {
-            let target = self.repairs.repairs[&id].order.target.clone();
-            for record in self.stripes_of(&target) {
-                self.push_item(id, &target, &record);
+            let order = self.repairs.repairs[&id].order.clone();
+            for record in self.stripes_of(&order.target) {
+                self.push_item(id, &order, &record);
             }
             self.repairs.scheduler.close(RepairId(id));
         }
@@ -43,7 +43,7 @@ impl Core {
 
     /// Those that are there; what has been removed meanwhile needs no repair.
     fn stripes_of(&self, target: &Target) -> Vec<StripeRecord> {
-        let one = |stripe: &StripeId| self.picture.stripe(stripe).ok();
+        let one = |stripe: &StripeId| self.stripe_record(stripe).ok();
         match target {
             Target::Block(block) => {
                 let found = self.picture.find_block(block).ok();
@@ -66,20 +66,21 @@ impl Core {
         }
     }
 
-    fn push_item(&mut self, id: u64, target: &Target, record: &StripeRecord) {
+    fn push_item(&mut self, id: u64, order: &Order, record: &StripeRecord) {
         let Ok(code) = self.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
         };
-        let moving = match target {
-            Target::Rebalance(blocks) => self.moving(blocks, record, id),
+        let moving = match &order.target {
+            Target::Rebalance(blocks) => self.moving(blocks, &order.onto, record),
             _ => None,
         };
-        let only = match target {
-            Target::Block(block) => Self::index_of(record, block),
-            Target::Rebalance(_) => moving.map(|(index, _)| index),
-            _ => None,
+        let only = match (&order.target, &order.given) {
+            (_, Some(given)) => given.homes.keys().copied().collect(),
+            (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
+            (Target::Rebalance(_), None) => moving.iter().map(|&(index, _)| index).collect(),
+            (_, None) => Vec::new(),
         };
-        let kind = match target {
+        let kind = match &order.target {
             Target::Drain(from) => Kind::Drain { from: *from },
             Target::Rebalance(_) => match moving {
                 Some((_, from)) => Kind::Migrate { from },
@@ -96,9 +97,9 @@ impl Core {
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
-        let wanted = match only {
-            Some(index) if moving.is_some() => vec![index],
-            _ => self.wanted_of(target, record),
+        let wanted = match moving {
+            Some((index, _)) => vec![index],
+            None => self.wanted_of(order, record),
         };
         let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
         repair.blocks += wanted.len() as u64;
@@ -112,17 +113,25 @@ impl Core {
     }
 
     /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
-    fn moving(&self, blocks: &[BlockId], record: &StripeRecord, repair: u64) -> Option<(BlockIndex, NodeId)> {
-        let onto = &self.repairs.repairs[&repair].order.onto;
+    fn moving(
+        &self,
+        blocks: &[BlockId],
+        onto: &[NodeId],
+        record: &StripeRecord,
+    ) -> Option<(BlockIndex, NodeId)> {
         let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
         let from = self.readable_at(block)?;
         (!onto.contains(&from)).then_some((index, from))
     }
 
     /// The blocks that a repair is to bring elsewhere.
-    fn wanted_of(&self, target: &Target, record: &StripeRecord) -> Vec<BlockIndex> {
+    fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
-        match target {
+        if let Some(given) = &order.given {
+            lost.retain(|index| given.homes.contains_key(index));
+            return lost;
+        }
+        match &order.target {
             Target::Block(block) => {
                 let index = Self::index_of(record, block);
                 lost.retain(|&lost| Some(lost) == index);
@@ -169,7 +178,7 @@ impl Core {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
         let lost = match proposal.kind {
             Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
-            _ => self.wanted_of(&order.target, &record),
+            _ => self.wanted_of(order, &record),
         };
         if lost.is_empty() {
             return Ok(Started::NothingLost);
@@ -178,7 +187,7 @@ impl Core {
         if proposal.kind == Kind::Reconstruct {
             self.check_decodable(&record, &stripe, &lost)?;
         }
-        let wanted = match self.requestors(proposal, &record) {
+        let wanted = match self.requestors(order, &lost, proposal, &record) {
             Placement::Chosen(wanted) => wanted,
             Placement::Nowhere => return Err(self.no_room(&record, lost.len())),
             Placement::Busy => {
@@ -233,8 +242,18 @@ impl Core {
         })
     }
 
-    /// Where the scheduler wants the blocks to go; elsewhere, if a removal under way would hit the new copy.
-    fn requestors(&mut self, proposal: &Proposal, record: &StripeRecord) -> Placement {
+    /// Where whoever asked, or else the scheduler, wants the blocks to go; elsewhere, if a removal under way would hit the new copy.
+    fn requestors(
+        &mut self,
+        order: &Order,
+        lost: &[BlockIndex],
+        proposal: &Proposal,
+        record: &StripeRecord,
+    ) -> Placement {
+        if let Some(given) = &order.given {
+            let home = |block: &BlockIndex| Wanted { block: *block, requestor: given.homes[block] };
+            return Placement::Chosen(lost.iter().map(home).collect());
+        }
         let removing = |node: NodeId| record.blocks.iter().any(|block| self.is_removing(node, &block.id));
         let barred: Vec<NodeId> = self.removers().filter(|&node| removing(node)).collect();
         if proposal.wanted.iter().any(|wanted| barred.contains(&wanted.requestor)) {
