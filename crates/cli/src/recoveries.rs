@@ -17,7 +17,7 @@ use crate::repairs;
 
 /// What is done with a whole node.
 #[derive(Debug, Subcommand)]
-pub enum NodeAction {
+pub enum WholeNode {
     /// Rebuild every block of a helper that is gone on the others
     Recover(RecoverArgs),
     /// Empty a helper that is about to fail or to be taken away; it gets no blocks from now on
@@ -127,21 +127,21 @@ impl FromStr for NamedRate {
 }
 
 /// `mend node`
-pub async fn node(client: &Client, action: &NodeAction) -> Result<Answer, Failure> {
+pub async fn node(client: &Client, action: &WholeNode, detail: Detail) -> Result<Answer, Failure> {
     match action {
-        NodeAction::Recover(args) => recover(client, args).await,
-        NodeAction::Drain(args) if args.stop => stop_drain(client, &args.node).await,
-        NodeAction::Drain(args) => drain(client, args).await,
+        WholeNode::Recover(args) => recover(client, args, detail).await,
+        WholeNode::Drain(args) if args.stop => stop_drain(client, &args.node).await,
+        WholeNode::Drain(args) => drain(client, args, detail).await,
     }
 }
 
-async fn recover(client: &Client, args: &RecoverArgs) -> Result<Answer, Failure> {
+async fn recover(client: &Client, args: &RecoverArgs, detail: Detail) -> Result<Answer, Failure> {
     let request = RepairRequest { node: Some(args.node.to_string()), ..request(&args.options) };
     let view = client.repair(&request).await?;
-    repairs::await_unless(client, view, args.options.no_wait).await
+    repairs::await_unless(client, view, args.options.no_wait, detail).await
 }
 
-async fn drain(client: &Client, args: &DrainArgs) -> Result<Answer, Failure> {
+async fn drain(client: &Client, args: &DrainArgs, detail: Detail) -> Result<Answer, Failure> {
     let way = match (args.migrate_only, args.rebuild_only) {
         (true, _) => Some("migrate".to_owned()),
         (_, true) => Some("rebuild".to_owned()),
@@ -149,7 +149,7 @@ async fn drain(client: &Client, args: &DrainArgs) -> Result<Answer, Failure> {
     };
     let request = RepairRequest { drain: Some(args.node.to_string()), way, ..request(&args.options) };
     let view = client.repair(&request).await?;
-    let answer = repairs::await_unless(client, view, args.options.no_wait).await?;
+    let answer = repairs::await_unless(client, view, args.options.no_wait, detail).await?;
     let leaving = client.status().await?.leaving;
     let left = leaving.iter().find(|leaving| leaving.node == args.node.as_str());
     Ok(match left.filter(|_| !args.options.no_wait) {
@@ -185,10 +185,10 @@ pub fn leaving_line(leaving: &LeavingView) -> String {
 }
 
 /// `mend watch`
-pub async fn watch(client: &Client, args: &WatchArgs) -> Result<Answer, Failure> {
+pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<Answer, Failure> {
     if let Some(repair) = args.repair {
         let view = client.repair_state(repair).await?;
-        return repairs::await_unless(client, view, false).await;
+        return repairs::await_unless(client, view, false, detail).await;
     }
     let mut ended: Vec<RepairView> = Vec::new();
     while let Some(open) = client.status().await?.repairs.into_iter().next() {

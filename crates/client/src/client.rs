@@ -18,8 +18,8 @@ use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
     AcceptedView, BlockPlace, CapsRequest, CapsView, ClientError, FileLayout, FileView, GivenStripe,
-    NodeView, OrphansView, PlanRequestView, PlanView, PutRequest, PutView, ReadRequest, RepairRequest,
-    RepairView, ScrubView, Status, StripeView,
+    OrphansView, PlanRequestView, PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView,
+    ScrubView, Status, StripeView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -57,6 +57,10 @@ impl Client {
             background: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn http(&self) -> &Http {
+        &self.inner.http
     }
 
     /// Our number as a node of plans.
@@ -115,14 +119,6 @@ impl Client {
     /// [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.inner.http.get("/v1/status").await
-    }
-
-    /// All helpers.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
-        self.inner.http.get("/v1/nodes").await
     }
 
     /// The files whose names begin with `prefix`, by name.
@@ -326,6 +322,6 @@ impl Client {
     }
 }
 
-fn encoded(name: &str) -> String {
+pub(crate) fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }

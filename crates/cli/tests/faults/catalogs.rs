@@ -227,7 +227,7 @@ fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
     cluster.await_ready();
     until_safe(&cluster);
     cluster.eventually("the old name is forgotten", |cluster| {
-        let helpers = cluster.mend(&["helpers"]).ok().out;
+        let helpers = cluster.mend(&["node", "list"]).ok().out;
         helpers.contains("fresh") && !helpers.contains("h1")
     });
     cluster.assert_reads("film", &content, &[]);

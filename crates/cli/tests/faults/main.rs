@@ -9,6 +9,7 @@ mod floods;
 mod identity;
 mod input;
 mod names;
+mod operator;
 mod outputs;
 #[path = "../ports/mod.rs"]
 mod ports;

@@ -47,7 +47,7 @@ fn every_verb_says_that_the_coordinator_does_not_answer() {
     let started = Instant::now();
     let verbs = [
         &["status"][..],
-        &["helpers"],
+        &["node", "list"],
         &["ls"],
         &["put", film.to_str().unwrap(), "--as", "more"],
         &["get", "film", "-o", "-"],

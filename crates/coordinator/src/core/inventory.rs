@@ -317,8 +317,7 @@ impl Core {
             return;
         }
         tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
-        self.names.remove(&node);
-        self.topology.remove(node);
+        self.drop_node(node);
     }
 
     pub(super) fn is_target(&self, node: NodeId) -> bool {

@@ -47,8 +47,7 @@ impl Core {
             self.cancel_repair(repair)?;
         }
         self.unmark_leaving(node);
-        let views = self.node_views()?;
-        Ok(views.into_iter().find(|view| view.name == name).expect("it has a name"))
+        self.node_view(node)
     }
 
     /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.

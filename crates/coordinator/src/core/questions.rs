@@ -173,6 +173,7 @@ impl Core {
 
     /// Remembers a bad block for the status.
     pub(super) fn remember_loss(&mut self, node: NodeId, block: &BlockId, problem: String) {
+        self.note_bad(node, block, &problem);
         let node = self.name(node);
         tracing::warn!(%block, %node, problem, "a block is bad");
         if self.lost_lately.len() == super::LOST_REMEMBERED {

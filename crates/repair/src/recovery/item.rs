@@ -27,6 +27,8 @@ pub enum Target {
     Node(NodeId),
     /// All blocks of a node that is to be emptied.
     Drain(NodeId),
+    /// Blocks that are to be on emptier nodes.
+    Rebalance(Vec<BlockId>),
     /// All that is lost.
     All,
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Target {
             Self::Stripe(stripe) => write!(f, "stripe {stripe}"),
             Self::Node(node) => write!(f, "node {node}"),
             Self::Drain(node) => write!(f, "drain {node}"),
+            Self::Rebalance(_) => f.write_str("rebalance"),
             Self::All => f.write_str("all"),
         }
     }

@@ -26,7 +26,7 @@ use super::commands::{Reply, answer};
 use super::storing::Then;
 use super::{Core, unix_ms};
 use crate::error::RequestError;
-use ::views::{RepairRequest, RepairView};
+use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 pub(super) use orders::Order;
 use progress::Course;
 pub(super) use surplus::Unproven;
@@ -56,9 +56,12 @@ struct Repair {
     bytes: u64,
     blocks_rebuilt: u64,
     bytes_rebuilt: u64,
-    started_unix_ms: u64,
     ended_unix_ms: Option<u64>,
     course: Course,
+    /// Blocks that were to be rebuilt, by the helper that had them.
+    lost_from: BTreeMap<NodeId, u64>,
+    /// Blocks that were rebuilt, by the helper that has them.
+    rebuilt_on: BTreeMap<NodeId, u64>,
 }
 
 /// A stripe of a repair.
@@ -78,11 +81,15 @@ struct Item {
 
 impl Core {
     pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
-        let checked = self.check_not_behind().and_then(|()| self.check_storage());
-        let order =
-            checked.and_then(|()| self.order(request)).and_then(|order| Ok((self.next_number()?, order)));
-        match order {
-            Ok((id, order)) => {
+        match self.order(request) {
+            Ok(order) => self.queue_order(order, reply),
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    pub(super) fn queue_order(&mut self, order: Order, reply: Reply<RepairView>) {
+        match self.number_of_order() {
+            Ok(id) => {
                 let order = Box::new(order);
                 self.store(Self::kept(id, &order), Then::Queued { id, order, reply });
             }
@@ -90,9 +97,26 @@ impl Core {
         }
     }
 
+    pub(super) fn queue_rebalance(&mut self, order: Order, view: RebalanceView, reply: Reply<RebalanceView>) {
+        match self.number_of_order() {
+            Ok(id) => {
+                let (order, view) = (Box::new(order), Box::new(view));
+                self.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
+            }
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    fn number_of_order(&mut self) -> Result<u64, RequestError> {
+        self.check_not_behind().and_then(|()| self.check_storage())?;
+        self.next_number()
+    }
+
     /// An order is kept: its repair begins.
     pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
-        tracing::info!(repair = id, target = %order.target, scheme = %order.scheme, "repair asked for");
+        let (target, by_itself) = (self.target_text(&order.target), order.by_itself);
+        tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
+        self.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
             self.mark_leaving(node);
         }
@@ -103,7 +127,7 @@ impl Core {
 
     /// Repairs of a target that have not ended.
     pub(super) fn open_repairs_of(&self, target: &Target) -> Vec<u64> {
-        self.repairs.open_of(target).collect()
+        self.repairs.open_for(target).collect()
     }
 
     pub(super) fn start_repairs(&mut self) {
@@ -153,8 +177,10 @@ impl Core {
             }
             (Ok(outcome), None) => {
                 let before = item.rebuilt.len();
+                let homes = outcome.homes.clone();
                 item.succeed(record.as_ref(), outcome);
                 let more = (item.rebuilt.len() - before) as u64;
+                homes.into_values().for_each(|node| *repair.rebuilt_on.entry(node).or_default() += 1);
                 repair.blocks_rebuilt += more;
                 repair.bytes_rebuilt += more * item.block_bytes;
                 scheduler.handle_done(item.id, self.now);
@@ -187,8 +213,7 @@ impl Core {
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(unix_ms());
             self.end_course(id);
-            let view = self.repair_view(id, false);
-            tracing::info!(repair = id, state = view.state, blocks = view.blocks_rebuilt, "repair ended");
+            self.tell_end(id);
         }
         self.repairs.forget_oldest();
     }
@@ -214,12 +239,20 @@ impl Repairs {
             bytes: 0,
             blocks_rebuilt: 0,
             bytes_rebuilt: 0,
-            started_unix_ms: unix_ms(),
             ended_unix_ms: None,
             course: Course::default(),
+            lost_from: BTreeMap::new(),
+            rebuilt_on: BTreeMap::new(),
         };
         self.repairs.insert(id, repair);
         self.unexpanded.push_back(id);
+    }
+
+    /// The repair of a node that has not ended.
+    pub(super) fn open_of(&self, node: NodeId) -> Option<u64> {
+        let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
+        let mut open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
     }
 
     /// The repairs that have a stripe in them.
@@ -232,7 +265,7 @@ impl Repairs {
         self.repairs.get_mut(&repair)?.items.get_mut(stripe)
     }
 
-    fn open_of<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
+    fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
         let open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
         open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
     }

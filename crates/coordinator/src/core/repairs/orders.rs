@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use stores::StripeRecord;
 
 use super::Core;
+use crate::core::unix_ms;
 use crate::error::RequestError;
 use ::views::RepairRequest;
 
@@ -29,6 +30,10 @@ pub(in crate::core) struct Order {
     pub requestors: Vec<NodeId>,
     /// Nothing of it starts for now.
     pub paused: bool,
+    /// Nobody asked for it: a helper was gone for too long.
+    pub by_itself: bool,
+    /// When it was asked for.
+    pub asked_unix_ms: u64,
 }
 
 /// What of a given stripe is to be rebuilt, and where.
@@ -63,6 +68,23 @@ impl Way {
 }
 
 impl Order {
+    /// An order for a target, in the usual way, now.
+    pub fn new(target: Target, scheme: Scheme) -> Self {
+        Self {
+            target,
+            given: None,
+            way: Way::default(),
+            scheme,
+            slice_bytes: None,
+            verify_parity: true,
+            helpers: HelperPolicy::default(),
+            requestors: Vec::new(),
+            paused: false,
+            by_itself: false,
+            asked_unix_ms: unix_ms(),
+        }
+    }
+
     /// How the stripes of its target get to where they shall be.
     pub fn kind(&self) -> Kind {
         match (&self.target, self.way) {
@@ -75,7 +97,7 @@ impl Order {
 
     /// Whether many stripes are repaired, so that work is dealt out among nodes.
     pub fn is_wide(&self) -> bool {
-        matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::All)
+        matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
     }
 
     pub fn spec(&self) -> RepairSpec {
@@ -92,15 +114,13 @@ impl Core {
             request.requestors.iter().map(|name| self.node_named(name)).collect();
         let (target, given) = self.target(request)?;
         Ok(Order {
-            target,
             given,
             way: Way::named(request.way.as_deref())?,
-            scheme: self.scheme(request.scheme.as_deref())?,
             slice_bytes: request.slice_bytes,
             verify_parity: request.verify_parity.unwrap_or(true),
             helpers: policy,
             requestors: requestors?,
-            paused: false,
+            ..Order::new(target, self.scheme(request.scheme.as_deref())?)
         })
     }
 

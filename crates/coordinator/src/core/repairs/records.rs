@@ -36,12 +36,12 @@ impl Core {
     }
 
     /// What keeps an order until it ends.
-    pub(super) fn kept(id: u64, order: &Order) -> Write {
+    pub(in crate::core) fn kept(id: u64, order: &Order) -> Write {
         let record = serde_json::to_value(order).expect("an order has string keys");
         Write::Records(RecordWrite::Put(queue_key(id), record))
     }
 
-    pub(super) fn drop_order(&mut self, id: u64) {
+    pub(in crate::core) fn drop_order(&mut self, id: u64) {
         self.store(Write::Records(RecordWrite::Remove(queue_key(id))), Then::Nothing);
     }
 }

@@ -63,7 +63,13 @@ impl Core {
                 let mut stripes: Vec<StripeId> =
                     self.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
+                // What is of no file yet is its put's business.
+                stripes.retain(|stripe| self.picture.is_pending(stripe) == Some(false));
                 stripes.iter().filter_map(one).collect()
+            }
+            Target::Rebalance(blocks) => {
+                let found = blocks.iter().filter_map(|block| self.picture.find_block(block).ok());
+                found.filter_map(|(stripe, _)| one(&stripe)).collect()
             }
             Target::All => self.picture.damaged(),
         }
@@ -73,9 +79,17 @@ impl Core {
         let Ok(code) = self.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
         };
+        let (kind, moving) = match &order.target {
+            Target::Rebalance(blocks) => match self.moving(blocks, &order.requestors, record) {
+                Some((index, from)) => (Kind::Migrate { from }, Some(index)),
+                None => return, // It has moved already.
+            },
+            _ => (order.kind(), None),
+        };
         let only = match (&order.target, &order.given) {
             (_, Some(given)) => given.homes.keys().copied().collect(),
             (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
+            (Target::Rebalance(_), None) => moving.into_iter().collect(),
             (_, None) => Vec::new(),
         };
         let new = NewItem {
@@ -83,15 +97,35 @@ impl Core {
             code,
             block_bytes: record.block_bytes,
             blocks: record.blocks.iter().map(block_facts).collect(),
-            kind: order.kind(),
+            kind,
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
-        let wanted = self.wanted_of(order, record);
+        let wanted = match moving {
+            Some(index) => vec![index],
+            None => self.wanted_of(order, record),
+        };
         let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
         repair.blocks += wanted.len() as u64;
         repair.bytes += wanted.len() as u64 * record.block_bytes;
+        for index in &wanted {
+            if let Some(node) = record.blocks[usize::from(index.0)].node {
+                *repair.lost_from.entry(node).or_default() += 1;
+            }
+        }
         repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
+    }
+
+    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
+    fn moving(
+        &self,
+        blocks: &[BlockId],
+        onto: &[NodeId],
+        record: &StripeRecord,
+    ) -> Option<(BlockIndex, NodeId)> {
+        let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
+        let from = self.readable_at(block)?;
+        (!onto.contains(&from)).then_some((index, from))
     }
 
     /// The blocks that a repair is to bring elsewhere.
@@ -146,7 +180,10 @@ impl Core {
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
-        let lost = self.wanted_of(order, &record);
+        let lost = match proposal.kind {
+            Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
+            _ => self.wanted_of(order, &record),
+        };
         if lost.is_empty() {
             return Ok(Started::NothingLost);
         }

@@ -70,7 +70,7 @@ fn a_dead_node_is_recovered_where_it_may_be() {
     assert!(rebuilt_there > 0 && rebuilt_there == repair.blocks_rebuilt, "{repair:#?}");
     assert!(repair.blocks_rebuilt <= lost);
     // Stripes with blocks on both have nowhere to go.
-    assert!(repair.items.iter().all(|item| ["done", "failed"].contains(&item.state.as_str())), "{repair:#?}");
+    assert!(repair.items.iter().all(|item| ["done", "failed"].contains(&item.state.name())), "{repair:#?}");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_drained_node_gets_nothing_until_the_mark_is_taken_back() {
     scene.put("f", 12);
     let held = scene.node_view("h2").blocks;
     let drain = scene.drain("h2", None);
-    assert_eq!((drain.state.as_str(), drain.blocks_rebuilt), ("done", held), "{drain:#?}");
+    assert_eq!((drain.state.name(), drain.blocks_rebuilt), ("done", held), "{drain:#?}");
     let leaving = scene.status().leaving;
     assert_eq!((leaving[0].node.as_str(), leaving[0].blocks, leaving[0].safe_to_remove), ("h2", 0, true));
     scene.restart_all(&[]);
@@ -123,7 +123,7 @@ fn a_drain_goes_on_as_a_recovery_after_a_restart_and_repairs_nothing_twice() {
     scene.restart_all(&["h3"]);
     scene.wait(Duration::from_secs(60));
     let view = scene.repair_state(drain);
-    assert_eq!((view.state.as_str(), view.target.as_str()), ("done", "drain h3"), "{view:#?}");
+    assert_eq!((view.state.name(), view.target.as_str()), ("done", "drain h3"), "{view:#?}");
     assert_eq!(view.blocks_rebuilt, held);
     assert_eq!(scene.node_view("h3").blocks, 0);
 }
@@ -139,7 +139,7 @@ fn what_was_being_copied_from_a_node_that_dies_is_rebuilt() {
     scene.thaw();
     scene.wait(Duration::from_secs(10));
     let view = scene.repair_state(drain);
-    assert_eq!((view.state.as_str(), view.blocks_rebuilt), ("done", held), "{view:#?}");
+    assert_eq!((view.state.name(), view.blocks_rebuilt), ("done", held), "{view:#?}");
 }
 
 #[test]
@@ -164,15 +164,15 @@ fn a_paused_repair_stays_so_over_a_restart() {
     scene.freeze();
     let repair = scene.repair_all().repair;
     let running = scene.status().jobs.len() as u64;
-    assert_eq!(scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap().state, "paused");
+    assert_eq!(scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap().state.name(), "paused");
     scene.thaw();
     let view = scene.repair_state(repair);
-    assert_eq!((view.state.as_str(), view.stripes_done), ("paused", running), "what ran went to its end");
+    assert_eq!((view.state.name(), view.stripes_done), ("paused", running), "what ran went to its end");
     scene.restart_all(&["h1"]);
-    assert_eq!(scene.repair_state(repair).state, "paused");
+    assert_eq!(scene.repair_state(repair).state.name(), "paused");
     scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();
     scene.wait(Duration::from_secs(30));
-    assert_eq!(scene.repair_state(repair).state, "done");
+    assert_eq!(scene.repair_state(repair).state.name(), "done");
 }
 
 #[test]
@@ -212,13 +212,13 @@ fn a_copy_stays_until_its_stripe_is_whole() {
     let file = scene.put("f", 1);
     let names: Vec<String> = (0..2).map(|index| home(&file, index)).collect();
     scene.kill(&names[0]);
-    assert_eq!(scene.repair_all().state, "done");
+    assert_eq!(scene.repair_all().state.name(), "done");
     // Another block is lost before the first node is back: its copy may be needed yet.
     scene.kill(&names[1]);
     scene.start(&names[0]);
     scene.wait(Duration::from_secs(90));
     assert!(scene.node(&names[0]).disk.contains_key(&block(&file, 0)), "the stripe is not whole");
-    assert_eq!(scene.repair_all().state, "done");
+    assert_eq!(scene.repair_all().state.name(), "done");
     scene.wait(Duration::from_secs(90));
     assert!(!scene.node(&names[0]).disk.contains_key(&block(&file, 0)));
 }
@@ -236,7 +236,7 @@ fn a_node_that_is_back_with_other_blocks_is_not_believed() {
     assert_eq!(states(&scene.file("f"))[0], "corrupt");
     scene.thaw();
     let view = scene.repair_state(repair);
-    assert_eq!((view.state.as_str(), view.blocks_rebuilt), ("done", 1), "{view:#?}");
+    assert_eq!((view.state.name(), view.blocks_rebuilt), ("done", 1), "{view:#?}");
     assert!(scene.status().healthy);
 }
 
