@@ -224,9 +224,9 @@ fn what_cannot_be_is_said_with_its_exit_code() {
     // The cluster is found by itself from here on.
     failed(&mend(&["status"]), 4, "cannot reach the coordinator");
     failed(&mend(&["helper", "h9"]), 1, "it has h1, h2");
-    let added = mend(&["helper", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);
+    let added = mend(&["node", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);
     assert!(succeeded(&added).contains("added helper h3"));
-    failed(&mend(&["helper", "add", "h3", "--listen", "127.0.0.1:0"]), 1, "there is a helper h3 already");
+    failed(&mend(&["node", "add", "h3", "--listen", "127.0.0.1:0"]), 1, "there is a helper h3 already");
     let taken = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     failed(&mend(&["coordinator"]), 1, "cannot listen on");
     drop(taken);

@@ -7,6 +7,9 @@ use repair::NodeId;
 
 use super::{Picture, Slot};
 
+/// A code, what is lost now, and what would be lost.
+type KindWithout = (u16, Vec<u16>, Vec<u16>);
+
 /// Stripes that lack the same blocks now, and would lack the same without some nodes.
 pub(in crate::core) struct Loss<'p> {
     pub code: &'p CodeSpec,
@@ -21,7 +24,7 @@ impl Picture {
     pub(in crate::core) fn without(&self, nodes: &BTreeSet<NodeId>) -> Vec<Loss<'_>> {
         let held = nodes.iter().filter_map(|node| self.holders.get(node));
         let slots: BTreeSet<Slot> = held.flatten().map(|&(slot, _)| slot).collect();
-        let mut kinds: BTreeMap<(u16, Vec<u16>, Vec<u16>), Vec<&str>> = BTreeMap::new();
+        let mut kinds: BTreeMap<KindWithout, Vec<&str>> = BTreeMap::new();
         for slot in slots {
             let entry = self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");
             if !entry.pending {
