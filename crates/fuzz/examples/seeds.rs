@@ -394,6 +394,7 @@ fn records() -> Result<()> {
         bytes: 8192,
         node: (index != 2).then_some(NodeId(index)),
         state,
+        replicas: Vec::new(),
         digest: (index > 0).then(|| digest(index)),
     };
     records.add_json(&StripeRecord {

@@ -14,8 +14,8 @@ mod seams;
 pub mod seaweedfs;
 
 pub use blocks::{BlockError, BlockReader, BlockWriter, Blocks};
-pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, StripeRecord};
+pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
 pub use seams::{
-    Answer, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange, StoreError, StripeWrite,
-    Term, Write,
+    Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Storage, StoreChange, StoreError,
+    StripeWrite, Term, Write,
 };

@@ -240,10 +240,23 @@ pub struct BlockView {
     pub bytes: u64,
     /// The helper that holds it, or held it last; none if nobody is known to.
     pub node: Option<String>,
-    /// healthy, missing, corrupt or down (healthy on a helper that is down).
+    /// healthy, missing, corrupt, down (healthy where it is not in service now) or out-of-reach (the store has it, and no
+    /// helper is there to read it).
     pub state: String,
     /// Its digest, `kind:hexadecimal`, once it is stored, if its store has digests.
     pub digest: Option<String>,
+    /// Further helpers that have it, in stores where that can be; any good one does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaView>,
+}
+
+/// A block on one more helper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicaView {
+    /// The helper.
+    pub node: String,
+    /// As the block's own state.
+    pub state: String,
 }
 
 /// Where a block belongs.

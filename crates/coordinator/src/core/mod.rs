@@ -7,6 +7,7 @@
 //! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
 //! one job that publishes blocks; the picture is what the storage says.
 
+mod claims;
 mod commands;
 mod inventory;
 mod jobs;
@@ -34,9 +35,10 @@ use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{BlockId, JobId, NodeId, Topology};
-use stores::{Done, StoreChange, StoreError};
+use stores::{Done, Nature, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
+use claims::Claims;
 pub(crate) use commands::{Command, Reply};
 use jobs::Running;
 use nodes::Peer;
@@ -114,7 +116,10 @@ pub(crate) struct Core {
     settings: Settings,
     /// What the storage says.
     picture: Picture,
+    /// What kind of store that is.
+    nature: Nature,
     storing: Storing,
+    claims: Claims,
     codes: Codes,
     topology: Topology,
     names: BTreeMap<NodeId, String>,
@@ -150,11 +155,13 @@ pub(crate) struct Core {
 impl Core {
     /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
     pub(crate) fn new(settings: Settings, opened: Opened, rng: StdRng) -> Self {
-        let Opened { picture, numbers, records, .. } = opened;
+        let Opened { picture, nature, numbers, records, .. } = opened;
         let mut core = Self {
             settings,
             picture,
+            nature,
             storing: Storing::new(numbers),
+            claims: Claims::default(),
             codes: Codes::default(),
             topology: Topology::new(),
             names: BTreeMap::new(),
@@ -167,7 +174,7 @@ impl Core {
             asks: BTreeMap::new(),
             next_ask: 0,
             puts: OpenPuts::default(),
-            repairs: Repairs::default(),
+            repairs: Repairs::new(nature),
             scrub: None,
             past_scrubs: VecDeque::new(),
             lost_lately: VecDeque::new(),
@@ -227,6 +234,7 @@ impl Core {
         self.expire_asks();
         self.retry_removals();
         self.forget_retired();
+        self.look_at_claims();
         self.keep_copy();
         self.work();
     }

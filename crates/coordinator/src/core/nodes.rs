@@ -44,7 +44,9 @@ impl Core {
     pub(super) fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
         self.peers.insert(node, peer);
         self.connections.insert(connection, node);
-        self.picture.set_up(node, true);
+        if !self.nature.tells_service {
+            self.picture.set_up(node, true);
+        }
         self.send(node, ToNode::Registered { node });
     }
 
@@ -121,7 +123,9 @@ impl Core {
         let Some(peer) = self.peers.remove(&node) else { return };
         tracing::info!(name = %self.name(node), why, "lost a connection");
         self.connections.remove(&peer.connection);
-        self.picture.set_up(node, false);
+        if !self.nature.tells_service {
+            self.picture.set_up(node, false);
+        }
         if let Some(view) = self.topology.get_mut(node) {
             (view.alive, view.load) = (false, 0);
         }
@@ -133,6 +137,7 @@ impl Core {
 
     fn lose_helper(&mut self, node: NodeId) {
         self.tell_node_lost(node);
+        self.tell_replicas(node);
         for (&id, running) in &mut self.jobs {
             running.job.handle_node_lost(node, &self.topology, self.now);
             self.stirred.insert(id);
@@ -155,6 +160,21 @@ impl Core {
         self.orphan_puts(node);
         self.drain_jobs();
         self.topology.remove(node);
+    }
+
+    /// The store says that it has what a node holds, or has it no more.
+    pub(super) fn set_service(&mut self, node: NodeId, up: bool) {
+        if self.picture.is_up(node) == up {
+            return;
+        }
+        let (name, blocks) = (self.name(node), self.picture.block_count(node));
+        match up {
+            true => tracing::info!(node = %name, blocks, "in service"),
+            false => tracing::warn!(node = %name, blocks, "out of service"),
+        }
+        self.picture.set_up(node, up);
+        self.tell_node(node);
+        self.tell_replicas(node);
     }
 
     /// The index of a block in a stripe's record.

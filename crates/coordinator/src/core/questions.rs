@@ -96,10 +96,10 @@ impl Core {
         let still = current.as_ref() == Some(&known);
         match (result_digest, &current) {
             // Its home may have come back without it meanwhile, so what counts is where it belongs now.
-            (Some(digest), Some(current)) if current.node != Some(node) => {
+            (Some(digest), Some(current)) if current.state_on(node).is_none() => {
                 self.adopt(node, &stripe, index, current, digest);
             }
-            _ if still && known.node == Some(node) => {
+            _ if still && known.state_on(node).is_some() => {
                 self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
             }
             _ => {}
@@ -134,12 +134,18 @@ impl Core {
     }
 
     /// Has a block looked at that could not be read for a reason that says nothing of it.
-    pub(super) fn look_again(&mut self, stripe: StripeId, index: BlockIndex, known: BlockRecord) {
-        let asked = self
-            .asks
-            .values()
-            .any(|ask| matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id));
-        if let Some(node) = known.node.filter(|node| !asked && self.peers.contains_key(node)) {
+    pub(super) fn look_again(
+        &mut self,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        known: BlockRecord,
+    ) {
+        let is_this = |ask: &Question| {
+            let same = matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id);
+            same && ask.node == node
+        };
+        if !self.asks.values().any(is_this) && self.peers.contains_key(&node) {
             self.ask_for_block(node, stripe, index, known, false);
         }
     }
@@ -153,7 +159,7 @@ impl Core {
         problem: Option<&BlockProblem>,
     ) {
         let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
-        if known.state == state || known.state == BlockState::NotStored {
+        if [Some(state), Some(BlockState::NotStored)].contains(&known.state_on(node)) {
             return;
         }
         if let Some(problem) = problem {

@@ -4,7 +4,7 @@
 //! for and is not stored yet is not in it, and what failed never was.
 //!
 //! A stripe of 14 blocks takes some 700 bytes (`docs/decisions/0013`): nodes are numbers, block names are made of the
-//! stripe's and the index where they are the store's usual ones, digests are packed, and what all stripes of a put say
+//! stripe's and the index where the store's are, further holders of a block cost only where there are some, digests are packed, and what all stripes of a put say
 //! of their file is kept once.
 
 mod census;
@@ -58,6 +58,7 @@ impl Picture {
             StoreChange::Node(node) => drop(self.nodes.insert(node.id, node)),
             StoreChange::NodeGone(node) => drop(self.nodes.remove(&node)),
             StoreChange::Counted(next) => self.counted = self.counted.max(next),
+            StoreChange::Service(node, up) => self.set_up(node, up),
             change => self.files.apply(change),
         }
     }
@@ -113,7 +114,12 @@ impl Picture {
         }
     }
 
-    /// A node is connected from now on, or is not.
+    /// Whether what a node holds is in service.
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        self.up.contains(&node)
+    }
+
+    /// What a node holds is in service from now on, or is not.
     pub(super) fn set_up(&mut self, node: NodeId, up: bool) {
         if self.up.contains(&node) == up {
             return;
@@ -178,14 +184,12 @@ impl Picture {
         if let Some(&(slot, index)) = self.odd.get(block) {
             return Ok((self.record(slot).id, index));
         }
-        let (stripe, text) = block.0.rsplit_once('.').ok_or_else(missing)?;
-        let index: u16 =
-            text.parse().ok().filter(|index: &u16| index.to_string() == text).ok_or_else(missing)?;
-        let entry = match self.entry(&StripeId(stripe.to_owned())) {
+        let (stripe, index) = entry::parse_name(block).ok_or_else(missing)?;
+        let entry = match self.entry(&stripe) {
             Err(CatalogError::NoSuchStripe(_)) => return Err(missing()),
             found => found?,
         };
-        if usize::from(index) >= entry.blocks() || entry.is_odd() {
+        if usize::from(index) >= entry.blocks() || !entry.names_so(block, index) {
             return Err(missing());
         }
         Ok((StripeId(entry.name().to_string()), BlockIndex(index)))
@@ -202,6 +206,16 @@ impl Picture {
             |slot: Slot| self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string();
         let blocks = self.holders.get(&node).into_iter().flatten();
         blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
+    }
+
+    /// The stripes with a block on this node of which some block is on other nodes as well.
+    pub(super) fn replicated_on(&self, node: NodeId) -> Vec<StripeId> {
+        let mut slots: Vec<Slot> =
+            self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
+        slots.dedup();
+        let entries = slots.into_iter().map(|slot| self.stripes[slot as usize].as_ref().expect("in use"));
+        let replicated = entries.filter(|entry| entry.has_replicas());
+        replicated.map(|entry| StripeId(entry.name().to_string())).collect()
     }
 
     /// How many blocks a node holds or held last.

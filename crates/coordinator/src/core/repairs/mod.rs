@@ -19,7 +19,7 @@ use repair::recovery::{
 };
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
 use serde::{Deserialize, Serialize};
-use stores::StripeRecord;
+use stores::{Nature, StripeRecord};
 
 use super::commands::{Reply, answer};
 use super::storing::Then;
@@ -38,10 +38,10 @@ pub(super) struct Repairs {
     pub scheduler: Scheduler,
 }
 
-impl Default for Repairs {
-    fn default() -> Self {
-        let scheduler = Scheduler::new(Limits::default());
-        Self { repairs: BTreeMap::new(), unexpanded: VecDeque::new(), scheduler }
+impl Repairs {
+    pub(super) fn new(nature: Nature) -> Self {
+        let limits = Limits { shares_nodes: nature.shares_nodes, ..Limits::default() };
+        Self { repairs: BTreeMap::new(), unexpanded: VecDeque::new(), scheduler: Scheduler::new(limits) }
     }
 }
 
