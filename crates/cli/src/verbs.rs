@@ -7,10 +7,12 @@ use client::Client;
 use cluster::{Cluster, Role};
 
 use crate::answer::Answer;
-use crate::args::{CatalogAction, Cli, HelperAction, HelperArgs, Verb};
+use crate::args::{AttachTo, CatalogAction, Cli, HelperAction, HelperArgs, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
-use crate::{blocks, catalogs, cluster_folder, compare, daemons, files, plans, repairs, scrubs, status};
+use crate::{
+    attach, blocks, catalogs, cluster_folder, compare, daemons, files, plans, repairs, scrubs, status,
+};
 
 /// What is given up has this long to be tidied away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
@@ -20,7 +22,8 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let folder = cli.cluster;
     match cli.verb {
         Verb::Init(args) => cluster_folder::init(folder, &args),
-        Verb::Coordinator => daemons::coordinator(open(folder)?).await,
+        Verb::Attach(AttachTo::Seaweedfs(args)) => attach::seaweedfs(folder, &args).await,
+        Verb::Coordinator(args) => daemons::coordinator(open(folder)?, args.dry_run).await,
         Verb::Helper(HelperArgs { action: Some(HelperAction::Add(args)), .. }) => {
             cluster_folder::add_helper(open(folder)?, args)
         }
@@ -58,7 +61,8 @@ async fn ask(cluster: &Cluster, verb: Verb) -> Result<Answer, Failure> {
             Verb::Catalog(CatalogAction::Backup { file }) => catalogs::backup(&client, &file).await,
             Verb::Catalog(CatalogAction::Accept) => catalogs::accept(&client).await,
             Verb::Init(_)
-            | Verb::Coordinator
+            | Verb::Attach(_)
+            | Verb::Coordinator(_)
             | Verb::Helper(_)
             | Verb::Issue(_)
             | Verb::Catalog(_)

@@ -33,6 +33,7 @@ mod identity;
 mod name;
 mod quantity;
 mod role;
+mod store;
 
 pub use address::{Address, Host, ParseAddressError};
 pub use authority::IssueError;
@@ -46,3 +47,4 @@ pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};
 pub use quantity::{Bandwidth, ByteSize, ParseQuantityError};
 pub use role::{Role, peer_role};
+pub use store::{OwnRepair, SeaweedfsConfig, StoreConfig, USUAL_REPAIR_AFTER_SECONDS};

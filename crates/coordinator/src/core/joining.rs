@@ -50,7 +50,9 @@ impl Core {
             view.alive = false;
             view.free_bytes = 0;
             self.topology.set(record.id, view);
-            if self.settings.helpers.as_ref().is_some_and(|helpers| !helpers.contains(&record.name)) {
+            // Servers without a helper are the store's, which says itself when they are gone.
+            let named = self.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
+            if !named && !self.nature.tells_service {
                 self.retired.insert(record.id);
             }
         }

@@ -9,6 +9,7 @@
 
 mod claims;
 mod commands;
+mod healing;
 mod inventory;
 mod jobs;
 mod joining;
@@ -24,6 +25,7 @@ mod scrubs;
 mod status;
 mod storing;
 mod stripes;
+mod surplus;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +42,8 @@ use tokio::sync::mpsc;
 
 use claims::Claims;
 pub(crate) use commands::{Command, Reply};
+pub(crate) use healing::HealPolicy;
+use healing::Healing;
 use jobs::Running;
 use nodes::Peer;
 use picture::Picture;
@@ -50,6 +54,7 @@ use scrubs::Scrub;
 use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
 use stripes::Codes;
+use surplus::Surplus;
 
 use crate::inbox::Room;
 use views::{LostBlock, ScrubView};
@@ -109,6 +114,8 @@ pub(crate) struct Settings {
     pub scheme: String,
     /// The helpers of mend.toml; `None` where nobody keeps that list.
     pub helpers: Option<BTreeSet<String>>,
+    /// What is done about damage by itself; nothing if `None`.
+    pub heal: Option<HealPolicy>,
 }
 
 /// See the module's documentation.
@@ -135,6 +142,8 @@ pub(crate) struct Core {
     next_ask: u64,
     puts: OpenPuts,
     repairs: Repairs,
+    healing: Healing,
+    surplus: Surplus,
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
     lost_lately: VecDeque<LostBlock>,
@@ -175,6 +184,8 @@ impl Core {
             next_ask: 0,
             puts: OpenPuts::default(),
             repairs: Repairs::new(nature),
+            healing: Healing::default(),
+            surplus: Surplus::default(),
             scrub: None,
             past_scrubs: VecDeque::new(),
             lost_lately: VecDeque::new(),
@@ -235,6 +246,8 @@ impl Core {
         self.retry_removals();
         self.forget_retired();
         self.look_at_claims();
+        self.heal();
+        self.look_for_surplus();
         self.keep_copy();
         self.work();
     }
@@ -265,7 +278,9 @@ impl Core {
 
     /// After a start, helpers come back one by one.
     fn settle(&mut self) {
-        let gone = |node: &NodeId| self.retired.contains(node) || self.peers.contains_key(node);
+        let gone = |node: &NodeId| {
+            self.retired.contains(node) || self.peers.contains_key(node) || self.has_no_helper(*node)
+        };
         let expected = || self.names.keys().all(gone);
         if !self.settled && (self.now >= SETTLE_LIMIT || expected()) {
             self.settled = true;

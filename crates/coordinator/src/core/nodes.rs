@@ -96,6 +96,13 @@ impl Core {
             .map(|(&node, _)| node)
     }
 
+    /// Whether a node is one of the store's beside which no helper is to work.
+    pub(super) fn has_no_helper(&self, node: NodeId) -> bool {
+        let named =
+            |helpers: &BTreeSet<String>| self.names.get(&node).is_some_and(|name| helpers.contains(name));
+        self.nature.tells_service && self.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
+    }
+
     /// Names of the helpers that are known and not connected.
     pub(super) fn down_helpers(&self) -> Vec<String> {
         let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
@@ -173,6 +180,7 @@ impl Core {
             false => tracing::warn!(node = %name, blocks, "out of service"),
         }
         self.picture.set_up(node, up);
+        self.note_service(node, up);
         self.tell_node(node);
         self.tell_replicas(node);
     }

@@ -94,6 +94,7 @@ impl Core {
         let current = self.picture.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let still = current.as_ref() == Some(&known);
+        let is_good = still && problem.is_none();
         match (result_digest, &current) {
             // Its home may have come back without it meanwhile, so what counts is where it belongs now.
             (Some(digest), Some(current)) if current.state_on(node).is_none() => {
@@ -103,6 +104,9 @@ impl Core {
                 self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
             }
             _ => {}
+        }
+        if is_good {
+            self.drop_copies_besides(node, &stripe, index);
         }
         if scrub {
             self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));

@@ -78,6 +78,8 @@ pub(super) enum Then {
     Queued { id: u64, order: Box<Order>, reply: Reply<RepairView> },
     /// The catalog is good as it is.
     Accepted { blocks: u64, reply: Reply<AcceptedView> },
+    /// A repair that nobody asked for is kept and begins.
+    Healed { id: u64, order: Box<Order> },
     /// A stripe is ours, or is not.
     Claimed { stripe: StripeId },
     /// A helper is forgotten.
@@ -359,6 +361,11 @@ impl Core {
                 Ok(_) => answer(reply, Ok(self.catalog_accepted(blocks))),
                 Err(error) => answer(reply, Err(error.into())),
             },
+            Then::Healed { id, order } => {
+                if result.is_ok() {
+                    let _ = self.begin_repair(id, *order); // Its view is for whoever asked.
+                }
+            }
             Then::Claimed { stripe } => self.claimed(&stripe, result.err()),
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
         }

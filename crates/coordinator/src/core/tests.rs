@@ -72,6 +72,7 @@ fn settings() -> Settings {
         block_bytes: 4096,
         scheme: "pipelined".into(),
         helpers: None,
+        heal: None,
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Picture {
     names: BTreeMap<Arc<str>, Slot>,
     /// Blocks whose names say nothing of their stripes.
     odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
+    /// Stripes of which some block is on several nodes.
+    replicated: BTreeSet<Slot>,
     /// The blocks that each node holds or held last.
     holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,
     up: BTreeSet<NodeId>,
@@ -84,6 +86,9 @@ impl Picture {
                 stripe.blocks.iter().zip(0..).map(|(block, at)| (block.id.clone(), (slot, BlockIndex(at))));
             self.odd.extend(odd);
         }
+        if entry.has_replicas() {
+            self.replicated.insert(slot);
+        }
         self.counts.add(slot, &entry, &self.up);
         if slot as usize == self.stripes.len() {
             self.stripes.push(Some(entry));
@@ -95,6 +100,7 @@ impl Picture {
     /// Takes a stripe out of everything but the list of names.
     fn take(&mut self, slot: Slot) {
         let entry = self.stripes[slot as usize].take().expect("a name has a stripe");
+        self.replicated.remove(&slot);
         self.counts.remove(slot, &entry, &self.up);
         for (index, node) in entry.holders() {
             if let Some(blocks) = self.holders.get_mut(&node) {
@@ -208,13 +214,21 @@ impl Picture {
         blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
     }
 
+    /// The stripes of which some block is on several nodes.
+    pub(super) fn replicated(&self) -> Vec<StripeRecord> {
+        self.replicated.iter().map(|&slot| self.record(slot)).collect()
+    }
+
     /// The stripes with a block on this node of which some block is on other nodes as well.
     pub(super) fn replicated_on(&self, node: NodeId) -> Vec<StripeId> {
+        if self.replicated.is_empty() {
+            return Vec::new();
+        }
         let mut slots: Vec<Slot> =
             self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
         slots.dedup();
-        let entries = slots.into_iter().map(|slot| self.stripes[slot as usize].as_ref().expect("in use"));
-        let replicated = entries.filter(|entry| entry.has_replicas());
+        let entries = slots.into_iter().filter(|slot| self.replicated.contains(slot));
+        let replicated = entries.map(|slot| self.stripes[slot as usize].as_ref().expect("in use"));
         replicated.map(|entry| StripeId(entry.name().to_string())).collect()
     }
 

@@ -128,6 +128,16 @@ impl Core {
         })
     }
 
+    /// The order of a repair that nobody asked for.
+    pub(super) fn own_order(&self, target: Target) -> Result<Order, RequestError> {
+        Ok(Order { target, scheme: self.scheme(None)?, slice_bytes: None, verify_parity: true })
+    }
+
+    /// Whether a repair has begun, or is about to, and has not ended.
+    pub(super) fn is_repair_open(&self, id: u64) -> bool {
+        self.repairs.repairs.get(&id).is_some_and(|repair| repair.ended_unix_ms.is_none())
+    }
+
     pub(super) fn scheme(&self, asked: Option<&str>) -> Result<Scheme, RequestError> {
         Ok(asked.unwrap_or(&self.settings.scheme).parse()?)
     }

@@ -25,7 +25,7 @@ impl Core {
     }
 
     /// What keeps an order until it ends.
-    pub(super) fn kept(id: u64, order: &Order) -> Write {
+    pub(in crate::core) fn kept(id: u64, order: &Order) -> Write {
         let record = serde_json::to_value(order).expect("an order has string keys");
         Write::Records(RecordWrite::Put(queue_key(id), record))
     }
