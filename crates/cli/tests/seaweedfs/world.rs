@@ -211,6 +211,12 @@ impl World {
         pictures.chain((0..SMALL.0).map(|at| format!("bucket/{at}"))).collect()
     }
 
+    /// How many files of a shard there are.
+    pub fn copies(&self, shard: &ShardName) -> usize {
+        let folders = self.servers.iter().flat_map(|server| &server.folders);
+        folders.filter(|folder| folder.join(shard.to_string()).exists()).count()
+    }
+
     /// Whose folders hold a shard, and the file.
     pub fn holder(&self, shard: &ShardName) -> (usize, PathBuf) {
         let holders = self.servers.iter().enumerate().filter_map(|(at, server)| {
