@@ -43,7 +43,7 @@ impl Mend {
     fn start(&self, name: &str, arguments: &[&str]) -> Weed {
         let cluster = format!("--cluster={}", self.folder.display());
         let arguments: Vec<String> =
-            [cluster.as_str(), "-v"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
+            [cluster.as_str()].iter().chain(arguments).map(|&word| word.to_owned()).collect();
         Weed::start(Path::new(MEND), self.logs.join(format!("{name}.log")), &arguments, &self.logs)
     }
 
