@@ -9,6 +9,7 @@
 
 mod claims;
 mod commands;
+mod given;
 mod healing;
 mod inventory;
 mod jobs;
@@ -42,6 +43,7 @@ use tokio::sync::mpsc;
 
 use claims::Claims;
 pub(crate) use commands::{Command, Reply};
+use given::Given;
 pub(crate) use healing::HealPolicy;
 use healing::Healing;
 use jobs::Running;
@@ -141,6 +143,7 @@ pub(crate) struct Core {
     asks: BTreeMap<u64, Question>,
     next_ask: u64,
     puts: OpenPuts,
+    given: Given,
     repairs: Repairs,
     healing: Healing,
     surplus: Surplus,
@@ -183,6 +186,7 @@ impl Core {
             asks: BTreeMap::new(),
             next_ask: 0,
             puts: OpenPuts::default(),
+            given: Given::default(),
             repairs: Repairs::new(nature),
             healing: Healing::default(),
             surplus: Surplus::default(),
@@ -245,6 +249,7 @@ impl Core {
         self.expire_asks();
         self.retry_removals();
         self.forget_retired();
+        self.forget_given();
         self.look_at_claims();
         self.heal();
         self.look_for_surplus();
