@@ -496,7 +496,7 @@ impl Pair {
                     block_bytes: BLOCK,
                     blocks: self.slow.stripes[&stripe].clone(),
                     kind,
-                    only,
+                    only: only.into_iter().collect(),
                 },
             );
             self.slow.items.push(Item {
