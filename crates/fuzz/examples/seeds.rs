@@ -295,7 +295,7 @@ fn layout() -> views::FileLayout {
                 bytes: block_bytes,
                 node: Some("h1".into()),
                 state: "healthy".into(),
-                replicas: vec![views::ReplicaView { node: "h3".into(), state: "healthy".into() }],
+                replicas: Vec::new(),
                 digest: Some("crc32c-list:e3069283".into()),
             }],
         },

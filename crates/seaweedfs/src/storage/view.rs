@@ -323,3 +323,7 @@ pub(super) fn shard_of(block: &BlockId) -> Option<ShardName> {
 pub(super) fn shard_number(index: BlockIndex) -> u8 {
     u8::try_from(index.0).expect("SeaweedFS has at most 32 shards")
 }
+
+#[cfg(test)]
+#[path = "view/tests.rs"]
+mod tests;
