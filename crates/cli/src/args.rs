@@ -5,12 +5,14 @@ mod nodes;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use client::ByteRange;
 use cluster::{ByteSize, Host, Name};
 use codes::CodeSpec;
 use repair::Scheme;
+use seaweedfs::ServerAddress;
 
 pub use nodes::*;
 
@@ -57,8 +59,11 @@ pub enum Format {
 pub enum Verb {
     /// Make a cluster: its folder with certificates and configuration, and an empty catalog
     Init(InitArgs),
+    /// Work beside a storage system that runs already: make the cluster folder, and say what to start
+    #[command(subcommand)]
+    Attach(AttachTo),
     /// Run the coordinator
-    Coordinator,
+    Coordinator(CoordinatorArgs),
     /// Run a helper
     Helper(HelperArgs),
     /// Helpers: list, add, recover, drain, replace, remove them; maintenance; what may be stopped
@@ -117,7 +122,7 @@ pub enum Verb {
 impl Verb {
     /// Whether it runs until it is stopped.
     pub fn is_daemon(&self) -> bool {
-        matches!(self, Self::Coordinator | Self::Helper(_))
+        matches!(self, Self::Coordinator(_) | Self::Helper(_))
     }
 }
 
@@ -126,6 +131,46 @@ pub struct LabArgs {
     /// What `mend-lab` is told; `mend lab --help` shows its own help
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
     pub words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct CoordinatorArgs {
+    /// Only say in the log what would be repaired without being asked for
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AttachTo {
+    /// A SeaweedFS cluster: its EC volumes are repaired
+    Seaweedfs(AttachSeaweedfsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AttachSeaweedfsArgs {
+    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
+    pub dir: Option<PathBuf>,
+    /// A master; give it again for more
+    #[arg(long, required = true, value_name = "HOST:PORT")]
+    pub master: Vec<ServerAddress>,
+    /// The cluster's security.toml, if its gRPC ports speak TLS
+    #[arg(long, value_name = "FILE")]
+    pub security: Option<PathBuf>,
+    /// After how long what a volume server had is repaired elsewhere
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub repair_after: Duration,
+    /// Only say in the coordinator's log what would be repaired
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What the coordinator listens on [default: the address that the way to the master begins at]
+    #[arg(long, value_name = "IP")]
+    pub listen: Option<IpAddr>,
+    /// Port of the coordinator's API; its control port is the next
+    #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
+    pub coordinator_port: u16,
+    /// Port of the first helper on each machine; those of others there follow
+    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    pub base_port: u16,
 }
 
 #[derive(Debug, Args)]

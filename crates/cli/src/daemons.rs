@@ -4,22 +4,32 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use cluster::{Bandwidth, Cluster, LimitsConfig, Name, Role};
+use cluster::{Bandwidth, Cluster, LimitsConfig, Name, Role, StoreConfig};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
 use repair::Caps;
+use stores::Blocks;
 use stores::dir::DirBlocks;
 
 use crate::answer::Answer;
-use crate::descriptors;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::interrupted;
+use crate::{attached, descriptors};
 
 /// `mend coordinator`
-pub async fn coordinator(cluster: Cluster) -> Result<Answer, Failure> {
+pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
+    let store = cluster.config().store.clone();
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
-    let mut handle = coordinator::start(config).await.map_err(Failure::new)?;
+    let started = match store {
+        None => coordinator::start(config).await,
+        Some(StoreConfig::Seaweedfs(store)) => {
+            config.heal = attached::heal(&store, dry_run);
+            let storage = attached::storage(&config.cluster, &store).await?;
+            coordinator::start_on(config, storage).await
+        }
+    };
+    let mut handle = started.map_err(Failure::new)?;
     say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
     let crashed = tokio::select! {
         () = handle.crashed() => true,
@@ -37,9 +47,12 @@ pub async fn coordinator(cluster: Cluster) -> Result<Answer, Failure> {
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let identity = cluster.identity(&Role::Helper(name.clone()))?;
-    let folder = cluster.blocks_folder(config);
-    let blocks = tokio::task::spawn_blocking(move || DirBlocks::open(folder)).await;
-    let blocks = blocks.expect("opening a folder does not panic")?;
+    let (store, of_cluster, helper) = (cluster.config().store.clone(), cluster.clone(), config.clone());
+    let opened = tokio::task::spawn_blocking(move || match store {
+        None => Ok(Arc::new(DirBlocks::open(of_cluster.blocks_folder(&helper))?) as Arc<dyn Blocks>),
+        Some(StoreConfig::Seaweedfs(_)) => attached::blocks(&of_cluster, &helper),
+    });
+    let blocks = opened.await.expect("opening a folder does not panic")?;
     let options = DaemonOptions {
         cluster_id: cluster.config().cluster_id,
         identity,
@@ -50,7 +63,7 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         bandwidth: config.bandwidth.map(|link| link.bytes_per_second() as u64),
         limits: caps(&config.limits),
         data_tls: cluster.config().encrypts_data_edges(),
-        blocks: Arc::new(blocks),
+        blocks,
         descriptors: descriptors::raise(),
     };
     let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;

@@ -4,6 +4,8 @@
 
 mod answer;
 mod args;
+mod attach;
+mod attached;
 mod blocks;
 mod catalogs;
 mod cluster_folder;
@@ -79,7 +81,7 @@ fn misspelt(error: &clap::Error) -> ExitCode {
 /// connections that have nothing to do with each other, and leaves one processor to its core.
 fn runtime(verb: &Verb) -> io::Result<Runtime> {
     match verb {
-        Verb::Coordinator => {
+        Verb::Coordinator(_) => {
             let cores = thread::available_parallelism().map_or(1, NonZero::get);
             Builder::new_multi_thread().worker_threads(cores.saturating_sub(1).max(1)).enable_all().build()
         }

@@ -13,7 +13,7 @@ use crate::answer::Answer;
 use crate::args::HowArgs;
 use crate::failure::Failure;
 use crate::format::{count, printable, size, time};
-use crate::repairs;
+use crate::repairs::{self, Detail};
 
 /// What is done with a whole node.
 #[derive(Debug, Subcommand)]

@@ -7,13 +7,13 @@ use client::Client;
 use cluster::{Cluster, Role};
 
 use crate::answer::Answer;
-use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, Verb};
+use crate::args::{AttachTo, CatalogAction, Cli, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::repairs::Detail;
 use crate::{
-    blocks, catalogs, cluster_folder, compare, daemons, files, history, nodes, plans, recoveries, repairs,
-    scrubs, status,
+    attach, blocks, catalogs, cluster_folder, compare, daemons, files, history, nodes, plans, recoveries,
+    repairs, scrubs, status,
 };
 
 /// What is given up has this long to be tidied away.
@@ -25,7 +25,8 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let detail = if cli.verbose > 0 { Detail::Stripes } else { Detail::Bad };
     match cli.verb {
         Verb::Init(args) => cluster_folder::init(folder, &args),
-        Verb::Coordinator => daemons::coordinator(open(folder)?).await,
+        Verb::Attach(AttachTo::Seaweedfs(args)) => attach::seaweedfs(folder, &args).await,
+        Verb::Coordinator(args) => daemons::coordinator(open(folder)?, args.dry_run).await,
         Verb::Helper(HelperArgs { name }) => daemons::helper(&open(folder)?, &name).await,
         Verb::Node(NodeAction::Add(args)) => cluster_folder::add_helper(open(folder)?, args),
         Verb::Issue(args) => cluster_folder::issue(&open(folder)?, &args),
@@ -67,7 +68,8 @@ async fn ask(cluster: &Cluster, verb: Verb, detail: Detail) -> Result<Answer, Fa
             Verb::Catalog(CatalogAction::Backup { file }) => catalogs::backup(&client, &file).await,
             Verb::Catalog(CatalogAction::Accept) => catalogs::accept(&client).await,
             Verb::Init(_)
-            | Verb::Coordinator
+            | Verb::Attach(_)
+            | Verb::Coordinator(_)
             | Verb::Helper(_)
             | Verb::Issue(_)
             | Verb::Catalog(_)

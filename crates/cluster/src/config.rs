@@ -12,8 +12,9 @@ use std::str::FromStr;
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
-use toml_edit::{ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
 
+use crate::store::StoreConfig;
 use crate::{Address, Bandwidth, ByteSize, Host, Name, RepairAfter};
 
 /// The configuration of a cluster.
@@ -31,6 +32,9 @@ pub struct Config {
     pub coordinator: CoordinatorConfig,
     /// What is used when a command does not say.
     pub defaults: Defaults,
+    /// The storage system that is repaired; none for files of Mend's own.
+    #[serde(default)]
+    pub store: Option<StoreConfig>,
     /// The helpers, in the order of the file.
     #[serde(default, rename = "helper")]
     pub helpers: Vec<HelperConfig>,
@@ -92,6 +96,15 @@ pub struct HelperConfig {
     /// The bandwidth of its link, when it is known better than measured.
     #[serde(default)]
     pub bandwidth: Option<Bandwidth>,
+    /// The SeaweedFS volume server that it works beside: its `HOST:PORT`, or its `-id`.
+    #[serde(default)]
+    pub volume_server: Option<String>,
+    /// The `-dir` folders of that server, in its order.
+    #[serde(default)]
+    pub folders: Vec<PathBuf>,
+    /// Its `-dir.idx` folder, if it has one.
+    #[serde(default)]
+    pub index_folder: Option<PathBuf>,
     /// How fast it may work for jobs at most.
     #[serde(default)]
     pub limits: LimitsConfig,
@@ -263,6 +276,9 @@ impl HelperConfig {
             blocks: None,
             rack: None,
             bandwidth: None,
+            volume_server: None,
+            folders: Vec::new(),
+            index_folder: None,
             limits: LimitsConfig::default(),
         }
     }
@@ -316,6 +332,16 @@ impl HelperConfig {
         if let Some(bandwidth) = &self.bandwidth {
             table["bandwidth"] = value(bandwidth.to_string());
         }
+        if let Some(server) = &self.volume_server {
+            table["volume_server"] = value(server.as_str());
+        }
+        if !self.folders.is_empty() {
+            let folders = self.folders.iter().map(|folder| folder.to_string_lossy().into_owned());
+            table["folders"] = value(folders.collect::<Array>());
+        }
+        if let Some(folder) = &self.index_folder {
+            table["index_folder"] = value(folder.to_string_lossy().into_owned());
+        }
         let LimitsConfig { disk, up, down, repair } = self.limits;
         for (key, cap) in [("disk", disk), ("up", up), ("down", down), ("repair", repair)] {
             if let Some(cap) = cap {
@@ -362,6 +388,15 @@ pub(crate) fn without_helper(text: &str, path: &Path, name: &Name) -> Result<Opt
         None
     };
     Ok(found.map(|()| document.to_string()))
+}
+
+/// `text` with this store, in front of what is appended later.
+pub(crate) fn with_store(text: &str, path: &Path, store: &StoreConfig) -> Result<String, ConfigError> {
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
+    document["store"] = Item::Table(store.to_table());
+    Ok(document.to_string())
 }
 
 /// The text of a new `mend.toml`, without helpers.

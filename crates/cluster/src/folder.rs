@@ -18,8 +18,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::authority::{Authority, AuthorityError};
-use crate::config::{new_text, with_helpers, without_helper};
+use crate::config::{new_text, with_helpers, with_store, without_helper};
 use crate::durable::{self, FileError, PUBLIC, cannot};
+use crate::store::StoreConfig;
 use crate::{
     ByteSize, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, Host, Identity,
     IdentityError, IssueError, Name, RepairAfter, Role,
@@ -232,6 +233,20 @@ impl Cluster {
             return Err(OpenError::NoAuthority { path: cluster.authority_certificate() });
         }
         Ok(cluster)
+    }
+
+    /// Says in `mend.toml` which storage system is repaired.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written.
+    pub fn set_store(&mut self, store: &StoreConfig) -> Result<(), AddHelperError> {
+        let _lock = self.lock()?;
+        let path = self.config_path();
+        let text = with_store(&durable::read(&path)?, &path, store)?;
+        let config = Config::parse(&text, &path)?;
+        durable::replace(&path, text.as_bytes(), mode_of(&path)?)?;
+        self.config = config;
+        Ok(())
     }
 
     /// Issues a certificate for a new helper and appends it to `mend.toml`, whose comments stay.

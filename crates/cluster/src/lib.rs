@@ -34,6 +34,7 @@ mod name;
 mod quantity;
 mod repair_after;
 mod role;
+mod store;
 
 pub use address::{Address, Host, ParseAddressError};
 pub use authority::IssueError;
@@ -48,3 +49,4 @@ pub use name::{Name, ParseNameError};
 pub use quantity::{Bandwidth, ByteSize, ParseQuantityError};
 pub use repair_after::{ParseRepairAfterError, RepairAfter};
 pub use role::{Role, peer_role};
+pub use store::{OwnRepair, SeaweedfsConfig, StoreConfig, USUAL_REPAIR_AFTER_SECONDS};

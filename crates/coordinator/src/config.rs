@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cluster::{Cluster, Role};
 use stores::dir::{DirCatalog, OpenError};
@@ -21,6 +22,9 @@ pub struct CoordinatorConfig {
     pub catalog: PathBuf,
     /// How many descriptors this process may have; each listener takes a share of them.
     pub descriptors: u64,
+    /// After what time the blocks of a server that is out of service are repaired without being asked for, and whether
+    /// that, and the repair of what is lost otherwise, is only said; `None` if nothing is repaired so.
+    pub heal: Option<(Duration, bool)>,
 }
 
 /// What Linux gives a process that does not ask for more.
@@ -31,7 +35,7 @@ impl CoordinatorConfig {
     pub fn from_cluster(cluster: Cluster) -> Self {
         let (api, control) = (cluster.config().coordinator.api, cluster.config().coordinator.control);
         let catalog = catalog_path(&cluster);
-        Self { cluster, api, control, catalog, descriptors: USUAL_DESCRIPTORS }
+        Self { cluster, api, control, catalog, descriptors: USUAL_DESCRIPTORS, heal: None }
     }
 }
 

@@ -126,6 +126,10 @@ pub(crate) enum RequestError {
     Put(PutError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    #[error("{0} keeps its files itself: put, get and remove them there")]
+    OwnFiles(&'static str),
+    #[error(transparent)]
+    Store(StoreError),
     #[error("the coordinator has just started, and helpers are still registering")]
     Settling,
     #[error("cannot copy the catalog: {0}")]
@@ -168,6 +172,8 @@ impl From<StoreError> for RequestError {
             StoreError::Put(error) => error.into(),
             StoreError::NoSuchFile(name) => Self::NoSuchFile(name),
             StoreError::Fenced { ours, newest } => Self::Fenced { ours, newest },
+            StoreError::OwnFiles(store) => Self::OwnFiles(store),
+            error @ (StoreError::Taken { .. } | StoreError::NotServed { .. }) => Self::Store(error),
         }
     }
 }
@@ -209,6 +215,7 @@ impl RequestError {
             | Self::Settling
             | Self::StorageBehind { .. }
             | Self::Fenced { .. }
+            | Self::Store(_)
             | Self::Gone(_)
             | Self::Stopping => ErrorKind::Unavailable,
             Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
@@ -233,6 +240,7 @@ impl RequestError {
             | Self::NoOneTarget
             | Self::NoClient
             | Self::NothingLost(_)
+            | Self::OwnFiles(_)
             | Self::TooManyStripes { .. }
             | Self::Plan(_)
             | Self::Put(_) => ErrorKind::Invalid,
@@ -264,6 +272,8 @@ impl RequestError {
             }
             Self::BlockBytes { above, .. } => format!("the smallest possible size is {above} bytes"),
             Self::StorageBehind { .. } => "try again later; look at the coordinator's disk".into(),
+            Self::OwnFiles(_) => "use that system's own tools".into(),
+            Self::Store(_) => "try again in a few seconds".into(),
             Self::Fenced { .. } => "stop this coordinator, and ask the other one".into(),
             Self::NotGiven(_) => "describe it (POST /v1/stripes), then ask again".into(),
             Self::GivenInUse(_) => "wait for that to end, or go on with the stripe as it was described".into(),

@@ -28,4 +28,4 @@ mod storage;
 pub use api::openapi;
 pub use config::{CoordinatorConfig, create_catalog};
 pub use rebuild::{RebuiltCatalog, rebuild_catalog, restore_catalog};
-pub use server::{Handle, RunError, run, start};
+pub use server::{Handle, RunError, run, start, start_on};

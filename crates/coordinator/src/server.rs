@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster::{IdentityError, Role};
 use rand::rngs::StdRng;
 use stores::dir::{DirCatalog, OpenError};
-use stores::{CatalogError, StoreError};
+use stores::{CatalogError, Storage, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
 use crate::control::ControlServer;
-use crate::core::{Core, Event, Opened, Settings};
+use crate::core::{Core, Event, HealPolicy, Opened, Settings};
 use crate::door::Door;
 use crate::storage::StorageThread;
 
@@ -120,16 +120,26 @@ pub async fn run(config: CoordinatorConfig, shutdown: impl Future<Output = ()>) 
     }
 }
 
-/// Starts a coordinator on the current tokio runtime. When this returns, both ports are taken.
+/// Starts a coordinator of the `dir` store on the current tokio runtime. When this returns, both ports are taken.
 ///
 /// # Errors
 /// [`RunError`].
 pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
+    let cluster_id = config.cluster.config().cluster_id.to_string();
+    let catalog = DirCatalog::open(&config.catalog, &cluster_id)?;
+    start_on(config, Box::new(catalog)).await
+}
+
+/// Starts a coordinator of any store, as [`start`] does.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn start_on(config: CoordinatorConfig, storage: Box<dyn Storage>) -> Result<Handle, RunError> {
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (control_listener, control_addr) = listen(&config, config.control, "[coordinator] control").await?;
     let (api_listener, api_addr) = listen(&config, config.api, "[coordinator] api").await?;
     let (events, incoming) = mpsc::channel(EVENTS_WAITING);
-    let ended = start_core(&config, incoming, events.clone())?;
+    let ended = start_core(&config, storage, incoming, events.clone())?;
     let tls = identity.server_config();
     let control = ControlServer {
         listener: control_listener,
@@ -163,6 +173,7 @@ pub(crate) async fn listen(
 /// Starts the thread that owns all state; the receiver hears of its end.
 fn start_core(
     config: &CoordinatorConfig,
+    mut storage: Box<dyn Storage>,
     events: mpsc::Receiver<Event>,
     answers: mpsc::Sender<Event>,
 ) -> Result<oneshot::Receiver<()>, RunError> {
@@ -174,15 +185,15 @@ fn start_core(
         scheme: cluster.defaults.scheme.clone(),
         repair_after: cluster.coordinator.repair_after,
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
+        heal: config.heal.map(|(after, dry_run)| HealPolicy { after, dry_run }),
     };
-    let mut catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;
-    let opened = Opened::read(&mut catalog)?;
+    let opened = Opened::read(&mut *storage)?;
     let term = opened.term();
     let mut core = Core::new(settings, opened, rand::make_rng::<StdRng>());
     if cluster.encrypts_data_edges() {
         core.encrypt_edges();
     }
-    let storage = StorageThread::start(Box::new(catalog), term, answers).map_err(RunError::Thread)?;
+    let storage = StorageThread::start(storage, term, answers).map_err(RunError::Thread)?;
     let (guard, ended) = oneshot::channel::<()>();
     let work = move || {
         let _guard = guard; // Dropped at the end, a panic included.

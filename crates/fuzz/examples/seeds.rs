@@ -295,6 +295,7 @@ fn layout() -> views::FileLayout {
                 bytes: block_bytes,
                 node: Some("h1".into()),
                 state: views::BlockState::Healthy,
+                replicas: Vec::new(),
                 digest: Some("crc32c-list:e3069283".into()),
             }],
         },
@@ -403,6 +404,7 @@ fn records() -> Result<()> {
         bytes: 8192,
         node: (index != 2).then_some(NodeId(index)),
         state,
+        replicas: Vec::new(),
         digest: (index > 0).then(|| digest(index)),
     };
     records.add_json(&StripeRecord {

@@ -61,6 +61,18 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The volume that it is about, if it is about one.
+    pub fn volume(&self) -> Option<u32> {
+        match self {
+            Self::ServerCame(_) | Self::ServerWent(_) => None,
+            Self::ShardCame { volume, .. }
+            | Self::ShardWent { volume, .. }
+            | Self::Dropped { volume, .. } => Some(*volume),
+        }
+    }
+}
+
 /// One encoding of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generation {
@@ -133,6 +145,15 @@ impl Volumes {
         self.listed = listing;
         changes.extend(self.drop_deleted());
         changes
+    }
+
+    /// The last listing with these volumes, and the servers, as a later one shows them.
+    pub(crate) fn with(&self, volumes: &[u32], part: Listing) -> Listing {
+        let mut whole = self.listed.clone();
+        whole.volumes.retain(|volume, _| !volumes.contains(volume));
+        whole.volumes.extend(part.volumes.into_iter().filter(|(volume, _)| volumes.contains(volume)));
+        whole.servers = part.servers;
+        whole
     }
 
     /// Takes in what a holder's `.vif` says.

@@ -28,8 +28,9 @@ const QUEUE: usize = 16;
 /// What the watch saw.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// All that is there now, for [`Volumes::apply`](crate::Volumes::apply).
-    Listed(Listing),
+    /// All that is there, for [`Volumes::apply`](crate::Volumes::apply), and since when that is known: what was listed for
+    /// another reason later is newer.
+    Listed(Listing, Instant),
     /// No master answers. The watch goes on trying; what changes meanwhile is in the next list.
     Blind(AskError),
 }
@@ -111,8 +112,9 @@ async fn follow(
     let ended = |status| AskError::of(&address, call, &status);
     loop {
         // Listed after the stream was opened: nothing falls between the two.
+        let asked = Instant::now();
         let listing = master.list().await?;
-        events.send(Event::Listed(listing)).await.map_err(|_| Dropped)?;
+        events.send(Event::Listed(listing, asked)).await.map_err(|_| Dropped)?;
         let next = Instant::now() + list_every;
         while let Ok(message) = timeout_at(next, stream.message()).await {
             let Some(message) = message.map_err(ended)? else {

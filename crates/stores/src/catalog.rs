@@ -42,9 +42,44 @@ pub struct BlockRecord {
     pub node: Option<NodeId>,
     /// Whether it is known to be good there.
     pub state: BlockState,
+    /// Further nodes that have it, each once, in stores where that can be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<Replica>,
     /// The store's digest of it, by which a repaired block is checked; `None` if the store has none, or not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
+}
+
+/// A block on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    /// The node.
+    pub node: NodeId,
+    /// Whether it is known to be good there.
+    pub state: BlockState,
+}
+
+impl BlockRecord {
+    /// All nodes that have it, or had it last, and how it is there: where it belongs first.
+    pub fn holders(&self) -> impl Iterator<Item = Replica> + '_ {
+        let home = self.node.map(|node| Replica { node, state: self.state });
+        home.into_iter().chain(self.replicas.iter().copied())
+    }
+
+    /// How it is on a node; `None` if nothing is known of it there.
+    pub fn state_on(&self, node: NodeId) -> Option<BlockState> {
+        self.holders().find(|holder| holder.node == node).map(|holder| holder.state)
+    }
+
+    /// Notes how it is on a node; whether that node has, or had, it.
+    pub fn set_state(&mut self, node: NodeId, state: BlockState) -> bool {
+        if self.node == Some(node) {
+            self.state = state;
+            return true;
+        }
+        let replica = self.replicas.iter_mut().find(|replica| replica.node == node);
+        replica.map(|replica| replica.state = state).is_some()
+    }
 }
 
 /// What is known of a block on its node. Whether the node is up is not part of it.

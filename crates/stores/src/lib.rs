@@ -17,11 +17,11 @@ mod seams;
 pub mod seaweedfs;
 
 pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
-pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, StripeRecord};
+pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
 pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, Sinks, Sources, Taker,
 };
 pub use seams::{
-    Answer, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange, StoreError, StripeWrite,
-    Term, Write,
+    Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Storage, StoreChange, StoreError,
+    StripeWrite, Term, Write,
 };

@@ -52,6 +52,16 @@ pub enum StripeWrite {
     /// What is known of blocks on these nodes; all of it or nothing. What has another node by then, or is gone, stays as
     /// it is.
     SetStates(Vec<(StripeId, BlockIndex, NodeId, BlockState)>),
+    /// Nobody else shall change a stripe from now on, where the store has others who would, and these nodes are to get
+    /// blocks of it.
+    Claim {
+        /// The stripe.
+        stripe: StripeId,
+        /// The nodes; each can have blocks when this is carried out.
+        nodes: Vec<NodeId>,
+    },
+    /// Others may change it again.
+    Release(StripeId),
 }
 
 /// A change of files, of puts, or of what nodes shall remove.
@@ -168,6 +178,28 @@ pub enum StoreChange {
     NodeGone(NodeId),
     /// Stripes are counted from this number on.
     Counted(u64),
+    /// Whether the store has what a node holds, in stores that [tell](Nature::tells_service).
+    Service(NodeId, bool),
+    /// A claim on a stripe is lost: others may change it.
+    ClaimLost(StripeId),
+}
+
+/// What kind of store it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nature {
+    /// Files are put, got and removed through Mend.
+    pub files: bool,
+    /// The store says whether it has what a node holds. Otherwise it has it while the node's helper is connected.
+    pub tells_service: bool,
+    /// Others change stripes as well, so that one is claimed before blocks of it are made.
+    pub claims: bool,
+    /// A node may hold several blocks of a stripe, spread evenly, where there are fewer nodes than blocks.
+    pub shares_nodes: bool,
+}
+
+impl Nature {
+    /// A store that is Mend's own.
+    pub const OWN: Self = Self { files: true, tells_service: false, claims: false, shares_nodes: false };
 }
 
 /// Why a [`Write`] was not carried out; nothing of it has happened then.
@@ -191,6 +223,29 @@ pub enum StoreError {
         ours: Term,
         /// The storage's.
         newest: Term,
+    },
+    /// The store has files of its own, and no others.
+    #[error(
+        "{0} keeps its files itself: put, get and remove them there; Mend repairs what they are stored in"
+    )]
+    OwnFiles(&'static str),
+    /// Somebody else works on the stripe, or on all.
+    #[error("{stripe} cannot be worked on now: {why}")]
+    Taken {
+        /// The stripe.
+        stripe: StripeId,
+        /// Who has it, or why that is not known.
+        why: String,
+    },
+    /// What a node has made is not what the store has there.
+    #[error("{block} was made on {node}, and the store does not have it there: {why}")]
+    NotServed {
+        /// The block.
+        block: BlockId,
+        /// The node.
+        node: String,
+        /// What was found instead.
+        why: String,
     },
 }
 
@@ -257,6 +312,11 @@ pub trait Storage: Catalog + Files + Records {
     /// Carries these out in their order, each whole or not at all, and all that are carried out durably when this
     /// returns; at best at the cost of one. The answers are in the same order.
     fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>>;
+
+    /// What kind of store it is.
+    fn nature(&self) -> Nature {
+        Nature::OWN
+    }
 
     /// Tells `listener` from now on what others change; a store that nobody else changes has nothing to tell.
     fn listen(&mut self, listener: Box<dyn Fn(Vec<StoreChange>) + Send>) {

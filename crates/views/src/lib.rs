@@ -240,6 +240,18 @@ pub struct BlockView {
     pub state: BlockState,
     /// Its digest, `kind:hexadecimal`, once it is stored, if its store has digests.
     pub digest: Option<String>,
+    /// Further helpers that have it, in stores where that can be; any good one does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaView>,
+}
+
+/// A block on one more helper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicaView {
+    /// The helper.
+    pub node: String,
+    /// How it is there.
+    pub state: BlockState,
 }
 
 /// Where a block belongs.

@@ -45,6 +45,8 @@ states! {
         Corrupt = "corrupt",
         /// It was good on a helper that is down.
         Down = "down",
+        /// Its store has it in service, and no helper is there to read it.
+        OutOfReach = "out-of-reach",
         /// It is on its way to its helper for the first time.
         NotStored = "not-stored",
     }
@@ -109,6 +111,8 @@ states! {
         Held = "held",
         /// A repair did not bring all of them back, and is tried again.
         Failed = "failed",
+        /// The store itself says what is in service, and repairs go by that.
+        Store = "store",
     }
 
     /// How bad the state of the cluster is; `mend status --check` exits with it.

@@ -209,6 +209,7 @@ impl Core {
         let Some(absence) = self.absences.get(&node) else { return RecoveryState::Needless };
         match () {
             () if self.repairs.open_of(node).is_some() || absence.repair.is_some() => RecoveryState::Running,
+            () if self.nature.tells_service => RecoveryState::Store,
             () if self.picture.block_count(node) == 0 => RecoveryState::Needless,
             () if self.maintenance_left(node).is_some() => RecoveryState::Maintenance,
             () if absence.cancelled => RecoveryState::Cancelled,
@@ -257,6 +258,9 @@ impl Core {
             RecoveryState::Needless => {
                 format!("{name} is down and holds nothing: mend node remove {name} takes it off the list")
             }
+            RecoveryState::Store => format!(
+                "{name} is down: no repair reads or makes anything on its server until it is started (mend helper {name})"
+            ),
             RecoveryState::Waiting => {
                 format!(
                     "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off"

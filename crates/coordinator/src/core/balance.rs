@@ -239,6 +239,7 @@ mod tests {
                 id: BlockId(format!("{stripe}.{index}")),
                 bytes: 100,
                 node: Some(NodeId(node)),
+                replicas: Vec::new(),
                 state: BlockState::Healthy,
                 digest: None,
             };

@@ -184,7 +184,7 @@ impl Core {
             Some(text) => Some(text.parse().map_err(|_| RequestError::NoDigest(text.clone()))?),
         };
         let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
-        Ok(BlockRecord { id, bytes: given.bytes, node, state, digest })
+        Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
     }
 
     /// The blocks that a plug-in wants, each with the node that shall have it.

@@ -28,16 +28,17 @@ impl Core {
         for (stripe, index) in self.picture.blocks_of(node) {
             let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
             let block = &record.blocks[usize::from(index.0)];
+            let known = block.state_on(node).unwrap_or(block.state);
             let state = match held.get(&block.id) {
                 None => BlockState::Missing,
                 Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
-                Some(_) if block.state == BlockState::Healthy => continue,
+                Some(_) if known == BlockState::Healthy => continue,
                 Some(_) => {
                     again.push_back((stripe, index));
                     continue;
                 }
             };
-            if block.state != state {
+            if known != state {
                 self.note_loss(node, &block.id, state);
                 news.push((stripe, index, node, state));
             }
@@ -58,7 +59,7 @@ impl Core {
         leaving.retain(|block| self.may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
-            if self.record_of(&block.id).is_some_and(|(_, _, record)| record.node == Some(node)) {
+            if self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some()) {
                 continue;
             }
             if self.picture.is_from_the_future(&block.id) {
@@ -79,7 +80,7 @@ impl Core {
     /// that it shall go may be an old one.
     pub(super) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
         self.record_of(block).is_none_or(|(_, _, record)| {
-            record.node != Some(node) && self.readable_at(&record).is_some_and(|other| other != node)
+            record.node != Some(node) && self.readers(&record).any(|other| other != node)
         })
     }
 
@@ -183,9 +184,9 @@ impl Core {
 
     /// Whether a node's copy of a block is worth verifying: it was bad there, or nobody has it who should.
     fn is_wanted_from(&self, node: NodeId, block: &BlockRecord) -> bool {
-        match block.node {
-            Some(home) if home == node => block.state != BlockState::Healthy,
-            _ => self.settled && !self.is_behind() && self.readable_at(block).is_none(),
+        match block.state_on(node) {
+            Some(state) => state != BlockState::Healthy,
+            None => self.settled && !self.is_behind() && self.is_lost(block),
         }
     }
 
@@ -291,7 +292,7 @@ impl Core {
             return false;
         }
         self.record_of(&block.id).is_none_or(|(_, _, record)| {
-            record.digest == block.digest && self.readable_at(&record).is_some_and(|other| other != node)
+            record.digest == block.digest && self.readers(&record).any(|other| other != node)
         })
     }
 

@@ -176,7 +176,8 @@ impl Core {
         let (Some(running), Ok(record)) = (self.jobs.get_mut(&job), self.picture.stripe(stripe)) else {
             return;
         };
-        running.left.extend(blocks.iter().filter_map(|index| record.blocks[usize::from(index.0)].node));
+        let homes = blocks.iter().flat_map(|index| record.blocks[usize::from(index.0)].holders());
+        running.left.extend(homes.map(|holder| holder.node));
     }
 
     /// What a job stored is recorded, or is not.
@@ -217,12 +218,13 @@ impl Core {
         let Ok(record) = self.picture.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
         // The job may have read a copy that is not the block any more.
-        let Some(node) = known.node.filter(|_| holder == known.node) else { return };
+        let there = |&node: &NodeId| known.state_on(node).is_some();
+        let Some(node) = holder.filter(there) else { return };
         let Some(state) = state_for(problem) else {
             // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
-            return self.look_again(stripe, block, known.clone());
+            return self.look_again(node, stripe, block, known.clone());
         };
-        if known.state == state {
+        if known.state_on(node) == Some(state) {
             return;
         }
         self.remember_loss(node, &known.id, problem.to_string());
@@ -253,6 +255,7 @@ impl Core {
             Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
         }
         if !running.targets.is_empty() {
+            self.release_unused(&running.stripe);
             for &node in running.job.nodes().union(&running.left) {
                 self.remove_discards(node);
             }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use cluster::Role;
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{NodeId, NodeProfile, Reach};
+use stores::dir::NodeRecord;
 use stores::{RecordWrite, StoreError, Write};
 
 use super::nodes::{FIRST_CLIENT, Peer, PeerKind};
@@ -37,16 +38,24 @@ struct Hello {
 impl Core {
     /// Nodes of earlier days are known, and down until they register.
     pub(super) fn know_nodes(&mut self) {
-        for record in self.picture.nodes().values().cloned() {
+        for record in self.picture.nodes().values().cloned().collect::<Vec<_>>() {
+            self.know_node(&record);
+        }
+    }
+
+    /// There is such a node; it is down until it registers.
+    pub(super) fn know_node(&mut self, record: &NodeRecord) {
+        if self.names.insert(record.id, record.name.clone()).is_none() {
             let mut view = NodeProfile::unknown(record.name.clone());
-            view.reach = record.address.map_or(Reach::Unknown, Reach::Listens);
+            view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
             view.alive = false;
             view.free_bytes = 0;
             self.topology.set(record.id, view);
-            if self.settings.helpers.as_ref().is_some_and(|helpers| !helpers.contains(&record.name)) {
+            // Servers without a helper are the store's, which says itself when they are gone.
+            let named = self.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
+            if !named && !self.nature.tells_service {
                 self.retired.insert(record.id);
             }
-            self.names.insert(record.id, record.name);
         }
     }
 
@@ -194,6 +203,7 @@ impl Core {
         self.check_returned(node);
         self.tell_node(node);
         self.deal_caps();
+        self.tell_replicas(node);
         self.recheck_next(node);
         self.remove_discards(node);
         Ok(node)

@@ -10,8 +10,10 @@
 mod absences;
 mod balance;
 mod caps;
+mod claims;
 mod commands;
 mod given;
+mod healing;
 mod history;
 mod inventory;
 mod jobs;
@@ -31,6 +33,7 @@ mod scrubs;
 mod status;
 mod storing;
 mod stripes;
+mod surplus;
 #[cfg(test)]
 mod tests;
 mod unreadable;
@@ -44,13 +47,16 @@ use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{BlockId, JobId, NodeId, Topology};
-use stores::{Done, StoreChange, StoreError};
+use stores::{Done, Nature, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
 use absences::Absences;
 use caps::Capping;
+use claims::Claims;
 pub(crate) use commands::{Command, Reply};
 use given::Given;
+pub(crate) use healing::HealPolicy;
+use healing::Healing;
 use history::History;
 use jobs::Running;
 use maintenance::Maintenance;
@@ -63,6 +69,7 @@ use scrubs::Scrub;
 use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
 use stripes::Codes;
+use surplus::Surplus;
 
 use crate::inbox::Room;
 use views::{LostBlock, ScrubView};
@@ -124,6 +131,8 @@ pub(crate) struct Settings {
     pub helpers: Option<BTreeSet<String>>,
     /// How long a helper may be gone, as mend.toml says.
     pub repair_after: RepairAfter,
+    /// What is done about damage by itself; nothing if `None`.
+    pub heal: Option<HealPolicy>,
 }
 
 /// See the module's documentation.
@@ -131,7 +140,10 @@ pub(crate) struct Core {
     settings: Settings,
     /// What the storage says.
     picture: Picture,
+    /// What kind of store that is.
+    nature: Nature,
     storing: Storing,
+    claims: Claims,
     codes: Codes,
     topology: Topology,
     names: BTreeMap<NodeId, String>,
@@ -148,6 +160,8 @@ pub(crate) struct Core {
     puts: OpenPuts,
     given: Given,
     repairs: Repairs,
+    healing: Healing,
+    surplus: Surplus,
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
     lost_lately: VecDeque<LostBlock>,
@@ -178,11 +192,13 @@ pub(crate) struct Core {
 impl Core {
     /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
     pub(crate) fn new(settings: Settings, opened: Opened, rng: StdRng) -> Self {
-        let Opened { picture, numbers, records, .. } = opened;
+        let Opened { picture, nature, numbers, records, .. } = opened;
         let mut core = Self {
             settings,
             picture,
+            nature,
             storing: Storing::new(numbers),
+            claims: Claims::default(),
             codes: Codes::default(),
             topology: Topology::new(),
             names: BTreeMap::new(),
@@ -196,7 +212,9 @@ impl Core {
             next_ask: 0,
             puts: OpenPuts::default(),
             given: Given::default(),
-            repairs: Repairs::default(),
+            repairs: Repairs::new(nature),
+            healing: Healing::default(),
+            surplus: Surplus::default(),
             scrub: None,
             past_scrubs: VecDeque::new(),
             lost_lately: VecDeque::new(),
@@ -272,6 +290,9 @@ impl Core {
         self.begin_recoveries();
         self.note_all_bad();
         self.forget_given();
+        self.look_at_claims();
+        self.heal();
+        self.look_for_surplus();
         self.keep_copy();
         self.note_progress();
         self.work();
@@ -303,7 +324,9 @@ impl Core {
 
     /// After a start, helpers come back one by one.
     fn settle(&mut self) {
-        let gone = |node: &NodeId| self.retired.contains(node) || self.peers.contains_key(node);
+        let gone = |node: &NodeId| {
+            self.retired.contains(node) || self.peers.contains_key(node) || self.has_no_helper(*node)
+        };
         let expected = || self.names.keys().all(gone);
         if !self.settled && (self.now >= SETTLE_LIMIT || expected()) {
             self.settled = true;

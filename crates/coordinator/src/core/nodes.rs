@@ -46,7 +46,9 @@ impl Core {
     pub(super) fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
         self.peers.insert(node, peer);
         self.connections.insert(connection, node);
-        self.picture.set_up(node, true);
+        if !self.nature.tells_service {
+            self.picture.set_up(node, true);
+        }
         self.send(node, ToNode::Registered { node });
     }
 
@@ -96,6 +98,13 @@ impl Core {
             .map(|(&node, _)| node)
     }
 
+    /// Whether a node is one of the store's beside which no helper is to work.
+    pub(super) fn has_no_helper(&self, node: NodeId) -> bool {
+        let named =
+            |helpers: &BTreeSet<String>| self.names.get(&node).is_some_and(|name| helpers.contains(name));
+        self.nature.tells_service && self.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
+    }
+
     /// Names of the helpers that are known and not connected.
     pub(super) fn down_helpers(&self) -> Vec<String> {
         let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
@@ -130,7 +139,9 @@ impl Core {
             tracing::info!(client = %self.name(node), why, "a client has left");
         }
         self.connections.remove(&peer.connection);
-        self.picture.set_up(node, false);
+        if !self.nature.tells_service {
+            self.picture.set_up(node, false);
+        }
         if let Some(view) = self.topology.get_mut(node) {
             (view.alive, view.load) = (false, 0);
         }
@@ -144,6 +155,7 @@ impl Core {
         self.tell_node_lost(node);
         self.trust_returned(node);
         self.deal_caps();
+        self.tell_replicas(node);
         for (&id, running) in &mut self.jobs {
             running.job.handle_node_lost(node, &self.topology, self.now);
             self.stirred.insert(id);
@@ -167,6 +179,22 @@ impl Core {
         self.orphan_puts(node);
         self.drain_jobs();
         self.topology.remove(node);
+    }
+
+    /// The store says that it has what a node holds, or has it no more.
+    pub(super) fn set_service(&mut self, node: NodeId, up: bool) {
+        if self.picture.is_up(node) == up {
+            return;
+        }
+        let (name, blocks) = (self.name(node), self.picture.block_count(node));
+        match up {
+            true => tracing::info!(node = %name, blocks, "in service"),
+            false => tracing::warn!(node = %name, blocks, "out of service"),
+        }
+        self.picture.set_up(node, up);
+        self.note_service(node, up);
+        self.tell_node(node);
+        self.tell_replicas(node);
     }
 
     /// The index of a block in a stripe's record.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::{NodeId, NodeProfile, PlanRequest, StripeId, Topology, Wanted, explain};
-use stores::StripeRecord;
+use stores::{BlockRecord, StripeRecord};
 
 use super::Core;
 use super::nodes::PeerKind;
@@ -101,7 +101,8 @@ impl Core {
 
     /// Helpers without a block of the stripe, or a client if there are too few.
     fn likely_requestors(&mut self, record: &StripeRecord, count: usize) -> Vec<NodeId> {
-        let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
+        let holders: BTreeSet<NodeId> =
+            record.blocks.iter().flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
         let mut free = self.candidates(record.block_bytes);
         free.retain(|candidate| !holders.contains(&candidate.node));
         let chosen = spread(free, BTreeMap::new(), count, &mut self.rng);

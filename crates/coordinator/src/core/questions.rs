@@ -98,15 +98,19 @@ impl Core {
         let current = self.picture.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let still = current.as_ref() == Some(&known);
+        let is_good = still && problem.is_none();
         match (result_digest, &current) {
             // Its home may have come back without it meanwhile, so what counts is where it belongs now.
-            (Some(digest), Some(current)) if current.node != Some(node) => {
+            (Some(digest), Some(current)) if current.state_on(node).is_none() => {
                 self.adopt(node, &stripe, index, current, digest);
             }
-            _ if still && known.node == Some(node) => {
+            _ if still && known.state_on(node).is_some() => {
                 self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
             }
             _ => {}
+        }
+        if is_good {
+            self.drop_copies_besides(node, &stripe, index);
         }
         if scrub {
             self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
@@ -138,12 +142,18 @@ impl Core {
     }
 
     /// Has a block looked at that could not be read for a reason that says nothing of it.
-    pub(super) fn look_again(&mut self, stripe: StripeId, index: BlockIndex, known: BlockRecord) {
-        let asked = self
-            .asks
-            .values()
-            .any(|ask| matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id));
-        if let Some(node) = known.node.filter(|node| !asked && self.peers.contains_key(node)) {
+    pub(super) fn look_again(
+        &mut self,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        known: BlockRecord,
+    ) {
+        let is_this = |ask: &Question| {
+            let same = matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id);
+            same && ask.node == node
+        };
+        if !self.asks.values().any(is_this) && self.peers.contains_key(&node) {
             self.ask_for_block(node, stripe, index, known, false);
         }
     }
@@ -157,7 +167,7 @@ impl Core {
         problem: Option<&BlockProblem>,
     ) {
         let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
-        if known.state == state || known.state == BlockState::NotStored {
+        if [Some(state), Some(BlockState::NotStored)].contains(&known.state_on(node)) {
             return;
         }
         if let Some(problem) = problem {

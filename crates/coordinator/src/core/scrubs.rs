@@ -130,7 +130,7 @@ impl Core {
         let record = self.picture.stripe(&stripe).ok();
         let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         // It may have been removed, or rebuilt elsewhere, since the scrub began.
-        let Some(known) = known.filter(|known| known.node == Some(node)) else {
+        let Some(known) = known.filter(|known| known.state_on(node).is_some()) else {
             let view = &mut self.scrub.as_mut().expect("a scrub runs").view;
             view.blocks -= 1;
             return;

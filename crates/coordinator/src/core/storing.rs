@@ -17,8 +17,8 @@ use repair::{BlockId, JobId, NodeId, StripeId};
 use serde_json::Value;
 use stores::dir::{PutId, Snapshot};
 use stores::{
-    Answer, BlockState, CatalogError, Done, FileWrite, RecordWrite, Storage, StoreChange, StoreError,
-    StripeRecord, StripeWrite, Term, Write,
+    Answer, BlockRecord, BlockState, CatalogError, Done, FileWrite, Nature, RecordWrite, Storage,
+    StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
 };
 
 use super::commands::{Reply, answer};
@@ -67,7 +67,7 @@ pub(super) enum Then {
     /// Blocks of a job are recorded.
     Published { job: JobId, stripe: StripeId, blocks: Vec<BlockIndex> },
     /// What is known of blocks is recorded.
-    Known { good: Vec<BlockId> },
+    Known { good: Vec<(BlockId, NodeId)> },
     /// A block that was lost is found.
     Adopted { node: NodeId, block: BlockId },
     /// A node has removed a block.
@@ -86,6 +86,10 @@ pub(super) enum Then {
     Capped { view: Box<CapsView>, reply: Reply<CapsView> },
     /// The catalog is good as it is.
     Accepted { blocks: u64, reply: Reply<AcceptedView> },
+    /// A repair that nobody asked for is kept and begins.
+    Healed { id: u64, order: Box<Order> },
+    /// A stripe is ours, or is not.
+    Claimed { stripe: StripeId },
     /// A helper is forgotten.
     Forgotten { node: NodeId },
 }
@@ -99,7 +103,7 @@ pub(super) struct Storing {
     numbers: VecDeque<Range<u64>>,
     more_numbers: bool,
     /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
-    pub doubted: BTreeSet<BlockId>,
+    doubted: BTreeSet<(BlockId, NodeId)>,
     /// Connections whose helper waits for its number.
     pub joining: BTreeSet<ConnectionId>,
     /// Helpers that are being forgotten.
@@ -111,6 +115,7 @@ pub(super) struct Storing {
 /// A storage that was read.
 pub(crate) struct Opened {
     pub(super) picture: Picture,
+    pub(super) nature: Nature,
     pub(super) term: Term,
     pub(super) numbers: Range<u64>,
     pub(super) records: Vec<(String, Value)>,
@@ -142,7 +147,13 @@ impl Opened {
         storage.each_node(&mut |node| picture.apply(StoreChange::Node(node)))?;
         storage.each_stripe(&mut |stripe, pending| picture.apply(StoreChange::Stripe(stripe, pending)))?;
         storage.each_file(&mut |change| picture.apply(change))?;
-        Ok(Self { picture, term, numbers: first..first + NUMBERS, records: storage.list("")? })
+        Ok(Self {
+            picture,
+            nature: storage.nature(),
+            term,
+            numbers: first..first + NUMBERS,
+            records: storage.list("")?,
+        })
     }
 
     /// The term that asks carry.
@@ -152,6 +163,11 @@ impl Opened {
 }
 
 impl Storing {
+    /// Whether something bad is known of a block on a node and not stored yet.
+    pub(super) fn is_doubted(&self, block: &BlockId, node: NodeId) -> bool {
+        !self.doubted.is_empty() && self.doubted.contains(&(block.clone(), node))
+    }
+
     /// Whether a block that was found is being recorded on a node.
     pub(super) fn adopts_on(&self, node: NodeId) -> bool {
         self.waiting.values().any(|then| matches!(then, Then::Adopted { node: other, .. } if *other == node))
@@ -175,9 +191,9 @@ impl Core {
     /// not be recorded: a coordinator that forgot it would have the last good copy removed.
     pub(super) fn store_states(&mut self, states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>) {
         let mut good = Vec::new();
-        for (stripe, index, _, state) in &states {
+        for (stripe, index, node, state) in &states {
             let Ok(record) = self.picture.stripe(stripe) else { continue };
-            let block = record.blocks[usize::from(index.0)].id.clone();
+            let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
             match state {
                 BlockState::Healthy => good.push(block),
                 _ => drop(self.storing.doubted.insert(block)),
@@ -188,13 +204,16 @@ impl Core {
 
     /// A block is as it is stored, and no longer as it was thought to be.
     fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
-        let known = |record: Option<&StripeRecord>, at: usize| {
-            record.map(|record| (record.blocks[at].node, record.blocks[at].state))
+        if self.storing.doubted.is_empty() {
+            return;
+        }
+        let known = |record: Option<&StripeRecord>, at: usize, node| {
+            record.and_then(|record| record.blocks[at].state_on(node))
         };
         for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
-            if known(before, at) != known(now, at) {
-                self.storing.doubted.remove(&block.id);
-            }
+            self.storing
+                .doubted
+                .retain(|(id, node)| *id != block.id || known(before, at, *node) == known(now, at, *node));
         }
     }
 
@@ -266,6 +285,18 @@ impl Core {
         let (mut nodes, mut leaving) = (BTreeSet::new(), BTreeSet::new());
         for change in changes {
             let stripe = match &change {
+                StoreChange::Service(node, up) => {
+                    self.set_service(*node, *up);
+                    continue;
+                }
+                StoreChange::ClaimLost(stripe) => {
+                    self.claim_lost(stripe);
+                    continue;
+                }
+                StoreChange::Node(node) => {
+                    self.know_node(node);
+                    None
+                }
                 StoreChange::Stripe(stripe, _) => Some(stripe.id.clone()),
                 StoreChange::StripeGone(stripe) => Some(stripe.clone()),
                 StoreChange::Discard(node, _) => {
@@ -279,7 +310,7 @@ impl Core {
             self.picture.apply(change);
             let now = record(self);
             let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
-            nodes.extend(homes.filter_map(|block| block.node));
+            nodes.extend(homes.flat_map(BlockRecord::holders).map(|holder| holder.node));
             self.settle_doubts(before.as_ref(), now.as_ref());
             match (stripe, now) {
                 (Some(stripe), None) => self.repairs.scheduler.drop_stripe(&stripe),
@@ -356,6 +387,12 @@ impl Core {
                 Ok(_) => answer(reply, Ok(self.catalog_accepted(blocks))),
                 Err(error) => answer(reply, Err(error.into())),
             },
+            Then::Healed { id, order } => {
+                if result.is_ok() {
+                    let _ = self.begin_repair(id, *order); // Its view is for whoever asked.
+                }
+            }
+            Then::Claimed { stripe } => self.claimed(&stripe, result.err()),
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
         }
     }

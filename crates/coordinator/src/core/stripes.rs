@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{BlockId, NodeId, Stripe, StripeBlock, StripeId};
-use stores::{BlockRecord, BlockState, StripeRecord};
+use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 
 use super::Core;
 use crate::error::RequestError;
-use views::{BlockPlace, BlockView, StripeView};
+use views::{BlockPlace, BlockView, ReplicaView, StripeView};
 
 /// Codes, built once and shared.
 #[derive(Default)]
@@ -37,10 +37,19 @@ impl Core {
         }
     }
 
-    /// Where a block can be read now: it is healthy, as far as is known, and its node is connected.
+    /// Where a block can be read now: it is healthy there, as far as is known, and the node is connected.
     pub(super) fn readable_at(&self, block: &BlockRecord) -> Option<NodeId> {
-        let good = block.state == BlockState::Healthy && !self.storing.doubted.contains(&block.id);
-        block.node.filter(|node| good && self.peers.contains_key(node))
+        self.readers(block).next()
+    }
+
+    /// All nodes where a block can be read now; the one where it belongs first.
+    pub(super) fn readers(&self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
+        let good = |holder: &Replica| {
+            holder.state == BlockState::Healthy
+                && self.peers.contains_key(&holder.node)
+                && !self.storing.is_doubted(&block.id, holder.node)
+        };
+        block.holders().filter(good).map(|holder| holder.node)
     }
 
     /// The stripe as the planner sees it now, as if `lost` were lost too.
@@ -65,9 +74,22 @@ impl Core {
         Ok(Stripe { id: record.id.clone(), code, block_bytes: record.block_bytes, blocks, label })
     }
 
-    /// The blocks that cannot be read now.
+    /// Whether the store does not have a block: it is good nowhere where it would be in service.
+    pub(super) fn is_lost(&self, block: &BlockRecord) -> bool {
+        if !self.nature.tells_service {
+            return self.readable_at(block).is_none();
+        }
+        let good = |holder: &Replica| {
+            holder.state == BlockState::Healthy
+                && self.picture.is_up(holder.node)
+                && !self.storing.is_doubted(&block.id, holder.node)
+        };
+        !block.holders().any(|holder| good(&holder))
+    }
+
+    /// The blocks that the store does not have now. Others may be there that cannot be read, for want of a helper.
     pub(super) fn lost_blocks(&self, record: &StripeRecord) -> Vec<BlockIndex> {
-        let lost = indexed(record).filter(|(_, block)| self.readable_at(block).is_none());
+        let lost = indexed(record).filter(|(_, block)| self.is_lost(block));
         lost.map(|(index, _)| index).collect()
     }
 
@@ -109,15 +131,34 @@ impl Core {
             node: block.node.map(|node| self.name(node)),
             state: self.state_of(block),
             digest: block.digest.map(|digest| digest.to_string()),
+            replicas: block.replicas.iter().map(|replica| self.replica_view(block, *replica)).collect(),
+        }
+    }
+
+    fn replica_view(&self, block: &BlockRecord, replica: Replica) -> ReplicaView {
+        ReplicaView {
+            node: self.name(replica.node),
+            state: self.state_on(block, Some(replica.node), replica.state),
         }
     }
 
     fn state_of(&self, block: &BlockRecord) -> views::BlockState {
-        match block.state {
+        self.state_on(block, block.node, block.state)
+    }
+
+    fn state_on(&self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
+        match state {
             BlockState::Missing => views::BlockState::Missing,
             BlockState::Corrupt => views::BlockState::Corrupt,
             BlockState::NotStored => views::BlockState::NotStored,
-            BlockState::Healthy if self.readable_at(block).is_some() => views::BlockState::Healthy,
+            BlockState::Healthy if self.readers(block).any(|reader| Some(reader) == node) => {
+                views::BlockState::Healthy
+            }
+            BlockState::Healthy
+                if self.nature.tells_service && node.is_some_and(|node| self.picture.is_up(node)) =>
+            {
+                views::BlockState::OutOfReach
+            }
             BlockState::Healthy => views::BlockState::Down,
         }
     }

@@ -81,6 +81,7 @@ fn settings() -> Settings {
         scheme: "pipelined".into(),
         helpers: None,
         repair_after: RepairAfter::Time(Duration::from_secs(600)),
+        heal: None,
     }
 }
 

@@ -102,11 +102,19 @@ pub struct Limits {
     pub rounds: u32,
     /// The pause after a first failure; it doubles with every further one.
     pub back_off: Duration,
+    /// Whether a node may get several blocks of a stripe, up to an even share, where there are fewer nodes than blocks.
+    pub shares_nodes: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { look_ahead: 64, attempts: 3, rounds: 16, back_off: Duration::from_secs(1) }
+        Self {
+            look_ahead: 64,
+            attempts: 3,
+            rounds: 16,
+            back_off: Duration::from_secs(1),
+            shares_nodes: false,
+        }
     }
 }
 

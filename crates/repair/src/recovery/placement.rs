@@ -1,4 +1,5 @@
-//! Which node gets a repaired block: racks spread first, then load even, and never two blocks of a stripe on one.
+//! Which node gets a repaired block: racks spread first, then load even, and never two blocks of a stripe on one, or, in
+//! stores with fewer nodes than blocks, never more than an even share.
 //!
 //! A block goes back to where it was if that node is up and has space. Otherwise it goes to a node that has nothing of
 //! the stripe. A rack that has fewer blocks of the stripe is worth waiting for: where a block lies matters for longer
@@ -37,6 +38,8 @@ pub(super) struct Placer<'a> {
     pub leaving: Option<NodeId>,
     /// The only nodes that may be chosen; any if there are none.
     pub allowed: &'a [NodeId],
+    /// Whether a node may have several blocks of the stripe.
+    pub shares_nodes: bool,
 }
 
 impl Placer<'_> {
@@ -50,7 +53,7 @@ impl Placer<'_> {
         }
         let mut racks = self.racks();
         for block in moving {
-            let taken = |node| chosen.iter().any(|&(_, other)| other == node);
+            let taken = |node| chosen.iter().filter(|&&(_, other)| other == node).count();
             let Some((node, roomy)) = self.best(&racks, taken) else { break };
             if !roomy {
                 return Placement::Busy;
@@ -69,16 +72,22 @@ impl Placer<'_> {
     /// The node that had the block, if it can have it again.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let home = self.stripe.blocks[usize::from(block.0)].node?;
-        self.may_take(self.table.get(home)).then_some(home)
+        let fits = !self.shares_nodes || self.survivors_on(home) < self.share();
+        (fits && self.may_take(self.table.get(home))).then_some(home)
     }
 
-    /// The best node without a block of the stripe, and whether it has room now.
-    fn best(&self, racks: &[(usize, u32)], taken: impl Fn(NodeNo) -> bool) -> Option<(NodeNo, bool)> {
+    /// The best node that may have one more block of the stripe, and whether it has room now.
+    fn best(&self, racks: &[(usize, u32)], taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
         let in_rack = |rack: Option<usize>| {
             racks.iter().find(|&&(other, _)| rack == Some(other)).map_or(0, |&(_, blocks)| blocks)
         };
         let fit = self.table.all().filter(|(_, node)| self.may_take(node));
-        let free = fit.filter(|&(no, _)| !self.stripe.has(no) && !taken(no));
+        let share = if self.shares_nodes { self.share() } else { 1 };
+        let on = |no| if self.shares_nodes { self.survivors_on(no) + taken(no) } else { 0 };
+        let free = fit.filter(|&(no, _)| match self.shares_nodes {
+            true => on(no) < share,
+            false => !self.stripe.has(no) && taken(no) == 0,
+        });
         free.map(|(no, node)| {
             let full = !self.has_room(node);
             let used = node.facts.blocks + node.coming;
@@ -86,11 +95,21 @@ impl Placer<'_> {
             let used = if self.policy.waits_for_requestor() { 0 } else { used };
             let level = self.policy.requestor_level(node);
             let preferred = self.policy.requestor_rank(node, self.stripe);
-            let rank = (in_rack(node.rack), full_now, level, used, preferred, node.id);
+            let rank = (in_rack(node.rack), on(no), full_now, level, used, preferred, node.id);
             (rank, (no, !full))
         })
         .min_by_key(|&(rank, _)| rank)
         .map(|(_, best)| best)
+    }
+
+    /// Blocks of the stripe that a node may have where it may have several.
+    fn share(&self) -> usize {
+        let takers = self.table.all().filter(|(_, node)| self.may_take(node)).count();
+        self.stripe.blocks.len().div_ceil(takers.max(1))
+    }
+
+    fn survivors_on(&self, node: NodeNo) -> usize {
+        self.stripe.survivors(self.table).filter(|&(_, other)| other == node).count()
     }
 
     /// Whether a node may get a block at all.

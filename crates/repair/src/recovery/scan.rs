@@ -233,6 +233,7 @@ impl Scheduler {
             barred,
             leaving: item.kind.leaves(),
             allowed: &spec.requestors,
+            shares_nodes: self.limits.shares_nodes,
         }
     }
 

@@ -21,7 +21,7 @@ const DATA_BLOCKS: usize = 2;
 const BLOCKS: usize = 4;
 
 fn limits() -> Limits {
-    Limits { look_ahead: 5, attempts: 3, rounds: 3, back_off: Duration::from_secs(1) }
+    Limits { look_ahead: 5, attempts: 3, rounds: 3, ..Limits::default() }
 }
 
 // ---- the slow one ----

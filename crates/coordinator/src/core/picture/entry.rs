@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use codes::CodeSpec;
 use repair::{BlockId, Digest, FilePart, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, StripeRecord};
+use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 
 /// A node that nobody is.
 const NOBODY: u32 = u32::MAX;
@@ -66,12 +66,62 @@ struct Place {
     state: BlockState,
 }
 
-/// What differs from the usual: each block has the stripe's length, and the stripe's name, a point and its index.
+impl Place {
+    fn of(holder: Replica) -> Self {
+        Self { node: holder.node.0, state: holder.state }
+    }
+
+    fn holder(self) -> Replica {
+        Replica { node: NodeId(self.node), state: self.state }
+    }
+}
+
+/// What blocks are called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// The stripe's name, a point and the index.
+    Index,
+    /// The stripe's name, `.ec` and the index in two digits.
+    Shard,
+    /// Otherwise.
+    Listed,
+}
+
+impl Naming {
+    fn of(stripe: &StripeRecord) -> Self {
+        let is = |naming: &Self| {
+            let mut blocks = stripe.blocks.iter().enumerate();
+            blocks.all(|(at, block)| naming.name(&stripe.id.0, at).is_some_and(|name| name == block.id))
+        };
+        [Self::Index, Self::Shard].into_iter().find(is).unwrap_or(Self::Listed)
+    }
+
+    fn name(self, stripe: &str, index: usize) -> Option<BlockId> {
+        match self {
+            Self::Index => Some(BlockId(format!("{stripe}.{index}"))),
+            Self::Shard => Some(BlockId(format!("{stripe}.ec{index:02}"))),
+            Self::Listed => None,
+        }
+    }
+}
+
+/// A block's stripe and index, if its name is made of them. Whether there is such a block is not looked at.
+pub(super) fn parse_name(block: &BlockId) -> Option<(StripeId, u16)> {
+    let (stripe, text) = block.0.rsplit_once('.')?;
+    let index: u16 = text.strip_prefix("ec").unwrap_or(text).parse().ok()?;
+    let is = |naming: Naming| naming.name(stripe, index.into()).as_ref() == Some(block);
+    [Naming::Index, Naming::Shard].into_iter().any(is).then(|| (StripeId(stripe.to_owned()), index))
+}
+
+/// What differs from the usual: each block has the stripe's length, a name that is made of the stripe's, and one place.
+#[derive(Default)]
 struct Odd {
+    /// Empty if they can be made.
     names: Vec<BlockId>,
+    /// Empty if all are as long as the stripe says.
     bytes: Vec<u64>,
-    /// Whether the names differ, and not just the lengths.
-    named: bool,
+    /// Further places, by block.
+    replicas: Vec<(u16, Place)>,
 }
 
 /// A stripe.
@@ -79,6 +129,7 @@ pub(super) struct Entry {
     name: Arc<str>,
     pub code: u16,
     pub pending: bool,
+    naming: Naming,
     pub block_bytes: u64,
     places: Box<[Place]>,
     /// Of each block the number of the kind, the length, and the bytes; a zero if it has none.
@@ -108,6 +159,7 @@ impl Entry {
             name: stripe.id.0.as_str().into(),
             code: shared.code(&stripe.code),
             pending,
+            naming: Naming::of(stripe),
             block_bytes: stripe.block_bytes,
             places: stripe.blocks.iter().map(place).collect(),
             digests: digests.into(),
@@ -126,37 +178,64 @@ impl Entry {
 
     /// Whether its blocks' names are not made of its own.
     pub(super) fn is_odd(&self) -> bool {
-        self.odd.as_ref().is_some_and(|odd| odd.named)
+        self.naming == Naming::Listed
+    }
+
+    /// Whether its block of this index is called so, but for what people leave out of the stripe's name.
+    pub(super) fn names_so(&self, block: &BlockId, index: u16) -> bool {
+        let ending = |name: &BlockId| name.0.rsplit('.').next().map(str::to_owned);
+        let own = self.naming.name(&self.name, index.into());
+        own.is_some_and(|own| ending(&own) == ending(block))
     }
 
     /// The names of its blocks, if they are not made of its own.
     pub(super) fn odd_names(&self) -> impl Iterator<Item = &BlockId> {
-        self.odd.iter().filter(|odd| odd.named).flat_map(|odd| &odd.names)
+        self.odd.iter().flat_map(|odd| &odd.names)
     }
 
-    /// The blocks that some node is known to have got, and that node.
+    /// Whether some block is on more than one node.
+    pub(super) fn has_replicas(&self) -> bool {
+        !self.replicas().is_empty()
+    }
+
+    fn replicas(&self) -> &[(u16, Place)] {
+        self.odd.as_ref().map_or(&[], |odd| &odd.replicas)
+    }
+
+    /// The blocks that some nodes are known to have got, and those nodes.
     pub(super) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
-        let got = |place: &&Place| place.node != NOBODY && place.state != BlockState::NotStored;
+        let got = |place: &Place| place.node != NOBODY && place.state != BlockState::NotStored;
+        let replicas = self.replicas().iter().copied();
         (0..)
-            .zip(&self.places)
+            .zip(self.places.iter().copied())
+            .chain(replicas)
             .filter(move |(_, place)| got(place))
             .map(|(index, place)| (index, NodeId(place.node)))
     }
 
-    /// The indices of the blocks that are not good on a node that is up.
+    /// The indices of the blocks that are not good on any node that is up.
     pub(super) fn lost(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<u16> {
         let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
-        (0..).zip(&self.places).filter(|(_, place)| !good(place)).map(|(index, _)| index).collect()
+        let elsewhere = |index: u16| self.replicas().iter().any(|(of, place)| *of == index && good(place));
+        let lost = (0..).zip(&self.places).filter(|&(index, place)| !good(place) && !elsewhere(index));
+        lost.map(|(index, _)| index).collect()
     }
 
     /// All that was stored of it.
     pub(super) fn record(&self, shared: &Shared) -> StripeRecord {
         let mut digests = &*self.digests;
+        let odd = |at: usize| self.odd.as_ref().expect("it lists its names").names[at].clone();
+        let bytes = |at: usize| self.odd.as_ref().and_then(|odd| odd.bytes.get(at)).copied();
+        let replicas = |at: usize| {
+            let there = self.replicas().iter().filter(move |(of, _)| usize::from(*of) == at);
+            there.map(|(_, place)| place.holder()).collect()
+        };
         let block = |(at, place): (usize, &Place)| BlockRecord {
-            id: self.odd.as_ref().map_or_else(|| usual(&self.name, at), |odd| odd.names[at].clone()),
-            bytes: self.odd.as_ref().map_or(self.block_bytes, |odd| odd.bytes[at]),
+            id: self.naming.name(&self.name, at).unwrap_or_else(|| odd(at)),
+            bytes: bytes(at).unwrap_or(self.block_bytes),
             node: (place.node != NOBODY).then_some(NodeId(place.node)),
             state: place.state,
+            replicas: replicas(at),
             digest: next_digest(&mut digests, &shared.kinds),
         };
         let blocks = self.places.iter().enumerate().map(block).collect();
@@ -183,15 +262,18 @@ fn next_digest(packed: &mut &[u8], kinds: &[String]) -> Option<Digest> {
     Some(Digest::new(&kinds[usize::from(kind) - 1], bytes).expect("it was one"))
 }
 
-fn usual(stripe: &str, index: usize) -> BlockId {
-    BlockId(format!("{stripe}.{index}"))
-}
-
 fn odd(stripe: &StripeRecord) -> Option<Box<Odd>> {
-    let named = stripe.blocks.iter().enumerate().any(|(at, block)| block.id != usual(&stripe.id.0, at));
-    let shorter = stripe.blocks.iter().any(|block| block.bytes != stripe.block_bytes);
-    (named || shorter).then(|| {
-        let names = stripe.blocks.iter().map(|block| block.id.clone()).collect();
-        Box::new(Odd { names, bytes: stripe.blocks.iter().map(|block| block.bytes).collect(), named })
-    })
+    let mut odd = Odd::default();
+    if Naming::of(stripe) == Naming::Listed {
+        odd.names = stripe.blocks.iter().map(|block| block.id.clone()).collect();
+    }
+    if stripe.blocks.iter().any(|block| block.bytes != stripe.block_bytes) {
+        odd.bytes = stripe.blocks.iter().map(|block| block.bytes).collect();
+    }
+    let replicas = |(block, index): (&BlockRecord, u16)| {
+        block.replicas.iter().map(move |&holder| (index, Place::of(holder))).collect::<Vec<_>>()
+    };
+    odd.replicas = stripe.blocks.iter().zip(0..).flat_map(replicas).collect();
+    let is_usual = odd.names.is_empty() && odd.bytes.is_empty() && odd.replicas.is_empty();
+    (!is_usual).then(|| Box::new(odd))
 }

@@ -37,7 +37,9 @@ impl FilesPicture {
             | StoreChange::StripeGone(_)
             | StoreChange::Node(_)
             | StoreChange::NodeGone(_)
-            | StoreChange::Counted(_) => {}
+            | StoreChange::Counted(_)
+            | StoreChange::Service(..)
+            | StoreChange::ClaimLost(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@
 //! for and is not stored yet is not in it, and what failed never was.
 //!
 //! A stripe of 14 blocks takes some 700 bytes (`docs/decisions/0013`): nodes are numbers, block names are made of the
-//! stripe's and the index where they are the store's usual ones, digests are packed, and what all stripes of a put say
+//! stripe's and the index where the store's are, further holders of a block cost only where there are some, digests are packed, and what all stripes of a put say
 //! of their file is kept once.
 
 mod census;
@@ -40,6 +40,8 @@ pub(super) struct Picture {
     names: BTreeMap<Arc<str>, Slot>,
     /// Blocks whose names say nothing of their stripes.
     odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
+    /// Stripes of which some block is on several nodes.
+    replicated: BTreeSet<Slot>,
     /// The blocks that each node holds or held last.
     holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,
     up: BTreeSet<NodeId>,
@@ -60,6 +62,7 @@ impl Picture {
             StoreChange::Node(node) => drop(self.nodes.insert(node.id, node)),
             StoreChange::NodeGone(node) => drop(self.nodes.remove(&node)),
             StoreChange::Counted(next) => self.counted = self.counted.max(next),
+            StoreChange::Service(node, up) => self.set_up(node, up),
             change => self.files.apply(change),
         }
     }
@@ -85,6 +88,9 @@ impl Picture {
                 stripe.blocks.iter().zip(0..).map(|(block, at)| (block.id.clone(), (slot, BlockIndex(at))));
             self.odd.extend(odd);
         }
+        if entry.has_replicas() {
+            self.replicated.insert(slot);
+        }
         self.counts.add(slot, &entry, &self.up);
         if slot as usize == self.stripes.len() {
             self.stripes.push(Some(entry));
@@ -96,6 +102,7 @@ impl Picture {
     /// Takes a stripe out of everything but the list of names.
     fn take(&mut self, slot: Slot) {
         let entry = self.stripes[slot as usize].take().expect("a name has a stripe");
+        self.replicated.remove(&slot);
         self.counts.remove(slot, &entry, &self.up);
         for (index, node) in entry.holders() {
             if let Some(blocks) = self.holders.get_mut(&node) {
@@ -115,7 +122,12 @@ impl Picture {
         }
     }
 
-    /// A node is connected from now on, or is not.
+    /// Whether what a node holds is in service.
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        self.up.contains(&node)
+    }
+
+    /// What a node holds is in service from now on, or is not.
     pub(super) fn set_up(&mut self, node: NodeId, up: bool) {
         if self.up.contains(&node) == up {
             return;
@@ -180,14 +192,12 @@ impl Picture {
         if let Some(&(slot, index)) = self.odd.get(block) {
             return Ok((self.record(slot).id, index));
         }
-        let (stripe, text) = block.0.rsplit_once('.').ok_or_else(missing)?;
-        let index: u16 =
-            text.parse().ok().filter(|index: &u16| index.to_string() == text).ok_or_else(missing)?;
-        let entry = match self.entry(&StripeId(stripe.to_owned())) {
+        let (stripe, index) = entry::parse_name(block).ok_or_else(missing)?;
+        let entry = match self.entry(&stripe) {
             Err(CatalogError::NoSuchStripe(_)) => return Err(missing()),
             found => found?,
         };
-        if usize::from(index) >= entry.blocks() || entry.is_odd() {
+        if usize::from(index) >= entry.blocks() || !entry.names_so(block, index) {
             return Err(missing());
         }
         Ok((StripeId(entry.name().to_string()), BlockIndex(index)))
@@ -204,6 +214,24 @@ impl Picture {
             |slot: Slot| self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string();
         let blocks = self.holders.get(&node).into_iter().flatten();
         blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
+    }
+
+    /// The stripes of which some block is on several nodes.
+    pub(super) fn replicated(&self) -> Vec<StripeRecord> {
+        self.replicated.iter().map(|&slot| self.record(slot)).collect()
+    }
+
+    /// The stripes with a block on this node of which some block is on other nodes as well.
+    pub(super) fn replicated_on(&self, node: NodeId) -> Vec<StripeId> {
+        if self.replicated.is_empty() {
+            return Vec::new();
+        }
+        let mut slots: Vec<Slot> =
+            self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
+        slots.dedup();
+        let entries = slots.into_iter().filter(|slot| self.replicated.contains(slot));
+        let replicated = entries.map(|slot| self.stripes[slot as usize].as_ref().expect("in use"));
+        replicated.map(|entry| StripeId(entry.name().to_string())).collect()
     }
 
     /// How many blocks a node holds or held last.

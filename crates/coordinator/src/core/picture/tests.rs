@@ -3,14 +3,14 @@
 use codes::CodeSpec;
 use proptest::prelude::*;
 use repair::{Digest, FilePart};
-use stores::{BlockRecord, BlockState};
+use stores::{BlockRecord, BlockState, Replica};
 
 use super::*;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
 enum Step {
-    Stripe { at: u8, nodes: Vec<Option<u32>>, states: Vec<u8>, odd: u8, pending: bool },
+    Stripe { at: u8, nodes: Vec<Option<u32>>, states: Vec<u8>, odd: u8, pending: bool, more: Vec<(u32, u8)> },
     Gone(u8),
     Up(u32, bool),
 }
@@ -19,8 +19,10 @@ fn step() -> impl Strategy<Value = Step> {
     let nodes = proptest::collection::vec(proptest::option::of(0..5u32), 3);
     let states = proptest::collection::vec(0..4u8, 3);
     prop_oneof![
-        4 => (0..6u8, nodes, states, 0..4u8, any::<bool>())
-            .prop_map(|(at, nodes, states, odd, pending)| Step::Stripe { at, nodes, states, odd, pending }),
+        4 => (0..6u8, nodes, states, 0..5u8, any::<bool>(), proptest::collection::vec((0..5u32, 0..4u8), 0..3))
+            .prop_map(|(at, nodes, states, odd, pending, more)| {
+                Step::Stripe { at, nodes, states, odd, pending, more }
+            }),
         1 => (0..6u8).prop_map(Step::Gone),
         2 => (0..5u32, any::<bool>()).prop_map(|(node, up)| Step::Up(node, up)),
     ]
@@ -30,13 +32,32 @@ fn name(at: u8) -> StripeId {
     StripeId(format!("{at}-abcdef"))
 }
 
-fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8) -> StripeRecord {
+const STATES: [BlockState; 4] =
+    [BlockState::Healthy, BlockState::Missing, BlockState::Corrupt, BlockState::NotStored];
+
+/// `more` are nodes that have the middle block as well.
+fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u8)]) -> StripeRecord {
+    let replicas = |index: usize| {
+        let mut others: Vec<Replica> = Vec::new();
+        for &(node, state) in more.iter().filter(|_| index == 1) {
+            let node = NodeId(node);
+            if nodes[index] != Some(node.0) && others.iter().all(|other| other.node != node) {
+                others.push(Replica { node, state: STATES[usize::from(state)] });
+            }
+        }
+        others
+    };
+    let names = |index: usize| match odd {
+        1 => format!("shard{at}x{index}"),
+        4 => format!("{}.ec{index:02}", name(at)),
+        _ => format!("{}.{index}", name(at)),
+    };
     let block = |index: usize| BlockRecord {
-        id: BlockId(if odd == 1 { format!("shard{at}x{index}") } else { format!("{}.{index}", name(at)) }),
+        id: BlockId(names(index)),
         bytes: if odd == 2 { 50 + index as u64 } else { 64 },
         node: nodes[index].map(NodeId),
-        state: [BlockState::Healthy, BlockState::Missing, BlockState::Corrupt, BlockState::NotStored]
-            [usize::from(states[index])],
+        state: STATES[usize::from(states[index])],
+        replicas: replicas(index),
         digest: match (index + usize::from(at)) % 3 {
             0 => None,
             1 => Some(Digest::of_u32("crc32c-list", at.into())),
@@ -64,7 +85,7 @@ fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8) -> StripeRecord
 /// Everything that can be asked, held against all stripes walked one by one.
 fn check(picture: &Picture, truth: &BTreeMap<StripeId, (StripeRecord, bool)>, up: &BTreeSet<NodeId>) {
     let is_good = |block: &BlockRecord| {
-        block.state == BlockState::Healthy && block.node.is_some_and(|node| up.contains(&node))
+        block.holders().any(|holder| holder.state == BlockState::Healthy && up.contains(&holder.node))
     };
     let mut kinds: BTreeMap<Vec<BlockIndex>, u64> = BTreeMap::new();
     let mut damaged = Vec::new();
@@ -99,11 +120,9 @@ fn check(picture: &Picture, truth: &BTreeMap<StripeId, (StripeRecord, bool)>, up
     for node in (0..5).map(NodeId) {
         let mut expected: Vec<(StripeId, BlockIndex)> = Vec::new();
         for (record, _) in truth.values() {
-            let there = record
-                .blocks
-                .iter()
-                .zip(0..)
-                .filter(|(block, _)| block.node == Some(node) && block.state != BlockState::NotStored);
+            let there = record.blocks.iter().zip(0..).filter(|(block, _)| {
+                block.state_on(node).is_some_and(|state| state != BlockState::NotStored)
+            });
             expected.extend(there.map(|(_, index)| (record.id.clone(), BlockIndex(index))));
         }
         let mut found = picture.blocks_of(node);
@@ -126,8 +145,8 @@ proptest! {
         let (mut picture, mut truth, mut up) = (Picture::default(), BTreeMap::new(), BTreeSet::new());
         for step in steps {
             match step {
-                Step::Stripe { at, nodes, states, odd, pending } => {
-                    let record = stripe(at, &nodes, &states, odd);
+                Step::Stripe { at, nodes, states, odd, pending, more } => {
+                    let record = stripe(at, &nodes, &states, odd, &more);
                     truth.insert(record.id.clone(), (record.clone(), pending));
                     picture.apply(StoreChange::Stripe(record, pending));
                 }
@@ -148,13 +167,18 @@ proptest! {
 #[test]
 fn blocks_that_nobody_names_are_not_found() {
     let mut picture = Picture::default();
-    picture.apply(StoreChange::Stripe(stripe(1, &[Some(1), None, None], &[0, 1, 1], 0), false));
-    picture.apply(StoreChange::Stripe(stripe(2, &[Some(1), None, None], &[0, 1, 1], 1), false));
+    picture.apply(StoreChange::Stripe(stripe(1, &[Some(1), None, None], &[0, 1, 1], 0, &[]), false));
+    picture.apply(StoreChange::Stripe(stripe(2, &[Some(1), None, None], &[0, 1, 1], 1, &[]), false));
     for text in ["", "1", "1-abcdef", "1-abcdef.3", "1-abcdef.03", "2-abcdef.0", "3-abcdef.0", "x.0"] {
         assert!(picture.find_block(&BlockId(text.to_owned())).is_err(), "{text}");
     }
     assert!(picture.find_block(&BlockId("1.2".to_owned())).is_ok(), "people leave the era out");
-    let mut twin = stripe(1, &[Some(1), None, None], &[0, 1, 1], 0);
+    picture.apply(StoreChange::Stripe(stripe(4, &[Some(1), None, None], &[0, 1, 1], 4, &[]), false));
+    for text in ["4-abcdef.1", "4-abcdef.ec1", "4-abcdef.ec03", "4-abcdef.ec001", "1-abcdef.ec01"] {
+        assert!(picture.find_block(&BlockId(text.to_owned())).is_err(), "{text}");
+    }
+    assert!(picture.find_block(&BlockId("4-abcdef.ec01".to_owned())).is_ok());
+    let mut twin = stripe(1, &[Some(1), None, None], &[0, 1, 1], 0, &[]);
     twin.id = StripeId("1-zzzzzz".to_owned());
     picture.apply(StoreChange::Stripe(twin, false));
     let error = picture.stripe(&StripeId("1".to_owned())).unwrap_err();
@@ -179,6 +203,7 @@ fn memory_of_a_picture() {
             bytes: 64 << 20,
             node: Some(NodeId((number * 7919 + index * 71) % 1000)),
             state: BlockState::Healthy,
+            replicas: Vec::new(),
             digest: Some(Digest::of_u32("crc32c-list", number ^ index)),
         };
         let part = FilePart {

@@ -13,7 +13,7 @@ impl Core {
     pub(in crate::core) fn tell_node(&mut self, node: NodeId) {
         let Some(view) = self.topology.get(node) else { return };
         let facts = NodeFacts {
-            alive: self.is_helper(node),
+            alive: self.is_helper(node) && (!self.nature.tells_service || self.picture.is_up(node)),
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
             blocks: self.picture.block_count(node) as u64,
@@ -41,7 +41,23 @@ impl Core {
     pub(in crate::core) fn tell_blocks(&mut self, stripe: &StripeId) {
         let Ok(record) = self.stripe_record(stripe) else { return };
         for (index, block) in indexed(&record) {
-            self.repairs.scheduler.handle_block(stripe, index, block_facts(block));
+            let facts = self.block_facts(block);
+            self.repairs.scheduler.handle_block(stripe, index, facts);
+        }
+    }
+
+    /// What is known of a block: of several holders, the one where it can be read.
+    pub(super) fn block_facts(&self, block: &BlockRecord) -> BlockFacts {
+        let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
+        let node = reader.or(block.node);
+        let good = node.and_then(|node| block.state_on(node)) == Some(BlockState::Healthy);
+        BlockFacts { node, good }
+    }
+
+    /// A node has come or gone: of what is on others as well, one of those counts now.
+    pub(in crate::core) fn tell_replicas(&mut self, node: NodeId) {
+        for stripe in self.picture.replicated_on(node) {
+            self.tell_blocks(&stripe);
         }
     }
 
@@ -50,10 +66,4 @@ impl Core {
         let loads = Loads::of(job.running_plan()?, stores);
         Some(self.repairs.scheduler.reserve(&loads))
     }
-}
-
-/// What the catalog says of a block.
-pub(super) fn block_facts(block: &BlockRecord) -> BlockFacts {
-    let good = block.state == BlockState::Healthy;
-    BlockFacts { node: block.node, good }
 }

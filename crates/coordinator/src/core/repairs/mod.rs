@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use codes::BlockIndex;
 use repair::recovery::{Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
-use stores::StripeRecord;
+use stores::{Nature, StripeRecord};
 
 use super::commands::{Reply, answer};
 use super::storing::Then;
@@ -42,10 +42,10 @@ pub(super) struct Repairs {
     pub scheduler: Scheduler,
 }
 
-impl Default for Repairs {
-    fn default() -> Self {
-        let scheduler = Scheduler::new(Limits::default());
-        Self { repairs: BTreeMap::new(), unexpanded: VecDeque::new(), scheduler }
+impl Repairs {
+    pub(super) fn new(nature: Nature) -> Self {
+        let limits = Limits { shares_nodes: nature.shares_nodes, ..Limits::default() };
+        Self { repairs: BTreeMap::new(), unexpanded: VecDeque::new(), scheduler: Scheduler::new(limits) }
     }
 }
 
@@ -128,6 +128,16 @@ impl Core {
     /// Repairs of a target that have not ended.
     pub(super) fn open_repairs_of(&self, target: &Target) -> Vec<u64> {
         self.repairs.open_for(target).collect()
+    }
+
+    /// The order of a repair that nobody asked for.
+    pub(super) fn own_order(&self, target: Target) -> Result<Order, RequestError> {
+        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?) })
+    }
+
+    /// Whether a repair has begun, or is about to, and has not ended.
+    pub(super) fn is_repair_open(&self, id: u64) -> bool {
+        self.repairs.repairs.get(&id).is_some_and(|repair| repair.ended_unix_ms.is_none())
     }
 
     pub(super) fn start_repairs(&mut self) {

@@ -10,7 +10,6 @@ use repair::recovery::{
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 
-use super::facts::block_facts;
 use super::{Core, Item, Order};
 use crate::core::jobs::Owner;
 use crate::core::requests::policy;
@@ -96,7 +95,7 @@ impl Core {
             stripe: record.id.clone(),
             code,
             block_bytes: record.block_bytes,
-            blocks: record.blocks.iter().map(block_facts).collect(),
+            blocks: record.blocks.iter().map(|block| self.block_facts(block)).collect(),
             kind,
             only,
         };
@@ -187,18 +186,31 @@ impl Core {
         if lost.is_empty() {
             return Ok(Started::NothingLost);
         }
-        let stripe = self.stripe_now(&record, &[]).map_err(failed)?;
+        // What the store does not have may still be read where it was, and is made anew all the same.
+        let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
+        let stripe = self.stripe_now(&record, taken_as_lost).map_err(failed)?;
         if proposal.kind == Kind::Reconstruct {
             self.check_decodable(&record, &stripe, &lost)?;
         }
         let wanted = match self.requestors(order, &lost, proposal, &record) {
-            Placement::Chosen(wanted) => wanted,
+            Placement::Chosen(mut wanted) => {
+                // The scheduler counts as lost what no helper can read, though the store may have it.
+                wanted.retain(|wanted| lost.contains(&wanted.block));
+                wanted
+            }
             Placement::Nowhere => return Err(self.no_room(&record, lost.len())),
             Placement::Busy => {
                 self.repairs.scheduler.put_back(proposal.item);
                 return Ok(Started::Later);
             }
         };
+        if wanted.is_empty() {
+            return Ok(Started::NothingLost);
+        }
+        if !self.is_claimed(&proposal.stripe, &wanted) {
+            self.repairs.scheduler.put_back(proposal.item);
+            return Ok(Started::Later);
+        }
         let names = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
         let request = self.job_request(order, proposal, stripe, wanted).map_err(failed)?;
         let (job, owner) = (request.job, Owner::Repair { repair: proposal.repair.0 });

@@ -13,7 +13,6 @@ use repair::{BlockId, NodeId, StripeId};
 use stores::BlockState;
 
 use super::Core;
-use super::facts::block_facts;
 use crate::core::questions::Subject;
 
 /// What a helper that is back has yet to say of its blocks.
@@ -28,8 +27,8 @@ pub(in crate::core) struct Unproven {
 impl Core {
     /// A helper that was here before is back: what does it have?
     pub(in crate::core) fn check_returned(&mut self, node: NodeId) {
-        // At the start of a coordinator nobody was away.
-        if !self.settled || self.picture.block_count(node) == 0 {
+        // At the start of a coordinator nobody was away; and a store that says what is in service does so without us.
+        if self.nature.tells_service || !self.settled || self.picture.block_count(node) == 0 {
             return;
         }
         let mut stripes: Vec<StripeId> =
@@ -83,7 +82,7 @@ impl Core {
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();
             if known.state == BlockState::Healthy && !described.contains(&known.id) {
-                self.look_again(stripe, index, known);
+                self.look_again(node, stripe, index, known);
             }
         }
     }
@@ -97,7 +96,7 @@ impl Core {
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.
     pub(in crate::core) fn tell_surplus(&mut self, node: NodeId, stripe: &StripeId, index: BlockIndex) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
-        let facts: Vec<BlockFacts> = record.blocks.iter().map(block_facts).collect();
+        let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| self.block_facts(block)).collect();
         self.repairs.scheduler.handle_surplus(stripe, index, node, &facts);
     }
 

@@ -160,6 +160,9 @@ impl Told {
             }
             StoreChange::Counted(_) => "counted".into(),
             StoreChange::Node(_) | StoreChange::NodeGone(_) => return,
+            StoreChange::Service(..) | StoreChange::ClaimLost(_) => {
+                unreachable!("`dir` says nothing of the kind")
+            }
         };
         self.others.insert(key, change);
     }

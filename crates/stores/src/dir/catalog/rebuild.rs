@@ -126,6 +126,7 @@ fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) 
                 bytes: block.bytes,
                 node: Some(node),
                 state: BlockState::Healthy,
+                replicas: Vec::new(),
                 digest: block.digest,
             };
             let first = stripe.blocks.entry(index).or_insert(record);
@@ -198,6 +199,7 @@ fn record(key: Key, mut found: Found) -> StripeRecord {
         bytes: label.block_bytes,
         node: None,
         state: BlockState::Missing,
+        replicas: Vec::new(),
         digest: None,
     };
     let indices = (0..label.code.blocks()).map(block_index);

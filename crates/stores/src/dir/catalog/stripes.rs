@@ -237,6 +237,7 @@ impl Catalog for DirCatalog {
         match write {
             StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
             StripeWrite::SetStates(states) => self.set_states(states),
+            StripeWrite::Claim { .. } | StripeWrite::Release(_) => Ok(()), // Nobody else changes anything.
         }
     }
 }
@@ -254,6 +255,7 @@ pub(super) fn new_stripe(
         bytes: block_bytes,
         node: Some(node),
         state: BlockState::NotStored,
+        replicas: Vec::new(),
         digest: None,
     };
     let blocks = nodes.iter().enumerate().map(block).collect();

@@ -211,6 +211,28 @@ impl World {
         pictures.chain((0..SMALL.0).map(|at| format!("bucket/{at}"))).collect()
     }
 
+    /// Has all servers forget where shards were: they remember it until they mount anew.
+    pub fn forget_locations(&self) {
+        for (at, volume) in
+            (0..self.servers.len()).flat_map(|at| [&self.pictures, &self.bucket].map(|it| (at, it)))
+        {
+            let server = self.server(at);
+            let remounted = async {
+                let shards: Vec<u8> = server.mounted(volume.id()).await?.shards.into_keys().collect();
+                server.unmount(volume, &shards).await?;
+                server.mount(volume, &shards).await
+            };
+            self.runtime.block_on(remounted).expect("it mounts what it had");
+        }
+        eventually("all shards", || (self.list().shard_count() == 28).then_some(()));
+    }
+
+    /// How many files of a shard there are.
+    pub fn copies(&self, shard: &ShardName) -> usize {
+        let folders = self.servers.iter().flat_map(|server| &server.folders);
+        folders.filter(|folder| folder.join(shard.to_string()).exists()).count()
+    }
+
     /// Whose folders hold a shard, and the file.
     pub fn holder(&self, shard: &ShardName) -> (usize, PathBuf) {
         let holders = self.servers.iter().enumerate().filter_map(|(at, server)| {

@@ -35,8 +35,8 @@ pub fn a_restarted_master_has_forgotten_the_lock(world: &mut World) {
         loop {
             match watch.next().await {
                 Event::Blind(_) => was_blind = true,
-                Event::Listed(listing) if was_blind && listing.shard_count() == 28 => return,
-                Event::Listed(_) => {}
+                Event::Listed(listing, _) if was_blind && listing.shard_count() == 28 => return,
+                Event::Listed(..) => {}
             }
         }
     };

@@ -6,6 +6,8 @@
 
 mod cases;
 mod faults;
+mod healing;
+mod mend;
 mod repairs;
 mod weed;
 mod world;
@@ -37,6 +39,10 @@ const CASES: &[(&str, Case)] = &[
     ("a_killed_server_is_seen_and_its_return", cases::a_killed_server_is_seen_and_its_return),
     ("the_lock_keeps_the_shell_out", cases::the_lock_keeps_the_shell_out),
     ("a_restarted_master_has_forgotten_the_lock", faults::a_restarted_master_has_forgotten_the_lock),
+    ("mend_repairs_what_is_lost_by_itself", healing::what_is_lost),
+    ("mend_finds_what_is_rotten_and_what_is_missing", healing::what_is_rotten),
+    ("mend_repairs_elsewhere_and_removes_what_comes_back", healing::a_server_that_goes),
+    ("mend_killed_in_the_middle_beside_ec_rebuild", healing::killed_in_the_middle),
     ("who_may_not_is_told_so", faults::who_may_not_is_told_so),
     ("a_cluster_with_tls", faults::a_cluster_with_tls),
     ("the_leader_is_found", faults::the_leader_is_found),

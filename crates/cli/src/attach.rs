@@ -1,0 +1,222 @@
+//! `mend attach`: a cluster folder for a storage system that runs already, and what to start beside it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use cluster::{Cluster, HelperConfig, Host, InitOptions, Name, OwnRepair, SeaweedfsConfig, StoreConfig};
+use seaweedfs::{
+    Listing, MasterClient, Security, Server, ServerAddress, ServerId, ServerStatus, VolumeServer,
+};
+
+use crate::answer::Answer;
+use crate::args::AttachSeaweedfsArgs;
+use crate::failure::{Exit, Failure};
+
+/// Versions that Mend was tested with.
+const TESTED: [&str; 2] = ["4.44", "4.48"];
+/// What `[defaults]` says; volumes have their own.
+const DEFAULT_CODE: &str = "rs-14-10-vandermonde";
+
+/// A volume server, and what it says of itself.
+struct Found {
+    id: ServerId,
+    server: Server,
+    shards: usize,
+    status: Result<ServerStatus, String>,
+}
+
+/// `mend attach seaweedfs`
+pub async fn seaweedfs(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Result<Answer, Failure> {
+    let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
+    let security = match &args.security {
+        Some(path) => Security::of_toml(path).map_err(Failure::new)?,
+        None => Security::plain(),
+    };
+    let masters: Vec<ServerAddress> = args.master.clone();
+    let client = MasterClient::new(masters.clone(), security.clone());
+    let listing = client.list().await.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
+    let maintenance = client.maintenance().await.map_err(Failure::new)?;
+    let found = ask_servers(&listing, &security).await;
+    let host = args.listen.map_or_else(|| own_address(&masters[0]), Ok)?;
+    let mut cluster = Cluster::init(&folder, &options(host, args))?;
+    coordinator::create_catalog(&cluster)?;
+    cluster.set_store(&store(args))?;
+    for helper in helpers(&found, args.base_port)? {
+        cluster.add_helper(helper)?;
+    }
+    let facts = serde_json::json!({
+        "folder": cluster.folder(),
+        "volumes": listing.volumes.len(),
+        "shards": listing.shard_count(),
+        "helpers": cluster.config().helpers.iter().map(|helper| serde_json::json!({
+            "helper": helper.name, "volume_server": helper.volume_server, "folders": helper.folders,
+        })).collect::<Vec<_>>(),
+        "notes": notes(&found, &maintenance.scripts),
+    });
+    Ok(Answer::new(text(&cluster, &listing, &found, &maintenance.scripts), &facts))
+}
+
+async fn ask_servers(listing: &Listing, security: &Security) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (id, server) in &listing.servers {
+        let of_server = listing.volumes.values().flatten().filter(|holding| holding.server == *id);
+        let shards = of_server.map(|holding| holding.shards.len()).sum();
+        let status = async { VolumeServer::connect(&server.address, security).await?.status().await };
+        let status = status.await.map_err(|error: seaweedfs::AskError| error.to_string());
+        found.push(Found { id: id.clone(), server: server.clone(), shards, status });
+    }
+    found
+}
+
+/// The address of this machine that its way to the master begins at.
+fn own_address(master: &ServerAddress) -> Result<IpAddr, Failure> {
+    let asked = || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect(master.http())?; // Sends nothing.
+        socket.local_addr()
+    };
+    let address = asked().map_err(|error| {
+        Failure::new(format!("cannot tell which address helpers reach this machine at: {error}"))
+            .help("say it with --listen IP")
+    })?;
+    Ok(address.ip())
+}
+
+fn options(host: IpAddr, args: &AttachSeaweedfsArgs) -> InitOptions {
+    InitOptions {
+        helpers: 0,
+        listen_host: host,
+        advertise: None,
+        api_port: args.coordinator_port,
+        control_port: args.coordinator_port + 1,
+        first_helper_port: 0,
+        code: DEFAULT_CODE.to_owned(),
+        block_bytes: "64MiB".parse().expect("a size"),
+        scheme: "auto".to_owned(),
+        data_tls: None,
+    }
+}
+
+fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
+    StoreConfig::Seaweedfs(SeaweedfsConfig {
+        masters: args.master.iter().map(ToString::to_string).collect(),
+        security: args
+            .security
+            .as_ref()
+            .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        repair: if args.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto },
+        repair_after_seconds: args.repair_after.as_secs(),
+    })
+}
+
+/// One for each server that says which folders it has.
+fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, Failure> {
+    let mut ports: BTreeMap<String, u16> = BTreeMap::new();
+    let mut helpers = Vec::new();
+    for Found { id, server, status, .. } in found {
+        let Ok(status) = status else { continue };
+        let port = ports.entry(server.address.host().to_owned()).or_insert(base_port);
+        let name: Name =
+            name(id).ok_or_else(|| Failure::new(format!("no helper can be named after `{id}`")))?;
+        let mut helper = HelperConfig::new(name, listen(&server.address, *port));
+        if helper.listen.ip().is_unspecified() {
+            let host: Host = server.address.host().parse().map_err(Failure::new)?;
+            helper.advertise = Some(host.at(*port));
+        }
+        *port = port.saturating_add(1);
+        helper.volume_server = Some(id.0.clone());
+        helper.folders = folders(status);
+        helper.rack = Some(format!("{}/{}", server.data_center, server.rack)).filter(|rack| rack.len() > 1);
+        helpers.push(helper);
+    }
+    Ok(helpers)
+}
+
+/// Where a helper beside a server listens: at the server's own address, if it is one.
+fn listen(address: &ServerAddress, port: u16) -> SocketAddr {
+    let host: Option<IpAddr> = address.host().trim_matches(['[', ']']).parse().ok();
+    SocketAddr::new(host.unwrap_or(IpAddr::from([0, 0, 0, 0])), port)
+}
+
+fn folders(status: &ServerStatus) -> Vec<PathBuf> {
+    status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect()
+}
+
+/// A helper's name after what the master calls its server.
+fn name(id: &ServerId) -> Option<Name> {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    let text: String = id.0.chars().map(plain).collect();
+    let text = format!("vs-{}", text.trim_matches('-'));
+    text.chars().take(63).collect::<String>().trim_end_matches('-').parse().ok()
+}
+
+/// What whoever attaches should know.
+fn notes(found: &[Found], scripts: &str) -> Vec<String> {
+    let mut notes = Vec::new();
+    for Found { id, shards, status, .. } in found {
+        match status {
+            Err(why) => notes.push(format!(
+                "no helper for volume server {id}, which has {shards} shards: {why}; they will be neither read nor \
+                 repaired there"
+            )),
+            Ok(status) => {
+                if !TESTED.iter().any(|version| status.version.contains(version)) {
+                    let tested = TESTED.join(" and ");
+                    notes.push(format!(
+                        "volume server {id} runs version {}; Mend was tested with {tested}",
+                        status.version
+                    ));
+                }
+                let relative = folders(status).into_iter().filter(|folder| folder.is_relative());
+                notes.extend(relative.map(|folder| {
+                    format!(
+                        "volume server {id} calls a folder `{}`: write the absolute path into `folders` of its helper",
+                        folder.display()
+                    )
+                }));
+            }
+        }
+    }
+    if scripts.contains("ec.rebuild") {
+        notes.push("the masters run ec.rebuild by themselves (master.toml): Mend takes the same lock, and leaves it nothing to do".to_owned());
+    }
+    notes
+}
+
+fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) -> String {
+    let folder = cluster.folder().display();
+    let helpers = &cluster.config().helpers;
+    let mut text = format!(
+        "attached to SeaweedFS: {} EC volumes, {} shards on {} volume servers; the cluster folder is {folder}\n",
+        listing.volumes.len(),
+        listing.shard_count(),
+        listing.servers.len(),
+    );
+    for note in notes(found, scripts) {
+        text += &format!("note: {note}\n");
+    }
+    text += &format!(
+        "\nHere, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
+        unit("coordinator", cluster.folder())
+    );
+    text += "On each volume server's machine, as a user that may write its folders: mend.toml, ca/ca.pem and\n\
+             helpers/NAME of the cluster folder, at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
+    text += &unit("helper %i", cluster.folder());
+    text += "\nThen there:\n";
+    for helper in helpers {
+        let server = helper.volume_server.as_deref().unwrap_or_default();
+        text += &format!("  systemctl enable --now mend-helper@{}   # beside {server}\n", helper.name);
+    }
+    text += &format!("\nnext: export MEND_CLUSTER={folder}\n      mend coordinator &\n      mend status");
+    text
+}
+
+fn unit(what: &str, folder: &Path) -> String {
+    format!(
+        "[Unit]\nDescription=Mend {what}\nAfter=network-online.target\nWants=network-online.target\n\n[Service]\n\
+         ExecStart=/usr/local/bin/mend --cluster {} {what}\nRestart=on-failure\nRestartSec=5\nLimitNOFILE=65536\n\n\
+         [Install]\nWantedBy=multi-user.target\n",
+        folder.display()
+    )
+}

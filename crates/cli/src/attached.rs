@@ -1,0 +1,57 @@
+//! A daemon's half of a storage system that runs already.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{Cluster, HelperConfig, OwnRepair, Role, SeaweedfsConfig};
+use seaweedfs::{AttachedStorage, Attachment, Security, ServerAddress};
+use stores::seaweedfs::ShardBlocks;
+use stores::{Blocks, Storage};
+
+use crate::failure::{Exit, Failure};
+
+/// Everything that masters list is listed at least this often.
+const LIST_EVERY: Duration = Duration::from_secs(30);
+
+/// The coordinator's storage.
+pub async fn storage(cluster: &Cluster, config: &SeaweedfsConfig) -> Result<Box<dyn Storage>, Failure> {
+    let masters: Result<Vec<ServerAddress>, _> = config.masters.iter().map(|master| master.parse()).collect();
+    let security = match &config.security {
+        Some(path) => Security::of_toml(&cluster.folder().join(path)).map_err(Failure::new)?,
+        None => Security::plain(),
+    };
+    let beside = |helper: &HelperConfig| Some((helper.volume_server.clone()?, helper.name.to_string()));
+    let attachment = Attachment {
+        masters: masters.map_err(Failure::new)?,
+        security,
+        helpers: cluster.config().helpers.iter().filter_map(beside).collect(),
+        list_every: LIST_EVERY,
+    };
+    let records = cluster.role_folder(&Role::Coordinator).join("catalog.redb");
+    let id = cluster.config().cluster_id.to_string();
+    let opened = tokio::task::spawn_blocking(move || AttachedStorage::open(attachment, records, &id)).await;
+    let opened = opened.map_err(|error| Failure::new(format!("the storage: {error}")))?;
+    let storage = opened.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
+    Ok(Box::new(storage))
+}
+
+/// What the coordinator does about damage without being asked for: after what time, and whether it only says so.
+pub fn heal(config: &SeaweedfsConfig, dry_run: bool) -> Option<(Duration, bool)> {
+    let after = Duration::from_secs(config.repair_after_seconds);
+    match config.repair {
+        OwnRepair::Auto => Some((after, dry_run)),
+        OwnRepair::DryRun => Some((after, true)),
+        OwnRepair::Off => dry_run.then_some((after, true)),
+    }
+}
+
+/// A helper's blocks.
+pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, Failure> {
+    if helper.folders.is_empty() {
+        return Err(Failure::new(format!("helper {} has no `folders` in mend.toml", helper.name))
+            .help("write the -dir folders of its volume server there, in the server's order"));
+    }
+    let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
+    let index = helper.index_folder.as_ref().map(|folder| cluster.folder().join(folder));
+    Ok(Arc::new(ShardBlocks::open(&folders, index.as_deref())?))
+}

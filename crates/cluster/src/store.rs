@@ -1,0 +1,70 @@
+//! `[store]` of `mend.toml`: the storage system that a cluster repairs, where it is not Mend's own files.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml_edit::{Array, Table, value};
+
+/// A storage system beside which Mend works.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum StoreConfig {
+    /// A SeaweedFS cluster and its EC volumes.
+    Seaweedfs(SeaweedfsConfig),
+}
+
+/// A SeaweedFS cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeaweedfsConfig {
+    /// Its masters, `HOST:PORT` or `HOST:PORT.GRPC_PORT`; one is enough.
+    pub masters: Vec<String>,
+    /// Its `security.toml`, absolute or relative to the cluster folder, if its gRPC ports speak TLS.
+    #[serde(default)]
+    pub security: Option<PathBuf>,
+    /// What is done about damage without being asked for.
+    #[serde(default)]
+    pub repair: OwnRepair,
+    /// After how many seconds out of service what a volume server has is repaired elsewhere.
+    #[serde(default = "usual_repair_after")]
+    pub repair_after_seconds: u64,
+}
+
+/// What a coordinator does about damage without being asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OwnRepair {
+    /// It repairs it.
+    #[default]
+    Auto,
+    /// It says in its log what it would repair.
+    DryRun,
+    /// Nothing.
+    Off,
+}
+
+/// Most servers that go away are back by then.
+pub const USUAL_REPAIR_AFTER_SECONDS: u64 = 600;
+
+fn usual_repair_after() -> u64 {
+    USUAL_REPAIR_AFTER_SECONDS
+}
+
+impl StoreConfig {
+    pub(crate) fn to_table(&self) -> Table {
+        let Self::Seaweedfs(config) = self;
+        let mut table = Table::new();
+        table["kind"] = value("seaweedfs");
+        table["masters"] = value(config.masters.iter().collect::<Array>());
+        if let Some(security) = &config.security {
+            table["security"] = value(security.to_string_lossy().into_owned());
+        }
+        table["repair"] = value(match config.repair {
+            OwnRepair::Auto => "auto",
+            OwnRepair::DryRun => "dry-run",
+            OwnRepair::Off => "off",
+        });
+        table["repair_after_seconds"] = value(config.repair_after_seconds as i64);
+        table
+    }
+}

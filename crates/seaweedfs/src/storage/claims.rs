@@ -1,0 +1,156 @@
+//! The cluster's lock while volumes are worked on, and what a server needs before it can have a shard.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use repair::{NodeId, StripeId};
+use stores::seaweedfs::VolumeName;
+use stores::{CatalogError, StoreChange, StoreError};
+use tokio::task::AbortHandle;
+
+use super::state::Shared;
+use crate::lock::Lock;
+use crate::server::SmallFile;
+
+/// What the lock's holder is called; `weed shell` shows it.
+const NAME: &str = "mend";
+/// Enough to see that a file is there.
+const GLANCE_BYTES: usize = 1 << 30;
+/// A server that has just been asked has this long to be found ready.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// The lock and the stripes that it is held for.
+#[derive(Default)]
+pub(super) struct Claims {
+    lock: Option<Arc<Lock>>,
+    stripes: BTreeSet<StripeId>,
+    /// Tells when the lock is lost.
+    guard: Option<AbortHandle>,
+}
+
+impl Shared {
+    /// Takes the lock, if it is not held, and makes sure that these nodes can have shards of a volume. What is known of
+    /// the volume is as new as the claim when this returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`] if somebody else has the lock, or a server cannot be made ready.
+    pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
+        let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
+        let volume = self.state().view.volume_of(stripe);
+        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        let mut claims = self.claims.lock().await;
+        if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
+            claims.drop_lock();
+            let lock = Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await;
+            let lock = Arc::new(lock.map_err(|error| taken(error.to_string()))?);
+            claims.guard = Some(tokio::spawn(guard(Arc::clone(self), Arc::clone(&lock))).abort_handle());
+            claims.lock = Some(lock);
+        }
+        claims.stripes.insert(stripe.clone());
+        let ready = match self.refresh(volume).await {
+            Ok(()) => self.prepare(stripe, volume, nodes).await,
+            Err(why) => Err(why),
+        };
+        if let Err(why) = ready {
+            claims.stripes.remove(stripe);
+            claims.release_if_unused().await;
+            return Err(taken(why));
+        }
+        Ok(())
+    }
+
+    /// Has the small files of a volume brought to servers that have none.
+    async fn prepare(&self, stripe: &StripeId, volume: u32, nodes: &[NodeId]) -> Result<(), String> {
+        let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is no volume"))?;
+        for &node in nodes {
+            let (server, source) = {
+                let state = self.state();
+                let server =
+                    state.view.server(node).cloned().ok_or_else(|| format!("no volume server is {node}"))?;
+                let source = state.view.source(volume, &server);
+                let source =
+                    source.and_then(|id| Some(state.view.volumes().servers().get(&id)?.address.clone()));
+                (server, source)
+            };
+            let connection = self.connect(&server).await?;
+            let text = |error: crate::AskError| error.to_string();
+            let has = |bytes: Option<Vec<u8>>| bytes.is_some_and(|bytes| !bytes.is_empty());
+            if has(connection.small_file(&name, SmallFile::Ecx, GLANCE_BYTES).await.map_err(text)?) {
+                continue;
+            }
+            let source =
+                source.ok_or_else(|| format!("nobody is connected who has the index of volume {name}"))?;
+            tracing::info!(volume = %name, %server, from = %source, "bringing its small files");
+            let brought = connection.bring_small_files(&name, &source, 0);
+            let brought = tokio::time::timeout(READY_LIMIT, brought).await;
+            brought
+                .map_err(|_| format!("{server} does not get the small files of volume {name}"))?
+                .map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a volume go, and the lock with the last.
+    pub async fn release(&self, stripe: &StripeId) {
+        let mut claims = self.claims.lock().await;
+        claims.stripes.remove(stripe);
+        claims.release_if_unused().await;
+    }
+
+    /// Lets everything go.
+    pub async fn let_go_of_all(&self) {
+        let mut claims = self.claims.lock().await;
+        claims.stripes.clear();
+        claims.release_if_unused().await;
+    }
+
+    /// Whether a volume is ours for now.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub async fn check_claim(&self, stripe: &StripeId) -> Result<(), String> {
+        let claims = self.claims.lock().await;
+        match &claims.lock {
+            Some(lock) if claims.stripes.contains(stripe) => lock.check().map_err(|error| error.to_string()),
+            _ => Err("the cluster's lock was lost".to_owned()),
+        }
+    }
+}
+
+impl Claims {
+    fn drop_lock(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            guard.abort();
+        }
+        self.lock = None;
+    }
+
+    async fn release_if_unused(&mut self) {
+        if !self.stripes.is_empty() {
+            return;
+        }
+        if let Some(guard) = self.guard.take() {
+            guard.abort();
+            tokio::task::yield_now().await; // So that it drops its share.
+        }
+        // Whoever still has a share lets go when it drops it.
+        if let Some(lock) = self.lock.take().and_then(Arc::into_inner) {
+            lock.release().await;
+        }
+    }
+}
+
+/// Says so when the lock is lost.
+async fn guard(shared: Arc<Shared>, lock: Arc<Lock>) {
+    let error = lock.lost().await;
+    tracing::warn!(%error, "the cluster's lock is lost");
+    drop(lock);
+    let stripes = {
+        let mut claims = shared.claims.lock().await;
+        claims.guard = None;
+        claims.lock = None;
+        std::mem::take(&mut claims.stripes)
+    };
+    shared.state().tell(stripes.into_iter().map(StoreChange::ClaimLost).collect());
+}

@@ -1,0 +1,153 @@
+//! A shard that was made gets into service: mounted under the lock, listed by the master; and the way out of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{BlockId, Digest, NodeId, StripeId};
+use stores::seaweedfs::{ShardName, VolumeName};
+use stores::{BlockState, FileWrite, RecordWrite, StoreChange, StoreError, Term, Write};
+use tokio::time::Instant;
+
+use super::bad_key;
+use super::state::Shared;
+use super::view::{shard_number, shard_of};
+use crate::listing::ServerId;
+
+/// The master lists a mounted shard at once, and has this long if it is busy.
+const LISTED_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+impl Shared {
+    /// Mounts shards whose files are in place, and waits until the master lists them. A server that serves another file
+    /// under a shard's name lets go of that first.
+    ///
+    /// # Errors
+    /// [`StoreError::NotServed`]; a shard that was mounted before that stays so.
+    pub async fn publish(
+        self: &Arc<Self>,
+        term: Term,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+    ) -> Result<(), StoreError> {
+        for &(index, node, _) in blocks {
+            self.serve(term, stripe, index, node).await?;
+        }
+        Ok(())
+    }
+
+    async fn serve(
+        &self,
+        term: Term,
+        stripe: &StripeId,
+        index: BlockIndex,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
+        let server = self.state().view.server(node).cloned();
+        let block =
+            |volume: &VolumeName| ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
+        let not_served = |block: BlockId, why: String| StoreError::NotServed {
+            block,
+            node: server.as_ref().map_or_else(|| node.to_string(), ServerId::to_string),
+            why,
+        };
+        let Ok(volume) = stripe.0.parse::<VolumeName>() else {
+            return Err(stores::CatalogError::NoSuchStripe(stripe.clone()).into());
+        };
+        let name = block(&volume);
+        let Some(server) = &server else { return Err(not_served(name, "it is no volume server".to_owned())) };
+        let served = self.mount(stripe, &volume, shard_number(index), server).await;
+        served.map_err(|why| not_served(name.clone(), why))?;
+        self.record(term, &Write::Records(RecordWrite::Remove(bad_key(stripe, index.0, node))))?;
+        self.settle(term, stripe, &volume, index, node)
+    }
+
+    /// Mounts one shard, and waits until it is listed.
+    async fn mount(
+        &self,
+        stripe: &StripeId,
+        volume: &VolumeName,
+        shard: u8,
+        server: &ServerId,
+    ) -> Result<(), String> {
+        let text = |error: crate::AskError| error.to_string();
+        let connection = self.connect(server).await?;
+        self.check_claim(stripe).await?;
+        // What is mounted is served from the file that was there then.
+        connection.unmount(volume, &[shard]).await.map_err(text)?;
+        connection.mount(volume, &[shard]).await.map_err(text)?;
+        let until = Instant::now() + LISTED_LIMIT;
+        loop {
+            self.refresh(volume.id()).await?;
+            if self.state().view.homes(volume.id(), shard).iter().any(|home| home.server == *server) {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(format!("the master does not list it after {} s", LISTED_LIMIT.as_secs()));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// A copy is good; bad ones elsewhere shall go.
+    fn settle(
+        &self,
+        term: Term,
+        stripe: &StripeId,
+        volume: &VolumeName,
+        index: BlockIndex,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
+        let others: Vec<NodeId> = {
+            let mut state = self.state();
+            state.view.clear_bad(stripe, index.0, node);
+            let changes = state.view.tell([volume.id()]);
+            state.tell(changes);
+            let record = state.view.stripe(volume.id());
+            let block = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+            let holders = block.iter().flat_map(|block| block.holders()).collect::<Vec<_>>();
+            holders
+                .iter()
+                .filter(|it| it.node != node && it.state == BlockState::Corrupt)
+                .map(|it| it.node)
+                .collect()
+        };
+        let block = ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
+        for other in others {
+            self.record(term, &Write::Files(FileWrite::Discard(other, block.clone())))?;
+            self.state().tell(vec![StoreChange::Discard(other, block.clone())]);
+        }
+        Ok(())
+    }
+
+    /// Has a node's server let go of a shard that is to be removed there.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`] if somebody else works on the volume.
+    pub async fn take_out_of_service(
+        self: &Arc<Self>,
+        node: NodeId,
+        block: &BlockId,
+    ) -> Result<(), StoreError> {
+        let Some(shard) = shard_of(block) else { return Ok(()) };
+        let Some(server) = self.state().view.server(node).cloned() else { return Ok(()) };
+        let stripe = StripeId(shard.volume.to_string());
+        let was_ours = self.check_claim(&stripe).await.is_ok();
+        self.claim(&stripe, &[]).await?;
+        let done = self.unmount(&shard, &server).await;
+        if !was_ours {
+            self.release(&stripe).await;
+        }
+        done.map_err(|why| StoreError::Taken { stripe, why })
+    }
+
+    async fn unmount(&self, shard: &ShardName, server: &ServerId) -> Result<(), String> {
+        let connection = self.connect(server).await?;
+        let homes = self.state().view.homes(shard.volume.id(), shard.shard);
+        if !homes.iter().any(|home| home.server != *server) {
+            return Err(format!("nobody but {server} has {shard}"));
+        }
+        connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
+        self.refresh(shard.volume.id()).await
+    }
+}

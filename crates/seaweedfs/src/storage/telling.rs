@@ -1,0 +1,68 @@
+//! Changes on their way to whoever listens, in their order.
+//!
+//! They are told from a thread of their own, since the listener may wait for its queue. Nobody waits for that thread but
+//! for its queue, and whoever answers an ask, so that the answer is heard after what it changed.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use stores::StoreChange;
+
+/// Tellings that wait, at most.
+const QUEUE: usize = 64;
+
+/// Who hears of changes.
+pub(super) type Listener = Box<dyn Fn(Vec<StoreChange>) + Send>;
+
+enum Telling {
+    Listen(Listener),
+    Changes(Vec<StoreChange>),
+    /// All before it has been told when this is answered.
+    Flush(SyncSender<()>),
+}
+
+/// The way to the thread. It ends when all of these are gone.
+#[derive(Clone)]
+pub(super) struct Teller(SyncSender<Telling>);
+
+impl Teller {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let (sender, tellings) = sync_channel(QUEUE);
+        thread::Builder::new().name("seaweedfs-changes".into()).spawn(move || serve(&tellings))?;
+        Ok(Self(sender))
+    }
+
+    pub(super) fn listen(&self, listener: Listener) {
+        let _ = self.0.send(Telling::Listen(listener)); // It ends only by a fault of ours, which its message tells.
+    }
+
+    pub(super) fn tell(&self, changes: Vec<StoreChange>) {
+        if !changes.is_empty() {
+            let _ = self.0.send(Telling::Changes(changes));
+        }
+    }
+
+    /// Waits until all that was told before has been heard.
+    pub(super) fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.0.send(Telling::Flush(done)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+}
+
+fn serve(tellings: &Receiver<Telling>) {
+    let mut listener: Option<Listener> = None;
+    while let Ok(telling) = tellings.recv() {
+        match telling {
+            Telling::Listen(new) => listener = Some(new),
+            // Whoever comes to listen is told everything.
+            Telling::Changes(changes) => {
+                if let Some(listener) = &listener {
+                    listener(changes);
+                }
+            }
+            Telling::Flush(done) => drop(done.send(())),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Volumes as stripes: what is told of each, from what the master lists, what the volumes' files say and what was found bad.
+//!
+//! Pure: no master is asked here, and nothing is stored.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::{BlockIndex, CodeSpec, RsFamily};
+use repair::{BlockId, Digest, NodeId, StripeId};
+use stores::seaweedfs::{Encoding, Ratio, ShardName, VolumeName};
+use stores::{BlockRecord, BlockState, Replica, StoreChange, StripeRecord};
+
+use crate::listing::{Listing, ServerId};
+use crate::volumes::{Change, Generation, Home, Standing, Volume, Volumes};
+
+/// What the files of an encoding say: `.vif`, and `.ecsum` if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub ratio: Ratio,
+    pub shard_bytes: u64,
+    /// Of each shard; empty for a volume without `.ecsum`.
+    pub digests: Vec<Digest>,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct View {
+    volumes: Volumes,
+    known: BTreeMap<(u32, Encoding), Known>,
+    /// The numbers of the helpers beside servers, and of servers without one.
+    nodes: BTreeMap<ServerId, NodeId>,
+    /// Servers that were connected when last told.
+    serving: BTreeSet<NodeId>,
+    /// Copies that are not what they should be.
+    bad: BTreeMap<StripeId, BTreeMap<(u16, NodeId), BlockState>>,
+    /// Shards that are listed nowhere, of which the server that had them said that it has them no more.
+    confirmed: BTreeSet<(u32, Encoding, u8)>,
+    told: BTreeMap<u32, StripeId>,
+}
+
+impl View {
+    /// Takes in a listing. Servers that have no number are to get one before anything is told.
+    pub fn list(&mut self, listing: Listing) -> Vec<Change> {
+        let changes = self.volumes.apply(listing);
+        for change in &changes {
+            // A copy that is gone, or came back, is not the one that was found bad.
+            if let Change::ShardCame { volume, shard, home, .. }
+            | Change::ShardWent { volume, shard, home, .. } = change
+                && let (Some(&node), Some(stripe)) = (self.nodes.get(&home.server), self.name_of(*volume))
+            {
+                self.clear_bad(&stripe, u16::from(*shard), node);
+            }
+        }
+        let volumes = &self.volumes;
+        self.confirmed.retain(|(volume, encoding, shard)| {
+            let generation = volumes.get(*volume).and_then(|volume| volume.generations.get(encoding));
+            generation.is_some_and(|generation| generation.former.contains_key(shard))
+        });
+        self.known.retain(|(volume, encoding), _| {
+            volumes.get(*volume).is_some_and(|volume| volume.generations.contains_key(encoding))
+        });
+        changes
+    }
+
+    /// Takes in a listing of some volumes alone.
+    pub fn list_some(&mut self, volumes: &[u32], part: Listing) -> Vec<Change> {
+        let whole = self.volumes.with(volumes, part);
+        self.list(whole)
+    }
+
+    /// Servers that are connected and have no number.
+    pub fn unnumbered(&self) -> Vec<ServerId> {
+        self.volumes.servers().keys().filter(|id| !self.nodes.contains_key(*id)).cloned().collect()
+    }
+
+    pub fn number(&mut self, server: ServerId, node: NodeId) {
+        self.nodes.insert(server, node);
+    }
+
+    pub fn forget_node(&mut self, node: NodeId) {
+        self.nodes.retain(|_, other| *other != node);
+    }
+
+    /// The server with this number.
+    pub fn server(&self, node: NodeId) -> Option<&ServerId> {
+        self.nodes.iter().find(|(_, other)| **other == node).map(|(server, _)| server)
+    }
+
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    /// Encodings of which nobody has read the files.
+    pub fn unknown(&self) -> Vec<(u32, Encoding)> {
+        let all = self.volumes.iter().flat_map(|(id, volume)| {
+            volume
+                .generations
+                .iter()
+                .filter(|(_, generation)| !generation.homes.is_empty())
+                .map(move |(&encoding, _)| (id, encoding))
+        });
+        all.filter(|key| !self.known.contains_key(key)).collect()
+    }
+
+    /// Takes in what the files of an encoding say.
+    pub fn learn(&mut self, volume: u32, encoding: Encoding, known: Known) {
+        self.volumes.tell_ratio(volume, encoding, known.ratio);
+        self.known.insert((volume, encoding), known);
+    }
+
+    /// The number of the volume that a stripe is.
+    pub fn volume_of(&self, stripe: &StripeId) -> Option<u32> {
+        let name: VolumeName = stripe.0.parse().ok()?;
+        let there = self.volumes.get(name.id())?;
+        (there.collection == name.collection()).then_some(name.id())
+    }
+
+    fn name_of(&self, volume: u32) -> Option<StripeId> {
+        let name = VolumeName::new(&self.volumes.get(volume)?.collection, volume)?;
+        Some(StripeId(name.to_string()))
+    }
+
+    /// Notes how a copy is.
+    pub fn set_bad(&mut self, stripe: &StripeId, index: u16, node: NodeId, state: BlockState) {
+        self.bad.entry(stripe.clone()).or_default().insert((index, node), state);
+    }
+
+    /// A copy is good, as far as is known; whether it was bad.
+    pub fn clear_bad(&mut self, stripe: &StripeId, index: u16, node: NodeId) -> bool {
+        let Some(of) = self.bad.get_mut(stripe) else { return false };
+        let was = of.remove(&(index, node)).is_some();
+        if of.is_empty() {
+            self.bad.remove(stripe);
+        }
+        was
+    }
+
+    /// A volume as a stripe; `None` while it is not known what should be there.
+    pub fn stripe(&self, id: u32) -> Option<StripeRecord> {
+        let volume = self.volumes.get(id)?;
+        let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
+        let known = self.known.get(&(id, encoding))?;
+        let name = VolumeName::new(&volume.collection, id)?;
+        let stripe = StripeId(name.to_string());
+        let generation = &volume.generations[&encoding];
+        let block = |shard: u8| {
+            let confirmed = self.confirmed.contains(&(id, encoding, shard));
+            let mut holders = self.holders(&stripe, generation, known, shard, confirmed).into_iter();
+            let home = holders.next();
+            BlockRecord {
+                id: ShardName { volume: name.clone(), shard }.block_id(),
+                bytes: known.shard_bytes,
+                node: home.map(|home| home.node),
+                state: home.map_or(BlockState::Missing, |home| home.state),
+                replicas: holders.collect(),
+                digest: known.digests.get(usize::from(shard)).copied(),
+            }
+        };
+        let (n, k) = (usize::from(ratio.total()), usize::from(ratio.data()));
+        Some(StripeRecord {
+            code: CodeSpec::ReedSolomon { family: RsFamily::Vandermonde, n, k },
+            block_bytes: known.shard_bytes,
+            blocks: (0..ratio.total()).map(block).collect(),
+            file: None,
+            id: stripe.clone(),
+        })
+    }
+
+    /// Who has a shard; first of several whoever has fewest of the volume, as it is the one to keep it.
+    ///
+    /// One that nobody has is said to be where it was, and missing there only when its server says so: a server that comes
+    /// back is listed a moment before its shards are.
+    fn holders(
+        &self,
+        stripe: &StripeId,
+        generation: &Generation,
+        known: &Known,
+        shard: u8,
+        is_gone: bool,
+    ) -> Vec<Replica> {
+        let Some(homes) = generation.homes.get(&shard) else {
+            let state = if is_gone { BlockState::Missing } else { BlockState::Healthy };
+            let holder = |home: &Home| Some(Replica { node: *self.nodes.get(&home.server)?, state });
+            return generation.former.get(&shard).and_then(holder).into_iter().collect();
+        };
+        let shards_at = |server: &ServerId| {
+            generation.homes.values().filter(|homes| homes.iter().any(|home| home.server == *server)).count()
+        };
+        let mut homes: Vec<&Home> = homes.iter().collect();
+        homes.sort_by_key(|home| (shards_at(&home.server), &home.server, home.disk));
+        homes.dedup_by_key(|home| &home.server); // Two disks of one server are one node's.
+        let bad = self.bad.get(stripe);
+        let holder = |home: &Home| {
+            let node = *self.nodes.get(&home.server)?;
+            let found = bad.and_then(|bad| bad.get(&(shard.into(), node))).copied();
+            // Older masters list no lengths.
+            let is_short = home.bytes != 0 && home.bytes != known.shard_bytes;
+            let listed = if is_short { BlockState::Corrupt } else { BlockState::Healthy };
+            Some(Replica { node, state: found.unwrap_or(listed) })
+        };
+        let mut holders: Vec<Replica> = homes.into_iter().filter_map(holder).collect();
+        holders.sort_by_key(|holder| holder.state != BlockState::Healthy); // Stable: good ones first.
+        holders
+    }
+
+    /// Shards that nobody has, with the connected servers that had them, which have not been asked about them.
+    pub fn unconfirmed(&self) -> Vec<(u32, Encoding, u8, ServerId)> {
+        let mut found = Vec::new();
+        for (id, volume) in self.volumes.iter() {
+            for (&encoding, generation) in &volume.generations {
+                let here = generation
+                    .former
+                    .iter()
+                    .filter(|(_, home)| self.volumes.servers().contains_key(&home.server));
+                let here = here.filter(|(shard, _)| !self.confirmed.contains(&(id, encoding, **shard)));
+                found.extend(here.map(|(&shard, home)| (id, encoding, shard, home.server.clone())));
+            }
+        }
+        found
+    }
+
+    /// The server that had a shard does not have it.
+    pub fn confirm(&mut self, volume: u32, encoding: Encoding, shard: u8) {
+        self.confirmed.insert((volume, encoding, shard));
+    }
+
+    /// All stripes.
+    pub fn stripes(&self) -> impl Iterator<Item = StripeRecord> + '_ {
+        self.volumes.iter().filter_map(|(id, _)| self.stripe(id))
+    }
+
+    /// How these volumes are now.
+    pub fn tell(&mut self, volumes: impl IntoIterator<Item = u32>) -> Vec<StoreChange> {
+        let mut changes = Vec::new();
+        for id in volumes {
+            let stripe = self.stripe(id);
+            let before = self.told.remove(&id);
+            if let Some(before) = before.filter(|before| stripe.as_ref().is_none_or(|now| now.id != *before))
+            {
+                self.bad.remove(&before);
+                changes.push(StoreChange::StripeGone(before));
+            }
+            if let Some(stripe) = stripe {
+                self.told.insert(id, stripe.id.clone());
+                changes.push(StoreChange::Stripe(stripe, false));
+            }
+        }
+        changes
+    }
+
+    /// Servers that came and went since that was last told.
+    pub fn tell_service(&mut self) -> Vec<StoreChange> {
+        let now: BTreeSet<NodeId> =
+            self.volumes.servers().keys().filter_map(|id| self.nodes.get(id).copied()).collect();
+        let came = now.difference(&self.serving).map(|&node| StoreChange::Service(node, true));
+        let went = self.serving.difference(&now).map(|&node| StoreChange::Service(node, false));
+        let changes = came.chain(went).collect();
+        self.serving = now;
+        changes
+    }
+
+    /// All that there is, for somebody who knows nothing.
+    pub fn everything(&mut self) -> Vec<StoreChange> {
+        self.serving.clear();
+        let ids: Vec<u32> = self.volumes.iter().map(|(id, _)| id).collect();
+        let mut changes = self.tell(ids);
+        changes.extend(self.tell_service());
+        changes
+    }
+
+    /// Where a shard is listed; empty if nowhere.
+    pub fn homes(&self, volume: u32, shard: u8) -> Vec<Home> {
+        let current = self.volumes.get(volume).and_then(current);
+        current.and_then(|generation| generation.homes.get(&shard).cloned()).unwrap_or_default()
+    }
+
+    /// A good server to bring a volume's small files from, other than this one.
+    pub fn source(&self, volume: u32, besides: &ServerId) -> Option<ServerId> {
+        let generation = self.volumes.get(volume).and_then(current)?;
+        let homes = generation.homes.values().flatten().map(|home| &home.server);
+        homes
+            .filter(|server| *server != besides)
+            .find(|server| self.volumes.servers().contains_key(*server))
+            .cloned()
+    }
+
+    /// How many shards of all volumes each connected server has.
+    pub fn shards_at(&self, server: &ServerId) -> usize {
+        let generations = self.volumes.iter().flat_map(|(_, volume)| volume.generations.values());
+        generations
+            .flat_map(|generation| generation.homes.values().flatten())
+            .filter(|home| home.server == *server)
+            .count()
+    }
+
+    /// Volumes that are not told, and why.
+    pub fn puzzles(&self) -> Vec<String> {
+        let puzzle = |(id, volume): (u32, &Volume)| match volume.standing() {
+            Standing::Known { .. } | Standing::RatioUnknown(_) => None,
+            Standing::Mixed(encodings) => Some(format!(
+                "volume {id} has shards of {} encodings, and none of them, or more than one, can be read: nothing of it is repaired before the \
+                 wrong ones are removed",
+                encodings.len()
+            )),
+        };
+        self.volumes.iter().filter_map(puzzle).collect()
+    }
+}
+
+/// The encoding that counts.
+fn current(volume: &Volume) -> Option<&Generation> {
+    match volume.standing() {
+        Standing::Known { encoding, .. } => volume.generations.get(&encoding),
+        Standing::Mixed(_) | Standing::RatioUnknown(_) => None,
+    }
+}
+
+/// A block's volume and shard.
+pub(super) fn shard_of(block: &BlockId) -> Option<ShardName> {
+    block.0.parse().ok()
+}
+
+/// A block index as SeaweedFS numbers shards.
+pub(super) fn shard_number(index: BlockIndex) -> u8 {
+    u8::try_from(index.0).expect("SeaweedFS has at most 32 shards")
+}
+
+#[cfg(test)]
+#[path = "view/tests.rs"]
+mod tests;

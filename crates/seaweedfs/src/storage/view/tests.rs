@@ -1,0 +1,125 @@
+use super::*;
+use crate::listing::{Disk, Holding, Server};
+
+const RATIO: (u32, u32) = (2, 1);
+
+/// Servers, and shards of encoding 1 of volume 5 as `server.shard`; shards have 100 bytes.
+fn listing(servers: &str, shards: &str) -> Listing {
+    let mut listing = Listing::default();
+    for name in servers.split_whitespace() {
+        let address = format!("{name}:8080").parse().expect("an address");
+        let disks = [(0, Disk { kind: String::new() })].into();
+        let (data_center, rack) = ("d".to_owned(), "r".to_owned());
+        let server = Server { address, data_center, rack, disks, free_volumes: 5 };
+        listing.servers.insert(ServerId(name.to_owned()), server);
+    }
+    for shard in shards.split_whitespace() {
+        let (server, shard) = shard.split_once('.').expect("a shard");
+        let (shard, bytes) = shard.split_once('/').unwrap_or((shard, "100"));
+        listing.volumes.entry(5).or_default().push(Holding {
+            server: ServerId(server.to_owned()),
+            disk: 0,
+            collection: "c".to_owned(),
+            encoding: Encoding(1),
+            shards: [(shard.parse().expect("a number"), bytes.parse().expect("a number"))].into(),
+        });
+    }
+    listing
+}
+
+/// Servers `a`, `b` and `c` are nodes 0, 1 and 2.
+fn view(servers: &str, shards: &str) -> View {
+    let mut view = View::default();
+    for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
+        view.number(ServerId(name.to_owned()), NodeId(node));
+    }
+    view.list(listing(servers, shards));
+    let ratio = Ratio::new(RATIO.0, RATIO.1).expect("possible");
+    let digests = (0..3).map(|shard| Digest::of_u32("ecsum", shard)).collect();
+    view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests });
+    view
+}
+
+/// What is told of the volume: of each shard `node:state`, several joined by `+`.
+fn told(view: &View) -> String {
+    let Some(stripe) = view.stripe(5) else { return "nothing".to_owned() };
+    let holder = |holder: Replica| format!("{}:{:?}", holder.node.0, holder.state);
+    let block = |block: &BlockRecord| block.holders().map(holder).collect::<Vec<_>>().join("+");
+    stripe.blocks.iter().map(block).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_volume_is_a_stripe() {
+    let view = view("a b c", "a.0 b.1 c.2");
+    let stripe = view.stripe(5).expect("it is known");
+    assert_eq!((stripe.id.0.as_str(), stripe.code.to_string().as_str()), ("c_5", "rs-3-2-vandermonde"));
+    let block = &stripe.blocks[1];
+    assert_eq!(
+        (block.id.0.as_str(), block.bytes, block.digest),
+        ("c_5.ec01", 100, Some(Digest::of_u32("ecsum", 1)))
+    );
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
+    assert_eq!((view.volume_of(&stripe.id), view.volume_of(&StripeId("d_5".into()))), (Some(5), None));
+}
+
+#[test]
+fn a_shard_is_missing_when_its_server_says_so() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    view.list(listing("a b c", "a.0 b.1"));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy", "it may only not be listed yet");
+    assert_eq!(view.unconfirmed(), [(5, Encoding(1), 2, ServerId("c".into()))]);
+    view.confirm(5, Encoding(1), 2);
+    assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 2:Missing", 0));
+    // Made elsewhere, and lost there: that is another question.
+    view.list(listing("a b c", "a.0 b.1 a.2"));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 0:Healthy");
+    view.list(listing("a b c", "a.0 b.1"));
+    assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 0:Healthy", 1));
+}
+
+#[test]
+fn a_server_that_goes_keeps_what_it_had_and_is_out_of_service() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    assert_eq!(view.tell_service().len(), 3);
+    view.list(listing("a b", "a.0 b.1"));
+    assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 2:Healthy", 0));
+    assert_eq!(view.tell_service(), [StoreChange::Service(NodeId(2), false)]);
+    assert_eq!(view.tell_service(), []);
+}
+
+#[test]
+fn of_two_copies_the_one_stays_whose_server_has_fewest() {
+    let mut view = view("a b c", "a.0 a.1 b.1 c.2");
+    assert_eq!(told(&view), "0:Healthy 1:Healthy+0:Healthy 2:Healthy");
+    let stripe = StripeId("c_5".into());
+    view.set_bad(&stripe, 1, NodeId(1), BlockState::Corrupt);
+    assert_eq!(
+        told(&view),
+        "0:Healthy 0:Healthy+1:Corrupt 2:Healthy",
+        "a bad one never is the one that counts"
+    );
+    // Gone and back it is another file.
+    view.list(listing("a b c", "a.0 a.1 c.2"));
+    view.list(listing("a b c", "a.0 a.1 b.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy+0:Healthy 2:Healthy");
+}
+
+#[test]
+fn a_short_shard_is_bad_by_its_listing_alone() {
+    assert_eq!(told(&view("a b c", "a.0/99 b.1 c.2/0")), "0:Corrupt 1:Healthy 2:Healthy");
+}
+
+#[test]
+fn what_is_gone_is_told_as_gone_and_what_is_unknown_is_not_told() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    let stripe = view.stripe(5).expect("it is known");
+    assert_eq!(view.tell([5]), [StoreChange::Stripe(stripe.clone(), false)]);
+    view.list(listing("a b c", ""));
+    assert_eq!(view.tell([5]), [StoreChange::StripeGone(stripe.id)]);
+    view.list(listing("a b c", "a.0 b.1 c.2"));
+    assert_eq!(
+        (told(&view).as_str(), view.unknown()),
+        ("nothing", vec![(5, Encoding(1))]),
+        "it may be another one"
+    );
+}
