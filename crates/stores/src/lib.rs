@@ -10,6 +10,7 @@
 mod blocks;
 mod catalog;
 pub mod dir;
+pub mod hdfs;
 mod seams;
 pub mod seaweedfs;
 
