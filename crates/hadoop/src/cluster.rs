@@ -12,10 +12,13 @@ use crate::fsck::{FsckFile, parse};
 use crate::install::Hadoop;
 use crate::jvm::Jvm;
 
-const NAMENODE: &str = "10.80.0.1";
+/// All daemons: a DataNode that has another address than the NameNode would call from the NameNode's all the same.
+const HOST: &str = "127.0.0.1";
 const NAMENODE_CLASS: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATANODE_CLASS: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 const DISKS: usize = 2;
+/// Of the first DataNode; each has three.
+const FIRST_PORT: u16 = 9900;
 
 /// What a cluster is like.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +31,7 @@ pub struct ClusterOptions {
     pub jars: Vec<PathBuf>,
 }
 
-/// A running cluster. Its addresses are those of one network namespace, so there is one in it.
+/// A running cluster. Its ports are fixed, so there is one in a network namespace.
 #[derive(Debug)]
 pub struct Cluster {
     root: TempDir,
@@ -42,15 +45,15 @@ pub struct Cluster {
 /// A DataNode, which may be stopped.
 #[derive(Debug)]
 pub struct DataNode {
-    address: String,
+    port: u16,
     folders: Vec<PathBuf>,
     process: Option<Jvm>,
 }
 
 impl DataNode {
     /// Its address, by which the NameNode knows it.
-    pub fn address(&self) -> &str {
-        &self.address
+    pub fn address(&self) -> String {
+        format!("{HOST}:{}", self.port)
     }
 
     /// Its `dfs.datanode.data.dir`.
@@ -67,14 +70,12 @@ impl Cluster {
     pub fn boot(hadoop: Hadoop, options: ClusterOptions) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
         run("ip link set lo up");
-        run(&format!("ip addr add {NAMENODE}/32 dev lo"));
         let settings = common(&options);
         format_namenode(&hadoop, &settings, root.path());
         let namenode = start_namenode(&hadoop, &settings, root.path());
         let nodes = (1..=options.data_nodes).map(|at| {
-            run(&format!("ip addr add 10.80.1.{at}/32 dev lo"));
             let folders = (0..DISKS).map(|disk| root.path().join(format!("node{at}/disk{disk}"))).collect();
-            DataNode { address: format!("10.80.1.{at}"), folders, process: None }
+            DataNode { port: FIRST_PORT + 10 * at as u16, folders, process: None }
         });
         let nodes = nodes.collect();
         let console = Console::start(&hadoop.options(256, &[]), &settings, &root.path().join("console.log"));
@@ -99,7 +100,7 @@ impl Cluster {
     /// # Panics
     /// If there is none.
     pub fn node_at(&self, address: &str) -> usize {
-        self.nodes.iter().position(|node| node.address == address).expect("a DataNode of this cluster")
+        self.nodes.iter().position(|node| node.address() == address).expect("a DataNode of this cluster")
     }
 
     /// A folder for files that are to be put or got.
@@ -114,11 +115,11 @@ impl Cluster {
             node.folders.iter().map(|folder| format!("file://{}", folder.display())).collect();
         let mut arguments = common(&self.options);
         arguments.extend(define("dfs.datanode.data.dir", &folders.join(",")));
-        arguments.extend(define("dfs.datanode.hostname", &node.address));
-        for (name, port) in [("address", 9866), ("ipc.address", 9867), ("http.address", 9864)] {
-            arguments.extend(define(&format!("dfs.datanode.{name}"), &format!("{}:{port}", node.address)));
+        for (name, port) in [("address", 0), ("ipc.address", 1), ("http.address", 2)] {
+            let address = format!("{HOST}:{}", node.port + port);
+            arguments.extend(define(&format!("dfs.datanode.{name}"), &address));
         }
-        let log = self.root.path().join(format!("{}.log", node.address));
+        let log = self.root.path().join(format!("node{}.log", at + 1));
         let options = self.hadoop.options(128, &self.options.jars);
         node.process = Some(Jvm::daemon(&options, DATANODE_CLASS, &arguments, &log));
     }
@@ -194,10 +195,12 @@ fn common(options: &ClusterOptions) -> Vec<String> {
         "dfs.heartbeat.interval=1",
         "dfs.namenode.heartbeat.recheck-interval=2000",
         "dfs.namenode.redundancy.interval.seconds=1s",
+        // A node that is busy is a place for a block all the same: some codes need all nodes.
+        "dfs.namenode.redundancy.considerLoad=false",
         "dfs.permissions.enabled=false",
         "ipc.client.connect.retry.interval=200",
     ];
-    let mut settings = define("fs.defaultFS", &format!("hdfs://{NAMENODE}:8020"));
+    let mut settings = define("fs.defaultFS", &format!("hdfs://{HOST}:8020"));
     let given = options.settings.iter().map(String::as_str);
     settings.extend(fixed.into_iter().chain(given).flat_map(|setting| ["-D".to_owned(), setting.to_owned()]));
     settings
@@ -210,7 +213,7 @@ fn define(key: &str, value: &str) -> Vec<String> {
 fn namenode_settings(settings: &[String], root: &Path) -> Vec<String> {
     let mut settings = settings.to_vec();
     settings.extend(define("dfs.namenode.name.dir", &format!("file://{}", root.join("name").display())));
-    settings.extend(define("dfs.namenode.http-address", &format!("{NAMENODE}:9870")));
+    settings.extend(define("dfs.namenode.http-address", &format!("{HOST}:9870")));
     settings
 }
 

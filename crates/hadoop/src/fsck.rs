@@ -22,7 +22,7 @@ pub struct FsckBlock {
     pub stamp: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// Every replica or internal block that the NameNode lists as live: its number and its DataNode.
+    /// Every replica or internal block that the NameNode lists as live: its number and its DataNode's address.
     pub replicas: Vec<(i64, String)>,
 }
 
@@ -59,7 +59,7 @@ fn block(line: &str) -> Option<FsckBlock> {
         // A replica of a block that is not striped is listed without its number, which is the block's.
         let before = pair[0].trim_end_matches(':').rsplit_once("blk_");
         let replica = before.map_or(Some(number), |(_, replica)| replica.parse().ok())?;
-        Some((replica, pair[1].split(':').next()?.to_owned()))
+        Some((replica, pair[1].split(',').next()?.to_owned()))
     });
     Some(FsckBlock { pool: pool.to_owned(), number, stamp, bytes, replicas: replicas.collect() })
 }
@@ -85,8 +85,8 @@ Status: HEALTHY
         let group = &files[0].blocks[0];
         assert_eq!((group.number, group.stamp, group.bytes), (-9_223_372_036_854_775_792, 1001, 1500));
         let holders: Vec<_> = group.replicas.iter().map(|(number, node)| (number & 15, &node[..])).collect();
-        assert_eq!(holders, [(0, "10.80.1.3"), (6, "10.80.1.4")]);
+        assert_eq!(holders, [(0, "10.80.1.3:9866"), (6, "10.80.1.4:9866")]);
         assert_eq!(files[1].policy, None);
-        assert_eq!(files[1].blocks[0].replicas, [(1_073_741_825, "10.80.1.5".to_owned())]);
+        assert_eq!(files[1].blocks[0].replicas, [(1_073_741_825, "10.80.1.5:9866".to_owned())]);
     }
 }

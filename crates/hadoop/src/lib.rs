@@ -1,5 +1,5 @@
 //! A real HDFS cluster, of Hadoop's own jars, for tests and measurements: a NameNode and DataNodes in JVMs of their own,
-//! each with an address of its own, in a network namespace that goes when they do.
+//! in a network namespace that goes when they do.
 //!
 //! `scripts/hdfs` gets the jars, unmodified. [`inside_namespace`] comes first in a program that wants a [`Cluster`];
 //! everything dies with that program, however it ends. Nothing of Mend is in here.

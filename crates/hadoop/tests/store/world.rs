@@ -64,13 +64,15 @@ impl World {
             self.cluster.console().run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy]);
             let local = self.cluster.folder().join("put").join(policy);
             fs::create_dir_all(&local).expect("made");
+            let mut words = vec!["dfs".to_owned(), "-put".to_owned()];
             for &length in LENGTHS {
-                let content: Vec<u8> = content(policy, length);
-                fs::write(local.join(length.to_string()), &content).expect("written");
+                let (content, source) = (content(policy, length), local.join(length.to_string()));
+                fs::write(&source, &content).expect("written");
+                words.push(source.to_str().expect("text").to_owned());
                 self.files.insert(format!("{folder}/{length}"), content);
             }
-            let sources = local.to_str().expect("text").to_owned() + "/*";
-            self.cluster.console().run(&["dfs", "-put", &sources, &folder]);
+            words.push(folder);
+            self.cluster.console().run(&words.iter().map(String::as_str).collect::<Vec<_>>());
         }
         self.await_whole();
     }
