@@ -1,6 +1,7 @@
 //! The cluster: booted, stopped and started again by parts.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +18,7 @@ const HOST: &str = "127.0.0.1";
 const NAMENODE_CLASS: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATANODE_CLASS: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 const DISKS: usize = 2;
-/// Of the first DataNode; each has three.
+/// Of the first DataNode; each has up to four.
 const FIRST_PORT: u16 = 9900;
 
 /// What a cluster is like.
@@ -27,8 +28,19 @@ pub struct ClusterOptions {
     pub data_nodes: usize,
     /// Settings of all daemons and of the console, `KEY=VALUE`.
     pub settings: Vec<String>,
-    /// Jars that DataNodes have on their class path as well.
-    pub jars: Vec<PathBuf>,
+    /// What DataNodes load besides.
+    pub plugin: Option<Plugin>,
+}
+
+/// A plug-in of DataNodes that listens on a port.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// The jar that it is in.
+    pub jar: PathBuf,
+    /// Its class.
+    pub class: String,
+    /// The setting that says its port.
+    pub port_key: String,
 }
 
 /// A running cluster. Its ports are fixed, so there is one in a network namespace.
@@ -54,6 +66,11 @@ impl DataNode {
     /// Its address, by which the NameNode knows it.
     pub fn address(&self) -> String {
         format!("{HOST}:{}", self.port)
+    }
+
+    /// Where its plug-in listens, if it has one.
+    pub fn plugin_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + 3))
     }
 
     /// Its `dfs.datanode.data.dir`.
@@ -119,8 +136,13 @@ impl Cluster {
             let address = format!("{HOST}:{}", node.port + port);
             arguments.extend(define(&format!("dfs.datanode.{name}"), &address));
         }
+        if let Some(plugin) = &self.options.plugin {
+            arguments.extend(define("dfs.datanode.plugins", &plugin.class));
+            arguments.extend(define(&plugin.port_key, &node.plugin_address().port().to_string()));
+        }
         let log = self.root.path().join(format!("node{}.log", at + 1));
-        let options = self.hadoop.options(128, &self.options.jars);
+        let jars: Vec<_> = self.options.plugin.iter().map(|plugin| plugin.jar.clone()).collect();
+        let options = self.hadoop.options(128, &jars);
         node.process = Some(Jvm::daemon(&options, DATANODE_CLASS, &arguments, &log));
     }
 

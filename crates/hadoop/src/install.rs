@@ -10,6 +10,7 @@ use std::process::Command;
 pub struct Hadoop {
     classpath: String,
     archive: PathBuf,
+    mend: PathBuf,
 }
 
 impl Hadoop {
@@ -29,7 +30,16 @@ impl Hadoop {
         let classpath = folder.join("classpath");
         let text =
             fs::read_to_string(&classpath).map_err(|error| format!("{}: {error}", classpath.display()))?;
-        Ok(Self { classpath: text.trim().to_owned(), archive: folder.join("classes.jsa") })
+        Ok(Self {
+            classpath: text.trim().to_owned(),
+            archive: folder.join("classes.jsa"),
+            mend: folder.join("mend-hdfs.jar"),
+        })
+    }
+
+    /// Mend's own jar, for the class path of daemons that are to load what is in it.
+    pub fn mend_jar(&self) -> &Path {
+        &self.mend
     }
 
     /// What `java` is told before the name of a class. The archive of classes is only good for this class path, so more

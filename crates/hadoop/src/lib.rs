@@ -2,7 +2,8 @@
 //! in a network namespace that goes when they do.
 //!
 //! `scripts/hdfs` gets the jars, unmodified. [`inside_namespace`] comes first in a program that wants a [`Cluster`];
-//! everything dies with that program, however it ends. Nothing of Mend is in here.
+//! everything dies with that program, however it ends. Of Mend there is nothing in here but the
+//! jar that DataNodes may load.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +14,7 @@ mod install;
 mod jvm;
 mod namespace;
 
-pub use cluster::{Cluster, ClusterOptions, DataNode};
+pub use cluster::{Cluster, ClusterOptions, DataNode, Plugin};
 pub use console::{Console, Said};
 pub use fsck::{FsckBlock, FsckFile};
 pub use install::Hadoop;

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use codes::BlockIndex;
-use hadoop::{Cluster, ClusterOptions, Hadoop, eventually};
+use hadoop::{Cluster, ClusterOptions, Hadoop, Plugin, eventually};
 use repair::Sink;
-use stores::Blocks;
 use stores::hdfs::{BlockGroup, GroupBlock, GroupStripe, HdfsBlocks, Policy, ReplicaName};
+use stores::{BlockError, Blocks};
 
 const NODES: usize = 14;
 
@@ -22,6 +22,8 @@ pub struct World {
     pub cluster: Cluster,
     /// By path.
     pub files: BTreeMap<String, Vec<u8>>,
+    /// Of each DataNode, as a helper beside it has them, whatever the DataNode does.
+    blocks: Vec<Option<HdfsBlocks>>,
 }
 
 /// A group of a file, where the NameNode says its blocks are.
@@ -36,17 +38,24 @@ pub struct Group {
 
 impl World {
     pub fn boot(hadoop: Hadoop) -> Self {
-        // HDFS does not repair anything itself, and looks at its folders every other second.
+        // HDFS does not repair anything itself. It scans its folders every six hours, so what it knows it was told.
         let settings = [
             "dfs.namenode.replication.max-streams=0",
             "dfs.namenode.replication.max-streams-hard-limit=0",
-            "dfs.datanode.directoryscan.interval=2",
             "dfs.blocksize=4194304",
         ];
         let settings = settings.map(str::to_owned).to_vec();
-        let options = ClusterOptions { data_nodes: NODES, settings, jars: Vec::new() };
+        let plugin = Plugin {
+            jar: hadoop.mend_jar().to_owned(),
+            class: "mend.hdfs.MendPlugin".to_owned(),
+            port_key: "mend.datanode.port".to_owned(),
+        };
+        let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let started = std::time::Instant::now();
-        let mut world = Self { cluster: Cluster::boot(hadoop, options), files: BTreeMap::new() };
+        let mut world =
+            Self { cluster: Cluster::boot(hadoop, options), files: BTreeMap::new(), blocks: Vec::new() };
+        world.blocks = (0..NODES).map(|_| None).collect();
+        (0..NODES).for_each(|node| world.reopen(node, true));
         println!("booted in {:.1} s", started.elapsed().as_secs_f64());
         world.fill();
         println!("filled in {:.1} s", started.elapsed().as_secs_f64());
@@ -102,9 +111,18 @@ impl World {
         groups
     }
 
-    /// The blocks of a DataNode, as a helper beside it has them.
-    pub fn blocks(&self, node: usize) -> HdfsBlocks {
-        HdfsBlocks::open(self.cluster.nodes()[node].folders(), None).expect("a DataNode's folders")
+    /// The blocks of a DataNode.
+    pub fn blocks(&self, node: usize) -> &HdfsBlocks {
+        self.blocks[node].as_ref().expect("opened")
+    }
+
+    /// Opens the blocks of a DataNode again, which from now on is told of what is made, or not.
+    pub fn reopen(&mut self, node: usize, told: bool) {
+        self.blocks[node] = None; // Only one at a time.
+        let datanode = &self.cluster.nodes()[node];
+        let blocks = HdfsBlocks::open(datanode.folders(), None).expect("a DataNode's folders");
+        let address = datanode.plugin_address();
+        self.blocks[node] = Some(if told { blocks.with_datanode(address) } else { blocks });
     }
 
     /// A file of a DataNode by its name.
@@ -153,8 +171,8 @@ impl World {
 }
 
 impl Group {
-    /// Makes a block of the group from k others, by Mend's code, and writes it where `to` is.
-    pub fn rebuild(&self, world: &World, at: usize, lost: &[usize], to: &HdfsBlocks) {
+    /// Makes a block of the group from k others, by Mend's code, and writes it on a DataNode.
+    pub fn rebuild(&self, world: &World, at: usize, lost: &[usize], node: usize) -> Result<(), BlockError> {
         let code = self.stripe.code.build().expect("a code");
         let available = (0..self.stripe.blocks.len()).filter(|index| !lost.contains(index));
         let available: Vec<_> = available.map(|index| BlockIndex(index as u16)).collect();
@@ -166,12 +184,12 @@ impl Group {
         let (made, padding) = made.split_at(block.bytes as usize);
         assert!(padding.iter().all(|&byte| byte == 0), "nothing but zeros follows");
         let sink = Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, label: None };
-        let mut writer = to.create(&sink).expect("room");
+        let mut writer = world.blocks(node).create(&sink).expect("room");
         for (slice, bytes) in made.chunks(65_536).enumerate().collect::<Vec<_>>().into_iter().rev() {
             writer.write_at(slice as u64 * 65_536, bytes).expect("written");
         }
         writer.seal().expect("sealed");
-        writer.commit().expect("committed");
+        writer.commit()
     }
 
     /// A block as it is on its DataNode, with the zeros that follow in coding.

@@ -2,17 +2,19 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Sink};
 
+use super::datanode::DataNode;
 use super::meta::ChecksumFormat;
 use super::name::ReplicaName;
 use super::reader::ReplicaReader;
 use super::volumes::{Files, Volumes, parent};
-use super::writer::{ReplicaWriter, Shared};
+use super::writer::{Place, ReplicaWriter, Shared};
 use crate::dir::commit::sync_folder;
 use crate::dir::place::fault;
 use crate::{BlockError, BlockReader, BlockWriter, Blocks};
@@ -25,6 +27,7 @@ use crate::{BlockError, BlockReader, BlockWriter, Blocks};
 pub struct HdfsBlocks {
     shared: Arc<Shared>,
     made: ChecksumFormat,
+    datanode: Option<DataNode>,
 }
 
 impl HdfsBlocks {
@@ -35,7 +38,7 @@ impl HdfsBlocks {
     /// [`BlockError::Io`] if a folder cannot be used, no DataNode has run there, or another helper uses it.
     pub fn open(folders: &[PathBuf], pool: Option<&str>) -> Result<Self, BlockError> {
         let shared = Shared::new(Volumes::open(folders, pool)?);
-        Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default() })
+        Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default(), datanode: None })
     }
 
     /// The same, but with blocks that are made here having such checksums, unless they replace one that has others.
@@ -43,6 +46,13 @@ impl HdfsBlocks {
     #[must_use]
     pub fn with_checksums(self, made: ChecksumFormat) -> Self {
         Self { made, ..self }
+    }
+
+    /// The same, but a DataNode that runs is told of every block that is made: at this address of the machine its plug-in
+    /// listens. Without, the DataNode finds it when it next scans its folders.
+    #[must_use]
+    pub fn with_datanode(self, address: SocketAddr) -> Self {
+        Self { datanode: Some(DataNode(address)), ..self }
     }
 
     /// The files of a replica; more than one pair if several disks have it, the first first.
@@ -113,7 +123,8 @@ impl Blocks for HdfsBlocks {
             let path = self.shared.volumes.all()[volume].files(&name).bytes.display().to_string();
             return Err(BlockError::NoSpace { block: block.id.clone(), path });
         }
-        Ok(Box::new(ReplicaWriter::create(Arc::clone(&self.shared), volume, name, block.bytes, made)?))
+        let place = Place { volume, name, datanode: self.datanode };
+        Ok(Box::new(ReplicaWriter::create(Arc::clone(&self.shared), place, block.bytes, made)?))
     }
 
     /// Removes the replica from all of the DataNode's disks. A DataNode that runs has to be told.

@@ -29,6 +29,7 @@ pub(super) struct Volume {
 /// All of a DataNode's folders. No other helper works in them as long as this lives.
 #[derive(Debug)]
 pub(super) struct Volumes {
+    pool: String,
     volumes: Vec<Volume>,
     next: AtomicU64,
     _locks: Vec<File>,
@@ -138,7 +139,12 @@ impl Volumes {
         };
         let locks = folders.iter().map(|folder| lock(folder)).collect::<Result<_, _>>()?;
         let volumes = folders.iter().map(|folder| Volume::open(folder, &pool)).collect::<Result<_, _>>()?;
-        Ok(Self { volumes, next: AtomicU64::new(1), _locks: locks })
+        Ok(Self { pool, volumes, next: AtomicU64::new(1), _locks: locks })
+    }
+
+    /// The name of the block pool.
+    pub(super) fn pool(&self) -> &str {
+        &self.pool
     }
 
     pub(super) fn all(&self) -> &[Volume] {

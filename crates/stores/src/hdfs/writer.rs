@@ -4,12 +4,14 @@
 //! written as its bytes come, so that a writer needs little memory however large the block is.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use repair::{BlockId, Digest};
 
+use super::datanode::{AdoptError, DataNode};
 use super::meta::{ChecksumFormat, SUM_BYTES};
 use super::name::ReplicaName;
 use super::reader::ReplicaReader;
@@ -34,14 +36,24 @@ impl Shared {
     }
 }
 
+/// Where a replica will be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The number of the volume.
+    pub(super) volume: usize,
+    /// Its name.
+    pub(super) name: ReplicaName,
+    /// The DataNode that is told of it.
+    pub(super) datanode: Option<DataNode>,
+}
+
 /// A replica that is not visible yet.
 ///
 /// The checksum of a chunk is written when one write covered it whole; any other chunk that was written to is read back
 /// when the replica is sealed.
 pub(super) struct ReplicaWriter {
     shared: Arc<Shared>,
-    volume: usize,
-    name: ReplicaName,
+    place: Place,
     block: BlockId,
     temporary: Files,
     file: File,
@@ -58,16 +70,17 @@ pub(super) struct ReplicaWriter {
 }
 
 impl ReplicaWriter {
-    /// Starts a replica of `bytes` bytes in the volume of this number.
+    /// Starts a replica of `bytes` bytes.
     pub(super) fn create(
         shared: Arc<Shared>,
-        volume: usize,
-        name: ReplicaName,
+        place: Place,
         bytes: u64,
         format: ChecksumFormat,
     ) -> Result<Self, BlockError> {
-        let (block, temporary) =
-            (name.block_id(), shared.volumes.temporary(&shared.volumes.all()[volume], &name));
+        let (block, temporary) = (
+            place.name.block_id(),
+            shared.volumes.temporary(&shared.volumes.all()[place.volume], &place.name),
+        );
         let make = |path| OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let file = make(&temporary.bytes).map_err(block_fault(&block, &temporary.bytes))?;
         let meta = make(&temporary.meta).map_err(|error| {
@@ -76,8 +89,7 @@ impl ReplicaWriter {
         })?;
         let writer = Self {
             shared,
-            volume,
-            name,
+            place,
             block,
             temporary,
             file,
@@ -106,7 +118,7 @@ impl ReplicaWriter {
     }
 
     fn volume(&self) -> &Volume {
-        &self.shared.volumes.all()[self.volume]
+        &self.shared.volumes.all()[self.place.volume]
     }
 
     /// Writes bytes and the checksums of the chunks that they cover whole.
@@ -167,23 +179,23 @@ impl ReplicaWriter {
     }
 
     fn open(&self) -> Result<ReplicaReader, BlockError> {
-        ReplicaReader::open(&self.name, self.temporary.clone())
+        ReplicaReader::open(&self.place.name, self.temporary.clone())
     }
 
     /// A DataNode that finds two replicas of a block keeps one of them, by rules of its own.
     fn check_others(&self) -> Result<(), BlockError> {
-        for volume in self.shared.volumes.with(&self.name)? {
-            let files = volume.files(&self.name);
+        for volume in self.shared.volumes.with(&self.place.name)? {
+            let files = volume.files(&self.place.name);
             if !std::ptr::eq(volume, self.volume()) {
                 let text =
                     "the DataNode has the block on another disk as well: let it remove one of them first";
                 return Err(refused(&files.bytes, text.to_owned()));
             }
-            let stamps = volume.stamps(&self.name)?;
-            if let Some(other) = stamps.iter().find(|&&stamp| stamp != self.name.stamp()) {
+            let stamps = volume.stamps(&self.place.name)?;
+            if let Some(other) = stamps.iter().find(|&&stamp| stamp != self.place.name.stamp()) {
                 let text = format!(
                     "the DataNode has the block with generation stamp {other}, and this one is of {}: let it remove that first",
-                    self.name.stamp()
+                    self.place.name.stamp()
                 );
                 return Err(refused(&files.bytes, text));
             }
@@ -194,20 +206,34 @@ impl ReplicaWriter {
     /// Gives both files their names, the checksums first: without its bytes a replica is not there. If one is replaced,
     /// the moment in between shows the old bytes beside the checksums of the right ones, which is a replica that is
     /// corrupt, or whole if only its checksums were.
-    fn rename(&mut self) -> Result<(), BlockError> {
-        let folder = self.volume().make_folder(&self.name)?;
-        let files = self.volume().files(&self.name);
+    ///
+    /// Whether there was one.
+    fn rename(&mut self) -> Result<bool, BlockError> {
+        let folder = self.volume().make_folder(&self.place.name)?;
+        let files = self.volume().files(&self.place.name);
         let replaces = exists(&files.bytes)?;
         fs::rename(&self.temporary.meta, &files.meta).map_err(fault(&files.meta))?;
         let renamed = fs::rename(&self.temporary.bytes, &files.bytes).map_err(fault(&files.bytes));
         self.committed = renamed.is_ok();
         let done = renamed.and_then(|()| sync_folder(&folder));
         if done.is_err() && !replaces {
-            // A name that may not last is none.
-            let _ = fs::remove_file(&files.bytes);
-            let _ = fs::remove_file(&files.meta);
+            remove(&files); // A name that may not last is none.
         }
-        done
+        done.map(|()| replaces)
+    }
+
+    /// Tells the DataNode. What it refuses is taken away again; of what it does not answer to it may know, and a block
+    /// that is there and whole is better than one that it looks for in vain.
+    fn tell(&self, replaces: bool) -> Result<(), BlockError> {
+        let Some(datanode) = self.place.datanode else { return Ok(()) };
+        let files = self.volume().files(&self.place.name);
+        let told = datanode.adopt(self.shared.volumes.pool(), &self.place.name, self.bytes);
+        told.map_err(|error| {
+            if matches!(error, AdoptError::Refused(_)) && !replaces {
+                remove(&files);
+            }
+            fault(&files.bytes)(io::Error::other(error))
+        })
     }
 }
 
@@ -245,8 +271,15 @@ impl BlockWriter for ReplicaWriter {
         let _alone = shared.committing.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_others()?;
         self.volume().forget_list()?;
-        self.rename()
+        let replaces = self.rename()?;
+        self.tell(replaces)
     }
+}
+
+/// The bytes go first: checksums without them are nothing.
+fn remove(files: &Files) {
+    let _ = fs::remove_file(&files.bytes);
+    let _ = fs::remove_file(&files.meta);
 }
 
 impl Drop for ReplicaWriter {
