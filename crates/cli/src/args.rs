@@ -207,11 +207,11 @@ pub struct ScrubArgs {
 
 #[derive(Debug, Args)]
 pub struct IssueArgs {
-    /// coordinator, helper or client
+    /// coordinator, helper, client or plugin
     #[arg(value_enum)]
     pub role: RoleKind,
-    /// The name of the helper or client
-    #[arg(required_if_eq_any([("role", "helper"), ("role", "client")]))]
+    /// The name of the helper, client or plug-in
+    #[arg(required_if_eq_any([("role", "helper"), ("role", "client"), ("role", "plugin")]))]
     pub name: Option<Name>,
 }
 
@@ -224,6 +224,8 @@ pub enum RoleKind {
     Helper,
     /// A client
     Client,
+    /// Part of another system, which has that system's own stripes read and repaired and may do nothing else
+    Plugin,
 }
 
 #[derive(Debug, Args)]

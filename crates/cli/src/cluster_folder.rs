@@ -103,6 +103,7 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     let role = match args.role {
         RoleKind::Coordinator => Role::Coordinator,
         RoleKind::Client => Role::Client(name()?),
+        RoleKind::Plugin => Role::Plugin(name()?),
         RoleKind::Helper => {
             let name = name()?;
             if cluster.config().helper(&name).is_none() {

@@ -4,20 +4,22 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{Address, Cluster, Identity, Role};
+use helper::Ends;
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use repair::NodeId;
 use repair::wire::control::{ClientRequest, Ended};
 use serde_json::Value;
+use stores::{Sinks, Sources};
 use tokio::task::JoinHandle;
 
-use crate::endpoints::Endpoints;
 use crate::http::Http;
 use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
-    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, NodeView, OrphansView, PlanRequestView,
-    PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, GivenStripe, NodeView, OrphansView,
+    PlanRequestView, PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView,
+    Status, StripeView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -65,38 +67,34 @@ impl Client {
         Ok(self.session().await?.node)
     }
 
-    /// Reads part of a stripe into `endpoints`. Dropping the future gives the read up.
+    /// Reads part of a stripe into `sinks`. Dropping the future gives the read up.
     ///
     /// # Errors
     /// [`ClientError::Failed`] with the coordinator's reason, after it tried all there is to try.
-    pub async fn read(
-        &self,
-        request: ReadRequest,
-        endpoints: Arc<dyn Endpoints>,
-    ) -> Result<Ended, ClientError> {
+    pub async fn read(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let stripe = request.stripe.0.clone();
         let kept = self.session().await?;
-        let request = ClientRequest::from(request);
-        if let Some(ended) = kept.open_request(&stripe, request.clone(), endpoints.clone()).await? {
+        let (request, ends) = (ClientRequest::from(request), Ends::Sinks(sinks));
+        if let Some(ended) = kept.open_request(&stripe, request.clone(), ends.clone()).await? {
             return Ok(ended);
         }
         // A program that blocks between its calls answers no pings meanwhile, and learns only now that the
         // coordinator gave it up.
         let fresh = self.session().await?;
-        fresh.open_request(&stripe, request, endpoints).await?.ok_or_else(|| fresh.lost())
+        fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
     }
 
-    /// Stores the stripe at `position` of a put out of `endpoints`.
+    /// Stores the stripe at `position` of a put out of `sources`.
     pub(crate) async fn put_stripe(
         &self,
         put: u64,
         position: u32,
-        endpoints: Arc<dyn Endpoints>,
+        sources: Arc<dyn Sources>,
     ) -> Result<Ended, ClientError> {
         let name = format!("at position {position}");
         let request = ClientRequest::PutStripe { put, position };
         let session = self.session().await?;
-        session.open_request(&name, request, endpoints).await?.ok_or_else(|| session.lost())
+        session.open_request(&name, request, Ends::Sources(sources)).await?.ok_or_else(|| session.lost())
     }
 
     /// The session, opened if there is none.
@@ -170,6 +168,14 @@ impl Client {
     /// [`ClientError`].
     pub async fn block(&self, block: &str) -> Result<BlockPlace, ClientError> {
         self.inner.http.get(&format!("/v1/blocks/{}", encoded(block))).await
+    }
+
+    /// Describes a stripe of another system, so that it can be read and repaired by its name.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn describe(&self, stripe: &GivenStripe) -> Result<StripeView, ClientError> {
+        self.inner.http.post("/v1/stripes", stripe).await
     }
 
     /// Asks for a repair, which goes on without us.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cluster::{Address, IdentityError};
 use helper::ConnectError;
+use repair::wire::RequestFailure;
 
 use crate::RangePastEnd;
 
@@ -61,12 +62,12 @@ pub enum ClientError {
         next_step: Option<String>,
     },
     /// A read or a put of a stripe ended without success.
-    #[error("stripe {stripe}: {reason}")]
+    #[error("stripe {stripe}: {failure}")]
     Failed {
         /// The stripe, or its position for a put.
         stripe: String,
         /// What the coordinator says.
-        reason: String,
+        failure: RequestFailure,
     },
     /// More of a file is lost than its code can give back.
     #[error("bytes {} of `{file}` cannot be read, as {} of its stripes lost too much ({}): {reason}",
@@ -79,7 +80,7 @@ pub enum ClientError {
         /// The bytes of the file in them, in order; ranges that touch are one.
         lost: Vec<Range<u64>>,
         /// What the coordinator says of the first that was tried.
-        reason: String,
+        reason: RequestFailure,
     },
     /// The range is not in the file.
     #[error(transparent)]
@@ -197,7 +198,7 @@ mod tests {
             file: "film".to_owned(),
             stripes: (0..count).map(|stripe| stripe.to_string()).collect(),
             lost: vec![0..10, 20..30],
-            reason: "gone".to_owned(),
+            reason: RequestFailure::TooMuchLost { detail: "gone".to_owned() },
         };
         let text =
             "bytes 0-9, 20-29 of `film` cannot be read, as 2 of its stripes lost too much (0, 1): gone";

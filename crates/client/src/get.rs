@@ -9,17 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use repair::wire::RequestFailure;
 use repair::wire::control::Ended;
 use repair::{ParityOutcome, Scheme, StripeId};
+use stores::Sinks;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::destination::Destination;
-use crate::endpoints::{Endpoints, Memory, MemorySink};
 use crate::error::LocalFileError;
 use crate::layout;
 use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
+use crate::rooms::{Memory, MemorySink};
 use crate::session::ReadRequest;
 use crate::target::{Fault, FileTarget, StripeTarget};
 use crate::{Client, ClientError, Progress};
@@ -131,8 +133,8 @@ impl Client {
             }
         };
         match result {
-            Err(ClientError::Failed { stripe, reason }) => {
-                Err(self.explain(&layout.file.name, wanted, stripe, reason).await)
+            Err(ClientError::Failed { stripe, failure }) => {
+                Err(self.explain(&layout.file.name, wanted, stripe, failure).await)
             }
             other => other,
         }
@@ -174,7 +176,7 @@ impl Client {
             while running.is_full(fetch.piece.bytes()) {
                 got.add(running.next(&fault).await?);
             }
-            let endpoints = StripeTarget {
+            let target = StripeTarget {
                 file: file.clone(),
                 path: path.to_owned(),
                 fault: fault.clone(),
@@ -183,7 +185,7 @@ impl Client {
                 block_bytes: fetch.span.block_bytes,
                 wanted: wanted.clone(),
             };
-            running.start(self.clone(), options, fetch, endpoints);
+            running.start(self.clone(), options, fetch, target);
         }
         while !running.reads.is_empty() {
             got.add(running.next(&fault).await?);
@@ -239,14 +241,10 @@ impl Client {
 
     /// Reads, and tries again as long as the coordinator has just started: what it misses then are helpers that have
     /// not registered yet.
-    async fn read_settled(
-        &self,
-        request: ReadRequest,
-        endpoints: Arc<dyn Endpoints>,
-    ) -> Result<Ended, ClientError> {
+    async fn read_settled(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let until = Instant::now() + SETTLE_LIMIT;
         loop {
-            let result = self.read(request.clone(), endpoints.clone()).await;
+            let result = self.read(request.clone(), sinks.clone()).await;
             let failed = matches!(result, Err(ClientError::Failed { .. })) && Instant::now() < until;
             if !failed || !self.status().await.is_ok_and(|status| status.settling) {
                 return result;
@@ -257,8 +255,14 @@ impl Client {
 
     /// Says which stripes of a file are lost, if a read failed for that. What was found before the read does not tell:
     /// the helpers that are missing may have gone since.
-    async fn explain(&self, name: &str, wanted: &Range<u64>, stripe: String, reason: String) -> ClientError {
-        let failed = ClientError::Failed { stripe, reason: reason.clone() };
+    async fn explain(
+        &self,
+        name: &str,
+        wanted: &Range<u64>,
+        stripe: String,
+        reason: RequestFailure,
+    ) -> ClientError {
+        let failed = ClientError::Failed { stripe, failure: reason.clone() };
         let Ok(layout) = self.file(name).await else { return failed };
         let (mut stripes, mut lost) = (Vec::new(), Vec::<Range<u64>>::new());
         for FileStripe { file_offset, data_bytes, stripe, .. } in layout.layout {
@@ -328,10 +332,10 @@ impl Running {
         count >= READS_AT_ONCE || (count > 1 && self.bytes + bytes > BYTES_AT_ONCE)
     }
 
-    fn start(&mut self, client: Client, options: &GetOptions, fetch: Fetch, endpoints: StripeTarget) {
+    fn start(&mut self, client: Client, options: &GetOptions, fetch: Fetch, target: StripeTarget) {
         let (bytes, request) = (fetch.piece.bytes(), fetch.request(options));
         self.bytes += bytes;
-        self.reads.spawn(async move { (bytes, client.read_settled(request, Arc::new(endpoints)).await) });
+        self.reads.spawn(async move { (bytes, client.read_settled(request, Arc::new(target)).await) });
     }
 
     /// Waits for one of them. What went wrong on this machine counts more than what the coordinator says.

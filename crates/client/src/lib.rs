@@ -28,24 +28,26 @@
 mod client;
 mod destination;
 mod draft;
-mod endpoints;
 mod error;
 mod get;
 mod http;
 mod layout;
-mod local;
 mod pieces;
 mod put;
+mod requests;
+mod rooms;
 mod session;
 mod target;
 
 pub use client::Client;
-pub use endpoints::{Endpoints, Memory, MemorySink};
 pub use error::{ClientError, FileChange, LocalFileError};
 pub use get::{Found, GetOptions, GetTarget, Got};
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};
 pub use put::PutOptions;
+pub use repair::wire::RequestFailure;
+pub use rooms::{Memory, MemorySink, Room, delivery_to};
 pub use session::ReadRequest;
+pub use stores::Sinks;
 pub use views::*;
 
 use std::sync::Arc;

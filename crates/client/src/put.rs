@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use repair::LocalBlock;
-use stores::{BlockError, BlockReader};
+use stores::{BlockError, BlockReader, Sources};
 use tokio::task::JoinSet;
 
-use crate::endpoints::Endpoints;
 use crate::error::{FileChange, LocalFileError};
 use crate::target::Fault;
 use crate::{Client, ClientError, Progress};
@@ -72,14 +71,13 @@ impl Client {
                 next(&mut running, &fault).await?;
             }
             let (client, put, position) = (self.clone(), put.put, stripe.position as u32);
-            let endpoints = StripeSource {
+            let source = StripeSource {
                 source: source.clone(),
                 fault: fault.clone(),
                 progress: progress.clone(),
                 stripe,
             };
-            running
-                .spawn(async move { client.put_stripe(put, position, Arc::new(endpoints)).await.map(drop) });
+            running.spawn(async move { client.put_stripe(put, position, Arc::new(source)).await.map(drop) });
         }
         while !running.is_empty() {
             next(&mut running, &fault).await?;
@@ -182,8 +180,8 @@ struct StripeSource {
     stripe: PutStripe,
 }
 
-impl Endpoints for StripeSource {
-    fn source(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+impl Sources for StripeSource {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
         let before = u64::from(block.index.0) * self.stripe.block_bytes;
         let file_bytes = self.stripe.data_bytes.saturating_sub(before).min(self.stripe.block_bytes);
         let start = self.stripe.file_offset + before;
@@ -220,10 +218,6 @@ impl BlockReader for BlockSource {
 
     fn digest(&self) -> Option<repair::Digest> {
         None
-    }
-
-    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
-        Err(crate::local::not_here(&self.block.id))
     }
 }
 

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use cluster::{Address, Identity};
 use codes::BlockIndex;
-use helper::{Engine, Incoming, Rendezvous, Reports, Session, Workers};
+use helper::{Ends, Engine, Incoming, Local, Rendezvous, Reports, Session, Workers};
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, MAX_OPEN_REQUESTS, ToNode};
 use repair::{NodeId, Pacing, Scheme, StripeId};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::ClientError;
-use crate::endpoints::Endpoints;
-use crate::local::{Closed, Requests};
+use crate::requests::{NotEnded, Requests};
 
 /// What is to be read of one stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +77,8 @@ impl DataSession {
         let requests = Arc::new(Requests::default());
         // Nobody dials a client, so nobody listens on this rendezvous.
         let rendezvous = Rendezvous::default().secured(identity, data_tls);
-        let engine = Engine::new(requests.clone(), rendezvous, reports.clone(), Workers::here());
+        let engine =
+            Engine::new(Local::Requests(requests.clone()), rendezvous, reports.clone(), Workers::here());
         let pump = tokio::spawn(pump(incoming, engine, requests.clone(), reports.clone()));
         let turns = Semaphore::new(MAX_OPEN_REQUESTS);
         Ok(Self { node, address, requests, turns, reports, pump })
@@ -90,19 +90,21 @@ impl DataSession {
         &self,
         stripe: &str,
         request: ClientRequest,
-        endpoints: Arc<dyn Endpoints>,
+        ends: Ends,
     ) -> Result<Option<Ended>, ClientError> {
         let _turn = self.turns.acquire().await.expect("it is never closed");
-        let Some((tag, closed)) = self.requests.open(endpoints) else { return Ok(None) };
+        let Some((tag, closed)) = self.requests.open(ends) else { return Ok(None) };
         let _given_up = CloseOnDrop { tag, requests: &self.requests, reports: &self.reports };
         if self.reports.send(FromNode::Open { tag, request }).is_err() {
             return Ok(None);
         }
         match closed.await {
-            Ok(Closed::Told(Ok(ended))) => Ok(Some(ended)),
-            Ok(Closed::Told(Err(reason))) => Err(ClientError::Failed { stripe: stripe.to_owned(), reason }),
-            Ok(Closed::Lost { begun: false }) => Ok(None),
-            Ok(Closed::Lost { begun: true }) | Err(_) => Err(self.lost()),
+            Ok(Ok(ended)) => Ok(Some(ended)),
+            Ok(Err(NotEnded::Failed(failure))) => {
+                Err(ClientError::Failed { stripe: stripe.to_owned(), failure })
+            }
+            Ok(Err(NotEnded::LostBeforeIt)) => Ok(None),
+            Ok(Err(NotEnded::LostWithin)) | Err(_) => Err(self.lost()),
         }
     }
 

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use codes::BlockIndex;
 use repair::{BlockId, Sink};
-use stores::{BlockError, BlockWriter};
+use stores::{BlockError, Delivery, Sinks};
 
 use crate::Progress;
 use crate::destination::{Destination, FilePlace, folder_of};
 use crate::draft::Draft;
-use crate::endpoints::{Endpoints, Room, Taker, outside};
 use crate::error::LocalFileError;
+use crate::rooms::{Room, delivery_to, outside};
 
 /// A file being made: written at any offset, and visible under its name only at the end.
 pub(crate) struct FileTarget {
@@ -98,10 +98,10 @@ pub(crate) struct StripeTarget {
     pub(crate) wanted: std::ops::Range<u64>,
 }
 
-impl Endpoints for StripeTarget {
-    fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let room = Arc::new(FileRoom { target: self.clone(), index: sink.index, block: sink.id.clone() });
-        Ok(Box::new(Taker { block: sink.id.clone(), bytes: sink.bytes, may_wait: true, room }))
+impl Sinks for StripeTarget {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        let room = FileRoom { target: self.clone(), index: sink.index, block: sink.id.clone() };
+        Ok(delivery_to(sink, Arc::new(room)))
     }
 }
 
@@ -137,6 +137,10 @@ impl Room for FileRoom {
         let at = self.place(offset, buffer.len())?;
         let read = self.target.file.read_exact_at(buffer, at);
         read.map_err(|error| self.target.failed(&self.block, "read back", error))
+    }
+
+    fn may_wait(&self) -> bool {
+        true
     }
 }
 

@@ -303,6 +303,7 @@ impl Cluster {
             Role::Helper(name) => self.folder.join("helpers").join(name.as_str()),
             client if *client == Role::default_client() => self.folder.join("client"),
             Role::Client(name) => self.folder.join("clients").join(name.as_str()),
+            Role::Plugin(name) => self.folder.join("plugins").join(name.as_str()),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::Name;
 const COORDINATOR_DNS_NAME: &str = "coordinator.mend";
 const HELPER_SUFFIX: &str = ".helper.mend";
 const CLIENT_SUFFIX: &str = ".client.mend";
+const PLUGIN_SUFFIX: &str = ".plugin.mend";
 
 /// What a node or a person is in the cluster; a certificate carries exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +21,9 @@ pub enum Role {
     Helper(Name),
     /// The client of this name: puts, reads, repairs and watches.
     Client(Name),
+    /// The plug-in of this name: part of another system, which describes that system's stripes and has them read and
+    /// repaired, and sees nothing else.
+    Plugin(Name),
 }
 
 impl Role {
@@ -34,6 +38,7 @@ impl Role {
             Role::Coordinator => COORDINATOR_DNS_NAME.to_owned(),
             Role::Helper(name) => format!("{name}{HELPER_SUFFIX}"),
             Role::Client(name) => format!("{name}{CLIENT_SUFFIX}"),
+            Role::Plugin(name) => format!("{name}{PLUGIN_SUFFIX}"),
         }
     }
 
@@ -50,6 +55,9 @@ impl Role {
         if let Some(name) = dns_name.strip_suffix(HELPER_SUFFIX) {
             return name.parse().ok().map(Role::Helper);
         }
+        if let Some(name) = dns_name.strip_suffix(PLUGIN_SUFFIX) {
+            return name.parse().ok().map(Role::Plugin);
+        }
         dns_name.strip_suffix(CLIENT_SUFFIX)?.parse().ok().map(Role::Client)
     }
 }
@@ -60,6 +68,7 @@ impl fmt::Display for Role {
             Role::Coordinator => f.write_str("coordinator"),
             Role::Helper(name) => write!(f, "helper {name}"),
             Role::Client(name) => write!(f, "client {name}"),
+            Role::Plugin(name) => write!(f, "plugin {name}"),
         }
     }
 }
@@ -95,6 +104,7 @@ mod tests {
             Role::Helper(name("h1")),
             Role::Helper(name("coordinator")),
             Role::Client(name("admin")),
+            Role::Plugin(name("admin")),
         ] {
             assert_eq!(Role::from_dns_name(&role.dns_name()), Some(role.clone()));
             assert_eq!(role.server_name().to_str(), role.dns_name());

@@ -31,8 +31,8 @@ use crate::door::Door;
 use crate::error::{ErrorKind, RequestError};
 use crate::http::{self, Caller};
 use views::{
-    AcceptedView, BlockPlace, ErrorBody, FileLayout, FileView, NodeView, OrphansView, PlanRequestView,
-    PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, ErrorBody, FileLayout, FileView, GivenStripe, NodeView, OrphansView,
+    PlanRequestView, PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// No request is longer; its body must come within the time.
@@ -44,7 +44,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
     info(
         title = "Mend coordinator",
         description = "Files, stripes, repairs and scrubs of a Mend cluster. All requests go over mutual TLS \
-                       with a certificate of the cluster; a helper's certificate may only read, and not the catalog. A failed \
+                       with a certificate of the cluster; a helper's certificate may only read, and not the catalog; a plug-in's is for stripes that it describes. A failed \
                        request is answered by an `ErrorBody` that says what is wrong and what to do.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
@@ -69,6 +69,7 @@ fn routes() -> OpenApiRouter<Asking> {
         .routes(routes!(begin_put))
         .routes(routes!(commit_put))
         .routes(routes!(abort_put))
+        .routes(routes!(describe))
         .routes(routes!(stripe))
         .routes(routes!(block))
         .routes(routes!(repair, repairs))
@@ -105,12 +106,13 @@ impl ApiServer {
     }
 }
 
-/// Clients may do everything, helpers may look, and nobody else has business here.
+/// Clients may do everything, helpers may look, plug-ins have theirs, and nobody else has business here.
 async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     let allowed = match &caller.role {
         Some(Role::Client(_)) => true,
         // Who has the catalog knows all names; a helper needs none of them.
         Some(Role::Helper(_)) => request.method() == Method::GET && request.uri().path() != "/v1/catalog",
+        Some(Role::Plugin(_)) => is_for_plugins(request.method(), request.uri().path()),
         Some(Role::Coordinator) | None => false,
     };
     if allowed {
@@ -119,6 +121,16 @@ async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, n
     let role = caller.role.map_or_else(|| "no role's".to_owned(), |role| format!("that of {role}"));
     let error = format!("this certificate is {role} and may not do this");
     failure(StatusCode::FORBIDDEN, error, "use a client's certificate, such as DIR/client/cert.pem".into())
+}
+
+/// What a plug-in has to do with: stripes that it describes, and their repairs. Which stripe a repair is of, the route
+/// itself looks at.
+fn is_for_plugins(method: &Method, path: &str) -> bool {
+    match *method {
+        Method::POST => ["/v1/stripes", "/v1/repairs"].contains(&path),
+        Method::GET => path == "/v1/openapi.json" || path.starts_with("/v1/repairs/"),
+        _ => false,
+    }
 }
 
 async fn no_such_path(request: Request) -> Response {
@@ -323,6 +335,24 @@ async fn abort_put(State(core): State<Asking>, Path(put): Path<String>) -> Answe
     core.ask(|reply| Command::AbortPut(put, reply)).await
 }
 
+/// Describes a stripe of another system, in place of an earlier description, so that it can be read and repaired by its
+/// name. It is forgotten ten minutes after it was last asked for.
+#[utoipa::path(
+    post,
+    path = "/v1/stripes",
+    request_body = GivenStripe,
+    responses(
+        (status = 200, body = StripeView),
+        (status = 400, body = ErrorBody),
+        (status = 404, description = "A helper that is not known", body = ErrorBody),
+        (status = 409, description = "It is in the catalog, or in use as it was described before", body = ErrorBody),
+        (status = 503, description = "Too many are described", body = ErrorBody)
+    )
+)]
+async fn describe(State(core): State<Asking>, Body(given): Body<GivenStripe>) -> Answer<StripeView> {
+    core.ask(|reply| Command::Describe(given, reply)).await
+}
+
 /// A stripe.
 #[utoipa::path(
     get,
@@ -356,7 +386,16 @@ async fn block(State(core): State<Asking>, Path(block): Path<String>) -> Answer<
         (status = 404, body = ErrorBody)
     )
 )]
-async fn repair(State(core): State<Asking>, Body(request): Body<RepairRequest>) -> Answer<RepairView> {
+async fn repair(
+    State(core): State<Asking>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    Body(request): Body<RepairRequest>,
+) -> Answer<RepairView> {
+    if let Some(Role::Plugin(_)) = caller.role
+        && request.homes.is_empty()
+    {
+        return Err(ApiError(RequestError::NoHomes(StripeId(request.stripe.unwrap_or_default()))));
+    }
     core.ask(|reply| Command::Repair(request, reply)).await
 }
 

@@ -34,6 +34,30 @@ pub(crate) enum RequestError {
     NotANumber(String),
     #[error("a repair needs exactly one of `block`, `stripe` and `all`")]
     NoOneTarget,
+    #[error("stripe {0} is none that was described to this coordinator, or not lately")]
+    NotGiven(StripeId),
+    #[error("stripe {0} is being read or repaired, as it was described before")]
+    GivenInUse(StripeId),
+    #[error("{0} stripes are described already")]
+    TooManyGiven(usize),
+    #[error("`{0}` is in this cluster's own catalog")]
+    Catalogued(String),
+    #[error("a stripe of {code} has {needed} blocks, and {blocks} are described")]
+    GivenBlocks { code: String, needed: usize, blocks: usize },
+    #[error("`{0}` is named twice")]
+    GivenTwice(String),
+    #[error("block {block} has {bytes} bytes, and blocks of its stripe have at most {block_bytes}")]
+    GivenTooLong { block: String, bytes: u64, block_bytes: u64 },
+    #[error("`{0}` is no digest, such as crc32c:0a1b2c3d")]
+    NoDigest(String),
+    #[error("`{0}` cannot be a name: it needs 1 to 255 bytes without control characters")]
+    NoName(String),
+    #[error("block {block} is not lost: {holder} has it, as the stripe was described")]
+    NotLost { block: String, holder: String },
+    #[error(
+        "stripe {0} was described by a plug-in: its lost blocks have to be named, each with the helper that shall have it"
+    )]
+    NoHomes(StripeId),
     #[error("only clients read and put")]
     NoClient,
     #[error("no block of stripe {0} is lost: name the blocks to plan for")]
@@ -127,9 +151,11 @@ impl RequestError {
     /// What kind of reason it is.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoSuchFile(_) | Self::NoSuchRepair(_) | Self::NoSuchScrub(_) | Self::NoSuchNode { .. } => {
-                ErrorKind::NotFound
-            }
+            Self::NoSuchFile(_)
+            | Self::NoSuchRepair(_)
+            | Self::NoSuchScrub(_)
+            | Self::NoSuchNode { .. }
+            | Self::NotGiven(_) => ErrorKind::NotFound,
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_))
             | Self::Put(PutError::NoSuchPut(_)) => ErrorKind::NotFound,
             Self::Catalog(CatalogError::Storage { .. } | CatalogError::Damaged { .. }) | Self::Copy(_) => {
@@ -142,8 +168,12 @@ impl RequestError {
             | Self::TagTaken(_)
             | Self::CatalogBehind { .. }
             | Self::Catalog(CatalogError::Ambiguous { .. })
+            | Self::Catalogued(_)
+            | Self::GivenInUse(_)
+            | Self::NotLost { .. }
             | Self::PutBusy(_) => ErrorKind::Conflict,
             Self::TooFewHelpers { .. }
+            | Self::TooManyGiven(_)
             | Self::TooManyRequests(_)
             | Self::Settling
             | Self::StorageBehind { .. }
@@ -152,6 +182,12 @@ impl RequestError {
             | Self::Stopping => ErrorKind::Unavailable,
             Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
             Self::NoSuchIndex { .. }
+            | Self::GivenBlocks { .. }
+            | Self::GivenTwice(_)
+            | Self::GivenTooLong { .. }
+            | Self::NoDigest(_)
+            | Self::NoName(_)
+            | Self::NoHomes(_)
             | Self::Code(_)
             | Self::Scheme(_)
             | Self::BlockBytes { .. }
@@ -183,7 +219,18 @@ impl RequestError {
             Self::BlockBytes { above, .. } => format!("the smallest possible size is {above} bytes"),
             Self::StorageBehind { .. } => "try again later; look at the coordinator's disk".into(),
             Self::Fenced { .. } => "stop this coordinator, and ask the other one".into(),
-            Self::Body { .. }
+            Self::NotGiven(_) => "describe it (POST /v1/stripes), then ask again".into(),
+            Self::GivenInUse(_) => "wait for that to end, or go on with the stripe as it was described".into(),
+            Self::TooManyGiven(_) => "try again in a few minutes: those that nobody asks for are forgotten".into(),
+            Self::Catalogued(_) => "ask for it without describing it, or choose another name".into(),
+            Self::NotLost { .. } => "describe the stripe as it is now: a lost block has no node".into(),
+            Self::GivenBlocks { .. }
+            | Self::GivenTwice(_)
+            | Self::GivenTooLong { .. }
+            | Self::NoDigest(_)
+            | Self::NoName(_)
+            | Self::NoHomes(_)
+            | Self::Body { .. }
             | Self::SlowBody { .. }
             | Self::NotANumber(_)
             | Self::NoOneTarget

@@ -140,6 +140,19 @@ async fn the_api_answers_clients_and_lets_helpers_look() {
     let (code, error) = running.http(&helper("h1"), "POST", "/v1/scrubs", "").await;
     assert_eq!((code, error["error"].as_str().unwrap().contains("helper h1")), (403, true));
     assert_eq!(running.http(&Role::Coordinator, "GET", "/v1/status", "").await.0, 403);
+    let plug_in = Role::Plugin("hdfs".parse().unwrap());
+    for (method, path, body, code) in [
+        ("POST", "/v1/stripes", r#"{"stripe":"g","code":"rs-3-2","block_bytes":64,"blocks":[]}"#, 400),
+        ("POST", "/v1/repairs", r#"{"all":true}"#, 400),
+        ("GET", "/v1/repairs/1", "", 404),
+        ("GET", "/v1/files?prefix=", "", 403),
+        ("GET", "/v1/status", "", 403),
+        ("GET", "/v1/catalog", "", 403),
+        ("POST", "/v1/scrubs", "", 403),
+    ] {
+        let (found, error) = running.http(&plug_in, method, path, body).await;
+        assert_eq!(found, code, "{method} {path}: {error}");
+    }
     let (_, document) = running.http(&admin, "GET", "/v1/openapi.json", "").await;
     assert!(document["paths"]["/v1/status"]["get"].is_object());
 }

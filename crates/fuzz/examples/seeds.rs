@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use cluster::{Cluster, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
+use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
     Assignment, BlockId, BlockProblem, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction,
-    JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Report, Scheme, Sink, SinkProblem,
-    SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
+    JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Refusal, Report, Scheme, Sink,
+    SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde::Serialize;
 use stores::dir::{DirBlocks, FileRecord, NodeRecord, PutId, PutRecord};
-use stores::{BlockRecord, BlockState, Blocks, StripeRecord};
+use stores::{BlockRecord, BlockState, StripeRecord};
 
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
 
@@ -163,9 +164,10 @@ fn from_node() -> Vec<FromNode> {
         report(Report::BadFrame { from: NodeId(1), detail: "checksum".into() }),
         report(Report::BadBlock { block: block.clone(), problem: BlockProblem::Missing }),
         report(Report::SinkFailed { block: block.clone(), problem: SinkProblem::NoSpace }),
-        report(Report::Refused { detail: "no pattern".into() }),
+        report(Report::Refused { why: Refusal::Assignment { detail: "no pattern".into() } }),
+        report(Report::Refused { why: Refusal::End { block: block.clone(), end: SinkEnd::Taken } }),
         report(Report::Stopped { delivered }),
-        report(Report::Sealed { digests: vec![(block.clone(), Some(digest(1)))] }),
+        report(Report::Sealed { digests: vec![(block.clone(), Some(digest(1)))], hand_over_ms: 600_000 }),
         report(Report::Fingerprinted { block: block.clone(), fingerprints: vec![Fingerprint::zero(); 2] }),
         report(Report::Committed),
         report(Report::Reread { block, digest: Some(digest(1)) }),
@@ -204,7 +206,11 @@ fn to_node() -> Vec<ToNode> {
         ToNode::Verify { ask: 1, block },
         ToNode::List { ask: 2 },
         ToNode::Closed { tag: 1, result: Ok(ended) },
-        ToNode::Closed { tag: 2, result: Err("too much is lost".into()) },
+        ToNode::Closed {
+            tag: 2,
+            result: Err(RequestFailure::TooMuchLost { detail: "2 blocks are needed".into() }),
+        },
+        ToNode::Closed { tag: 3, result: Err(RequestFailure::CalledOff) },
     ]
 }
 
@@ -338,7 +344,7 @@ fn disks() -> Result<()> {
             index: BlockIndex(3),
             id: BlockId("17.3".into()),
             bytes: bytes as u64,
-            label: (index > 0).then(label),
+            end: SinkEnd::Kept { label: (index > 0).then(label) },
         })?;
         writer.write_at(0, &vec![7; bytes])?;
         writer.seal()?;

@@ -108,7 +108,9 @@ impl Scene {
         let report = match message {
             ToNode::Assign(assignment) if !assignment.sinks.is_empty() => Report::Delivered,
             ToNode::Stop { .. } => Report::Stopped { delivered: SliceSet::new() },
-            ToNode::Seal { .. } => Report::Sealed { digests: vec![(block(), Some(digest()))] },
+            ToNode::Seal { .. } => {
+                Report::Sealed { digests: vec![(block(), Some(digest()))], hand_over_ms: 0 }
+            }
             ToNode::Fingerprint { block, .. } => {
                 Report::Fingerprinted { block: block.id, fingerprints: vec![Fingerprint::zero()] }
             }

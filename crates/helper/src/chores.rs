@@ -132,7 +132,7 @@ async fn verified(blocks: &Arc<dyn Blocks>, block: &BlockId) -> Result<Option<Di
     let mut attempt = 1;
     loop {
         let (blocks, name) = (blocks.clone(), block.clone());
-        let error = match blocking(move || blocks.open(&name)?.verify()).await {
+        let error = match blocking(move || blocks.verify(&name)).await {
             Ok(digest) => return Ok(digest),
             Err(error) => error,
         };

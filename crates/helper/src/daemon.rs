@@ -8,15 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use cluster::{Address, ClusterId, Identity};
+use repair::Caps;
 use repair::wire::control::{self, FromNode, HeldBlock};
-use repair::{BlockId, Caps, LocalBlock, Sink};
-use stores::{BlockError, BlockReader, BlockWriter, Blocks};
+use stores::{BlockError, Blocks};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::chores::Chores;
-use crate::engine::{Engine, Local, blocking};
+use crate::engine::{Engine, blocking};
+use crate::local::Local;
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session};
 use crate::workers::Workers;
@@ -49,7 +50,7 @@ pub struct DaemonOptions {
     pub limits: Caps,
     /// Whether it takes no plain data edge. It encrypts those that the coordinator wants encrypted either way.
     pub data_tls: bool,
-    /// Its blocks.
+    /// Its store.
     pub blocks: Arc<dyn Blocks>,
     /// How many descriptors this process may have; a share of them is for connections from anybody.
     pub descriptors: u64,
@@ -140,7 +141,7 @@ impl Daemon {
             Session::open(&self.options.coordinator, &self.options.identity, hello, outgoing).await?;
         tracing::info!(node = %session.node, address = %self.address, "registered");
         ready();
-        let local = Arc::new(Store(self.options.blocks.clone()));
+        let local = Local::Store(self.options.blocks.clone());
         let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone())
             .within(self.options.limits);
         let chores = Chores::new(self.options.blocks.clone(), reports, engine.clone());
@@ -217,27 +218,6 @@ impl Waiting {
             tracing::warn!("{text}; trying again until that passes");
             self.said = Some(text);
         }
-    }
-}
-
-/// A store's blocks as the local half of an engine.
-struct Store(Arc<dyn Blocks>);
-
-impl Local for Store {
-    fn open(&self, _tag: Option<u64>, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
-        self.0.open(&block.id)
-    }
-
-    fn open_if_cached(&self, _tag: Option<u64>, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
-        self.0.open_if_cached(&block.id)
-    }
-
-    fn create(&self, _tag: Option<u64>, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        self.0.create(sink)
-    }
-
-    fn held(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
-        self.0.open(block)
     }
 }
 

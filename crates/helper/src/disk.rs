@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use repair::{BlockId, Buffer};
-use stores::{BlockError, BlockReader, BlockWriter};
+use stores::{BlockError, BlockReader, Delivery};
 use tokio::task::JoinHandle;
 
 /// At most so many bytes are read or written in one batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A sink, shared by the plans of a job one after another.
-pub(crate) type SharedWriter = Arc<Mutex<Box<dyn BlockWriter>>>;
+/// A delivery, shared by the plans of a job one after another.
+pub(crate) type SharedDelivery = Arc<Mutex<Delivery>>;
 
 /// A local block that is being read.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ pub(crate) struct ReadAhead {
 pub(crate) struct WriteJob {
     pub(crate) slice: u32,
     pub(crate) block: BlockId,
-    pub(crate) writer: SharedWriter,
+    pub(crate) writer: SharedDelivery,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
     pub(crate) buffer: Buffer,
@@ -211,7 +211,7 @@ impl ReadAhead {
 }
 
 impl WriteJob {
-    fn write(&self, writer: &mut dyn BlockWriter) -> Result<(), DiskError> {
+    fn write(&self, writer: &mut Delivery) -> Result<(), DiskError> {
         if self.bytes == 0 {
             return Ok(());
         }
@@ -222,7 +222,7 @@ impl WriteJob {
 
 impl DiskJob for WriteJob {
     fn run(&mut self) -> Result<(), DiskError> {
-        self.write(&mut **self.writer.lock().expect("no holder panics"))
+        self.write(&mut self.writer.lock().expect("no holder panics"))
     }
 
     fn run_without_waiting(&mut self) -> Result<bool, DiskError> {
@@ -230,7 +230,7 @@ impl DiskJob for WriteJob {
         if writer.may_wait() {
             return Ok(false);
         }
-        self.write(&mut **writer).map(|()| true)
+        self.write(&mut writer).map(|()| true)
     }
 
     fn bytes(&self) -> usize {
@@ -238,5 +238,5 @@ impl DiskJob for WriteJob {
     }
 }
 
-/// The sinks of a job on this node, by block.
-pub(crate) type Sinks = BTreeMap<BlockId, SharedWriter>;
+/// What a job delivers on this node, by block.
+pub(crate) type Deliveries = BTreeMap<BlockId, SharedDelivery>;

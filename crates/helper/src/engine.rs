@@ -8,46 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use repair::wire::control::{FromNode, ToNode};
-use repair::{
-    Assignment, BlockId, Caps, JobId, LocalBlock, MAX_WAITING_MESSAGES, Report, Sink, too_many_messages,
-};
-use stores::{BlockError, BlockReader, BlockWriter};
+use repair::{Assignment, Caps, JobId, MAX_WAITING_MESSAGES, Refusal, Report, too_many_messages};
 use tokio::sync::mpsc;
 
 use crate::buffers::Buffers;
 use crate::job::JobTask;
+use crate::local::Local;
 use crate::memory::Memory;
 use crate::rendezvous::Rendezvous;
 use crate::throttle::Throttle;
 use crate::traffic::Traffic;
 use crate::workers::Workers;
-
-/// Where a node's blocks come from and where deliveries go.
-pub trait Local: Send + Sync + 'static {
-    /// Opens a block that an assignment reads. `tag` is the client's number for its request.
-    ///
-    /// # Errors
-    /// [`BlockError`].
-    fn open(&self, tag: Option<u64>, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError>;
-
-    /// Like [`open`](Self::open), but never waits: `None` if that would take waiting, or something is wrong.
-    fn open_if_cached(&self, tag: Option<u64>, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
-        let _ = (tag, block);
-        None
-    }
-
-    /// Starts a block that an assignment delivers.
-    ///
-    /// # Errors
-    /// [`BlockError`].
-    fn create(&self, tag: Option<u64>, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError>;
-
-    /// Opens a committed block by name.
-    ///
-    /// # Errors
-    /// [`BlockError`].
-    fn held(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError>;
-}
 
 /// Where a node's messages to the coordinator go.
 pub type Reports = mpsc::UnboundedSender<FromNode>;
@@ -62,7 +33,7 @@ pub struct Engine {
 /// What the jobs of a node share; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Node {
-    pub(crate) local: Arc<dyn Local>,
+    pub(crate) local: Local,
     pub(crate) rendezvous: Rendezvous,
     pub(crate) reports: Reports,
     pub(crate) traffic: Traffic,
@@ -75,7 +46,7 @@ pub(crate) struct Node {
 impl Engine {
     /// An engine whose edges meet at `rendezvous`, whose reports go to `reports`, and whose jobs run on
     /// `workers`.
-    pub fn new(local: Arc<dyn Local>, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
+    pub fn new(local: Local, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
         let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
         Self { node: Node { local, rendezvous, reports, traffic, buffers, throttle, memory, jobs }, workers }
@@ -151,11 +122,7 @@ impl Node {
         if !self.rendezvous.refuses_plain() {
             return Ok(());
         }
-        let detail = format!(
-            "the edge to node {peer} is plain, and this node's mend.toml encrypts data edges; give data_tls the same \
-             value in every mend.toml and start the coordinator again"
-        );
-        Err(Report::Refused { detail })
+        Err(Report::Refused { why: Refusal::PlainEdge { peer } })
     }
 }
 

@@ -1,74 +1,51 @@
-//! What a job asks of a node's disk outside of plans: seal, commit, fingerprint, read back. All of it runs on threads
-//! that may wait.
+//! What a job asks of a node's blocks: whether one is the block that was recorded, and its fingerprints, which are made
+//! on threads that may wait.
 
 use std::sync::Arc;
 
-use repair::{BlockId, Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Meter, Report};
-use stores::{BlockError, BlockReader};
+use repair::{Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Meter, Report};
+use stores::{BlockError, BlockReader, Blocks};
 
-use crate::disk::{SharedWriter, Sinks};
-use crate::engine::{Local, blocking};
-use crate::problems::{block_problem, sink_report};
+use crate::disk::SharedDelivery;
+use crate::engine::blocking;
+use crate::problems::block_problem;
 use crate::throttle::Allowance;
 
 /// Bytes read at once when a whole block is read through.
 const READ_THROUGH_BYTES: usize = 1 << 20;
 
-pub(crate) async fn seal(sinks: Sinks) -> Report {
-    let sealed = blocking(move || {
-        let seal = |(block, writer): (BlockId, SharedWriter)| {
-            let digest = writer.lock().expect("no holder panics").seal();
-            digest.map(|digest| (block.clone(), digest)).map_err(|error| sink_report(block, &error))
-        };
-        sinks.into_iter().map(seal).collect::<Result<Vec<_>, _>>()
-    })
-    .await;
-    sealed.map_or_else(|report| report, |digests| Report::Sealed { digests })
+/// Fingerprints a block that is being delivered here.
+pub(crate) async fn fingerprint_delivery(
+    delivery: SharedDelivery,
+    asked: FingerprintErrand,
+    allowance: Allowance,
+) -> Report {
+    let reader = move || delivery.lock().expect("no holder panics").reader();
+    fingerprint(reader, asked, allowance).await
 }
 
-pub(crate) async fn commit(sinks: Sinks) -> Report {
-    let committed = blocking(move || {
-        for (block, writer) in sinks {
-            let writer = Arc::into_inner(writer).expect("its plan has ended");
-            let writer = writer.into_inner().expect("no holder panics");
-            writer.commit().map_err(|error| sink_report(block, &error))?;
-        }
-        Ok::<_, Report>(())
-    })
-    .await;
-    committed.map_or_else(|report| report, |()| Report::Committed)
+/// Fingerprints a block of the store.
+pub(crate) async fn fingerprint_held(
+    blocks: Arc<dyn Blocks>,
+    asked: FingerprintErrand,
+    allowance: Allowance,
+) -> Report {
+    let block = asked.block.clone();
+    let reader = move || {
+        let reader = blocks.open(&block)?;
+        check_identity(&*reader, &block).map(|()| reader)
+    };
+    fingerprint(reader, asked, allowance).await
 }
 
-/// Fingerprints `sink` if the block is being delivered here, or else a block that is held.
-pub(crate) async fn fingerprint(
-    local: Arc<dyn Local>,
-    sink: Option<SharedWriter>,
+async fn fingerprint(
+    open: impl FnOnce() -> Result<Arc<dyn BlockReader>, BlockError> + Send + 'static,
     asked: FingerprintErrand,
     allowance: Allowance,
 ) -> Report {
     let block = asked.block.id.clone();
-    let result = blocking(move || {
-        let reader = match sink {
-            Some(writer) => writer.lock().expect("no holder panics").reader()?,
-            None => {
-                let reader = local.held(&asked.block.id)?;
-                check_identity(&*reader, &asked.block)?;
-                reader
-            }
-        };
-        fingerprints(&*reader, &asked, &allowance)
-    })
-    .await;
-    match result {
+    match blocking(move || fingerprints(&*open()?, &asked, &allowance)).await {
         Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
-        Err(error) => Report::BadBlock { problem: block_problem(&error), block },
-    }
-}
-
-pub(crate) async fn reread(local: Arc<dyn Local>, block: BlockId) -> Report {
-    let name = block.clone();
-    match blocking(move || local.held(&name)?.verify()).await {
-        Ok(digest) => Report::Reread { block, digest },
         Err(error) => Report::BadBlock { problem: block_problem(&error), block },
     }
 }

@@ -3,25 +3,24 @@
 //! One task per job, no locks, no channels on the way of a slice: the task polls every inlet that the relay wants
 //! something from, every outlet with frames in its queue, and its two disk lanes, until none of them can move.
 
-use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use codes::BlockIndex;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{Assignment, Class, Epoch, Errand, JobId, Part, PartAction, Report, Sink, WATCH_EVERY};
+use repair::{Assignment, Class, Epoch, Errand, JobId, Part, PartAction, Report, WATCH_EVERY};
+use stores::Blocks;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::disk::{SharedWriter, Sinks, Source};
-use crate::engine::{Node, blocking};
-use crate::errands;
+use crate::disk::Deliveries;
+use crate::engine::Node;
 use crate::motion::Motion;
-use crate::problems::{block_problem, sink_report};
+use crate::opening::{Opened, open};
 use crate::throttle::Allowance;
+use crate::{ending, errands};
 
 /// Bytes of slices that one relay may hold.
 const RELAY_BUDGET_BYTES: usize = 512 << 10;
@@ -36,21 +35,15 @@ pub(crate) struct JobTask {
     /// What the job is for, as its last assignment says.
     class: Class,
     /// What was delivered and not committed.
-    sinks: Sinks,
+    deliveries: Deliveries,
     /// The plan that runs, or failed.
     motion: Option<Motion>,
-    opening: Option<Chore<(Sinks, Result<Opened, Report>)>>,
+    opening: Option<Chore<(Deliveries, Result<Opened, Report>)>>,
     errand: Option<Chore<Report>>,
     settling: bool,
     ticks: Interval,
     /// Times are counted from here.
     start: Instant,
-}
-
-/// What an assignment reads and delivers to.
-pub(crate) struct Opened {
-    pub(crate) sources: BTreeMap<BlockIndex, Source>,
-    pub(crate) sinks: BTreeMap<BlockIndex, (Sink, SharedWriter)>,
 }
 
 impl JobTask {
@@ -61,7 +54,7 @@ impl JobTask {
         Self {
             part: Part::new(job, RELAY_BUDGET_BYTES, node.buffers.take()),
             class: Class::default(),
-            sinks: Sinks::new(),
+            deliveries: Deliveries::new(),
             motion: None,
             opening: None,
             errand: None,
@@ -129,9 +122,9 @@ impl JobTask {
     fn poll_chores(&mut self, cx: &mut Context<'_>, now: Duration) -> bool {
         let mut moved = false;
         if let Some(opening) = &mut self.opening
-            && let Poll::Ready((sinks, opened)) = opening.as_mut().poll(cx)
+            && let Poll::Ready((deliveries, opened)) = opening.as_mut().poll(cx)
         {
-            (self.opening, self.sinks) = (None, sinks);
+            (self.opening, self.deliveries) = (None, deliveries);
             match (opened, &mut self.motion) {
                 (Ok(opened), Some(motion)) => {
                     motion.use_opened(opened);
@@ -178,15 +171,15 @@ impl JobTask {
                 PartAction::Disconnect => self.motion = None,
                 PartAction::Ask(errand) => self.errand = Some(self.ask(errand)),
                 PartAction::Report { epoch, report } => self.report(epoch, report),
-                PartAction::Forget => self.sinks.clear(),
+                PartAction::Forget => self.deliveries.clear(),
             }
         }
         acted
     }
 
     fn report(&self, epoch: Epoch, report: Report) {
-        if let Report::Refused { detail } = &report {
-            tracing::warn!(job = %self.part.job(), detail, "refused an assignment");
+        if let Report::Refused { why } = &report {
+            tracing::warn!(job = %self.part.job(), %why, "refused what the coordinator wants");
         }
         // A closed channel means that the coordinator is gone; it will forget the job then.
         let _ = self.node.reports.send(FromNode::Report { job: self.part.job(), epoch, report });
@@ -201,84 +194,29 @@ impl JobTask {
         self.class = assignment.class;
         // The edges come first: neighbours may be dialling already.
         self.motion = Some(Motion::new(assignment.clone(), &self.node, memory));
-        self.opening = Some(Box::pin(open(self.node.clone(), assignment, self.sinks.clone())));
+        self.opening = Some(Box::pin(open(self.node.clone(), assignment, self.deliveries.clone())));
     }
 
     fn ask(&mut self, errand: Errand) -> Chore<Report> {
-        let local = self.node.local.clone();
         match errand {
-            Errand::Seal => Box::pin(errands::seal(self.sinks.clone())),
-            Errand::Commit => Box::pin(errands::commit(std::mem::take(&mut self.sinks))),
+            Errand::Seal => Box::pin(ending::seal(self.deliveries.clone())),
+            Errand::Commit => Box::pin(ending::commit(std::mem::take(&mut self.deliveries))),
             Errand::Fingerprint(asked) => {
-                let sink = self.sinks.get(&asked.block.id).cloned();
                 let allowance = Allowance::new(self.node.throttle.clone(), self.part.job(), self.class);
-                Box::pin(errands::fingerprint(local, sink, *asked, allowance))
+                match self.deliveries.get(&asked.block.id).cloned() {
+                    Some(delivery) => Box::pin(errands::fingerprint_delivery(delivery, *asked, allowance)),
+                    None => self
+                        .ask_store(|blocks| Box::pin(errands::fingerprint_held(blocks, *asked, allowance))),
+                }
             }
-            Errand::Reread(block) => Box::pin(errands::reread(local, block)),
+            Errand::Reread(block) => self.ask_store(|blocks| Box::pin(ending::reread(blocks, block))),
         }
     }
-}
 
-/// Opens what an assignment reads, and delivers to; `sinks` are those that are open already.
-async fn open(node: Node, assignment: Arc<Assignment>, mut sinks: Sinks) -> (Sinks, Result<Opened, Report>) {
-    let opened = async {
-        let sources = open_sources(&node, &assignment).await?;
-        let sinks = open_sinks(&node, &assignment, &mut sinks).await?;
-        Ok(Opened { sources, sinks })
-    }
-    .await;
-    (sinks, opened)
-}
-
-async fn open_sources(node: &Node, assignment: &Assignment) -> Result<BTreeMap<BlockIndex, Source>, Report> {
-    let (mut sources, mut cold) = (BTreeMap::new(), Vec::new());
-    for block in &assignment.locals {
-        match node.local.open_if_cached(assignment.tag, block) {
-            Some(reader) if errands::check_identity(&*reader, block).is_ok() => {
-                sources.insert(block.index, Source { id: block.id.clone(), reader });
-            }
-            _ => cold.push(block.clone()),
+    fn ask_store(&self, ask: impl FnOnce(Arc<dyn Blocks>) -> Chore<Report>) -> Chore<Report> {
+        match self.node.local.store() {
+            Ok(blocks) => ask(blocks),
+            Err(report) => Box::pin(std::future::ready(report)),
         }
     }
-    if cold.is_empty() {
-        return Ok(sources);
-    }
-    let (local, tag) = (node.local.clone(), assignment.tag);
-    blocking(move || {
-        for block in cold {
-            let opened = local.open(tag, &block);
-            let checked =
-                opened.and_then(|reader| errands::check_identity(&*reader, &block).map(|()| reader));
-            let reader = checked.map_err(|error| Report::BadBlock {
-                block: block.id.clone(),
-                problem: block_problem(&error),
-            })?;
-            sources.insert(block.index, Source { id: block.id, reader });
-        }
-        Ok(sources)
-    })
-    .await
-}
-
-async fn open_sinks(
-    node: &Node,
-    assignment: &Assignment,
-    all: &mut Sinks,
-) -> Result<BTreeMap<BlockIndex, (Sink, SharedWriter)>, Report> {
-    let mut sinks = BTreeMap::new();
-    for sink in assignment.sinks.clone() {
-        let writer = match all.get(&sink.id) {
-            Some(writer) => writer.clone(),
-            None => {
-                let (local, tag, wanted) = (node.local.clone(), assignment.tag, sink.clone());
-                let created = blocking(move || local.create(tag, &wanted)).await;
-                let writer = created.map_err(|error| sink_report(sink.id.clone(), &error))?;
-                let writer = Arc::new(Mutex::new(writer));
-                all.insert(sink.id.clone(), writer.clone());
-                writer
-            }
-        };
-        sinks.insert(sink.index, (sink, writer));
-    }
-    Ok(sinks)
 }

@@ -2,8 +2,8 @@
 //!
 //! [`Engine`] carries out jobs: each has one task that drives this node's part of it and polls its sockets and its disk,
 //! on one of its [`Workers`]. [`Session`] is the standing connection to the coordinator.
-//! [`Daemon`] is both around a store's [`Blocks`](stores::Blocks). A client embeds an engine and a session
-//! with its own [`Local`] half: where its blocks come from and go.
+//! [`Daemon`] is both around a store's [`Blocks`](stores::Blocks), whichever store that is. A client embeds an engine and a
+//! session, and its [`Requests`] bring along what is read and where it goes: see [`Local`].
 
 #![forbid(unsafe_code)]
 
@@ -11,11 +11,14 @@ mod buffers;
 mod chores;
 mod daemon;
 mod disk;
+mod ending;
 mod engine;
 mod errands;
 mod job;
+mod local;
 mod memory;
 mod motion;
+mod opening;
 mod problems;
 mod rendezvous;
 mod secure;
@@ -28,7 +31,8 @@ mod traffic;
 mod workers;
 
 pub use daemon::{Daemon, DaemonError, DaemonOptions};
-pub use engine::{Engine, Local, Reports};
+pub use engine::{Engine, Reports};
+pub use local::{Ends, Local, Requests};
 pub use rendezvous::Rendezvous;
 pub use session::{CONNECT_LIMIT, ConnectError, Incoming, Outgoing, Session};
 pub use traffic::{Moved, Traffic};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use repair::{Assignment, Pacing, Report};
+use repair::{Assignment, Pacing, Refusal, Report};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What all plans in rounds of a node may hold together.
@@ -36,12 +36,8 @@ impl Memory {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok();
         let permit = units.and_then(|units| self.room.clone().try_acquire_many_owned(units).ok());
         permit.map(Some).ok_or_else(|| {
-            let (needed, left) = (bytes >> 20, (self.room.available_permits() as u64 * UNIT_BYTES) >> 20);
-            let detail = format!(
-                "moving whole blocks would take {needed} MiB of memory, and {left} MiB are left for that; move slice by \
-                 slice (pacing `pipelined`), read less at once, or try again when other such jobs have ended"
-            );
-            Report::Refused { detail }
+            let left_bytes = self.room.available_permits() as u64 * UNIT_BYTES;
+            Report::Refused { why: Refusal::Memory { needed_bytes: bytes, left_bytes } }
         })
     }
 }
@@ -58,10 +54,11 @@ mod tests {
         assignment.pacing = Pacing::WholeBlock;
         assert!(matches!(memory.reserve(&assignment, u64::MAX), Err(Report::Refused { .. })));
         let most = memory.reserve(&assignment, WHOLE_BLOCK_BYTES - 1).unwrap();
-        let Err(Report::Refused { detail }) = memory.reserve(&assignment, 1 << 20) else {
+        let Err(Report::Refused { why }) = memory.reserve(&assignment, 1 << 20) else {
             panic!("there is room")
         };
-        assert!(detail.contains("1 MiB of memory, and 0 MiB are left"), "{detail}");
+        assert_eq!(why, Refusal::Memory { needed_bytes: 1 << 20, left_bytes: 0 });
+        assert!(why.to_string().contains("1 MiB of memory, and 0 MiB are left"), "{why}");
         drop(most);
         assert!(memory.reserve(&assignment, 1 << 20).unwrap().is_some());
     }

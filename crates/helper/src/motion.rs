@@ -14,9 +14,9 @@ use repair::{Action, Assignment, EdgeKey, Meter, NodeId, Part, Report, Sink};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-use crate::disk::{DiskError, Lane, ReadAhead, ReadJob, SharedWriter, Source, WriteJob};
+use crate::disk::{DiskError, Lane, ReadAhead, ReadJob, SharedDelivery, Source, WriteJob};
 use crate::engine::Node;
-use crate::job::Opened;
+use crate::opening::Opened;
 use crate::problems::{block_problem, sink_report};
 use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
@@ -29,7 +29,7 @@ pub(crate) struct Motion {
     inlets: Vec<InletSocket>,
     outlets: Vec<OutletSocket>,
     sources: BTreeMap<BlockIndex, Source>,
-    sinks: BTreeMap<BlockIndex, (Sink, SharedWriter)>,
+    sinks: BTreeMap<BlockIndex, (Sink, SharedDelivery)>,
     reads: Lane<ReadJob>,
     ahead: ReadAhead,
     writes: Lane<WriteJob>,

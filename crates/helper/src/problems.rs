@@ -3,7 +3,7 @@
 use std::io;
 
 use repair::{BlockId, BlockProblem, Report, SinkProblem};
-use stores::BlockError;
+use stores::{BlockError, ProcessError};
 
 /// What the coordinator is told of a block that cannot be read.
 pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
@@ -15,6 +15,11 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
         BlockError::Io { source, .. } if is_of_the_machine(source) => {
             BlockProblem::Unavailable(error.to_string())
         }
+        BlockError::Process {
+            error:
+                ProcessError::Unreachable { .. } | ProcessError::TimedOut { .. } | ProcessError::NotNow { .. },
+            ..
+        } => BlockProblem::Unavailable(error.to_string()),
         other => BlockProblem::Unreadable(other.to_string()),
     }
 }
@@ -31,6 +36,8 @@ fn is_of_the_machine(error: &io::Error) -> bool {
 pub(crate) fn sink_report(block: BlockId, error: &BlockError) -> Report {
     let problem = match error {
         BlockError::NoSpace { .. } => SinkProblem::NoSpace,
+        BlockError::Process { error: ProcessError::NotNow { why }, .. } => SinkProblem::NotNow(why.clone()),
+        BlockError::Process { error, .. } => SinkProblem::Process(error.to_string()),
         other => SinkProblem::Io(other.to_string()),
     };
     Report::SinkFailed { block, problem }

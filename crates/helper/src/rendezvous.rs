@@ -345,13 +345,12 @@ impl Table {
     }
 }
 
-/// Returns when the other end has closed the connection. Bytes that it sent before, such as a client's first slices,
-/// stay where they are.
+/// Returns when the other end has closed the connection and nothing is left of what it sent before. A client that had
+/// only a few slices to send has sent them all and closed its end by now, and they are still to be read.
 async fn is_closed(stream: &TcpStream) {
     loop {
-        match stream.ready(Interest::READABLE).await {
-            Ok(ready) if !ready.is_read_closed() => {}
-            _ => return,
+        if stream.ready(Interest::READABLE).await.is_err() {
+            return;
         }
         match stream.peek(&mut [0]).await {
             Ok(0) | Err(_) => return,
@@ -459,6 +458,21 @@ mod tests {
         accepted.tcp.write_all(b"x").await.unwrap();
         assert_eq!(dialled.read_u8().await.unwrap(), b'x');
         assert!(scene.server.table().early.is_empty());
+    }
+
+    /// As a client's does that had little to send, and was done before the task came.
+    #[tokio::test]
+    async fn what_came_early_is_there_though_the_other_end_has_closed() {
+        let scene = Scene::new().await;
+        let mut dialled = strange(&scene, 1).await;
+        until("it waits", || scene.server.table().early.len() == 1).await;
+        dialled.write_all(b"all that there is").await.unwrap();
+        drop(dialled);
+        sleep(LOOK_EVERY * 2).await;
+        let mut accepted = scene.server.expect(EdgeKey([1; 16]), plain(Direction::Receive)).await.unwrap();
+        let mut bytes = Vec::new();
+        accepted.tcp.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, b"all that there is");
     }
 
     #[tokio::test]

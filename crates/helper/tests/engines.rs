@@ -14,12 +14,15 @@ use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
 use helper::{Engine, Local, Moved, Rendezvous, Workers};
 use proptest::prelude::*;
-use repair::wire::control::{FromNode, ToNode};
+use repair::wire::control::{Description, FromNode, HeldBlock, ToNode};
 use repair::{
     BlockId, Caps, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, PlanRequest,
-    Policy, Reach, Scheme, Sink, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    Policy, Reach, Scheme, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
-use stores::{BlockError, BlockReader, BlockWriter};
+use stores::{
+    BlockError, BlockReader, BlockWriter, Blocks, Delivery, Intake, Publish, Sinks, Sources, StoredBlock,
+    Taker,
+};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -45,6 +48,8 @@ struct Bytes(Vec<u8>);
 struct Growing {
     id: BlockId,
     bytes: Vec<u8>,
+    /// Nobody keeps it.
+    is_taken: bool,
     memory: Memory,
 }
 
@@ -61,7 +66,9 @@ impl BlockReader for Bytes {
     fn digest(&self) -> Option<repair::Digest> {
         None
     }
+}
 
+impl StoredBlock for Bytes {
     fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
         Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&self.0]))))
     }
@@ -102,53 +109,94 @@ impl BlockReader for OnDisk {
     fn digest(&self) -> Option<repair::Digest> {
         None
     }
+}
 
-    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
-        let mut all = vec![0; self.bytes as usize];
-        self.file.read_exact_at(&mut all, 0).unwrap();
-        Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&all]))))
+impl Growing {
+    fn keep(&self) {
+        self.memory.blocks.lock().unwrap().insert(self.id.clone(), self.bytes.clone());
+    }
+}
+
+impl Intake for Growing {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let end = offset as usize + bytes.len();
+        self.bytes[offset as usize..end].copy_from_slice(bytes);
+        if self.is_taken {
+            self.keep(); // It has no commit: what was written is the caller's at once.
+        }
+        Ok(())
+    }
+}
+
+impl Taker for Growing {
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Ok(Arc::new(Bytes(self.bytes.clone())))
     }
 }
 
 impl BlockWriter for Growing {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        let end = offset as usize + bytes.len();
-        self.bytes[offset as usize..end].copy_from_slice(bytes);
-        // A client's sink has no commit: what was written is its own at once.
-        self.memory.blocks.lock().unwrap().insert(self.id.clone(), self.bytes.clone());
-        Ok(())
-    }
-
     fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
         Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&self.bytes]))))
     }
 
-    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
         Ok(Arc::new(Bytes(self.bytes.clone())))
     }
+}
 
+impl Publish for Growing {
     fn commit(self: Box<Self>) -> Result<(), BlockError> {
-        self.memory.blocks.lock().unwrap().insert(self.id.clone(), self.bytes.clone());
+        self.keep();
         Ok(())
     }
 }
 
-impl Local for Memory {
-    fn open(&self, _tag: Option<u64>, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+impl Sources for Memory {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
         if let Some(file) = self.files.lock().unwrap().get(&block.id) {
             return Ok(file.clone());
         }
-        self.held(&block.id)
+        Ok(Arc::new(self.held(&block.id)?))
+    }
+}
+
+impl Sinks for Memory {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        let (id, bytes, is_taken) =
+            (sink.id.clone(), vec![0; sink.bytes as usize], sink.end == SinkEnd::Taken);
+        let growing = Box::new(Growing { id, bytes, is_taken, memory: self.clone() });
+        Ok(if is_taken { Delivery::Taken(growing) } else { Delivery::Published(growing) })
+    }
+}
+
+impl Blocks for Memory {
+    fn verify(&self, block: &BlockId) -> Result<Option<repair::Digest>, BlockError> {
+        self.held(block)?.verify()
     }
 
-    fn create(&self, _tag: Option<u64>, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let (id, bytes) = (sink.id.clone(), vec![0; sink.bytes as usize]);
-        Ok(Box::new(Growing { id, bytes, memory: self.clone() }))
+    fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
+        Ok(self.blocks.lock().unwrap().remove(block).is_some())
     }
 
-    fn held(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
+    fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        let blocks = self.blocks.lock().unwrap();
+        Ok(blocks.iter().map(|(id, held)| HeldBlock { id: id.clone(), bytes: held.len() as u64 }).collect())
+    }
+
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        let bytes = self.held(block)?.bytes();
+        Ok(Description { id: block.clone(), bytes, digest: None, label: None })
+    }
+
+    fn free_bytes(&self) -> Result<u64, BlockError> {
+        Ok(u64::MAX)
+    }
+}
+
+impl Memory {
+    fn held(&self, block: &BlockId) -> Result<Bytes, BlockError> {
         let missing = || BlockError::Missing { block: block.clone(), path: "memory".into() };
-        Ok(Arc::new(Bytes(self.blocks.lock().unwrap().get(block).cloned().ok_or_else(missing)?)))
+        Ok(Bytes(self.blocks.lock().unwrap().get(block).cloned().ok_or_else(missing)?))
     }
 }
 
@@ -208,7 +256,8 @@ impl Nodes {
                 }
             });
             let memory = Memory::default();
-            let engine = Engine::new(Arc::new(memory.clone()), rendezvous, reports, workers.clone());
+            let engine =
+                Engine::new(Local::Store(Arc::new(memory.clone())), rendezvous, reports, workers.clone());
             engines.insert(node, (engine, memory));
         }
         Self { engines, topology, said, started: Instant::now() }

@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, Endpoints, PutOptions, ReadRequest, RepairRequest, no_progress};
+use client::{Client, ClientError, PutOptions, ReadRequest, RepairRequest, Sinks, delivery_to, no_progress};
 use cluster::{Cluster, Role};
 use codes::BlockIndex;
-use repair::{Scheme, Sink, StripeId};
-use stores::{BlockError, BlockReader, BlockWriter};
+use repair::{BlockId, Scheme, Sink, StripeId};
+use stores::{BlockError, Delivery};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -281,9 +281,9 @@ async fn read(client: &Client, order: &ReadOrder, rooms: Vec<Arc<Room>>) -> Resu
         pacing: order.pacing,
     };
     let came = Arc::new(Mutex::new(None));
-    let endpoints = Arc::new(Rooms { rooms, came: came.clone() });
+    let sinks = Arc::new(Rooms { rooms, came: came.clone() });
     let started = Instant::now();
-    let ended = client.read(request, endpoints).await?;
+    let ended = client.read(request, sinks).await?;
     // The call returns a little later, when the coordinator has heard of it.
     let came = came.lock().unwrap_or_else(PoisonError::into_inner).take();
     let ns = nanoseconds(came.as_ref().map_or(started.elapsed(), |came: &Came| came.last - started));
@@ -355,52 +355,53 @@ struct Rooms {
     came: Arc<Mutex<Option<Came>>>,
 }
 
-impl Endpoints for Rooms {
-    fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
+impl Sinks for Rooms {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
         let room = self.rooms.iter().find(|room| room.block == sink.index.0);
-        let room = room.ok_or_else(|| not_asked(sink))?.clone();
-        Ok(Box::new(RoomWriter { room, sink: sink.clone(), came: self.came.clone() }))
+        let room = room.ok_or_else(|| not_asked(&sink.id))?.clone();
+        let room = TimedRoom { room, id: sink.id.clone(), came: self.came.clone() };
+        Ok(delivery_to(sink, Arc::new(room)))
     }
 }
 
-struct RoomWriter {
+/// A room that notes when something came.
+struct TimedRoom {
     room: Arc<Room>,
-    sink: Sink,
+    id: BlockId,
     came: Arc<Mutex<Option<Came>>>,
 }
 
-impl BlockWriter for RoomWriter {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+impl TimedRoom {
+    /// Hands the place of these bytes to `work`.
+    fn at(&self, offset: u64, bytes: usize, work: impl FnOnce(&mut [u8])) -> Result<(), BlockError> {
         let mut room = self.room.bytes();
         let at = offset.checked_sub(self.room.start).map(|at| at as usize);
-        let place = at.and_then(|at| room.get_mut(at..at.checked_add(bytes.len())?));
-        place.ok_or_else(|| not_asked(&self.sink))?.copy_from_slice(bytes);
+        let place = at.and_then(|at| room.get_mut(at..at.checked_add(bytes)?));
+        place.map(work).ok_or_else(|| not_asked(&self.id))
+    }
+}
+
+impl client::Room for TimedRoom {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        self.at(offset, bytes.len(), |place| place.copy_from_slice(bytes))?;
         let now = Instant::now();
         let mut came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
         came.get_or_insert(Came { first: now, last: now }).last = now;
         Ok(())
     }
 
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        self.at(offset, buffer.len(), |place| buffer.copy_from_slice(place))
+    }
+
     fn may_wait(&self) -> bool {
         false
     }
-
-    fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
-        Err(not_asked(&self.sink))
-    }
-
-    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        Err(not_asked(&self.sink))
-    }
-
-    fn commit(self: Box<Self>) -> Result<(), BlockError> {
-        Err(not_asked(&self.sink))
-    }
 }
 
-fn not_asked(sink: &Sink) -> BlockError {
+fn not_asked(block: &BlockId) -> BlockError {
     BlockError::Corrupt {
-        block: sink.id.clone(),
+        block: block.clone(),
         path: "the lab's client".to_owned(),
         detail: "something was delivered or asked that this read did not ask for".to_owned(),
     }

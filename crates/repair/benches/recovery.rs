@@ -137,7 +137,7 @@ impl Bench {
                 block_bytes: BLOCK_BYTES,
                 blocks: self.places[stripe as usize].iter().enumerate().map(place).collect(),
                 kind: Kind::Reconstruct,
-                only: None,
+                only: Vec::new(),
             };
             self.scheduler.push(REPAIR, new);
         }

@@ -97,13 +97,37 @@ pub struct Sink {
     pub id: BlockId,
     /// Its bytes; what is delivered beyond them is padding and is dropped.
     pub bytes: u64,
-    /// What it says of itself, if it becomes a block of a store that wants to know.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<StripeLabel>,
+    /// What becomes of it.
+    pub end: SinkEnd,
+}
+
+/// What becomes of a delivery once all of it has come. How a store keeps a block, by a rename of its own or by handing
+/// it to its own process, is the store's business and not said here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "end", rename_all = "kebab-case")]
+pub enum SinkEnd {
+    /// Whoever asked for the bytes has them where they were written. Nothing is sealed, and nothing committed.
+    Taken,
+    /// It becomes a block of the node's store: sealed, checked, and then committed.
+    Kept {
+        /// What it says of itself, if the store wants to know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        label: Option<StripeLabel>,
+    },
 }
 
 /// A task with its lane's number, as [`Assignment::tasks`] yields it.
 pub type LaneTask<'a> = (u16, &'a Task);
+
+impl Sink {
+    /// What the block says of itself, if it is kept and has something to say.
+    pub fn label(&self) -> Option<&StripeLabel> {
+        match &self.end {
+            SinkEnd::Kept { label } => label.as_ref(),
+            SinkEnd::Taken => None,
+        }
+    }
+}
 
 impl Assignment {
     /// The node's tasks, with their lanes.

@@ -32,7 +32,7 @@ mod stripe;
 mod topology;
 pub mod wire;
 
-pub use assignment::{Assignment, Inlet, LaneTask, LocalBlock, Outlet, Sink};
+pub use assignment::{Assignment, Inlet, LaneTask, LocalBlock, Outlet, Sink, SinkEnd};
 pub use buffer::{Buffer, BufferPool};
 pub use chunking::{Chunking, ChunkingError, Piece};
 pub use cost::{Cost, NodeCost};
@@ -42,8 +42,8 @@ pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use forecast::Forecast;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Due, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome, Report,
-    SinkProblem, Verify,
+    BlockProblem, Brought, Due, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome,
+    Refusal, Report, SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
 pub use limits::{Caps, Class, Grant, Limits, Meter};

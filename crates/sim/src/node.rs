@@ -207,8 +207,8 @@ impl Node {
             PartAction::Disconnect => self.disconnect(scene),
             PartAction::Ask(errand) => self.ask(errand, scene),
             PartAction::Report { epoch, report } => {
-                if let Report::Refused { detail } = &report {
-                    scene.violate(format!("{} refuses: {detail}", self.id));
+                if let Report::Refused { why } = &report {
+                    scene.violate(format!("{} refuses: {why}", self.id));
                 }
                 if report == Report::Delivered && self.motion.as_ref().is_some_and(Motion::has_buffers_out) {
                     scene.violate(format!("{} finished with buffers out", self.id));
@@ -237,7 +237,7 @@ impl Node {
     fn ask(&mut self, errand: Errand, scene: &mut Scene) {
         let report = match errand {
             Errand::Seal => match self.disk.seal() {
-                Ok(digests) => Report::Sealed { digests },
+                Ok(digests) => Report::Sealed { digests, hand_over_ms: 0 },
                 Err((block, problem)) => Report::SinkFailed { block, problem },
             },
             Errand::Fingerprint(asked) => {

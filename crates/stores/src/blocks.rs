@@ -1,11 +1,14 @@
-//! The helper's half of the seam: the blocks on one node.
+//! The helper's half of the seam: the blocks on one node. They are opened and made as
+//! [`Sources`] and [`Sinks`].
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::time::Duration;
 
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Digest, Sink};
+use repair::{BlockId, Digest};
+
+use crate::{Later, Sinks, Sources};
 
 /// Why a block cannot be read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,15 @@ pub enum BlockError {
         /// What it is instead.
         detail: String,
     },
+    /// The store's own process does not take the block, or does not give it back.
+    #[error("block {block}: {error}")]
+    Process {
+        /// The block.
+        block: BlockId,
+        /// What is wrong.
+        #[source]
+        error: ProcessError,
+    },
     /// The name cannot be a block's.
     #[error("`{0}` cannot be the name of a block")]
     BadName(String),
@@ -57,27 +69,63 @@ pub enum BlockError {
     },
 }
 
-/// The blocks on one node.
-pub trait Blocks: Send + Sync {
-    /// Opens a block for reading at any offset.
+/// What is wrong between us and the store's own process.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It cannot be reached, or its answer is lost. Whether it did what it was asked is not known.
+    #[error("{process} cannot be reached: {why}")]
+    Unreachable {
+        /// The process.
+        process: String,
+        /// What the system says.
+        why: String,
+    },
+    /// It did not end in time. Whether it still does is not known.
+    #[error("{process} did not take it within {} s", limit.as_secs())]
+    TimedOut {
+        /// The process.
+        process: String,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// It says no.
+    #[error("{process} refuses: {why}")]
+    Refused {
+        /// The process.
+        process: String,
+        /// What it says.
+        why: String,
+    },
+    /// It agreed, and readers do not find the block there.
+    #[error("{process} does not show it: {why}")]
+    Unconfirmed {
+        /// The process.
+        process: String,
+        /// What was found instead.
+        why: String,
+    },
+    /// Nothing may be changed now, whoever asks: somebody else works on the stripe, or has the lock.
+    #[error("{why}")]
+    NotNow {
+        /// What is in the way, and who.
+        why: String,
+    },
+}
+
+/// The blocks on one node: a store as a helper sees it.
+pub trait Blocks: Sources + Sinks {
+    /// Reads a block through and holds it against the store's checksums, see [`StoredBlock::verify`].
     ///
     /// # Errors
-    /// [`BlockError`]; a length that contradicts the checksums is found here.
-    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError>;
+    /// [`BlockError`].
+    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError>;
 
-    /// Like [`open`](Self::open), but never waits for a medium or a lock: `None` if that would take waiting, or
-    /// something is wrong, which [`open`](Self::open) then says. A store that cannot tell leaves it at that.
-    fn open_if_cached(&self, block: &BlockId) -> Option<Arc<dyn BlockReader>> {
+    /// Reads a block back the way the readers of the store get it, from the store's own process; `None` from a store
+    /// that has none, whose files are then [verified](Self::verify). It ends in bounded time, whatever the process does.
+    fn read_back(&self, block: &BlockId) -> Option<Later<'static, Result<Option<Digest>, BlockError>>> {
         let _ = block;
         None
     }
-
-    /// Starts a block. Nothing is visible under its name before [`commit`](BlockWriter::commit); dropping the
-    /// writer removes what was written.
-    ///
-    /// # Errors
-    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
-    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError>;
 
     /// Removes a block; `false` if it was not there.
     ///
@@ -104,7 +152,7 @@ pub trait Blocks: Send + Sync {
     fn free_bytes(&self) -> Result<u64, BlockError>;
 }
 
-/// An open block. Every byte it hands out agreed with the store's checksums.
+/// An open block. Every byte that it hands out of a store agreed with the store's checksums.
 pub trait BlockReader: Send + Sync {
     /// Length of the block.
     fn bytes(&self) -> u64;
@@ -131,47 +179,16 @@ pub trait BlockReader: Send + Sync {
         let _ = bytes;
     }
 
-    /// The digest that the block has by its own checksums, told without reading it; `None` if the store keeps none.
+    /// The digest that the block has by its own checksums, told without reading it; `None` if there are none.
     fn digest(&self) -> Option<Digest>;
+}
 
+/// A block of a store, open: it can tell whether all of it is what it was.
+pub trait StoredBlock: BlockReader {
     /// The block's digest in the store's own format, found by reading all its bytes and whatever the store checks them
     /// by from the medium; `None` from a store without digests, which has read all of it nevertheless.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] if any checksum differs.
     fn verify(&self) -> Result<Option<Digest>, BlockError>;
-}
-
-/// A block being made. Writes may come in any order and may overlap; in the end every byte has been
-/// written at least once.
-pub trait BlockWriter: Send {
-    /// Writes `bytes` at `offset`.
-    ///
-    /// # Errors
-    /// [`BlockError::NoSpace`], [`BlockError::Io`].
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
-
-    /// Whether [`write_at`](Self::write_at) may wait for a medium. Only what goes to memory does not.
-    fn may_wait(&self) -> bool {
-        true
-    }
-
-    /// Makes all that was written durable and returns the block's digest, if the store has digests. May be
-    /// called again after more writes.
-    ///
-    /// # Errors
-    /// [`BlockError`]; a byte that was never written is [`Corrupt`](BlockError::Corrupt).
-    fn seal(&mut self) -> Result<Option<Digest>, BlockError>;
-
-    /// A reader of what was sealed, while it is not committed.
-    ///
-    /// # Errors
-    /// [`BlockError::Io`].
-    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError>;
-
-    /// Makes the sealed block visible under its name, atomically and durably, replacing one that was there.
-    ///
-    /// # Errors
-    /// [`BlockError::Io`]; then nothing has become visible.
-    fn commit(self: Box<Self>) -> Result<(), BlockError>;
 }

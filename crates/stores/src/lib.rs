@@ -1,6 +1,8 @@
 //! The seams to storage systems: a few traits, one folder per system.
 //!
-//! [`Blocks`] is the helper's half: a node's own blocks, read at any offset, made, verified and removed. The coordinator
+//! [`Blocks`] is the helper's half: a node's own blocks, read at any offset, made, verified and removed. It is opened
+//! through [`Sources`] and [`Sinks`], as what a client's request brings along is; a [`Delivery`] says what becomes of it in
+//! the end. The coordinator
 //! has three: [`Catalog`], stripes as any store knows them, and publishing a repaired block so that the store itself sees
 //! it as healthy; [`Files`], which only a store with files of its own has; and [`Records`], the coordinator's own. All are
 //! synchronous; their drivers decide on which thread they wait. [`Storage`] is the three together, asked by values.
@@ -10,12 +12,16 @@
 mod blocks;
 mod catalog;
 pub mod dir;
+mod ends;
 pub mod hdfs;
 mod seams;
 pub mod seaweedfs;
 
-pub use blocks::{BlockError, BlockReader, BlockWriter, Blocks};
+pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
 pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, StripeRecord};
+pub use ends::{
+    BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, Sinks, Sources, Taker,
+};
 pub use seams::{
     Answer, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange, StoreError, StripeWrite,
     Term, Write,

@@ -3,13 +3,13 @@
 use std::process::Command;
 
 use codes::BlockIndex;
-use repair::{BlockId, Sink};
+use repair::{BlockId, Sink, SinkEnd};
 use stores::dir::DirBlocks;
 use stores::{BlockError, Blocks};
 use tempfile::TempDir;
 
 fn sink(id: &BlockId, bytes: u64) -> Sink {
-    Sink { index: BlockIndex(0), id: id.clone(), bytes, label: None }
+    Sink { index: BlockIndex(0), id: id.clone(), bytes, end: SinkEnd::Kept { label: None } }
 }
 
 fn id(name: &str) -> BlockId {
@@ -80,7 +80,7 @@ fn a_full_disk_is_no_space_and_nothing_is_lost() {
     first.commit().expect("committed");
 
     for name in ["a", "c"] {
-        blocks.open(&id(name)).expect("there").verify().expect("whole");
+        blocks.open_block(&id(name)).expect("there").verify().expect("whole");
     }
     assert_eq!(blocks.list().expect("readable").len(), 2);
 }

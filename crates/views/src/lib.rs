@@ -303,6 +303,44 @@ pub struct PutStripe {
     pub block_bytes: u64,
 }
 
+/// A stripe of another system, described by that system's plug-in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GivenStripe {
+    /// The name by which it is asked for from now on; none of this cluster's own.
+    pub stripe: String,
+    /// Its code.
+    pub code: String,
+    /// Bytes of a block for the purpose of coding.
+    pub block_bytes: u64,
+    /// All its blocks, by index.
+    pub blocks: Vec<GivenBlock>,
+}
+
+/// A block of another system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GivenBlock {
+    /// Its name, by which its helper finds it.
+    pub block: String,
+    /// Its bytes, at most the stripe's `block_bytes`; zeros follow in coding.
+    pub bytes: u64,
+    /// The helper that holds it; none if it is lost.
+    pub node: Option<String>,
+    /// Its digest, `kind:hexadecimal`, if that system has digests: a helper that holds something else is not read.
+    pub digest: Option<String>,
+}
+
+/// Where a block of a given stripe shall be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Home {
+    /// The block's index.
+    pub index: u16,
+    /// The helper.
+    pub node: String,
+}
+
 /// What to repair: exactly one of `block`, `stripe` and `all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -314,6 +352,10 @@ pub struct RepairRequest {
     /// Every lost block.
     #[serde(default)]
     pub all: bool,
+    /// With a stripe that was described (`POST /v1/stripes`): the lost blocks to rebuild, each with the helper that shall
+    /// have it.
+    #[serde(default)]
+    pub homes: Vec<Home>,
     /// The scheme; the cluster's default if absent.
     pub scheme: Option<String>,
     /// Bytes of a slice; chosen by the planner if absent.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Sink};
+use repair::{BlockId, Digest, LocalBlock, Sink, SinkEnd};
 use stores::dir::DirBlocks;
-use stores::{BlockError, BlockReader, BlockWriter, Blocks};
+use stores::{BlockError, BlockReader, Blocks, Delivery, Sinks, Sources};
 
 use crate::cluster::{Cluster, noise};
 
@@ -28,7 +28,12 @@ impl Pair {
         let scratch = tempfile::tempdir().unwrap();
         let blocks = DirBlocks::open(scratch.path()).unwrap();
         let id = BlockId(name.to_owned());
-        let sink = Sink { index: BlockIndex(0), id: id.clone(), bytes: bytes.len() as u64, label: None };
+        let sink = Sink {
+            index: BlockIndex(0),
+            id: id.clone(),
+            bytes: bytes.len() as u64,
+            end: SinkEnd::Kept { label: None },
+        };
         let mut writer = blocks.create(&sink).unwrap();
         writer.write_at(0, bytes).unwrap();
         writer.seal().unwrap();
@@ -109,13 +114,21 @@ struct Liar(DirBlocks);
 
 struct LyingReader(Arc<dyn BlockReader>);
 
-impl Blocks for Liar {
-    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
+impl Sources for Liar {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
         Ok(Arc::new(LyingReader(self.0.open(block)?)))
     }
+}
 
-    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        self.0.create(block)
+impl Sinks for Liar {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        self.0.deliver(sink)
+    }
+}
+
+impl Blocks for Liar {
+    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
+        self.0.verify(block)
     }
 
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
@@ -148,10 +161,6 @@ impl BlockReader for LyingReader {
 
     fn digest(&self) -> Option<repair::Digest> {
         self.0.digest()
-    }
-
-    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
-        self.0.verify()
     }
 }
 

@@ -10,8 +10,8 @@ use super::Core;
 use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
-    AcceptedView, BlockPlace, FileLayout, FileView, NodeView, OrphansView, PlanRequestView, PlanView,
-    PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, FileLayout, FileView, GivenStripe, NodeView, OrphansView, PlanRequestView,
+    PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// Where an answer goes.
@@ -30,6 +30,7 @@ pub(crate) enum Command {
     AbortPut(PutId, Reply<Value>),
     Stripe(StripeId, Reply<StripeView>),
     Block(String, Reply<BlockPlace>),
+    Describe(GivenStripe, Reply<StripeView>),
     Repair(RepairRequest, Reply<RepairView>),
     Repairs(Reply<Vec<RepairView>>),
     RepairState(u64, Reply<RepairView>),
@@ -55,6 +56,7 @@ impl Core {
             Command::AbortPut(put, reply) => self.abort_put(put, Some(reply)),
             Command::Stripe(stripe, reply) => answer(reply, self.stripe_view_of(&stripe)),
             Command::Block(block, reply) => answer(reply, self.block_place(&block)),
+            Command::Describe(given, reply) => answer(reply, self.describe_stripe(&given)),
             Command::Repair(request, reply) => self.queue_repair(&request, reply),
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use codes::BlockIndex;
 use rand::RngExt;
 use repair::recovery::ReservationId;
+use repair::wire::RequestFailure;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
     BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome,
@@ -162,6 +163,9 @@ impl Core {
         let running = self.jobs.get_mut(&id).expect("it has just acted");
         running.recording += 1;
         let stripe = running.stripe.clone();
+        if self.note_given_stored(&stripe, &blocks) {
+            return self.blocks_published(id, None);
+        }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
         let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
         self.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
@@ -205,6 +209,11 @@ impl Core {
             return running.lost_meanwhile.push((block, problem.clone()));
         }
         let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
+        if let Some(node) = holder
+            && self.note_given_lost(&stripe, block, node, state_for(problem))
+        {
+            return;
+        }
         let Ok(record) = self.picture.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
         // The job may have read a copy that is not the block any more.
@@ -278,12 +287,12 @@ impl Core {
     ) {
         self.forget_request(client, tag);
         let result = match (result, trouble) {
-            (_, Some(trouble)) => Err(trouble),
+            (_, Some(detail)) => Err(RequestFailure::Unrecorded { detail }),
             (Ok(Outcome { scheme, replanned, parity, .. }), None) => {
                 let parity = Some(parity).filter(|&parity| parity != ParityOutcome::NotAsked);
                 Ok(Ended { scheme: Some(scheme), replanned, parity })
             }
-            (Err(error), None) => Err(error.to_string()),
+            (Err(error), None) => Err(RequestFailure::from(&error)),
         };
         self.send(client, ToNode::Closed { tag, result });
     }

@@ -112,7 +112,7 @@ impl Core {
                 let hello = Hello { address, rack, bandwidth, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello, outbox)
             }
-            (Role::Client(name), FromNode::RegisterClient { version }) => {
+            (Role::Client(name) | Role::Plugin(name), FromNode::RegisterClient { version }) => {
                 check_version(version)?;
                 Ok(self.admit_client(connection, role, name.as_str(), outbox))
             }
@@ -188,9 +188,11 @@ impl Core {
     fn admit_client(&mut self, connection: ConnectionId, role: &Role, name: &str, outbox: &Outbox) -> NodeId {
         let node = NodeId(self.next_client);
         self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
-        let view = NodeProfile { tls_name: role.dns_name(), ..NodeProfile::client(format!("client {name}")) };
+        let is_plugin = matches!(role, Role::Plugin(_));
+        let kind = if is_plugin { "plugin" } else { "client" };
+        let view = NodeProfile { tls_name: role.dns_name(), ..NodeProfile::client(format!("{kind} {name}")) };
         self.topology.set(node, view);
-        let kind = PeerKind::Client { requests: BTreeMap::new(), opening: BTreeSet::new() };
+        let kind = PeerKind::Client { is_plugin, requests: BTreeMap::new(), opening: BTreeSet::new() };
         let peer = Peer { connection, outbox: outbox.clone(), kind };
         self.welcome(node, connection, peer);
         node

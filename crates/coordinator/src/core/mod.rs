@@ -8,6 +8,7 @@
 //! one job that publishes blocks; the picture is what the storage says.
 
 mod commands;
+mod given;
 mod inventory;
 mod jobs;
 mod joining;
@@ -38,6 +39,7 @@ use stores::{Done, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
 pub(crate) use commands::{Command, Reply};
+use given::Given;
 use jobs::Running;
 use nodes::Peer;
 use picture::Picture;
@@ -129,6 +131,7 @@ pub(crate) struct Core {
     asks: BTreeMap<u64, Question>,
     next_ask: u64,
     puts: OpenPuts,
+    given: Given,
     repairs: Repairs,
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
@@ -167,6 +170,7 @@ impl Core {
             asks: BTreeMap::new(),
             next_ask: 0,
             puts: OpenPuts::default(),
+            given: Given::default(),
             repairs: Repairs::default(),
             scrub: None,
             past_scrubs: VecDeque::new(),
@@ -227,6 +231,7 @@ impl Core {
         self.expire_asks();
         self.retry_removals();
         self.forget_retired();
+        self.forget_given();
         self.keep_copy();
         self.work();
     }

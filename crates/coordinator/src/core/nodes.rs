@@ -33,6 +33,8 @@ pub(super) enum PeerKind {
         rechecks: VecDeque<(StripeId, BlockIndex)>,
     },
     Client {
+        /// It is a plug-in: only stripes that were described to the coordinator are its business.
+        is_plugin: bool,
         /// Its open requests.
         requests: BTreeMap<u64, JobId>,
         /// Requests whose beginning is being stored.

@@ -70,7 +70,7 @@ impl Core {
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
     }
 
-    fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
+    pub(super) fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
         let found = self.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
         found.ok_or_else(|| RequestError::NoSuchNode {
             name: name.to_owned(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
+use repair::wire::RequestFailure;
 use repair::wire::control::ToNode;
 use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, StripeId, Verify, Wanted};
 use serde_json::Value;
@@ -243,7 +244,7 @@ impl Core {
             _ => false,
         };
         if !begins {
-            return self.send(client, ToNode::Closed { tag, result: Err("it was called off".into()) });
+            return self.send(client, ToNode::Closed { tag, result: Err(RequestFailure::CalledOff) });
         }
         let started = match result {
             Ok(Answer::Stripe(_)) if self.puts.ending.contains(&put) => Err(PutError::NoSuchPut(put).into()),

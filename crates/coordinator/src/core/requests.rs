@@ -1,6 +1,7 @@
 //! What clients ask on their connections: reads, and stripes of puts.
 
 use codes::BlockIndex;
+use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
 use stores::dir::PutId;
@@ -42,6 +43,7 @@ impl Core {
                     Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost },
                 )
             }
+            ClientRequest::PutStripe { .. } if self.is_plugin(client) => Err(RequestError::NoClient),
             ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),
         });
         if let Err(error) = opened {
@@ -50,13 +52,14 @@ impl Core {
     }
 
     pub(super) fn refuse_request(&mut self, client: NodeId, tag: u64, error: &RequestError) {
-        let result = Err(format!("{error}; {}", error.next_step()));
+        let (detail, next_step) = (error.to_string(), error.next_step());
+        let result = Err(RequestFailure::Refused { detail, next_step });
         self.send(client, ToNode::Closed { tag, result });
     }
 
     fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
         let peer = self.peers.get(&client).ok_or(RequestError::Gone(client))?;
-        let PeerKind::Client { requests, opening } = &peer.kind else {
+        let PeerKind::Client { requests, opening, .. } = &peer.kind else {
             return Err(RequestError::NoClient);
         };
         if requests.contains_key(&tag) || opening.contains(&tag) {
@@ -69,6 +72,10 @@ impl Core {
     }
 
     fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
+        self.touch_given(&read.stripe);
+        if self.is_plugin(client) && self.given.get(&read.stripe).is_none() {
+            return Err(RequestError::NotGiven(read.stripe));
+        }
         let record = self.stripe_record(&read.stripe)?;
         Self::check_indices(&record, &read.blocks)?;
         let request = JobRequest {
@@ -86,6 +93,11 @@ impl Core {
         Ok(())
     }
 
+    fn is_plugin(&self, client: NodeId) -> bool {
+        let kind = self.peers.get(&client).map(|peer| &peer.kind);
+        matches!(kind, Some(PeerKind::Client { is_plugin: true, .. }))
+    }
+
     pub(super) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
         let job = self.start_job(owner, request);
         if let Some(PeerKind::Client { requests, .. }) = self.kind_mut(client) {
@@ -95,7 +107,7 @@ impl Core {
 
     /// A client gives a request up.
     pub(super) fn close(&mut self, client: NodeId, tag: u64) {
-        let Some(PeerKind::Client { requests, opening }) = self.kind_mut(client) else { return };
+        let Some(PeerKind::Client { requests, opening, .. }) = self.kind_mut(client) else { return };
         // What has not begun does not begin.
         opening.remove(&tag);
         if let Some(&job) = requests.get(&tag) {

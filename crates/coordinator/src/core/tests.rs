@@ -1,5 +1,6 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
+mod given;
 mod measure;
 mod storing;
 
@@ -10,6 +11,7 @@ use cluster::Role;
 use codes::BlockIndex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use repair::wire::RequestFailure;
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, HeldBlock, StoreProblem, ToNode};
 use repair::{
     Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
@@ -55,7 +57,7 @@ struct PlayedNode {
     node: Option<NodeId>,
     disk: BTreeMap<BlockId, u64>,
     sinks: BTreeMap<JobId, Vec<(BlockId, u64)>>,
-    closed: BTreeMap<u64, Result<Ended, String>>,
+    closed: BTreeMap<u64, Result<Ended, RequestFailure>>,
     refused: Option<String>,
     removed: Vec<BlockId>,
     assigned: Vec<Assignment>,
@@ -289,7 +291,7 @@ impl Scene {
         self.play();
     }
 
-    fn closed(&mut self, tag: u64) -> Option<Result<Ended, String>> {
+    fn closed(&mut self, tag: u64) -> Option<Result<Ended, RequestFailure>> {
         self.nodes.get_mut("admin").unwrap().closed.remove(&tag)
     }
 
@@ -401,7 +403,7 @@ impl PlayedNode {
                 let sinks = &self.sinks[&job];
                 let made = |block: &BlockId| of_sum(sum(block) ^ u32::from(self.rebuilds_wrongly));
                 let digests = sinks.iter().map(|(block, _)| (block.clone(), made(block))).collect();
-                (job, epoch, Report::Sealed { digests })
+                (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
             }
             ToNode::Fingerprint { job, epoch, block, sub_blocks, .. } => {
                 let fingerprints = vec![Fingerprint::zero(); sub_blocks.into()];
@@ -701,9 +703,12 @@ fn a_read_uses_the_scheme_only_for_what_is_lost() {
 
     scene.read(3, &stripe, 0, &[0, 1, 2]);
     let error = scene.closed(3).unwrap().unwrap_err();
-    assert!(error.contains("2 blocks are needed and only 1 are available"), "{error}");
+    assert!(matches!(error, RequestFailure::TooMuchLost { .. }), "{error:?}");
+    assert!(error.to_string().contains("2 blocks are needed and only 1 are available"), "{error}");
     scene.read(4, &stripe, 9, &[]);
-    assert!(scene.closed(4).unwrap().unwrap_err().contains("has blocks b0 to b3, and no b9"));
+    let error = scene.closed(4).unwrap().unwrap_err();
+    assert!(matches!(error, RequestFailure::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("has blocks b0 to b3, and no b9"), "{error}");
 }
 
 #[test]

@@ -50,9 +50,9 @@ pub fn a_rotten_block(world: &mut World) {
         file.read_exact_at(&mut byte, 1_000_001).expect("in the block");
         file.write_all_at(&[byte[0] ^ 0x10], 1_000_001).expect("written");
         let blocks = world.blocks(node);
-        let found = blocks.open(&name.block_id()).and_then(|reader| reader.verify());
+        let found = blocks.open_block(&name.block_id()).and_then(|reader| reader.verify());
         assert!(matches!(found, Err(BlockError::Corrupt { .. })), "{found:?}");
-        let read = blocks.open(&name.block_id()).expect("there").read_at(1_000_000, &mut [0; 4]);
+        let read = blocks.open_block(&name.block_id()).expect("there").read_at(1_000_000, &mut [0; 4]);
         assert!(matches!(read, Err(BlockError::Corrupt { .. })), "{read:?}");
         group.rebuild(world, 1, &[1], node).expect("made");
         world.verify_meta(node, &name);
@@ -75,7 +75,7 @@ pub fn a_stopped_datanode(world: &mut World) {
         world.cluster.stop(node);
         let told = group.rebuild(world, at, &[at], node).expect_err("nobody is there to be told").to_string();
         assert!(told.contains("dfs.datanode.plugins=mend.hdfs.MendPlugin"), "{told}");
-        assert!(matches!(world.blocks(node).open(&name.block_id()), Err(BlockError::Missing { .. })));
+        assert!(matches!(world.blocks(node).open_block(&name.block_id()), Err(BlockError::Missing { .. })));
         world.reopen(node, false);
         group.rebuild(world, at, &[at], node).expect("made");
         let after = world.replica(node, &name).map(|path| fs::read(path).expect("readable"));
@@ -88,7 +88,7 @@ pub fn a_stopped_datanode(world: &mut World) {
     world.assert_files();
 }
 
-/// What a dead DataNode had is made on others that run. Once `commit` is back, the NameNode has been told.
+/// What a dead DataNode had is made on others that run. Once a DataNode has taken one, the NameNode has been told.
 pub fn a_dead_datanode(world: &mut World) {
     let dead = largest(world, "RS-6-3-1024k").holders[2].expect("held");
     let groups = world.groups();

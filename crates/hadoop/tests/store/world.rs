@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use codes::BlockIndex;
 use hadoop::{Cluster, ClusterOptions, Hadoop, Plugin, eventually};
-use repair::Sink;
+use repair::{Sink, SinkEnd};
 use stores::hdfs::{BlockGroup, GroupBlock, GroupStripe, HdfsBlocks, Policy, ReplicaName};
-use stores::{BlockError, Blocks};
+use stores::{BlockError, Delivery, Sinks};
+use tokio::runtime::Runtime;
 
 const NODES: usize = 14;
 
@@ -24,6 +25,7 @@ pub struct World {
     pub files: BTreeMap<String, Vec<u8>>,
     /// Of each DataNode, as a helper beside it has them, whatever the DataNode does.
     blocks: Vec<Option<HdfsBlocks>>,
+    runtime: Runtime,
 }
 
 /// A group of a file, where the NameNode says its blocks are.
@@ -51,9 +53,14 @@ impl World {
             port_key: "mend.datanode.port".to_owned(),
         };
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let started = std::time::Instant::now();
-        let mut world =
-            Self { cluster: Cluster::boot(hadoop, options), files: BTreeMap::new(), blocks: Vec::new() };
+        let mut world = Self {
+            cluster: Cluster::boot(hadoop, options),
+            files: BTreeMap::new(),
+            blocks: Vec::new(),
+            runtime,
+        };
         world.blocks = (0..NODES).map(|_| None).collect();
         (0..NODES).for_each(|node| world.reopen(node, true));
         println!("booted in {:.1} s", started.elapsed().as_secs_f64());
@@ -183,19 +190,27 @@ impl Group {
         let block = &self.stripe.blocks[at];
         let (made, padding) = made.split_at(block.bytes as usize);
         assert!(padding.iter().all(|&byte| byte == 0), "nothing but zeros follows");
-        let sink = Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, label: None };
-        let mut writer = world.blocks(node).create(&sink).expect("room");
-        for (slice, bytes) in made.chunks(65_536).enumerate().collect::<Vec<_>>().into_iter().rev() {
-            writer.write_at(slice as u64 * 65_536, bytes).expect("written");
+        let end = SinkEnd::Kept { label: None };
+        let sink = Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, end };
+        let mut delivery = world.blocks(node).deliver(&sink).expect("room");
+        if let Delivery::HandedOver(writer) = &mut delivery {
+            world.runtime.block_on(writer.prepare())?;
         }
-        writer.seal().expect("sealed");
-        writer.commit()
+        for (slice, bytes) in made.chunks(65_536).enumerate().collect::<Vec<_>>().into_iter().rev() {
+            delivery.write_at(slice as u64 * 65_536, bytes).expect("written");
+        }
+        delivery.block().expect("it is kept").seal().expect("sealed");
+        match delivery {
+            Delivery::HandedOver(writer) => world.runtime.block_on(writer.hand_over()),
+            Delivery::Published(writer) => writer.commit(),
+            Delivery::Taken(_) => unreachable!("it is kept"),
+        }
     }
 
     /// A block as it is on its DataNode, with the zeros that follow in coding.
     pub fn padded(&self, world: &World, at: usize) -> Vec<u8> {
         let node = self.holders[at].expect("it is held");
-        let reader = world.blocks(node).open(&self.stripe.blocks[at].name.block_id()).expect("there");
+        let reader = world.blocks(node).open_block(&self.stripe.blocks[at].name.block_id()).expect("there");
         assert_eq!(reader.bytes(), self.stripe.blocks[at].bytes);
         let mut bytes = vec![0; self.stripe.block_bytes as usize];
         reader.read_at(0, &mut bytes[..reader.bytes() as usize]).expect("whole");

@@ -33,6 +33,8 @@ pub(super) enum Evidence {
     Wrong { from: NodeId, why: String },
     /// A node found the edge to its neighbour broken.
     Closed { node: NodeId, peer: NodeId, why: String },
+    /// Nothing of the plan moves at a node any more.
+    AtRest { node: NodeId },
     /// A node waits for others.
     Waiting { node: NodeId, receive: Vec<Due>, send: Vec<Due> },
 }
@@ -44,6 +46,7 @@ impl Evidence {
             Self::Waiting { receive, send, .. } => {
                 receive.iter().chain(send).any(|due| due.rested_ms >= rules.patience_ms)
             }
+            Self::AtRest { .. } => false,
             _ => true,
         }
     }
@@ -52,6 +55,7 @@ impl Evidence {
     pub(super) fn from_report(node: NodeId, report: Report) -> Option<(Self, bool)> {
         match report {
             Report::Waiting { receive, send } => Some((Self::Waiting { node, receive, send }, true)),
+            Report::AtRest => Some((Self::AtRest { node }, true)),
             Report::Closed { peer, detail } => Some((Self::Closed { node, peer, why: detail }, true)),
             Report::BadFrame { from, detail } => Some((Self::Wrong { from, why: detail }, false)),
             Report::BadBlock { block, problem } => Some((Self::BadBlock { block, problem }, false)),
@@ -59,8 +63,8 @@ impl Evidence {
                 Self::Failed { node, why: format!("{{}} cannot store block {block}: {problem}") },
                 false,
             )),
-            Report::Refused { detail } => {
-                Some((Self::Failed { node, why: format!("{{}} refuses its task: {detail}") }, false))
+            Report::Refused { why } => {
+                Some((Self::Failed { node, why: format!("{{}} refuses its task: {why}") }, false))
             }
             _ => None,
         }
@@ -142,6 +146,9 @@ fn judge_hearsay(
 ) -> Option<Verdict> {
     let mut culprits = breakers(evidence, &worth);
     if culprits.is_empty() {
+        culprits = bereft(evidence, &worth, rules, limited);
+    }
+    if culprits.is_empty() {
         let stalled = waiting::causes(evidence, &worth, rules, limited).into_iter();
         culprits = stalled.map(|node| (node, "{} stalled".to_owned())).collect();
     }
@@ -182,6 +189,27 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
         breakers.entry(culprit).or_insert_with(|| format!("{{}} broke a connection ({why})"));
     }
     breakers
+}
+
+/// Nodes that wait for what a client has sent: it is at rest, so that what they lack is lost on its way, and waiting longer
+/// brings nothing. The client is not at fault and cannot be replaced; another edge to it may do.
+fn bereft(
+    evidence: &[Evidence],
+    worth: &impl Fn(NodeId) -> Worth,
+    rules: Rules,
+    limited: &BTreeSet<NodeId>,
+) -> BTreeMap<NodeId, String> {
+    let at_rest = |client: NodeId| {
+        let at_rest = evidence.contains(&Evidence::AtRest { node: client });
+        at_rest && worth(client).standing == Standing::Client
+    };
+    let waits_in_vain = |due: &Due| due.rested_ms >= rules.patience_ms && at_rest(due.node);
+    let bereft = evidence.iter().filter_map(|item| match item {
+        Evidence::Waiting { node, receive, .. } if receive.iter().any(waits_in_vain) => Some(*node),
+        _ => None,
+    });
+    let why = "{} has not got what the client sent";
+    bereft.filter(|node| !limited.contains(node)).map(|node| (node, why.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -235,6 +263,18 @@ mod tests {
     #[test]
     fn a_slow_client_is_not_to_blame() {
         assert_eq!(culprits(&[waiting(4, &[], &[(100, 3)]), waiting(3, &[], &[(4, 5)])]), [0; 0]);
+    }
+
+    /// The connection to a client was lost with all that the client had sent on it.
+    #[test]
+    fn what_a_client_has_sent_and_did_not_arrive_is_not_waited_for() {
+        let lost = [waiting(60, &[(100, 3)], &[]), Evidence::AtRest { node: NodeId(100) }];
+        assert_eq!(culprits(&lost), [60]);
+        assert_eq!(culprits_beside(&lost, &[], &[60]), [0; 0]);
+        // A client that is not done may be as slow as it likes.
+        assert_eq!(culprits(&[waiting(60, &[(100, 3)], &[]), waiting(100, &[], &[])]), [0; 0]);
+        // A helper at rest did not send what is missed.
+        assert_eq!(culprits(&[waiting(60, &[(5, 3)], &[]), Evidence::AtRest { node: NodeId(5) }]), [5]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use self::blame::Evidence;
 use self::check::ParityCheck;
 use self::publishing::Doubt;
-pub use self::report::{BlockProblem, Due, Report, SinkProblem};
+pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use crate::wire::control::ToNode;
 use crate::{
@@ -179,6 +179,14 @@ pub enum JobError {
         /// What happened.
         replanned: Vec<String>,
     },
+    /// The store takes no block of this stripe now, whichever node brings it.
+    #[error("the store takes no block of this stripe now: {reason}{}", history(.replanned))]
+    StoreNotReady {
+        /// What the last node that was asked says of it.
+        reason: String,
+        /// What happened before.
+        replanned: Vec<String>,
+    },
     /// It was called off.
     #[error("cancelled")]
     Cancelled,
@@ -238,6 +246,8 @@ pub struct Job {
     check_seed: u64,
     parity: ParityOutcome,
     touched: BTreeSet<NodeId>,
+    /// Nodes whose store takes no block now. One may be wrong about that; when a second one agrees the job ends.
+    not_now: BTreeSet<NodeId>,
     actions: Vec<JobAction>,
 }
 
@@ -251,6 +261,8 @@ struct Goal {
     sealed: bool,
     /// What its requestor says of it then, if its store has digests.
     digest: Option<Digest>,
+    /// How long its requestor's store may take to take it over, on top of what a disk does.
+    hand_over: Duration,
     /// It was checked and is a block of its requestor's store.
     committed: bool,
     /// Who held it before that, if somebody did: still does, until the job is over.
@@ -281,6 +293,7 @@ impl Job {
                 missing: None,
                 sealed: false,
                 digest: None,
+                hand_over: Duration::ZERO,
                 committed: false,
                 former: None,
             })
@@ -309,6 +322,7 @@ impl Job {
             check_seed: 0,
             parity: ParityOutcome::NotAsked,
             touched: BTreeSet::new(),
+            not_now: BTreeSet::new(),
             actions: Vec::new(),
         };
         job.plan(topology, now);
@@ -404,6 +418,15 @@ impl Job {
         {
             return;
         }
+        if let Report::SinkFailed { problem: SinkProblem::NotNow(reason), .. } = &report
+            && self.goals.iter().any(|goal| goal.requestor == node)
+        {
+            self.not_now.insert(node);
+            if self.not_now.len() > 1 {
+                let (reason, replanned) = (reason.clone(), self.replanned.clone());
+                return self.finish(Err(JobError::StoreNotReady { reason, replanned }));
+            }
+        }
         match (&mut self.phase, report) {
             (Phase::Running(_), report) => self.take_running(node, report, topology, now),
             (Phase::Stopping { waiting, .. }, Report::Stopped { delivered }) => {
@@ -416,9 +439,11 @@ impl Job {
                 // Another requestor failed while this one was told to commit what was checked.
                 self.publish_at(node);
             }
-            (Phase::Sealing { waiting, .. }, Report::Sealed { digests }) if waiting.contains(&node) => {
+            (Phase::Sealing { waiting, .. }, Report::Sealed { digests, hand_over_ms })
+                if waiting.contains(&node) =>
+            {
                 waiting.remove(&node);
-                self.take_digests(node, &digests);
+                self.take_sealed(node, &digests, Duration::from_millis(hand_over_ms.into()));
                 self.after_sealing(topology, now);
             }
             (Phase::Checking { check, .. }, Report::Fingerprinted { block, fingerprints }) => {
@@ -432,6 +457,11 @@ impl Job {
             }
             (Phase::Rereading { .. }, Report::Reread { block, digest }) => {
                 self.take_reread(&block, digest, topology, now);
+            }
+            (Phase::Sealing { waiting, .. } | Phase::Committing { waiting, .. }, Report::Refused { why })
+                if waiting.contains(&node) =>
+            {
+                self.requestor_failed(node, &why.to_string(), topology, now);
             }
             (_, Report::SinkFailed { block, problem }) => {
                 self.requestor_failed(node, &format!("block {block}: {problem}"), topology, now);
@@ -555,7 +585,7 @@ impl Goal {
     fn restart(&mut self) {
         self.missing = None;
         (self.sealed, self.digest) = (false, None);
-        self.committed = false;
+        (self.hand_over, self.committed) = (Duration::ZERO, false);
     }
 
     fn is_met(&self) -> bool {

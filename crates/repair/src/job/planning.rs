@@ -10,7 +10,7 @@ use rand_chacha::rand_core::Rng;
 use super::publishing::Doubt;
 use super::watching::{Running, sources};
 use super::{Goal, Job, JobError, MAX_FRUITLESS, Phase, tell};
-use crate::assignment::{Inlet, Outlet, Sink};
+use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
 use crate::wire::control::ToNode;
 use crate::{
     Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, Stripe, StripeBlock,
@@ -170,9 +170,12 @@ impl Job {
             .collect();
         let sink = |index: BlockIndex| {
             let StripeBlock { id, bytes, .. } = self.stripe.block(index).clone();
-            // A client delivers to its caller; only a block of a store says what it is.
-            let label = if self.publish { self.stripe.label.clone() } else { None };
-            Sink { index, id, bytes, label }
+            let end = if self.publish {
+                SinkEnd::Kept { label: self.stripe.label.clone() }
+            } else {
+                SinkEnd::Taken
+            };
+            Sink { index, id, bytes, end }
         };
         let inlet = |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet {
             from,

@@ -13,6 +13,8 @@ use crate::{BlockId, Digest, NodeId, SliceSet, Stripe, Topology};
 
 /// How long sealing, fingerprinting, committing and rereading may take with no report at all.
 const DISK_LIMIT: Duration = Duration::from_secs(120);
+/// No store may take longer than this to take over a block, whatever a node says.
+const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
 
 /// What was delivered was wrong once, so some block that was read is not what its checksums say. One after
 /// another is left out, until what is delivered is right, and is known to be.
@@ -47,12 +49,29 @@ impl Job {
         self.goals.iter().filter(|goal| !goal.committed).map(|goal| goal.requestor).collect()
     }
 
-    pub(super) fn take_digests(&mut self, node: NodeId, digests: &[(BlockId, Option<Digest>)]) {
+    fn requestors(&self) -> BTreeSet<NodeId> {
+        self.goals.iter().map(|goal| goal.requestor).collect()
+    }
+
+    /// Notes that a requestor has made its deliveries durable.
+    pub(super) fn take_sealed(
+        &mut self,
+        node: NodeId,
+        digests: &[(BlockId, Option<Digest>)],
+        hand_over: Duration,
+    ) {
         for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
             let id = &self.stripe.blocks[usize::from(goal.block.0)].id;
             let told = digests.iter().find(|(block, _)| block == id);
             (goal.sealed, goal.digest) = (told.is_some(), told.and_then(|&(_, digest)| digest));
+            goal.hand_over = hand_over.min(MAX_HAND_OVER);
         }
+    }
+
+    /// How long the stores of these nodes may take to take over what they were given.
+    pub(super) fn hand_over_limit(&self, nodes: &BTreeSet<NodeId>) -> Duration {
+        let goals = self.goals.iter().filter(|goal| nodes.contains(&goal.requestor));
+        goals.map(|goal| goal.hand_over).max().unwrap_or_default()
     }
 
     pub(super) fn after_sealing(&mut self, topology: &Topology, now: Duration) {
@@ -183,7 +202,8 @@ impl Job {
         let waiting = self.uncommitted();
         let (job, epoch) = (self.id, self.epoch);
         self.actions.extend(waiting.iter().map(|&node| tell(node, ToNode::Commit { job, epoch })));
-        self.phase = Phase::Committing { waiting, until: now + DISK_LIMIT };
+        let until = now + DISK_LIMIT + self.hand_over_limit(&waiting);
+        self.phase = Phase::Committing { waiting, until };
         self.after_commit(now);
     }
 
@@ -210,7 +230,8 @@ impl Job {
             self.actions.push(tell(goal.requestor, ToNode::Reread { job, epoch, block }));
         }
         let waiting = self.goals.iter().map(|goal| goal.block).collect();
-        self.phase = Phase::Rereading { waiting, until: now + DISK_LIMIT };
+        let until = now + DISK_LIMIT + self.hand_over_limit(&self.requestors());
+        self.phase = Phase::Rereading { waiting, until };
     }
 
     pub(super) fn take_reread(

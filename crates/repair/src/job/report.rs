@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockId, Digest, Fingerprint, NodeId, SliceSet};
+use crate::{BlockId, Digest, Fingerprint, NodeId, SinkEnd, SliceSet};
 
 /// Reports that a node makes about its part of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub enum Report {
         /// The receivers that do not take what is due.
         send: Vec<Due>,
     },
+    /// Nothing of this plan moves here any more, or ever did: all that this node had to send has left it. The answer to
+    /// `Explain` where there is nothing to wait for.
+    AtRest,
     /// This node's caps hold back its part: it is slow because it shall be.
     Limited,
     /// An edge broke.
@@ -55,10 +58,10 @@ pub enum Report {
         /// Why.
         problem: SinkProblem,
     },
-    /// The assignment cannot be carried out.
+    /// The node does not do what it is told.
     Refused {
         /// Why.
-        detail: String,
+        why: Refusal,
     },
     /// Answer to `Stop`: what is delivered and written, over all plans of the job.
     Stopped {
@@ -69,6 +72,10 @@ pub enum Report {
     Sealed {
         /// The delivered blocks and their digests, where the store has any.
         digests: Vec<(BlockId, Option<Digest>)>,
+        /// How long the store's own process may take, on top of what a disk does, to take these blocks over and to give
+        /// them back; 0 from a store that needs none.
+        #[serde(default)]
+        hand_over_ms: u32,
     },
     /// Answer to `Fingerprint`.
     Fingerprinted {
@@ -77,7 +84,7 @@ pub enum Report {
         /// One for each sub-block.
         fingerprints: Vec<Fingerprint>,
     },
-    /// Answer to `Commit`.
+    /// Answer to `Commit`: the blocks are there for everybody who asks the store.
     Committed,
     /// Answer to `Reread`: the digest of what the disk gives back.
     Reread {
@@ -134,13 +141,95 @@ pub enum SinkProblem {
     NoSpace,
     /// The system refuses.
     Io(String),
+    /// The store's own process cannot be reached, does not take the block, or does not show it afterwards. Another node
+    /// may do better.
+    Process(String),
+    /// The store takes no block now, whoever brings it: somebody else works on the stripe, say.
+    NotNow(String),
 }
 
 impl fmt::Display for SinkProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSpace => f.write_str("no space left"),
-            Self::Io(detail) => f.write_str(detail),
+            Self::Io(detail) | Self::Process(detail) | Self::NotNow(detail) => f.write_str(detail),
         }
+    }
+}
+
+/// Why a node does not do what it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "refusal", rename_all = "kebab-case")]
+pub enum Refusal {
+    /// The assignment contradicts itself.
+    #[error("{detail}")]
+    Assignment {
+        /// How.
+        detail: String,
+    },
+    /// The edge is less protected than the node's own configuration demands.
+    #[error(
+        "the edge to node {peer} is plain, and this node's mend.toml encrypts data edges; give data_tls the same value \
+         in every mend.toml and start the coordinator again"
+    )]
+    PlainEdge {
+        /// The node at its other end.
+        peer: NodeId,
+    },
+    /// Whole blocks do not find room in memory.
+    #[error(
+        "moving whole blocks would take {} MiB of memory, and {} MiB are left for that; move slice by slice (pacing \
+         `pipelined`), read less at once, or try again when other such jobs have ended", needed_bytes >> 20, left_bytes >> 20
+    )]
+    Memory {
+        /// What the plan would hold at once.
+        needed_bytes: u64,
+        /// What is left of what all such plans may hold.
+        left_bytes: u64,
+    },
+    /// More messages of one job wait for its disk than any coordinator sends that keeps to the protocol.
+    #[error("more than {most} messages of one job wait for its disk")]
+    Messages {
+        /// So many may wait.
+        most: usize,
+    },
+    /// The request that the assignment serves brought nothing of this kind along, or is closed.
+    #[error("no open request of this client brought {what} along")]
+    NotBrought {
+        /// What was looked for.
+        what: Brought,
+    },
+    /// The node cannot give a delivery the end that it is to have.
+    #[error("block {block} cannot end here as it is to: {}", match end {
+        SinkEnd::Taken => "a store keeps what is delivered to it",
+        SinkEnd::Kept { .. } => "nothing is kept here",
+    })]
+    End {
+        /// The block.
+        block: BlockId,
+        /// What was to become of it.
+        end: SinkEnd,
+    },
+    /// Only a node with a store can be asked this.
+    #[error("this node has no store")]
+    NoStore,
+}
+
+/// What a client's request may bring along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Brought {
+    /// Blocks to read from.
+    Sources,
+    /// Places to deliver to.
+    Sinks,
+}
+
+impl fmt::Display for Brought {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sources => "blocks to read",
+            Self::Sinks => "a place to deliver to",
+        })
     }
 }

@@ -124,6 +124,11 @@ impl Job {
                 self.actions.push(tell(node, ToNode::Stop { job: self.id, epoch: self.epoch }));
             }
         }
+        // What a store is taking over at this moment is not given to another node as well.
+        let under_way = match &self.phase {
+            Phase::Committing { waiting, .. } => self.hand_over_limit(waiting),
+            _ => Duration::ZERO,
+        };
         let sources = match &mut self.phase {
             Phase::Running(running) => sources(&running.plan),
             Phase::Stopping { sources, .. } => std::mem::take(sources),
@@ -135,7 +140,7 @@ impl Job {
             .map(|goal| goal.requestor)
             .filter(|node| self.touched.contains(node) && topology.is_alive(*node))
             .collect();
-        self.phase = Phase::Stopping { waiting, until: now + STOP_LIMIT, sources };
+        self.phase = Phase::Stopping { waiting, until: now + STOP_LIMIT + under_way, sources };
         self.plan_when_stopped(topology, now);
     }
 

@@ -29,7 +29,8 @@ pub use self::moving::WATCH_EVERY;
 use self::moving::{Ending, Moving};
 use crate::wire::control::ToNode;
 use crate::{
-    Action, Assignment, BlockId, Buffer, BufferPool, Epoch, JobId, LocalBlock, Relay, Report, SliceSet,
+    Action, Assignment, BlockId, Buffer, BufferPool, Epoch, JobId, LocalBlock, Refusal, Relay, Report,
+    SliceSet,
 };
 
 /// A part that failed keeps its edges open for this long; normally the coordinator stops it much earlier.
@@ -196,8 +197,20 @@ impl Part {
     /// Answered before anything that waits for a disk: silence is what the others are asked about.
     fn explain(&mut self, epoch: Epoch, now: Duration) {
         let waits = self.moving().filter(|moving| moving.epoch() == epoch).map(|moving| moving.waits(now));
-        let (receive, send) = waits.unwrap_or_default();
-        self.report(epoch, Report::Waiting { receive, send });
+        let report = match waits {
+            None if self.has_ended(epoch) => Report::AtRest,
+            waits => {
+                let (receive, send) = waits.unwrap_or_default();
+                Report::Waiting { receive, send }
+            }
+        };
+        self.report(epoch, report);
+    }
+
+    /// Whether nothing of a plan moves, and none of it is to begin or to be written.
+    fn has_ended(&self, epoch: Epoch) -> bool {
+        let waits = self.waiting.iter().any(|message| message.epoch() == Some(epoch));
+        !waits && matches!(self.phase, Phase::Idle | Phase::Parked { .. })
     }
 
     /// The coordinator is gone: all is dropped that is not committed.
@@ -255,7 +268,7 @@ impl Part {
                 self.phase = Phase::Beginning(Box::new(Moving::new(assignment.clone(), relay)));
                 self.actions.push_back(PartAction::Begin(assignment));
             }
-            Err(error) => self.report(assignment.epoch, Report::Refused { detail: error.to_string() }),
+            Err(error) => self.report(assignment.epoch, refused(&error)),
         }
     }
 
@@ -373,7 +386,7 @@ impl Part {
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer, now: Duration) {
         let Some(moving) = self.moving() else { return };
         if let Err(error) = moving.relay_mut().handle_read(slice, local, buffer) {
-            self.fail(Report::Refused { detail: error.to_string() }, now);
+            self.fail(refused(&error), now);
         }
     }
 
@@ -466,6 +479,10 @@ impl Part {
 
 /// The answer to a message that finds no room.
 pub fn too_many_messages() -> Report {
-    let detail = format!("more than {MAX_WAITING_MESSAGES} messages of one job wait for its disk");
-    Report::Refused { detail }
+    Report::Refused { why: Refusal::Messages { most: MAX_WAITING_MESSAGES } }
+}
+
+/// The report on an assignment that cannot be carried out.
+fn refused(error: &impl std::error::Error) -> Report {
+    Report::Refused { why: Refusal::Assignment { detail: error.to_string() } }
 }

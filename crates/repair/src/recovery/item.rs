@@ -111,8 +111,8 @@ pub struct NewItem {
     pub blocks: Vec<BlockFacts>,
     /// How.
     pub kind: Kind,
-    /// The only block that is wanted; all that are lost, or on the node that is emptied, if `None`.
-    pub only: Option<BlockIndex>,
+    /// The only blocks that are wanted; all that are lost, or on the node that is emptied, if it is empty.
+    pub only: Vec<BlockIndex>,
 }
 
 /// What the store says of a block.
@@ -290,7 +290,7 @@ pub(super) struct Item {
     pub stripe: u32,
     pub sequence: u64,
     pub kind: Kind,
-    pub only: Option<BlockIndex>,
+    pub only: Vec<BlockIndex>,
     pub place: Place,
     pub failures: u32,
     pub rounds: u32,

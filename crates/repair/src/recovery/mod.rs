@@ -479,7 +479,7 @@ impl Scheduler {
         let class = self.class(item.0).unwrap_or(Class { priority: Priority::Background, survives: 0 });
         let of = self.item(item.0);
         let (kind, stripe) = (self.kind_now(of), self.stripes.get(of.stripe));
-        let wanted = stripe.wanted(kind, of.only, &stripe.lost(&self.table), &self.table);
+        let wanted = stripe.wanted(kind, &of.only, &stripe.lost(&self.table), &self.table);
         self.placer(item.0, class, barred).place(&wanted)
     }
 

@@ -36,7 +36,7 @@ impl Scheduler {
         let Some(no) = self.stripes.try_get(stripe).and_then(|stripe| stripe.busy) else { return };
         let Place::Running(job, _) = self.item(no).place else { return };
         let (item, stripe) = (self.item(no), self.stripes.get(stripe));
-        let wanted = stripe.wanted(self.kind_now(item), item.only, &stripe.lost(&self.table), &self.table);
+        let wanted = stripe.wanted(self.kind_now(item), &item.only, &stripe.lost(&self.table), &self.table);
         if wanted.is_empty() && !item.stopping {
             self.item_mut(no).stopping = true;
             self.actions.push_back(Action::CancelJob { job });
@@ -73,7 +73,7 @@ impl Scheduler {
         let stripe = self.stripes.get(item.stripe);
         let lost = stripe.lost(&self.table);
         let kind = self.kind_now(item);
-        let nothing_left = stripe.wanted(kind, item.only, &lost, &self.table).is_empty();
+        let nothing_left = stripe.wanted(kind, &item.only, &lost, &self.table).is_empty();
         if nothing_left && item.rounds > 0 {
             return Place::Ended(End::Repaired);
         }

@@ -131,22 +131,17 @@ impl Scheduler {
     fn others_suffice(&mut self, no: u32, from: NodeId) -> bool {
         let item = self.item(no);
         let (kind, stripe) = (Kind::Rebuild { from }, self.stripes.get(item.stripe));
-        let (lost, wanted) = self.losses(kind, item.only, stripe);
+        let (lost, wanted) = self.losses(kind, &item.only, stripe);
         let readable = self.redundancy.survives(&*stripe.code, &lost).is_some();
         readable && self.redundancy.sources(&*stripe.code, &lost, &wanted) > 0
     }
 
     /// The blocks that are not read, and those that are wanted.
-    fn losses(
-        &self,
-        kind: Kind,
-        only: Option<BlockIndex>,
-        stripe: &Stripe,
-    ) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
+    fn losses(&self, kind: Kind, only: &[BlockIndex], stripe: &Stripe) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
         let mut lost = stripe.lost(&self.table);
         let wanted = stripe.wanted(kind, only, &lost, &self.table);
         if let Kind::Rebuild { .. } = kind {
-            lost.extend(stripe.wanted(kind, None, &lost, &self.table));
+            lost.extend(stripe.wanted(kind, &[], &lost, &self.table));
             lost.sort_unstable();
             lost.dedup();
         }
@@ -154,7 +149,6 @@ impl Scheduler {
     }
 
     fn check_as(&mut self, no: u32, kind: Kind, class: Class) -> Check {
-        let only = self.item(no).only;
         let item = self.item(no);
         let stripe = self.stripes.get(item.stripe);
         let (up, roomy) = self.count_sources(kind, stripe, class);
@@ -166,7 +160,7 @@ impl Scheduler {
         if up >= least && roomy < least {
             return Check::NoHelpers;
         }
-        let (lost, wanted) = self.losses(kind, only, stripe);
+        let (lost, wanted) = self.losses(kind, &item.only, stripe);
         if !matches!(kind, Kind::Migrate { .. }) {
             let needed = self.redundancy.sources(&*stripe.code, &lost, &wanted);
             if up >= needed && roomy < needed {

@@ -42,7 +42,7 @@ impl Stripe {
     pub fn wanted(
         &self,
         kind: Kind,
-        only: Option<BlockIndex>,
+        only: &[BlockIndex],
         lost: &[BlockIndex],
         table: &NodeTable,
     ) -> Vec<BlockIndex> {
@@ -51,7 +51,7 @@ impl Stripe {
             let from = table.find(from);
             wanted = self.indexed().filter(|(_, place)| place.node == from).map(|(index, _)| index).collect();
         }
-        wanted.retain(|&index| only.is_none_or(|only| only == index));
+        wanted.retain(|index| only.is_empty() || only.contains(index));
         wanted
     }
 

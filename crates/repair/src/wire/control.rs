@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -252,7 +252,7 @@ pub enum ToNode {
         /// The client's number for it.
         tag: u64,
         /// How.
-        result: Result<Ended, String>,
+        result: Result<Ended, super::RequestFailure>,
     },
 }
 

@@ -6,3 +6,6 @@
 
 pub mod control;
 pub mod edge;
+mod failure;
+
+pub use failure::RequestFailure;

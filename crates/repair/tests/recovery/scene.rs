@@ -95,7 +95,7 @@ impl Scene {
             block_bytes: BLOCK,
             blocks: nodes.map(place).to_vec(),
             kind: Kind::Reconstruct,
-            only: None,
+            only: Vec::new(),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use seaweedfs::{AskError, Change, Event, Lock, ServerId, SmallFile, Volumes, Watch};
-use stores::Blocks;
 use stores::seaweedfs::{Ecsum, Protection, Ratio};
 
 use crate::world::{World, eventually};
@@ -31,14 +30,18 @@ pub fn the_files_are_what_the_master_lists(world: &mut World) {
             for (&shard, &bytes) in &shards {
                 let name = stores::seaweedfs::ShardName { volume: volume.clone(), shard };
                 let facts = blocks.facts(&name).expect("good");
-                let digest =
-                    blocks.open(&name.block_id()).expect("good").verify().expect("whole").expect("by .ecsum");
+                let digest = blocks
+                    .open_block(&name.block_id())
+                    .expect("good")
+                    .verify()
+                    .expect("whole")
+                    .expect("by .ecsum");
                 assert_eq!((facts.bytes, facts.protection), (bytes, Protection::Ecsum { digest }));
                 assert_eq!(mounted.ratio, Some(facts.ratio));
                 let read = server.read_shard(volume.id(), shard, facts.encoding, 5, 1000);
                 let read = world.runtime.block_on(read).expect("it reads");
                 let mut own = vec![0; 1000];
-                blocks.open(&name.block_id()).expect("good").read_at(5, &mut own).expect("good");
+                blocks.open_block(&name.block_id()).expect("good").read_at(5, &mut own).expect("good");
                 assert_eq!(read, own);
                 let other = stores::seaweedfs::Encoding(facts.encoding.0 + 1);
                 let refused = world.runtime.block_on(server.read_shard(volume.id(), shard, other, 5, 10));

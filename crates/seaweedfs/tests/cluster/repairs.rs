@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::Sink;
+use repair::{Sink, SinkEnd};
 use seaweedfs::{ServerId, Standing, place};
 use stores::seaweedfs::{Ratio, ShardBlocks, ShardName, VolumeName};
-use stores::{BlockError, BlockReader, Blocks};
+use stores::{BlockError, Blocks, StoredBlock};
 
 use crate::world::{World, counts, eventually};
 
@@ -48,12 +48,12 @@ fn make(
         .filter(|shard| !lost.contains(&shard.shard))
         .take(10)
         .collect();
-    let readers: Vec<Arc<dyn BlockReader>> = sources
+    let readers: Vec<Arc<dyn StoredBlock>> = sources
         .iter()
         .map(|shard| {
             blocks
                 .iter()
-                .map(|blocks| blocks.open(&shard.block_id()))
+                .map(|blocks| blocks.open_block(&shard.block_id()))
                 .find_map(|opened| match opened {
                     Err(BlockError::Missing { .. }) => None,
                     opened => Some(opened),
@@ -62,7 +62,12 @@ fn make(
         })
         .collect::<Result<_, _>>()?;
     let bytes = readers[0].bytes();
-    let sink = Sink { index: BlockIndex(name.shard.into()), id: name.block_id(), bytes, label: None };
+    let sink = Sink {
+        index: BlockIndex(name.shard.into()),
+        id: name.block_id(),
+        bytes,
+        end: SinkEnd::Kept { label: None },
+    };
     let mut writer = blocks[target].create(&sink)?;
     let coefficients = coefficients(name.shard, &sources);
     let kernel = gf::Kernel::best();
@@ -78,7 +83,7 @@ fn make(
     }
     let sealed = writer.seal()?;
     writer.commit()?;
-    assert_eq!(blocks[target].open(&name.block_id())?.verify()?, sealed);
+    assert_eq!(blocks[target].open_block(&name.block_id())?.verify()?, sealed);
     Ok(())
 }
 
@@ -198,7 +203,7 @@ pub fn a_short_shard(world: &mut World) {
     File::options().write(true).open(&path).and_then(|file| file.set_len(bytes - 100)).expect("cut");
     world.runtime.block_on(server.mount(&volume, &[7])).expect("SeaweedFS mounts it without a word");
     is_corrupt(
-        world.servers[holder].blocks().open(&name.block_id()).map(drop),
+        world.servers[holder].blocks().open_block(&name.block_id()).map(drop),
         &name,
         "by its volume's .ecsum",
     );
@@ -216,7 +221,7 @@ pub fn a_foreign_shard(world: &mut World) {
     world.runtime.block_on(server.unmount(&volume, &[4])).expect("unmounted");
     fs::copy(world.holder(&other).1, &path).expect("copied");
     world.runtime.block_on(server.mount(&volume, &[4])).expect("SeaweedFS mounts it without a word");
-    let reader = world.servers[holder].blocks().open(&name.block_id()).expect("its length is right");
+    let reader = world.servers[holder].blocks().open_block(&name.block_id()).expect("its length is right");
     is_corrupt(reader.verify().map(drop), &name, "differ from their checksum");
     lose(world, &name);
     repair(world, &volume, &[(4, holder)]).expect("repaired");
@@ -245,7 +250,12 @@ pub fn a_duplicate(world: &mut World) {
     let bytes = fs::read(&path).expect("there");
     let mut writer = world.servers[other]
         .blocks()
-        .create(&Sink { index: BlockIndex(1), id: name.block_id(), bytes: bytes.len() as u64, label: None })
+        .create(&Sink {
+            index: BlockIndex(1),
+            id: name.block_id(),
+            bytes: bytes.len() as u64,
+            end: SinkEnd::Kept { label: None },
+        })
         .expect("room");
     writer.write_at(0, &bytes).expect("room");
     writer.seal().expect("agrees");
@@ -259,7 +269,11 @@ pub fn a_duplicate(world: &mut World) {
     assert_eq!(holders.iter().find(|(shard, _)| *shard == 1).map(|(_, holders)| holders.len()), Some(2));
     // Both are whole, so the surplus one goes.
     for at in [holder, other] {
-        world.servers[at].blocks().open(&name.block_id()).and_then(|reader| reader.verify()).expect("whole");
+        world.servers[at]
+            .blocks()
+            .open_block(&name.block_id())
+            .and_then(|reader| reader.verify())
+            .expect("whole");
     }
     world.runtime.block_on(world.server(other).unmount(&volume, &[1])).expect("unmounted");
     assert!(world.servers[other].blocks().remove(&name.block_id()).expect("removed"));

@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
                     .map(|&home| BlockFacts { node: Some(home), good: true })
                     .collect(),
                 kind,
-                only: None,
+                only: Vec::new(),
             };
             self.scheduler.push(REPAIR, new);
         }

@@ -322,7 +322,7 @@ impl<'a> World<'a> {
                 block_bytes: self.scenario.block_bytes,
                 blocks: homes.iter().map(|&home| BlockFacts { node: Some(home), good: true }).collect(),
                 kind: Kind::Reconstruct,
-                only: None,
+                only: Vec::new(),
             };
             let item = self.scheduler.push(repair, new);
             self.items.insert(item, stripe);

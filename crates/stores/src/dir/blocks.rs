@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Sink};
+use repair::{BlockId, Digest, LocalBlock, Sink};
 
 use super::checksums::{MAX_BLOCK_BYTES, encoded_bytes};
 use super::commit::sync_folder;
@@ -15,7 +15,7 @@ use super::label::MAX_LABEL_BYTES;
 use super::place::{Place, fault};
 use super::reader::DirReader;
 use super::writer::DirWriter;
-use crate::{BlockError, BlockReader, BlockWriter, Blocks};
+use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, StoredBlock};
 
 /// A helper's blocks in a folder: each is a plain file, with a file of checksums beside it.
 ///
@@ -24,20 +24,20 @@ use crate::{BlockError, BlockReader, BlockWriter, Blocks};
 ///
 /// ```
 /// use codes::BlockIndex;
-/// use repair::{BlockId, Sink};
-/// use stores::Blocks;
+/// use repair::{BlockId, Sink, SinkEnd};
 /// use stores::dir::DirBlocks;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let blocks = DirBlocks::open(folder.path())?;
 /// let block = BlockId("17.3".to_owned());
-/// let mut writer = blocks.create(&Sink { index: BlockIndex(3), id: block.clone(), bytes: 11, label: None })?;
+/// let end = SinkEnd::Kept { label: None };
+/// let mut writer = blocks.create(&Sink { index: BlockIndex(3), id: block.clone(), bytes: 11, end })?;
 /// writer.write_at(6, b"world")?;
 /// writer.write_at(0, b"hello ")?;
 /// let digest = writer.seal()?;
 /// writer.commit()?;
 ///
-/// let reader = blocks.open(&block)?;
+/// let reader = blocks.open_block(&block)?;
 /// assert_eq!(reader.verify()?, digest);
 /// let mut word = [0; 5];
 /// reader.read_at(6, &mut word)?;
@@ -58,6 +58,35 @@ impl DirBlocks {
         Ok(Self { folder: Arc::new(Folder::open(folder.as_ref())?) })
     }
 
+    /// Opens a block by its name.
+    ///
+    /// # Errors
+    /// [`BlockError`]; a length that contradicts the checksums is found here.
+    pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
+        let place = self.folder.place(block)?;
+        let _shard = self.folder.lock_shard(place.shard);
+        Ok(Arc::new(DirReader::open(block, &place.block, &place.checksums)?))
+    }
+
+    /// Like [`open_block`](Self::open_block), but never waits, see [`Sources::open_if_cached`].
+    pub(super) fn open_block_if_cached(&self, block: &BlockId) -> Option<Arc<dyn StoredBlock>> {
+        let place = self.folder.place(block).ok()?;
+        let _shard = self.folder.try_lock_shard(place.shard)?;
+        Some(Arc::new(DirReader::open_if_cached(block, &place.block, &place.checksums)?))
+    }
+
+    /// Starts a block. Nothing is visible under its name before [`commit`](Publish::commit); dropping the writer removes
+    /// what was written.
+    ///
+    /// # Errors
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
+    pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
+        let place = self.folder.place(&block.id)?;
+        self.check_space(&place, block.bytes)?;
+        self.folder.create_shard(&place)?;
+        Ok(Box::new(DirWriter::create(Arc::clone(&self.folder), place, block)?))
+    }
+
     fn check_space(&self, place: &Place, bytes: u64) -> Result<(), BlockError> {
         let path = &place.block;
         if bytes > MAX_BLOCK_BYTES {
@@ -71,24 +100,25 @@ impl DirBlocks {
     }
 }
 
+impl Sources for DirBlocks {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Ok(self.open_block(&block.id)?)
+    }
+
+    fn open_if_cached(&self, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
+        Some(self.open_block_if_cached(&block.id)?)
+    }
+}
+
+impl Sinks for DirBlocks {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        self.create(sink).map(Delivery::Published)
+    }
+}
+
 impl Blocks for DirBlocks {
-    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
-        let place = self.folder.place(block)?;
-        let _shard = self.folder.lock_shard(place.shard);
-        Ok(Arc::new(DirReader::open(block, &place.block, &place.checksums)?))
-    }
-
-    fn open_if_cached(&self, block: &BlockId) -> Option<Arc<dyn BlockReader>> {
-        let place = self.folder.place(block).ok()?;
-        let _shard = self.folder.try_lock_shard(place.shard)?;
-        Some(Arc::new(DirReader::open_if_cached(block, &place.block, &place.checksums)?))
-    }
-
-    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let place = self.folder.place(&block.id)?;
-        self.check_space(&place, block.bytes)?;
-        self.folder.create_shard(&place)?;
-        Ok(Box::new(DirWriter::create(Arc::clone(&self.folder), place, block)?))
+    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
+        self.open_block(block)?.verify()
     }
 
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::place::{Place, Temporary, block_fault, fault};
 use super::reader::DirReader;
-use crate::{BlockError, BlockReader};
+use crate::{BlockError, StoredBlock};
 
 /// One step of a commit.
 #[derive(Clone, Debug)]

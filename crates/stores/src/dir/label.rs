@@ -21,7 +21,7 @@ pub(super) struct Label {
 
 impl Label {
     pub(super) fn of(sink: &Sink) -> Self {
-        Self { id: sink.id.clone(), index: sink.index, stripe: sink.label.clone() }
+        Self { id: sink.id.clone(), index: sink.index, stripe: sink.label().cloned() }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

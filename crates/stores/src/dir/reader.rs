@@ -14,7 +14,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
 use super::place::{block_fault, fault};
-use crate::{BlockError, BlockReader};
+use crate::{BlockError, BlockReader, StoredBlock};
 
 /// Bytes read at once when a whole block is verified.
 const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
@@ -222,7 +222,9 @@ impl BlockReader for DirReader {
     fn digest(&self) -> Option<repair::Digest> {
         Some(self.checksums.block_digest())
     }
+}
 
+impl StoredBlock for DirReader {
     fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
         self.forget_cache();
         self.check_length()?;

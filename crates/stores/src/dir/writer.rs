@@ -14,7 +14,7 @@ use super::folder::Folder;
 use super::label::Label;
 use super::place::{Place, Temporary, block_fault};
 use super::reader::{DirReader, beyond, corrupt};
-use crate::{BlockError, BlockReader, BlockWriter};
+use crate::{BlockError, BlockWriter, Intake, Publish, StoredBlock};
 
 /// A block that is not visible yet.
 ///
@@ -145,7 +145,7 @@ impl DirWriter {
     }
 }
 
-impl BlockWriter for DirWriter {
+impl Intake for DirWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         let range = self.check_range(offset, bytes.len())?;
         self.sealed = false;
@@ -157,7 +157,9 @@ impl BlockWriter for DirWriter {
         self.written.insert(range);
         Ok(())
     }
+}
 
+impl BlockWriter for DirWriter {
     fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
         self.check_complete()?;
         if !self.sealed {
@@ -170,12 +172,14 @@ impl BlockWriter for DirWriter {
         Ok(Some(self.checksums.block_digest()))
     }
 
-    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
         self.check_sealed()?;
         let reader = DirReader::open(&self.place.id, &self.temporary.block, &self.temporary.checksums)?;
         Ok(Arc::new(reader))
     }
+}
 
+impl Publish for DirWriter {
     fn commit(mut self: Box<Self>) -> Result<(), BlockError> {
         self.check_sealed()?;
         let folder = Arc::clone(&self.folder);

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Sink};
+use repair::{BlockId, Digest, LocalBlock, Sink};
 
-use super::datanode::DataNode;
+use super::datanode::{DataNode, ToldWriter};
 use super::meta::ChecksumFormat;
 use super::name::ReplicaName;
 use super::reader::ReplicaReader;
@@ -17,7 +17,7 @@ use super::volumes::{Files, Volumes, parent};
 use super::writer::{Place, ReplicaWriter, Shared};
 use crate::dir::commit::sync_folder;
 use crate::dir::place::fault;
-use crate::{BlockError, BlockReader, BlockWriter, Blocks};
+use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, StoredBlock};
 
 /// The finalized replicas of one block pool in the folders of one DataNode.
 ///
@@ -48,8 +48,8 @@ impl HdfsBlocks {
         Self { made, ..self }
     }
 
-    /// The same, but a DataNode that runs is told of every block that is made: at this address of the machine its plug-in
-    /// listens. Without, the DataNode finds it when it next scans its folders.
+    /// The same, but what is made is handed over to the DataNode, whose plug-in listens at this address of the machine.
+    /// Without, the DataNode finds it when it next scans its folders, or starts.
     #[must_use]
     pub fn with_datanode(self, address: SocketAddr) -> Self {
         Self { datanode: Some(DataNode(address)), ..self }
@@ -102,29 +102,64 @@ impl HdfsBlocks {
     }
 }
 
-impl Blocks for HdfsBlocks {
-    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
+impl HdfsBlocks {
+    /// Opens a replica by its name.
+    ///
+    /// # Errors
+    /// [`BlockError`]; lengths that contradict each other are found here.
+    pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
         Ok(Arc::new(self.reader(&replica(block)?)?))
     }
 
-    fn open_if_cached(&self, block: &BlockId) -> Option<Arc<dyn BlockReader>> {
-        let name = replica(block).ok()?;
+    /// Starts a replica. Its files have names that the DataNode does not look at before [`commit`](Publish::commit), which
+    /// tells nobody; dropping the writer removes them.
+    ///
+    /// # Errors
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
+    pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
+        Ok(Box::new(self.writer(block)?))
+    }
+
+    fn writer(&self, block: &Sink) -> Result<ReplicaWriter, BlockError> {
+        let name = replica(&block.id)?;
+        let made = self.reader(&name).map_or(self.made, |replaced| replaced.format());
+        let place = Place { volume: self.volume_for(&name)?, name };
+        let volume = &self.shared.volumes.all()[place.volume];
+        let needed = block.bytes.saturating_add(made.file_bytes(block.bytes));
+        if volume.free_bytes()? < needed {
+            let path = volume.files(&name).bytes.display().to_string();
+            return Err(BlockError::NoSpace { block: block.id.clone(), path });
+        }
+        ReplicaWriter::create(Arc::clone(&self.shared), place, block.bytes, made)
+    }
+}
+
+impl Sources for HdfsBlocks {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Ok(self.open_block(&block.id)?)
+    }
+
+    fn open_if_cached(&self, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
+        let name = replica(&block.id).ok()?;
         let mut all = self.shared.volumes.all().iter().map(|volume| volume.files(&name));
         let found = all.find_map(|files| ReplicaReader::open_if_cached(&name, files))?;
         Some(Arc::new(found))
     }
+}
 
-    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let name = replica(&block.id)?;
-        let made = self.reader(&name).map_or(self.made, |replaced| replaced.format());
-        let volume = self.volume_for(&name)?;
-        let needed = block.bytes.saturating_add(made.file_bytes(block.bytes));
-        if self.shared.volumes.all()[volume].free_bytes()? < needed {
-            let path = self.shared.volumes.all()[volume].files(&name).bytes.display().to_string();
-            return Err(BlockError::NoSpace { block: block.id.clone(), path });
-        }
-        let place = Place { volume, name, datanode: self.datanode };
-        Ok(Box::new(ReplicaWriter::create(Arc::clone(&self.shared), place, block.bytes, made)?))
+impl Sinks for HdfsBlocks {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        let writer = self.writer(sink)?;
+        Ok(match self.datanode {
+            Some(datanode) => Delivery::HandedOver(Box::new(ToldWriter::new(writer, datanode))),
+            None => Delivery::Published(Box::new(writer)),
+        })
+    }
+}
+
+impl Blocks for HdfsBlocks {
+    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
+        self.open_block(block)?.verify()
     }
 
     /// Removes the replica from all of the DataNode's disks. A DataNode that runs has to be told.

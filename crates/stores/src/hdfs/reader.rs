@@ -18,7 +18,7 @@ use super::name::ReplicaName;
 use super::volumes::Files;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{ASKED_AT_ONCE_BYTES, beyond, corrupt, open_cached, read_exact_cached};
-use crate::{BlockError, BlockReader};
+use crate::{BlockError, BlockReader, StoredBlock};
 
 /// Checksums read at once.
 const RUN_SUMS: usize = 1024;
@@ -226,7 +226,9 @@ impl BlockReader for ReplicaReader {
     fn digest(&self) -> Option<Digest> {
         *self.digest.get_or_init(|| self.digest_of_sums().ok())
     }
+}
 
+impl StoredBlock for ReplicaReader {
     fn verify(&self) -> Result<Option<Digest>, BlockError> {
         self.forget_cache();
         self.check_lengths()?;

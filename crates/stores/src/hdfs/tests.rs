@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use codes::BlockIndex;
 use proptest::prelude::*;
-use repair::{BlockId, Digest, Sink};
+use repair::{BlockId, Digest, LocalBlock, Sink, SinkEnd};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{BlockError, Blocks};
+use crate::{BlockError, Blocks, Delivery, ProcessError, Sinks, Sources};
 
 const POOL: &str = "BP-1-127.0.0.1-1";
 const NAME: &str = "blk_-9223372036854775792_1001";
@@ -57,6 +57,13 @@ impl DataNode {
         fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         fs::write(&path, bytes).expect("written");
         fs::write(self.path(disk, &replica.meta_file()), meta(format, bytes)).expect("written");
+    }
+
+    /// The names of all replicas' files on both disks.
+    fn open_names(&self) -> Vec<String> {
+        let mut names = [self.names("a"), self.names("b")].concat();
+        names.retain(|name| !name.starts_with('.'));
+        names
     }
 
     /// The names of all files of the block pool on a disk, in whatever folder.
@@ -115,7 +122,7 @@ fn id(name: &str) -> BlockId {
 }
 
 fn sink(name: &str, bytes: usize) -> Sink {
-    Sink { index: BlockIndex(0), id: id(name), bytes: bytes as u64, label: None }
+    Sink { index: BlockIndex(0), id: id(name), bytes: bytes as u64, end: SinkEnd::Kept { label: None } }
 }
 
 fn make(blocks: &HdfsBlocks, name: &str, bytes: &[u8]) -> Result<Digest, BlockError> {
@@ -127,7 +134,7 @@ fn make(blocks: &HdfsBlocks, name: &str, bytes: &[u8]) -> Result<Digest, BlockEr
 
 fn read(blocks: &HdfsBlocks, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, BlockError> {
     let mut buffer = vec![0; length];
-    blocks.open(&id(name))?.read_at(offset, &mut buffer).map(|()| buffer)
+    blocks.open_block(&id(name))?.read_at(offset, &mut buffer).map(|()| buffer)
 }
 
 fn flip(path: &Path, bit: usize) {
@@ -150,7 +157,7 @@ fn what_hdfs_wrote_is_read_at_any_offset() {
     {
         node.put(disk, name, format, &bytes);
         let blocks = node.open();
-        let reader = blocks.open(&id(name)).expect("there");
+        let reader = blocks.open_block(&id(name)).expect("there");
         for (offset, length) in
             [(0, 200_001), (0, 0), (200_001, 0), (511, 2), (512, 512), (99, 70_003), (200_000, 1)]
         {
@@ -174,7 +181,8 @@ fn what_is_in_memory_is_read_without_waiting() {
     let blocks = node.open();
     read(&blocks, NAME, 0, 70_000).expect("whole");
     // Some file systems cannot tell what they have in memory, and then nothing is.
-    let Some(reader) = blocks.open_if_cached(&id(NAME)) else { return };
+    let local = LocalBlock { index: BlockIndex(0), id: id(NAME), bytes: 70_000, digest: None };
+    let Some(reader) = blocks.open_if_cached(&local) else { return };
     let mut buffer = vec![0; 1000];
     if reader.read_if_cached(300, &mut buffer).expect("whole") {
         assert_eq!(buffer, bytes[300..1300]);
@@ -193,7 +201,7 @@ fn every_flipped_bit_is_found() {
         for bit in 0..8 * fs::metadata(&path).expect("there").len() as usize {
             flip(&path, bit);
             says(read(&blocks, NAME, 0, 700), "corrupt");
-            says(blocks.open(&id(NAME)).and_then(|reader| reader.verify()), "corrupt");
+            says(blocks.open_block(&id(NAME)).and_then(|reader| reader.verify()), "corrupt");
             flip(&path, bit);
         }
     }
@@ -266,7 +274,7 @@ fn a_rotten_replica_is_replaced_where_it_is_with_checksums_like_its_own() {
     let list = node.root.path().join("b/current").join(POOL).join("current/replicas");
     fs::write(&list, "what a DataNode that was stopped remembers").expect("written");
     let blocks = node.open();
-    let old = blocks.open(&id(NAME)).expect("there");
+    let old = blocks.open_block(&id(NAME)).expect("there");
     make(&blocks, NAME, &bytes).expect("made");
     assert_eq!(
         fs::read(node.path("b", "blk_-9223372036854775792_1001.meta")).expect("there"),
@@ -348,6 +356,62 @@ fn folders_that_are_not_to_be_used_are_named() {
     );
     let empty = tempfile::tempdir().expect("a folder");
     says(HdfsBlocks::open(&[empty.path().to_owned()], None), "no DataNode has run here yet");
+}
+
+/// A DataNode's plug-in that answers with these lines; what it was asked.
+fn plugin(answers: &'static [&'static str]) -> (std::net::SocketAddr, std::thread::JoinHandle<Vec<String>>) {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let answer = move |line: &&str| {
+        let (mut stream, _) = listener.accept().expect("asked");
+        let mut question = String::new();
+        BufReader::new(&stream).read_line(&mut question).expect("a line");
+        writeln!(stream, "{line}").expect("answered");
+        question
+    };
+    (address, std::thread::spawn(move || answers.iter().map(answer).collect()))
+}
+
+fn hand_over(node: &DataNode, address: std::net::SocketAddr) -> Result<(), BlockError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let Delivery::HandedOver(mut writer) = node.open().with_datanode(address).deliver(&sink(NAME, 10))?
+    else {
+        panic!("it has a DataNode");
+    };
+    runtime.block_on(writer.prepare())?;
+    let before = node.open_names();
+    writer.write_at(0, &pattern(10))?;
+    writer.seal()?;
+    assert_eq!(node.open_names(), before, "it has no name yet");
+    runtime.block_on(writer.hand_over())
+}
+
+#[test]
+fn a_datanode_is_asked_before_and_told_after() {
+    let node = DataNode::new();
+    let (address, asked) = plugin(&["yes", "yes", "yes"]);
+    hand_over(&node, address).expect("taken");
+    let ready = format!("ready {POOL}\n");
+    let adopt = format!("adopt {POOL} -9223372036854775792 1001 10\n");
+    assert_eq!(asked.join().expect("it answered"), [ready.clone(), ready, adopt]);
+    assert_eq!(node.open_names(), ["blk_-9223372036854775792", "blk_-9223372036854775792_1001.meta"]);
+}
+
+#[test]
+fn what_a_datanode_refuses_is_taken_away_and_what_it_may_have_taken_stays() {
+    let refused =
+        |result| matches!(result, Err(BlockError::Process { error: ProcessError::Refused { .. }, .. }));
+    let node = DataNode::new();
+    assert!(refused(hand_over(&node, plugin(&["no NameNode has called"]).0)));
+    assert!(refused(hand_over(&node, plugin(&["yes", "yes", "no it will not"]).0)));
+    assert_eq!(node.open_names(), [""; 0]);
+    says(hand_over(&node, "127.0.0.1:1".parse().expect("nobody listens there")), "mend.hdfs.MendPlugin");
+    assert_eq!(node.open_names(), [""; 0]);
+    says(hand_over(&node, plugin(&["yes", "yes", "HTTP/1.1 400"]).0), "no answer of Mend's plug-in");
+    assert_eq!(node.open_names().len(), 2);
+    hand_over(&node, plugin(&["yes", "yes", "no it will not"]).0).expect_err("refused");
+    assert_eq!(node.open_names().len(), 2, "what was there before is not taken away");
 }
 
 proptest! {

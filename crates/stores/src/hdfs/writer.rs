@@ -4,14 +4,12 @@
 //! written as its bytes come, so that a writer needs little memory however large the block is.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use repair::{BlockId, Digest};
 
-use super::datanode::{AdoptError, DataNode};
 use super::meta::{ChecksumFormat, SUM_BYTES};
 use super::name::ReplicaName;
 use super::reader::ReplicaReader;
@@ -20,7 +18,7 @@ use crate::dir::commit::sync_folder;
 use crate::dir::extents::Extents;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt};
-use crate::{BlockError, BlockReader, BlockWriter};
+use crate::{BlockError, BlockReader, BlockWriter, Intake, Publish, StoredBlock};
 
 /// What writers share.
 #[derive(Debug)]
@@ -43,8 +41,22 @@ pub(super) struct Place {
     pub(super) volume: usize,
     /// Its name.
     pub(super) name: ReplicaName,
-    /// The DataNode that is told of it.
-    pub(super) datanode: Option<DataNode>,
+}
+
+/// A replica whose files have their names.
+#[derive(Debug)]
+pub(super) struct Named {
+    files: Files,
+    replaces: bool,
+}
+
+impl Named {
+    /// Takes it away again, unless it took another's place.
+    pub(super) fn take_back(self) {
+        if !self.replaces {
+            remove(&self.files);
+        }
+    }
 }
 
 /// A replica that is not visible yet.
@@ -222,22 +234,35 @@ impl ReplicaWriter {
         done.map(|()| replaces)
     }
 
-    /// Tells the DataNode. What it refuses is taken away again; of what it does not answer to it may know, and a block
-    /// that is there and whole is better than one that it looks for in vain.
-    fn tell(&self, replaces: bool) -> Result<(), BlockError> {
-        let Some(datanode) = self.place.datanode else { return Ok(()) };
-        let files = self.volume().files(&self.place.name);
-        let told = datanode.adopt(self.shared.volumes.pool(), &self.place.name, self.bytes);
-        told.map_err(|error| {
-            if matches!(error, AdoptError::Refused(_)) && !replaces {
-                remove(&files);
-            }
-            fault(&files.bytes)(io::Error::other(error))
-        })
+    /// The replica as Mend names it.
+    pub(super) fn block(&self) -> &BlockId {
+        &self.block
+    }
+
+    /// The name of its block pool.
+    pub(super) fn pool(&self) -> &str {
+        self.shared.volumes.pool()
+    }
+
+    /// What the DataNode is asked once the files have their names.
+    pub(super) fn adoption(&self) -> String {
+        let name = &self.place.name;
+        format!("adopt {} {} {} {}\n", self.pool(), name.block(), name.stamp(), self.bytes)
+    }
+
+    /// Gives the files of the sealed replica their names, atomically and durably.
+    pub(super) fn give_names(mut self: Box<Self>) -> Result<Named, BlockError> {
+        self.check_sealed()?;
+        let shared = Arc::clone(&self.shared);
+        let _alone = shared.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_others()?;
+        self.volume().forget_list()?;
+        let replaces = self.rename()?;
+        Ok(Named { files: self.volume().files(&self.place.name), replaces })
     }
 }
 
-impl BlockWriter for ReplicaWriter {
+impl Intake for ReplicaWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         let end = offset.checked_add(bytes.len() as u64).filter(|&end| end <= self.bytes);
         let end = end.ok_or_else(|| beyond(&self.temporary.bytes, offset, bytes.len(), self.bytes))?;
@@ -248,7 +273,9 @@ impl BlockWriter for ReplicaWriter {
         self.written.insert(offset..end);
         Ok(())
     }
+}
 
+impl BlockWriter for ReplicaWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
         self.check_complete()?;
         if self.sealed.is_none() {
@@ -260,19 +287,15 @@ impl BlockWriter for ReplicaWriter {
         self.check_sealed().map(Some)
     }
 
-    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
         self.check_sealed()?;
         Ok(Arc::new(self.open()?))
     }
+}
 
-    fn commit(mut self: Box<Self>) -> Result<(), BlockError> {
-        self.check_sealed()?;
-        let shared = Arc::clone(&self.shared);
-        let _alone = shared.committing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_others()?;
-        self.volume().forget_list()?;
-        let replaces = self.rename()?;
-        self.tell(replaces)
+impl Publish for ReplicaWriter {
+    fn commit(self: Box<Self>) -> Result<(), BlockError> {
+        self.give_names().map(drop)
     }
 }
 

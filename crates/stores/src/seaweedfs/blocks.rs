@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Digest, Sink};
+use repair::{BlockId, Digest, LocalBlock, Sink};
 
 use super::ecsum::ShardSums;
 use super::folders::{Folders, free_bytes};
@@ -17,7 +17,7 @@ use super::vif::{Encoding, Ratio, VolumeInfo};
 use super::writer::ShardWriter;
 use crate::dir::commit::sync_folder;
 use crate::dir::place::fault;
-use crate::{BlockError, BlockReader, BlockWriter, Blocks};
+use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, StoredBlock};
 
 /// The shards in the folders of one volume server.
 ///
@@ -69,6 +69,29 @@ impl ShardBlocks {
     pub fn open(folders: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
         let shared = Shared { folders: Folders::open(folders, index)?, memory: Memory::default() };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Opens a shard by its name.
+    ///
+    /// # Errors
+    /// [`BlockError`]; a length that contradicts the volume's files is found here.
+    pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
+        let shard = shard(block)?;
+        Ok(Arc::new(self.shared.reader(&shard, &self.shared.folders.find(&shard)?)?))
+    }
+
+    /// Starts a shard. Its file has a name that SeaweedFS ignores before [`commit`](Publish::commit); dropping the writer
+    /// removes it.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
+        let shard = shard(&block.id)?;
+        let folder = self.folder_for(&shard)?;
+        if free_bytes(&folder)? < block.bytes {
+            return Err(BlockError::NoSpace { block: block.id.clone(), path: folder.display().to_string() });
+        }
+        Ok(Box::new(ShardWriter::create(Arc::clone(&self.shared), shard, &folder, block.bytes)?))
     }
 
     /// What a shard's files say of it, without reading the shard.
@@ -163,19 +186,22 @@ impl Shared {
     }
 }
 
-impl Blocks for ShardBlocks {
-    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
-        let shard = shard(block)?;
-        Ok(Arc::new(self.shared.reader(&shard, &self.shared.folders.find(&shard)?)?))
+impl Sources for ShardBlocks {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Ok(self.open_block(&block.id)?)
     }
+}
 
-    fn create(&self, block: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let shard = shard(&block.id)?;
-        let folder = self.folder_for(&shard)?;
-        if free_bytes(&folder)? < block.bytes {
-            return Err(BlockError::NoSpace { block: block.id.clone(), path: folder.display().to_string() });
-        }
-        Ok(Box::new(ShardWriter::create(Arc::clone(&self.shared), shard, &folder, block.bytes)?))
+/// As files alone: the server has to be told to mount them.
+impl Sinks for ShardBlocks {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        self.create(sink).map(Delivery::Published)
+    }
+}
+
+impl Blocks for ShardBlocks {
+    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
+        self.open_block(block)?.verify()
     }
 
     /// Removes the shard from all of the server's disks. What the server has mounted it goes on serving, so it is to be
@@ -201,7 +227,7 @@ impl Blocks for ShardBlocks {
     }
 
     fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
-        let reader = self.open(block)?;
+        let reader = self.open_block(block)?;
         Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
     }
 

@@ -16,7 +16,7 @@ use super::learned::{CHUNK_BYTES, Fault, Known, sum_chunks};
 use super::name::ShardName;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt, read_exact_cached};
-use crate::{BlockError, BlockReader};
+use crate::{BlockError, BlockReader, StoredBlock};
 
 /// What the bytes of a shard are held against.
 #[derive(Clone, Debug)]
@@ -215,7 +215,9 @@ impl BlockReader for ShardReader {
             Check::Nothing(_) => None,
         }
     }
+}
 
+impl StoredBlock for ShardReader {
     /// Without `.ecsum` this tells that the bytes can be read, not whether they are right.
     fn verify(&self) -> Result<Option<Digest>, BlockError> {
         // Advice only: where it cannot be followed, the cache is what every reader gets.

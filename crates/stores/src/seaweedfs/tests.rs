@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use codes::BlockIndex;
 use proptest::prelude::*;
-use repair::{BlockId, Digest, Sink};
+use repair::{BlockId, Digest, Sink, SinkEnd};
 use tempfile::TempDir;
 
 use super::ecsum::made;
@@ -94,7 +94,7 @@ fn name(text: &str) -> ShardName {
 }
 
 fn sink(name: &str, bytes: usize) -> Sink {
-    Sink { index: BlockIndex(0), id: id(name), bytes: bytes as u64, label: None }
+    Sink { index: BlockIndex(0), id: id(name), bytes: bytes as u64, end: SinkEnd::Kept { label: None } }
 }
 
 fn make(blocks: &ShardBlocks, name: &str, bytes: &[u8]) -> Result<Option<Digest>, BlockError> {
@@ -106,7 +106,7 @@ fn make(blocks: &ShardBlocks, name: &str, bytes: &[u8]) -> Result<Option<Digest>
 
 fn read(blocks: &ShardBlocks, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, BlockError> {
     let mut buffer = vec![0; length];
-    blocks.open(&id(name))?.read_at(offset, &mut buffer).map(|()| buffer)
+    blocks.open_block(&id(name))?.read_at(offset, &mut buffer).map(|()| buffer)
 }
 
 fn is_corrupt<T: std::fmt::Debug>(result: Result<T, BlockError>, what: &str) {
@@ -127,11 +127,12 @@ fn what_is_there_is_told() {
     assert!(blocks.has_index(&volume).expect("readable"));
     assert_eq!(blocks.deleted(&volume).expect("readable"), [9], "the last entry is being written");
     let facts = blocks.facts(&name("p_5.ec01")).expect("readable");
-    let digest = blocks.open(&id("p_5.ec01")).expect("there").verify().expect("whole").expect("by .ecsum");
+    let digest =
+        blocks.open_block(&id("p_5.ec01")).expect("there").verify().expect("whole").expect("by .ecsum");
     let protection = Protection::Ecsum { digest };
     assert_eq!(facts, ShardFacts { bytes: BYTES as u64, ratio: ratio(), encoding: Encoding(77), protection });
-    assert!(matches!(blocks.open(&id("p_5.ec02")), Err(BlockError::Missing { .. })));
-    assert!(matches!(blocks.open(&id("p_5.dat")), Err(BlockError::BadName(_))));
+    assert!(matches!(blocks.open_block(&id("p_5.ec02")), Err(BlockError::Missing { .. })));
+    assert!(matches!(blocks.open_block(&id("p_5.dat")), Err(BlockError::BadName(_))));
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn a_flipped_bit_spoils_its_block_and_no_other() {
         read(&blocks, "p_5.ec00", 2 << 20, 1).and(read(&blocks, "p_5.ec00", (2 << 20) - 1, 1)),
         "1048576 to 2097152",
     );
-    is_corrupt(blocks.open(&id("p_5.ec00")).expect("opens").verify(), "1048576 to 2097152");
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).expect("opens").verify(), "1048576 to 2097152");
 }
 
 /// What was checked once may rot afterwards, also while a reader is open.
@@ -160,7 +161,7 @@ fn a_flipped_bit_spoils_its_block_and_no_other() {
 fn a_bit_that_flips_after_the_check_is_found() {
     let server = Server::new();
     let blocks = server.open();
-    let reader = blocks.open(&id("p_5.ec00")).expect("there");
+    let reader = blocks.open_block(&id("p_5.ec00")).expect("there");
     let mut buffer = vec![0; 100];
     assert!(!reader.read_if_cached(0, &mut buffer).expect("no fault"), "its block was not checked yet");
     reader.read_at(0, &mut buffer).expect("good");
@@ -178,11 +179,11 @@ fn short_and_long_shards_do_not_open() {
     let server = Server::new();
     let blocks = server.open();
     server.write("a/p_5.ec00", &server.shards[0][100..]);
-    is_corrupt(blocks.open(&id("p_5.ec00")).map(drop), "by its volume's .ecsum");
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "by its volume's .ecsum");
     server.write("b/p_5.ec01", &[server.shards[1].clone(), vec![0]].concat());
     is_corrupt(blocks.facts(&name("p_5.ec01")), "by its volume's .ecsum");
     fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
-    is_corrupt(blocks.open(&id("p_5.ec00")).map(drop), "by its volume's .vif");
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "by its volume's .vif");
 }
 
 #[test]
@@ -203,12 +204,12 @@ fn without_checksums_it_says_so() {
     fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
     let blocks = server.open();
     assert_eq!(blocks.facts(&name("p_5.ec00")).expect("readable").protection, Protection::Unprotected);
-    assert_eq!(blocks.open(&id("p_5.ec00")).expect("there").digest(), None);
+    assert_eq!(blocks.open_block(&id("p_5.ec00")).expect("there").digest(), None);
     server.rot("a/p_5.ec00", 5);
     read(&blocks, "p_5.ec00", 0, 10).expect("nobody can tell");
     assert_eq!(make(&blocks, "p_5.ec02", &server.shards[2]).expect("nobody can tell"), None);
     assert_eq!(blocks.describe(&id("p_5.ec02")).expect("there").digest, None);
-    assert_eq!(blocks.open(&id("p_5.ec02")).expect("there").verify().expect("it can be read"), None);
+    assert_eq!(blocks.open_block(&id("p_5.ec02")).expect("there").verify().expect("it can be read"), None);
 }
 
 #[test]
@@ -220,14 +221,14 @@ fn checksums_that_do_not_fit_or_are_damaged_blame_no_shard() {
     server.write("a/p_5.vif", &vif(2, 1, BYTES));
     let good = fs::read(server.folder("a/p_5.ecsum")).expect("there");
     server.rot("a/p_5.ecsum", 40);
-    let error = blocks.open(&id("p_5.ec00")).map(drop).expect_err("damaged");
+    let error = blocks.open_block(&id("p_5.ec00")).map(drop).expect_err("damaged");
     assert!(matches!(&error, BlockError::Io { path, .. } if path.ends_with("p_5.ecsum")), "{error}");
     assert!(
         make(&blocks, "p_5.ec02", &server.shards[2]).is_err(),
         "nothing is published unchecked by accident"
     );
     server.write("b/p_5.ecsum", &good);
-    blocks.open(&id("p_5.ec00")).expect("there").verify().expect("by the other disk's");
+    blocks.open_block(&id("p_5.ec00")).expect("there").verify().expect("by the other disk's");
 }
 
 #[test]
@@ -246,9 +247,9 @@ fn a_made_shard_is_there_beside_the_index_and_whole() {
     let hidden =
         server.names("a").into_iter().find(|name| name.starts_with(".mend-0")).expect("not visible yet");
     assert!(hidden.ends_with(".tmp"), "{hidden}");
-    assert!(blocks.open(&id("p_5.ec02")).is_err(), "not visible yet");
+    assert!(blocks.open_block(&id("p_5.ec02")).is_err(), "not visible yet");
     writer.commit().expect("renamed");
-    let reader = blocks.open(&id("p_5.ec02")).expect("visible");
+    let reader = blocks.open_block(&id("p_5.ec02")).expect("visible");
     assert!(digest.is_some());
     assert_eq!((reader.digest(), reader.verify().expect("whole")), (digest, digest));
     assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
@@ -311,7 +312,7 @@ proptest! {
     fn any_range_reads_as_the_file(ranges in prop::collection::vec((0..BYTES, 0..300_000usize), 1..12)) {
         let server = Server::new();
         let blocks = server.open();
-        let reader = blocks.open(&id("p_5.ec01")).expect("there");
+        let reader = blocks.open_block(&id("p_5.ec01")).expect("there");
         for (offset, length) in ranges {
             assert_reads(&server.folder("b/p_5.ec01"), &*reader, offset, length.min(BYTES - offset));
         }

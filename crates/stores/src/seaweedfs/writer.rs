@@ -18,7 +18,7 @@ use crate::dir::commit::sync_folder;
 use crate::dir::extents::Extents;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt};
-use crate::{BlockError, BlockReader, BlockWriter};
+use crate::{BlockError, BlockWriter, Intake, Publish, StoredBlock};
 
 /// A shard that is not visible yet.
 ///
@@ -173,7 +173,7 @@ impl ShardWriter {
     }
 }
 
-impl BlockWriter for ShardWriter {
+impl Intake for ShardWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         let end = offset.checked_add(bytes.len() as u64).filter(|&end| end <= self.bytes);
         let end = end.ok_or_else(|| beyond(&self.temporary, offset, bytes.len(), self.bytes))?;
@@ -185,7 +185,9 @@ impl BlockWriter for ShardWriter {
         self.written.insert(offset..end);
         Ok(())
     }
+}
 
+impl BlockWriter for ShardWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
         self.check_complete()?;
         if self.sealed.is_none() {
@@ -199,7 +201,7 @@ impl BlockWriter for ShardWriter {
         self.sealed().map(|sums| sums.map(ShardSums::digest))
     }
 
-    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
         let check = match self.sealed()? {
             Some(sums) => Check::Ecsum(Known::new(sums.clone())),
             None => Check::Nothing(Some(self.bytes)),
@@ -207,7 +209,9 @@ impl BlockWriter for ShardWriter {
         let file = open(&self.shard, &self.temporary)?;
         Ok(Arc::new(ShardReader::new(&self.shard, &self.temporary, file, check)?))
     }
+}
 
+impl Publish for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<(), BlockError> {
         let sealed = self.sealed()?;
         // The small files may have been brought, or replaced, since.

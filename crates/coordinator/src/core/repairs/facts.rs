@@ -39,7 +39,7 @@ impl Core {
 
     /// Something else is in the catalog of these blocks of a stripe.
     pub(in crate::core) fn tell_blocks(&mut self, stripe: &StripeId) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let Ok(record) = self.stripe_record(stripe) else { return };
         for (index, block) in indexed(&record) {
             self.repairs.scheduler.handle_block(stripe, index, block_facts(block));
         }

@@ -60,9 +60,19 @@ struct Repair {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
     target: Target,
+    /// A stripe that came with the request, as it was then, and the blocks that are wanted of it with their new homes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    given: Option<GivenOrder>,
     scheme: Scheme,
     slice_bytes: Option<u32>,
     verify_parity: bool,
+}
+
+/// What of a given stripe is to be rebuilt, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct GivenOrder {
+    stripe: StripeRecord,
+    homes: BTreeMap<BlockIndex, NodeId>,
 }
 
 /// A stripe of a repair.
@@ -103,13 +113,14 @@ impl Core {
     }
 
     fn order(&self, request: &RepairRequest) -> Result<Order, RequestError> {
+        if let (Some(stripe), false) = (&request.stripe, request.homes.is_empty()) {
+            return self.given_order(StripeId(stripe.clone()), request);
+        }
         let target = match (&request.block, &request.stripe, request.all) {
             (Some(block), None, false) => Target::Block(BlockId(block.clone())),
             (None, Some(stripe), false) => Target::Stripe(StripeId(stripe.clone())),
             (None, None, true) => Target::All,
-            _ => {
-                return Err(RequestError::NoOneTarget);
-            }
+            _ => return Err(RequestError::NoOneTarget),
         };
         // People leave eras out of names; records of the queue do not.
         let target = match target {
@@ -122,6 +133,23 @@ impl Core {
         };
         Ok(Order {
             target,
+            given: None,
+            scheme: self.scheme(request.scheme.as_deref())?,
+            slice_bytes: request.slice_bytes,
+            verify_parity: request.verify_parity.unwrap_or(true),
+        })
+    }
+
+    /// The order for blocks of a given stripe.
+    fn given_order(&self, stripe: StripeId, request: &RepairRequest) -> Result<Order, RequestError> {
+        if request.block.is_some() || request.all {
+            return Err(RequestError::NoOneTarget);
+        }
+        let homes = self.given_homes(&stripe, &request.homes)?;
+        let record = self.given.get(&stripe).expect("it has blocks").clone();
+        Ok(Order {
+            target: Target::Stripe(stripe),
+            given: Some(GivenOrder { stripe: record, homes }),
             scheme: self.scheme(request.scheme.as_deref())?,
             slice_bytes: request.slice_bytes,
             verify_parity: request.verify_parity.unwrap_or(true),
@@ -170,7 +198,7 @@ impl Core {
         trouble: Option<String>,
         result: Result<Outcome, JobError>,
     ) {
-        let record = self.picture.stripe(stripe).ok();
+        let record = self.stripe_record(stripe).ok();
         let Repairs { repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };
@@ -242,7 +270,9 @@ impl Core {
 
 impl Repairs {
     fn add(&mut self, id: u64, order: Order) {
-        let spec = RepairSpec { priority: Priority::Normal, ..RepairSpec::default() };
+        let homes = order.given.iter().flat_map(|given| given.homes.values().copied());
+        let spec =
+            RepairSpec { priority: Priority::Normal, requestors: homes.collect(), ..RepairSpec::default() };
         self.scheduler.open(RepairId(id), spec);
         let repair = Repair {
             order,
@@ -256,6 +286,12 @@ impl Repairs {
         };
         self.repairs.insert(id, repair);
         self.unexpanded.push_back(id);
+    }
+
+    /// The repairs that have a stripe in them.
+    pub(super) fn of_stripe(&self, stripe: &StripeId) -> impl Iterator<Item = u64> {
+        let with = self.repairs.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
+        with.map(|(&id, _)| id)
     }
 
     fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {

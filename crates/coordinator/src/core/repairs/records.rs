@@ -15,13 +15,20 @@ impl Core {
         for (key, record) in records.iter().filter(|(key, _)| key.starts_with(QUEUE_PREFIX)) {
             let id = key.strip_prefix(QUEUE_PREFIX).and_then(|id| id.parse().ok());
             match (id, serde_json::from_value(record.clone())) {
-                (Some(id), Ok(order)) => self.repairs.add(id, order),
+                (Some(id), Ok(order)) => self.requeue(id, order),
                 _ => {
                     tracing::warn!(key, "a queued repair that cannot be read is dropped");
                     self.store(Write::Records(RecordWrite::Remove(key.clone())), Then::Nothing);
                 }
             }
         }
+    }
+
+    fn requeue(&mut self, id: u64, order: Order) {
+        if let Some(given) = &order.given {
+            self.recall_given(given.stripe.clone());
+        }
+        self.repairs.add(id, order);
     }
 
     /// What keeps an order until it ends.

@@ -33,9 +33,9 @@ impl Core {
     /// Names the stripes of repairs.
     pub(super) fn expand_repairs(&mut self) {
         while let Some(id) = self.repairs.unexpanded.pop_front() {
-            let target = self.repairs.repairs[&id].order.target.clone();
-            for record in self.stripes_of(&target) {
-                self.push_item(id, &target, &record);
+            let order = self.repairs.repairs[&id].order.clone();
+            for record in self.stripes_of(&order.target) {
+                self.push_item(id, &order, &record);
             }
             self.repairs.scheduler.close(RepairId(id));
         }
@@ -43,7 +43,7 @@ impl Core {
 
     /// Those that are there; what has been removed meanwhile needs no repair.
     fn stripes_of(&self, target: &Target) -> Vec<StripeRecord> {
-        let one = |stripe: &StripeId| self.picture.stripe(stripe).ok();
+        let one = |stripe: &StripeId| self.stripe_record(stripe).ok();
         match target {
             Target::Block(block) => {
                 let found = self.picture.find_block(block).ok();
@@ -60,15 +60,16 @@ impl Core {
         }
     }
 
-    fn push_item(&mut self, id: u64, target: &Target, record: &StripeRecord) {
+    fn push_item(&mut self, id: u64, order: &Order, record: &StripeRecord) {
         let Ok(code) = self.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
         };
-        let only = match target {
-            Target::Block(block) => Self::index_of(record, block),
-            _ => None,
+        let only = match (&order.target, &order.given) {
+            (_, Some(given)) => given.homes.keys().copied().collect(),
+            (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
+            (_, None) => Vec::new(),
         };
-        let kind = match target {
+        let kind = match &order.target {
             Target::Drain(from) => Kind::Drain { from: *from },
             _ => Kind::Reconstruct,
         };
@@ -81,7 +82,7 @@ impl Core {
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
-        let wanted = self.wanted_of(target, record);
+        let wanted = self.wanted_of(order, record);
         let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
         repair.blocks += wanted.len() as u64;
         repair.bytes += wanted.len() as u64 * record.block_bytes;
@@ -89,9 +90,13 @@ impl Core {
     }
 
     /// The blocks that a repair is to bring elsewhere.
-    fn wanted_of(&self, target: &Target, record: &StripeRecord) -> Vec<BlockIndex> {
+    fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
-        match target {
+        if let Some(given) = &order.given {
+            lost.retain(|index| given.homes.contains_key(index));
+            return lost;
+        }
+        match &order.target {
             Target::Block(block) => {
                 let index = Self::index_of(record, block);
                 lost.retain(|&lost| Some(lost) == index);
@@ -136,7 +141,7 @@ impl Core {
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
-        let lost = self.wanted_of(&order.target, &record);
+        let lost = self.wanted_of(order, &record);
         if lost.is_empty() {
             return Ok(Started::NothingLost);
         }
@@ -144,7 +149,7 @@ impl Core {
         if proposal.kind == Kind::Reconstruct {
             self.check_decodable(&record, &stripe, &lost)?;
         }
-        let wanted = match self.requestors(proposal, &record) {
+        let wanted = match self.requestors(order, &lost, proposal, &record) {
             Placement::Chosen(wanted) => wanted,
             Placement::Nowhere => return Err(self.no_room(&record, lost.len())),
             Placement::Busy => {
@@ -199,8 +204,18 @@ impl Core {
         })
     }
 
-    /// Where the scheduler wants the blocks to go; elsewhere, if a removal under way would hit the new copy.
-    fn requestors(&mut self, proposal: &Proposal, record: &StripeRecord) -> Placement {
+    /// Where whoever asked, or else the scheduler, wants the blocks to go; elsewhere, if a removal under way would hit the new copy.
+    fn requestors(
+        &mut self,
+        order: &Order,
+        lost: &[BlockIndex],
+        proposal: &Proposal,
+        record: &StripeRecord,
+    ) -> Placement {
+        if let Some(given) = &order.given {
+            let home = |block: &BlockIndex| Wanted { block: *block, requestor: given.homes[block] };
+            return Placement::Chosen(lost.iter().map(home).collect());
+        }
         let removing = |node: NodeId| record.blocks.iter().any(|block| self.is_removing(node, &block.id));
         let barred: Vec<NodeId> = self.removers().filter(|&node| removing(node)).collect();
         if proposal.wanted.iter().any(|wanted| barred.contains(&wanted.requestor)) {

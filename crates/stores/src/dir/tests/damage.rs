@@ -65,7 +65,7 @@ fn every_flipped_byte_of_a_checksum_file_is_seen() {
     for offset in 0..length {
         flip(&place.checksums, offset);
         is_corrupt(scene.open(&id("a")).map(|_| ()));
-        assert!(scene.blocks.open_if_cached(&id("a")).is_none());
+        assert!(scene.blocks.open_block_if_cached(&id("a")).is_none());
         is_corrupt(reader.verify());
         flip(&place.checksums, offset);
     }

@@ -53,7 +53,7 @@ fn bad_names_are_refused_everywhere() {
     for name in ["", "..", "../../etc/passwd", "a.crc", ".lock"] {
         let bad =
             |result: Result<(), BlockError>| assert!(matches!(result, Err(BlockError::BadName(_))), "{name}");
-        bad(scene.blocks.open(&id(name)).map(|_| ()));
+        bad(scene.blocks.open_block(&id(name)).map(|_| ()));
         bad(scene.blocks.create(&sink(&id(name), 1)).map(|_| ()));
         bad(scene.blocks.remove(&id(name)).map(|_| ()));
     }

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use codes::BlockIndex;
-use repair::{BlockId, Sink};
+use repair::{BlockId, Sink, SinkEnd};
 use tempfile::TempDir;
 
 use super::DirBlocks;
 use super::place::Place;
-use crate::{BlockError, BlockReader, Blocks};
+use crate::{BlockError, Blocks, Intake, StoredBlock};
 
 /// A folder with an open store.
 struct Scene {
@@ -49,8 +49,8 @@ impl Scene {
         digest
     }
 
-    fn open(&self, block: &BlockId) -> Result<Arc<dyn BlockReader>, BlockError> {
-        self.blocks.open(block)
+    fn open(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
+        self.blocks.open_block(block)
     }
 
     /// All bytes of a block.
@@ -81,7 +81,7 @@ impl Scene {
 
 /// A block to be made, of no stripe.
 fn sink(id: &BlockId, bytes: u64) -> Sink {
-    Sink { index: BlockIndex(0), id: id.clone(), bytes, label: None }
+    Sink { index: BlockIndex(0), id: id.clone(), bytes, end: SinkEnd::Kept { label: None } }
 }
 
 fn id(name: &str) -> BlockId {

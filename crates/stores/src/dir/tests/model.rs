@@ -82,7 +82,7 @@ proptest! {
         let early_reader = writer.reader().expect("sealed");
         writer.commit().expect("committed");
 
-        let cached = scene.blocks.open_if_cached(&block);
+        let cached = scene.blocks.open_block_if_cached(&block);
         for reader in [early_reader, scene.open(&block).expect("committed")].into_iter().chain(cached) {
             prop_assert_eq!(reader.bytes(), length as u64);
             prop_assert_eq!(reader.verify().expect("whole"), sealed);

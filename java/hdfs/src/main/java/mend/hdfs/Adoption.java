@@ -24,15 +24,32 @@ final class Adoption {
   }
 
   /**
+   * Whether replicas of a block pool would be taken now.
+   *
+   * @throws IOException if not
+   */
+  void ready(String pool) throws IOException {
+    dataset();
+    if (!dataNode.isBPServiceAlive(pool)) {
+      throw new IOException("the DataNode does not serve " + pool);
+    }
+  }
+
+  private FsDatasetSpi<?> dataset() throws IOException {
+    FsDatasetSpi<?> dataset = dataNode.getFSDataset();
+    if (dataset == null) {
+      throw new IOException("the DataNode has not spoken with a NameNode yet");
+    }
+    return dataset;
+  }
+
+  /**
    * Takes the replica of a block of {@code bytes} bytes with this generation stamp.
    *
    * @throws IOException if it is not there, or the DataNode does not take it
    */
   void adopt(String pool, long block, long stamp, long bytes) throws IOException {
-    FsDatasetSpi<?> dataset = dataNode.getFSDataset();
-    if (dataset == null) {
-      throw new IOException("the DataNode has not spoken with a NameNode yet");
-    }
+    FsDatasetSpi<?> dataset = dataset();
     FsVolumeSpi volume = look(dataset, pool, block, stamp);
     ExtendedBlock wanted = new ExtendedBlock(pool, block, bytes, stamp);
     Block stored = dataset.getStoredBlock(pool, block);

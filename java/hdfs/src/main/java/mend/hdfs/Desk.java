@@ -8,8 +8,8 @@ import java.net.SocketException;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Answers the helper, one question at a time: each connection brings one line, {@code adopt POOL BLOCK STAMP BYTES}, and
- * gets one, {@code taken} or {@code refused WHY}.
+ * Answers the helper, one question at a time: each connection brings one line, {@code ready POOL} or {@code adopt
+ * POOL BLOCK STAMP BYTES}, and gets one, {@code yes} or {@code no WHY}.
  */
 final class Desk implements Runnable {
   private static final int TIMEOUT_MS = 10_000;
@@ -43,14 +43,17 @@ final class Desk implements Runnable {
   private String answer(String line) {
     String[] words = line.split(" ");
     try {
-      if (words.length != 5 || !words[0].equals("adopt")) {
-        return "refused it was not asked to adopt a replica";
+      if (words.length == 2 && words[0].equals("ready")) {
+        adoption.ready(words[1]);
+      } else if (words.length == 5 && words[0].equals("adopt")) {
+        adoption.adopt(words[1], Long.parseLong(words[2]), Long.parseLong(words[3]), Long.parseLong(words[4]));
+      } else {
+        return "no that is not a question which this version knows";
       }
-      adoption.adopt(words[1], Long.parseLong(words[2]), Long.parseLong(words[3]), Long.parseLong(words[4]));
-      return "taken";
+      return "yes";
     } catch (IOException | RuntimeException problem) {
       MendPlugin.LOG.warn("Mend's helper asked: {}", line, problem);
-      return "refused " + String.valueOf(problem.getMessage()).replace('\n', ' ');
+      return "no " + String.valueOf(problem.getMessage()).replace('\n', ' ');
     }
   }
 

@@ -1,78 +1,62 @@
-//! Ends of a request on this machine: where data blocks come from, and where blocks go.
+//! Where a read's blocks go on this machine. Nothing of it is a block of a store: a [`Room`] takes bytes, and gives them
+//! back to be held against blocks that were not needed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use repair::{BlockId, LocalBlock, Sink};
-use stores::{BlockError, BlockReader, BlockWriter};
+use repair::{BlockId, Sink};
+use stores::{BlockError, BlockReader, Delivery, Intake, Sinks, Taker};
 
-use crate::local::not_here;
-
-/// What a request reads from and delivers to. Called from threads that may wait.
-pub trait Endpoints: Send + Sync + 'static {
-    /// A block that the request brings along.
+/// Where a block's bytes go on this machine, and are found again. Offsets are those of the block.
+pub trait Room: Send + Sync + 'static {
+    /// Takes `bytes` at `offset`.
     ///
     /// # Errors
-    /// [`BlockError`]; the request fails.
-    fn source(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
-        Err(not_here(&block.id))
-    }
-
-    /// Where a block goes. Offsets are those of the block, whatever part of it was asked for.
-    ///
-    /// # Errors
-    /// [`BlockError`]; the request fails.
-    fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        Err(not_here(&sink.id))
-    }
-}
-
-/// Where a block's bytes go on this machine, and are found again.
-pub(crate) trait Room: Send + Sync + 'static {
+    /// [`BlockError`]; the read fails.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
+
+    /// Gives back what was taken from `offset` on.
+    ///
+    /// # Errors
+    /// [`BlockError`]; the read fails.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
+
+    /// Whether [`write`](Self::write) may wait for a medium. Only what goes to memory does not.
+    fn may_wait(&self) -> bool;
 }
 
-/// A writer that only takes: a client's deliveries are not blocks of a store, so they are never committed. They can be
-/// read back, to be held against blocks that were not needed.
-pub(crate) struct Taker<R> {
-    pub(crate) block: BlockId,
-    pub(crate) bytes: u64,
-    /// Whether taking may wait for a medium.
-    pub(crate) may_wait: bool,
-    pub(crate) room: Arc<R>,
+/// Delivers a block to a room.
+pub fn delivery_to<R: Room>(sink: &Sink, room: Arc<R>) -> Delivery {
+    Delivery::Taken(Box::new(RoomTaker { bytes: sink.bytes, room }))
 }
 
-impl<R: Room> BlockWriter for Taker<R> {
+struct RoomTaker<R> {
+    bytes: u64,
+    room: Arc<R>,
+}
+
+impl<R: Room> Intake for RoomTaker<R> {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         self.room.write(offset, bytes)
     }
 
     fn may_wait(&self) -> bool {
-        self.may_wait
+        self.room.may_wait()
     }
+}
 
-    fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
-        Err(not_here(&self.block))
-    }
-
+impl<R: Room> Taker for RoomTaker<R> {
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        let (block, bytes, room) = (self.block.clone(), self.bytes, self.room.clone());
-        Ok(Arc::new(Taken { block, bytes, room }))
-    }
-
-    fn commit(self: Box<Self>) -> Result<(), BlockError> {
-        Err(not_here(&self.block))
+        Ok(Arc::new(RoomReader { bytes: self.bytes, room: self.room.clone() }))
     }
 }
 
 /// What was delivered of a block.
-struct Taken<R> {
-    block: BlockId,
+struct RoomReader<R> {
     bytes: u64,
     room: Arc<R>,
 }
 
-impl<R: Room> BlockReader for Taken<R> {
+impl<R: Room> BlockReader for RoomReader<R> {
     fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -83,10 +67,6 @@ impl<R: Room> BlockReader for Taken<R> {
 
     fn digest(&self) -> Option<repair::Digest> {
         None
-    }
-
-    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
-        Err(not_here(&self.block))
     }
 }
 
@@ -137,16 +117,20 @@ impl Room for MemoryRoom {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
         self.memory.at(&self.block, offset, buffer.len(), |place| buffer.copy_from_slice(place))
     }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
 }
 
 /// Delivers a request's one block into [`Memory`].
 #[derive(Clone, Debug)]
 pub struct MemorySink(pub Arc<Memory>);
 
-impl Endpoints for MemorySink {
-    fn sink(&self, sink: &Sink) -> Result<Box<dyn BlockWriter>, BlockError> {
-        let room = Arc::new(MemoryRoom { block: sink.id.clone(), memory: self.0.clone() });
-        Ok(Box::new(Taker { block: sink.id.clone(), bytes: sink.bytes, may_wait: false, room }))
+impl Sinks for MemorySink {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        let room = MemoryRoom { block: sink.id.clone(), memory: self.0.clone() };
+        Ok(delivery_to(sink, Arc::new(room)))
     }
 }
 

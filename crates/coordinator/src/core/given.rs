@@ -1,0 +1,221 @@
+//! Stripes that no catalog knows: a plug-in of another system describes one, then has it read or repaired by its name.
+//!
+//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block without a
+//! node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile (rotten, moved) is kept
+//! here until the stripe is described anew or forgotten, and nothing of it is in the storage but repairs that are not
+//! done, with their stripes in them, so that the next coordinator goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::{BlockIndex, CodeSpec};
+use repair::recovery::RepairId;
+use repair::wire::control::MAX_OPEN_REQUESTS;
+use repair::{BlockId, Digest, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, StripeRecord};
+
+use super::Core;
+use super::stripes::indexed;
+use crate::error::RequestError;
+use views::{GivenBlock, GivenStripe, StripeView};
+
+/// A stripe that nobody asks for is forgotten after this time.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// So many are remembered; more are refused.
+const MOST: usize = 256 * MAX_OPEN_REQUESTS;
+/// A stripe's or block's name is no longer.
+const NAME_BYTES: usize = 255;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Given {
+    stripes: BTreeMap<StripeId, StripeRecord>,
+    /// When each is looked at again.
+    until: BTreeMap<StripeId, Duration>,
+}
+
+impl Given {
+    pub(super) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
+        self.stripes.get(stripe)
+    }
+
+    /// Sets what is known of a block; `false` if it was known already, or nobody described the stripe.
+    fn set(&mut self, stripe: &StripeId, block: BlockIndex, node: NodeId, state: BlockState) -> bool {
+        let Some(record) = self.stripes.get_mut(stripe) else { return false };
+        let block = &mut record.blocks[usize::from(block.0)];
+        let changed = (block.node, block.state) != (Some(node), state);
+        (block.node, block.state) = (Some(node), state);
+        changed
+    }
+
+    fn insert(&mut self, record: StripeRecord, now: Duration) {
+        self.until.insert(record.id.clone(), now + REMEMBERED_FOR);
+        self.stripes.insert(record.id.clone(), record);
+    }
+}
+
+impl Core {
+    /// Takes a stripe's description, in place of an earlier one.
+    pub(super) fn describe_stripe(&mut self, given: &GivenStripe) -> Result<StripeView, RequestError> {
+        let record = self.given_record(given)?;
+        if self.is_in_use(&record.id) {
+            return Err(RequestError::GivenInUse(record.id));
+        }
+        if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
+            return Err(RequestError::TooManyGiven(MOST));
+        }
+        let view = self.stripe_view(&record)?;
+        self.given.insert(record, self.now);
+        Ok(view)
+    }
+
+    /// A stripe that came with a repair of an earlier coordinator.
+    pub(super) fn recall_given(&mut self, record: StripeRecord) {
+        self.given.insert(record, self.now);
+    }
+
+    /// A job has stored a block of a given stripe; whether it is one.
+    pub(super) fn note_given_stored(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+    ) -> bool {
+        if self.given.get(stripe).is_none() {
+            return false;
+        }
+        for &(block, node, _) in blocks {
+            self.given.set(stripe, block, node, BlockState::Healthy);
+        }
+        self.tell_blocks(stripe);
+        true
+    }
+
+    /// A block of a given stripe cannot be read; whether the stripe is one.
+    pub(super) fn note_given_lost(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        state: Option<BlockState>,
+    ) -> bool {
+        if self.given.get(stripe).is_none() {
+            return false;
+        }
+        if let Some(state) = state
+            && self.given.set(stripe, block, node, state)
+        {
+            self.tell_blocks(stripe);
+        }
+        true
+    }
+
+    /// Forgets given stripes that nobody has asked for in a while.
+    pub(super) fn forget_given(&mut self) {
+        let now = self.now;
+        let due: Vec<StripeId> =
+            self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
+        for stripe in due {
+            if self.is_in_use(&stripe) {
+                self.given.until.insert(stripe, now + REMEMBERED_FOR);
+            } else {
+                self.given.until.remove(&stripe);
+                self.given.stripes.remove(&stripe);
+            }
+        }
+    }
+
+    /// Somebody asks for a given stripe: it is remembered from now on.
+    pub(super) fn touch_given(&mut self, stripe: &StripeId) {
+        if let Some(until) = self.given.until.get_mut(stripe) {
+            *until = self.now + REMEMBERED_FOR;
+        }
+    }
+
+    fn is_in_use(&self, stripe: &StripeId) -> bool {
+        let repairs = &self.repairs;
+        self.jobs.values().any(|running| running.stripe == *stripe)
+            || repairs
+                .of_stripe(stripe)
+                .any(|id| repairs.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
+    }
+
+    fn given_record(&mut self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
+        let id = StripeId(given.stripe.clone());
+        check_name(&given.stripe)?;
+        if self.picture.stripe(&id).is_ok() {
+            return Err(RequestError::Catalogued(given.stripe.clone()));
+        }
+        let spec: CodeSpec = given.code.parse()?;
+        let code = self.codes.get(&spec)?;
+        let unit = code.sub_blocks() as u64;
+        if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
+            let above = given.block_bytes.max(1).next_multiple_of(unit);
+            let below = above.checked_sub(unit).filter(|&below| below > 0);
+            return Err(RequestError::BlockBytes { asked: given.block_bytes, unit, below, above });
+        }
+        if given.blocks.len() != code.blocks() {
+            let (blocks, needed) = (given.blocks.len(), code.blocks());
+            return Err(RequestError::GivenBlocks { code: given.code.clone(), needed, blocks });
+        }
+        let mut names = BTreeSet::new();
+        let mut blocks = Vec::with_capacity(given.blocks.len());
+        for block in &given.blocks {
+            if !names.insert(&block.block) {
+                return Err(RequestError::GivenTwice(block.block.clone()));
+            }
+            blocks.push(self.given_block(block, given.block_bytes)?);
+        }
+        Ok(StripeRecord { id, code: spec, block_bytes: given.block_bytes, blocks, file: None })
+    }
+
+    fn given_block(&self, given: &GivenBlock, block_bytes: u64) -> Result<BlockRecord, RequestError> {
+        check_name(&given.block)?;
+        let id = BlockId(given.block.clone());
+        if self.picture.find_block(&id).is_ok() || self.picture.is_from_the_future(&id) {
+            return Err(RequestError::Catalogued(given.block.clone()));
+        }
+        if given.bytes > block_bytes {
+            let (block, bytes) = (given.block.clone(), given.bytes);
+            return Err(RequestError::GivenTooLong { block, bytes, block_bytes });
+        }
+        let node = given.node.as_deref().map(|name| self.node_named(name)).transpose()?;
+        let digest = match &given.digest {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|_| RequestError::NoDigest(text.clone()))?),
+        };
+        let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
+        Ok(BlockRecord { id, bytes: given.bytes, node, state, digest })
+    }
+
+    /// The blocks that a plug-in wants, each with the node that shall have it.
+    pub(super) fn given_homes(
+        &self,
+        stripe: &StripeId,
+        homes: &[views::Home],
+    ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
+        let record = self.given.get(stripe).ok_or_else(|| RequestError::NotGiven(stripe.clone()))?;
+        let mut named = BTreeMap::new();
+        for home in homes {
+            let index = BlockIndex(home.index);
+            Self::check_indices(record, &[index])?;
+            let node = self.node_named(&home.node)?;
+            let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
+            if block.state == BlockState::Healthy {
+                let holder = block.node.map(|node| self.name(node)).unwrap_or_default();
+                return Err(RequestError::NotLost { block: block.id.to_string(), holder });
+            }
+            if named.insert(index, node).is_some() {
+                return Err(RequestError::GivenTwice(block.id.to_string()));
+            }
+        }
+        match named.is_empty() {
+            true => Err(RequestError::NoHomes(stripe.clone())),
+            false => Ok(named),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), RequestError> {
+    let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
+    if is_plain { Ok(()) } else { Err(RequestError::NoName(name.escape_default().to_string())) }
+}

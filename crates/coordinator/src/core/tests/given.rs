@@ -1,0 +1,164 @@
+//! Stripes that a plug-in describes.
+
+use views::{GivenBlock, GivenStripe, Home, StripeView};
+
+use super::*;
+
+/// A stripe of rs-4-2 with block `foreign-I` on helper h(I + 1), but for those that are lost.
+fn described(lost: &[u16]) -> GivenStripe {
+    let block = |index: u16| GivenBlock {
+        block: format!("foreign-{index}"),
+        bytes: 4096,
+        node: (!lost.contains(&index)).then(|| format!("h{}", index + 1)),
+        digest: None,
+    };
+    GivenStripe {
+        stripe: "group".into(),
+        code: "rs-4-2".into(),
+        block_bytes: 4096,
+        blocks: (0..4).map(block).collect(),
+    }
+}
+
+fn describe(scene: &mut Scene, given: &GivenStripe) -> Result<StripeView, RequestError> {
+    scene.ask(|reply| Command::Describe(given.clone(), reply))
+}
+
+fn homes(homes: &[(u16, &str)]) -> RepairRequest {
+    let home = |&(index, node): &(u16, &str)| Home { index, node: node.into() };
+    let homes = homes.iter().map(home).collect();
+    RepairRequest { stripe: Some("group".into()), homes, ..RepairRequest::default() }
+}
+
+fn refused(scene: &mut Scene, request: RepairRequest) -> String {
+    scene.ask(|reply| Command::Repair(request, reply)).unwrap_err().to_string()
+}
+
+/// Helpers h1 to h6 and a plug-in; the described blocks are on the helpers' disks.
+fn scene() -> Scene {
+    let mut scene = Scene::new(6);
+    for index in 0..4 {
+        scene.node(&format!("h{}", index + 1)).disk.insert(BlockId(format!("foreign-{index}")), 4096);
+    }
+    let client = FromNode::RegisterClient { version: control::VERSION };
+    scene.join("hdfs", Role::Plugin("hdfs".parse().unwrap()), client);
+    scene.play();
+    scene
+}
+
+#[test]
+fn named_blocks_of_a_given_stripe_go_where_the_plug_in_says() {
+    let mut scene = scene();
+    describe(&mut scene, &described(&[1, 2])).unwrap();
+    let repair = scene.repair(homes(&[(1, "h6")]));
+    assert_eq!((repair.state.as_str(), repair.blocks_rebuilt), ("done", 1), "{repair:?}");
+    assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
+    // The other one was not asked for.
+    let view = scene.ask(|reply| Command::Stripe(StripeId("group".into()), reply)).unwrap();
+    let nodes: Vec<Option<&str>> = view.blocks.iter().map(|block| block.node.as_deref()).collect();
+    assert_eq!(nodes, [Some("h1"), Some("h6"), None, Some("h4")]);
+    // Nothing of this is in the catalog, or counts for the cluster.
+    assert_eq!(scene.status().stripes.stripes, 0);
+}
+
+#[test]
+fn what_is_wrong_with_a_description_is_said() {
+    let mut scene = scene();
+    let file = scene.put("film", 1);
+    let mut own = described(&[1]);
+    own.stripe = file.layout[0].stripe.stripe.clone();
+    let mut own_block = described(&[1]);
+    own_block.blocks[2].block = block(&file, 2).0;
+    let mut few = described(&[1]);
+    few.blocks.pop();
+    let mut twice = described(&[1]);
+    twice.blocks[3].block = "foreign-0".into();
+    let mut unknown = described(&[1]);
+    unknown.blocks[0].node = Some("h9".into());
+    let mut long = described(&[1]);
+    long.blocks[0].bytes = 4097;
+    for (given, text) in [
+        (own, "is in this cluster's own catalog"),
+        (own_block, "is in this cluster's own catalog"),
+        (few, "a stripe of rs-4-2 has 4 blocks, and 3 are described"),
+        (twice, "`foreign-0` is named twice"),
+        (unknown, "there is no helper `h9`"),
+        (long, "block foreign-0 has 4097 bytes, and blocks of its stripe have at most 4096"),
+    ] {
+        let error = describe(&mut scene, &given).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    }
+    assert!(refused(&mut scene, homes(&[(1, "h5")])).contains("is none that was described"));
+    describe(&mut scene, &described(&[1])).unwrap();
+    assert!(refused(&mut scene, homes(&[(0, "h5")])).contains("block foreign-0 is not lost: h1 has it"));
+    assert!(refused(&mut scene, homes(&[(9, "h5")])).contains("no b9"));
+    assert!(refused(&mut scene, homes(&[(1, "h9")])).contains("there is no helper `h9`"));
+}
+
+#[test]
+fn a_plug_in_reads_what_it_described_and_nothing_else() {
+    let mut scene = scene();
+    let file = scene.put("film", 1);
+    describe(&mut scene, &described(&[1])).unwrap();
+    let read = |stripe: &str| ClientRequest::Read {
+        stripe: StripeId(stripe.into()),
+        blocks: vec![BlockIndex(1)],
+        sub_blocks: None,
+        window: (0, 4096),
+        scheme: Scheme::Pipelined,
+        slice_bytes: None,
+        pacing: None,
+        verify: false,
+        pretend_lost: Vec::new(),
+    };
+    for (tag, request) in [
+        (1, read("group")),
+        (2, read(&file.layout[0].stripe.stripe)),
+        (3, ClientRequest::PutStripe { put: 1, position: 0 }),
+    ] {
+        scene.say("hdfs", FromNode::Open { tag, request });
+        scene.play();
+    }
+    let closed = &scene.node("hdfs").closed;
+    assert!(closed[&1].is_ok(), "{closed:?}");
+    assert!(closed[&2].as_ref().unwrap_err().contains("none that was described"), "{closed:?}");
+    assert!(closed[&3].as_ref().unwrap_err().contains("only clients"), "{closed:?}");
+}
+
+#[test]
+fn a_repair_of_a_given_stripe_outlives_the_coordinator() {
+    let mut scene = scene();
+    describe(&mut scene, &described(&[1])).unwrap();
+    scene.frozen.insert("h6".into());
+    let begun = scene.repair(homes(&[(1, "h6")]));
+    assert_eq!(begun.state, "running");
+    assert!(describe(&mut scene, &described(&[2])).is_err(), "it is being repaired as it was described");
+    scene.restart();
+    scene.frozen.clear();
+    for helper in 1..=6 {
+        scene.start(&format!("h{helper}"));
+    }
+    scene.wait(Duration::from_secs(1));
+    assert_eq!(scene.repair_state(begun.repair).state, "done");
+    assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
+}
+
+#[test]
+fn a_rotten_block_of_a_given_stripe_is_not_read_again() {
+    let mut scene = scene();
+    describe(&mut scene, &described(&[1])).unwrap();
+    scene.rotten.insert(BlockId("foreign-0".into()));
+    let repair = scene.repair(homes(&[(1, "h6")]));
+    assert_eq!(repair.state, "done", "{repair:?}");
+    let view = scene.ask(|reply| Command::Stripe(StripeId("group".into()), reply)).unwrap();
+    assert_eq!(view.blocks[0].state, "corrupt");
+}
+
+#[test]
+fn a_given_stripe_is_forgotten_when_nobody_asks_for_it() {
+    let mut scene = scene();
+    describe(&mut scene, &described(&[1])).unwrap();
+    let now = scene.now + Duration::from_secs(601);
+    scene.core().handle_tick(now);
+    assert!(refused(&mut scene, homes(&[(1, "h6")])).contains("is none that was described"));
+}

@@ -1,0 +1,108 @@
+//! Opens what an assignment reads, and what it delivers to. What is open already, from an earlier plan of the job, stays.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use codes::BlockIndex;
+use repair::{Assignment, Refusal, Report, Sink, SinkEnd};
+use stores::{BlockError, Delivery, Sinks};
+
+use crate::disk::{Deliveries, SharedDelivery, Source};
+use crate::ending::in_time;
+use crate::engine::{Node, blocking};
+use crate::errands::check_identity;
+use crate::problems::{block_problem, sink_report};
+
+/// What an assignment reads and delivers to.
+pub(crate) struct Opened {
+    pub(crate) sources: BTreeMap<BlockIndex, Source>,
+    pub(crate) sinks: BTreeMap<BlockIndex, (Sink, SharedDelivery)>,
+}
+
+/// `deliveries` are those that are open already; they come back with those that were added.
+pub(crate) async fn open(
+    node: Node,
+    assignment: Arc<Assignment>,
+    mut deliveries: Deliveries,
+) -> (Deliveries, Result<Opened, Report>) {
+    let opened = async {
+        let sources = open_sources(&node, &assignment).await?;
+        let sinks = open_sinks(&node, &assignment, &mut deliveries).await?;
+        Ok(Opened { sources, sinks })
+    }
+    .await;
+    (deliveries, opened)
+}
+
+async fn open_sources(node: &Node, assignment: &Assignment) -> Result<BTreeMap<BlockIndex, Source>, Report> {
+    let (mut opened, mut cold) = (BTreeMap::new(), Vec::new());
+    if assignment.locals.is_empty() {
+        return Ok(opened);
+    }
+    let sources = node.local.sources(assignment)?;
+    for block in &assignment.locals {
+        match sources.open_if_cached(block) {
+            Some(reader) if check_identity(&*reader, block).is_ok() => {
+                opened.insert(block.index, Source { id: block.id.clone(), reader });
+            }
+            _ => cold.push(block.clone()),
+        }
+    }
+    if cold.is_empty() {
+        return Ok(opened);
+    }
+    blocking(move || {
+        for block in cold {
+            let reader =
+                sources.open(&block).and_then(|reader| check_identity(&*reader, &block).map(|()| reader));
+            let reader = reader.map_err(|error| Report::BadBlock {
+                block: block.id.clone(),
+                problem: block_problem(&error),
+            })?;
+            opened.insert(block.index, Source { id: block.id, reader });
+        }
+        Ok(opened)
+    })
+    .await
+}
+
+async fn open_sinks(
+    node: &Node,
+    assignment: &Assignment,
+    deliveries: &mut Deliveries,
+) -> Result<BTreeMap<BlockIndex, (Sink, SharedDelivery)>, Report> {
+    let mut opened = BTreeMap::new();
+    for sink in &assignment.sinks {
+        let delivery = match deliveries.get(&sink.id) {
+            Some(delivery) => delivery.clone(),
+            None => {
+                let delivery = deliver(node.local.sinks(assignment)?, sink.clone()).await?;
+                let delivery = Arc::new(Mutex::new(delivery));
+                deliveries.insert(sink.id.clone(), delivery.clone());
+                delivery
+            }
+        };
+        opened.insert(sink.index, (sink.clone(), delivery));
+    }
+    Ok(opened)
+}
+
+/// Opens one sink, if its end is the one that is wanted. A store's own process is asked now whether it will take the block:
+/// what it would refuse need not be moved.
+async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink) -> Result<Delivery, Report> {
+    let failed = |error: BlockError| sink_report(sink.id.clone(), &error);
+    let wanted = sink.clone();
+    let delivery = blocking(move || sinks.deliver(&wanted)).await.map_err(failed)?;
+    match (delivery, &sink.end) {
+        (Delivery::HandedOver(mut writer), SinkEnd::Kept { .. }) => {
+            let prepared = in_time(&writer.terms(), &sink.id, writer.prepare()).await;
+            prepared.map(|()| Delivery::HandedOver(writer)).map_err(failed)
+        }
+        (delivery @ Delivery::Taken(_), SinkEnd::Taken)
+        | (delivery @ Delivery::Published(_), SinkEnd::Kept { .. }) => Ok(delivery),
+        (_, end) => {
+            let (block, end) = (sink.id.clone(), end.clone());
+            Err(Report::Refused { why: Refusal::End { block, end } })
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What a job does between the last slice and a block that readers find, where the requestor's store has a process of its
+//! own that takes its time, refuses, or has somebody else at work.
+
+use std::time::Duration;
+
+use codes::{BlockIndex, CodeSpec};
+use repair::wire::control::ToNode;
+use repair::{
+    BlockId, Job, JobAction, JobError, JobId, JobRequest, NodeId, NodeProfile, Outcome, Policy, Report,
+    SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+};
+
+const BLOCK_BYTES: u64 = 1 << 20;
+const SECOND: Duration = Duration::from_secs(1);
+/// The nodes that get the first blocks of the stripe; as many as are lost.
+const REQUESTORS: u32 = 10;
+/// A node that holds nothing and could take their place.
+const SPARE: NodeId = NodeId(20);
+
+/// RS(6,3) with its first blocks lost, and a job that repairs them.
+struct Scene {
+    topology: Topology,
+    job: Job,
+    now: Duration,
+    told: Vec<(NodeId, ToNode)>,
+    published: Vec<(BlockIndex, NodeId)>,
+    ended: Option<Result<Outcome, JobError>>,
+}
+
+impl Scene {
+    fn new(lost: u16) -> Self {
+        let requestor = |index: u16| NodeId(REQUESTORS + u32::from(index));
+        let mut topology = Topology::new();
+        let helpers = (lost..6).map(|index| NodeId(index.into()));
+        for node in helpers.chain((0..lost).map(requestor)).chain([SPARE]) {
+            topology.set(node, NodeProfile::helper(format!("h{node}"), format!("10.0.0.{node}:1")));
+        }
+        let blocks = (0..6).map(|index: u16| StripeBlock {
+            id: id(index),
+            bytes: BLOCK_BYTES,
+            holder: (index >= lost).then_some(NodeId(index.into())),
+            digest: None,
+        });
+        let request = JobRequest {
+            job: JobId(1),
+            stripe: Stripe {
+                id: StripeId("s".into()),
+                code: CodeSpec::reed_solomon(6, 3).build().unwrap(),
+                block_bytes: BLOCK_BYTES,
+                blocks: blocks.collect(),
+                label: None,
+            },
+            wanted: (0..lost)
+                .map(|index| Wanted { block: BlockIndex(index), requestor: requestor(index) })
+                .collect(),
+            window: 0..BLOCK_BYTES,
+            sub_blocks: None,
+            policy: Policy::default(),
+            verify: Verify::default(),
+            publish: true,
+            tag: None,
+        };
+        let job = Job::new(request, [7; 32], &topology, Duration::ZERO);
+        let (told, published) = (Vec::new(), Vec::new());
+        let mut scene = Self { topology, job, now: Duration::ZERO, told, published, ended: None };
+        scene.act();
+        scene
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.job.poll() {
+            match action {
+                JobAction::Tell { node, message } => self.told.push((node, message)),
+                JobAction::Publish { block, node, .. } => self.published.push((block, node)),
+                JobAction::BlockLost { .. } => {}
+                JobAction::Finish(result) => self.ended = Some(*result),
+            }
+        }
+    }
+
+    fn say(&mut self, node: NodeId, report: Report) {
+        self.job.handle_report(node, self.job.epoch(), report, &self.topology, self.now);
+        self.act();
+    }
+
+    /// Time passes, with a tick each second.
+    fn wait(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now += SECOND;
+            self.job.handle_tick(&self.topology, self.now);
+            self.act();
+        }
+    }
+
+    fn deliver_and_seal(&mut self, node: NodeId, index: u16, hand_over_ms: u32) {
+        self.say(node, Report::Sealed { digests: vec![(id(index), None)], hand_over_ms });
+    }
+
+    /// Whether the node was told to give up what it has.
+    fn is_given_up(&self, node: NodeId) -> bool {
+        self.told.iter().any(|(told, message)| *told == node && matches!(message, ToNode::Forget { .. }))
+    }
+
+    fn was_told(&self, node: NodeId, what: fn(&ToNode) -> bool) -> bool {
+        self.told.iter().any(|(told, message)| *told == node && what(message))
+    }
+}
+
+fn id(index: u16) -> BlockId {
+    BlockId(format!("s.{index}"))
+}
+
+fn is_commit(message: &ToNode) -> bool {
+    matches!(message, ToNode::Commit { .. })
+}
+
+fn failed(index: u16, problem: SinkProblem) -> Report {
+    Report::SinkFailed { block: id(index), problem }
+}
+
+/// One lost block, sealed by a store that wants so much time to take it over, and about to be committed.
+fn committing(hand_over_ms: u32) -> (Scene, NodeId) {
+    let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
+    scene.say(node, Report::Delivered);
+    scene.deliver_and_seal(node, 0, hand_over_ms);
+    assert!(scene.was_told(node, is_commit));
+    (scene, node)
+}
+
+#[test]
+fn a_process_gets_the_time_that_it_wants_beside_that_of_a_disk() {
+    let (mut scene, node) = committing(0);
+    scene.wait(119 * SECOND);
+    assert!(!scene.is_given_up(node));
+    scene.wait(2 * SECOND);
+    assert!(scene.is_given_up(node), "a disk that hangs");
+
+    let (mut scene, node) = committing(600_000);
+    scene.wait(700 * SECOND);
+    assert!(!scene.is_given_up(node));
+    scene.say(node, Report::Committed);
+    assert_eq!(scene.published, [(BlockIndex(0), node)]);
+    assert!(scene.ended.expect("nothing is left to do").is_ok());
+
+    let (mut scene, node) = committing(600_000);
+    scene.wait(721 * SECOND);
+    assert!(scene.is_given_up(node));
+}
+
+#[test]
+fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
+    let (mut scene, node) = committing(u32::MAX);
+    scene.wait(3600 * SECOND);
+    assert!(!scene.is_given_up(node));
+    scene.wait(121 * SECOND);
+    assert!(scene.is_given_up(node));
+}
+
+#[test]
+fn a_stripe_that_two_stores_leave_alone_is_left_alone() {
+    let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
+    let locked = || SinkProblem::NotNow("an operator has the lock".into());
+    scene.say(node, failed(0, locked()));
+    assert!(scene.ended.is_none() && scene.is_given_up(node), "one may be wrong");
+    assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
+    // The first says it again, and is nobody to this job any more.
+    scene.say(node, failed(0, locked()));
+    assert!(scene.ended.is_none());
+    scene.say(SPARE, failed(0, locked()));
+    let error = scene.ended.expect("it is no use").unwrap_err();
+    assert!(matches!(error, JobError::StoreNotReady { .. }), "{error}");
+}
+
+#[test]
+fn what_a_store_takes_over_is_not_given_to_another_node_because_a_third_one_failed() {
+    let mut scene = Scene::new(2);
+    let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
+    scene.say(first, Report::Delivered);
+    scene.say(second, Report::Delivered);
+    scene.deliver_and_seal(first, 0, 600_000);
+    scene.deliver_and_seal(second, 1, 600_000);
+    assert!(scene.was_told(first, is_commit) && scene.was_told(second, is_commit));
+    scene.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
+    assert!(scene.is_given_up(second));
+    scene.wait(500 * SECOND);
+    assert!(!scene.is_given_up(first), "its store still takes the block over");
+    scene.say(first, Report::Committed);
+    scene.say(first, Report::Stopped { delivered: SliceSet::new() });
+    assert_eq!(scene.published, [(BlockIndex(0), first)]);
+    // Only the other block goes to the spare node.
+    let assigned = scene.told.iter().rev().find_map(|(node, message)| match message {
+        ToNode::Assign(assignment) if *node == SPARE => Some(assignment),
+        _ => None,
+    });
+    let sinks: Vec<_> =
+        assigned.expect("it takes its place").sinks.iter().map(|sink| sink.id.clone()).collect();
+    assert_eq!(sinks, [id(1)]);
+}
+
+#[test]
+fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
+    let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
+    scene.say(node, Report::Delivered);
+    scene.say(node, Report::Refused { why: repair::Refusal::NoStore });
+    assert!(scene.is_given_up(node));
+    assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
+}
