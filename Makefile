@@ -3,12 +3,13 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test fmt lint doc unit test-foreign long thrash setup bench deny clean
+.PHONY: help demo test fmt lint doc unit test-openapi test-foreign long thrash setup bench deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
+	@echo "make test-openapi   docs/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
@@ -21,7 +22,7 @@ demo: setup
 	$(CARGO) build --release --locked -p mend-cli
 	scripts/demo target/release/mend
 
-test: setup fmt lint doc unit test-foreign
+test: setup fmt lint doc unit test-openapi test-foreign
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -34,6 +35,9 @@ doc:
 
 unit:
 	$(CARGO) test --workspace --locked
+
+test-openapi: setup
+	scripts/openapi target/openapi
 
 test-foreign: setup
 	scripts/foreign target/foreign

@@ -35,9 +35,25 @@ impl Answer {
         Self { note: Some(note.into()), ..Self::default() }
     }
 
+    /// The same with something said before it, and more facts beside its own.
+    pub fn after(mut self, text: &str, facts: &impl Serialize) -> Self {
+        self.text.insert_str(0, text);
+        let facts = serde_json::to_value(facts).expect("facts have string keys");
+        if let (serde_json::Value::Object(all), serde_json::Value::Object(more)) = (&mut self.json, facts) {
+            all.extend(more);
+        }
+        self
+    }
+
     /// The same with another exit code.
     pub fn with_exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
+    }
+
+    /// The same with one more line for people.
+    pub fn with_line(mut self, line: &str) -> Self {
+        self.text += line;
+        self
     }
 
     /// Prints it on stdout, and its note on stderr.

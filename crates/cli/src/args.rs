@@ -1,14 +1,20 @@
 //! The command line.
 
+mod nodes;
+
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use client::ByteRange;
-use cluster::{Address, Bandwidth, ByteSize, Host, Name};
+use cluster::{ByteSize, Host, Name};
 use codes::CodeSpec;
 use repair::Scheme;
+
+pub use nodes::*;
+
+use crate::recoveries::{CapsArgs, WatchArgs};
 
 /// Repairs erasure-coded storage: put files, read them through losses, rebuild what is lost.
 #[derive(Debug, Parser)]
@@ -34,7 +40,8 @@ Exit codes:
   2    the command line makes no sense
   3    data is unreadable or damaged: a read that cannot be served, stripes beyond repair, what a scrub found
   4    the coordinator cannot be reached or does not accept our certificate
-  130  interrupted";
+  130  interrupted
+status --check exits as monitors expect: 0 whole, 1 warning, 2 critical, 3 unknown";
 
 /// How facts are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,12 +59,13 @@ pub enum Verb {
     Init(InitArgs),
     /// Run the coordinator
     Coordinator,
-    /// Run a helper, or add one to the cluster
-    #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+    /// Run a helper
     Helper(HelperArgs),
-    /// List the helpers
-    #[command(visible_alias = "nodes")]
-    Helpers,
+    /// Helpers: list, add, recover, drain, replace, remove them; maintenance; what may be stopped
+    #[command(subcommand)]
+    Node(NodeAction),
+    /// Move blocks from full helpers to empty ones
+    Rebalance(RebalanceArgs),
     /// Make a new certificate for a member, or a further client
     Issue(IssueArgs),
     /// Store a file
@@ -71,11 +79,23 @@ pub enum Verb {
     /// Show where a file, stripe or block is and how it is
     Stat(StatArgs),
     /// Am I safe? Stripes by what they can still lose, helpers, repairs
-    Status,
+    Status(StatusArgs),
+    /// What was lost and repaired, when and how fast
+    History(HistoryArgs),
+    /// Wait until everything is whole, or no repair is under way
+    Wait(WaitArgs),
     /// Rebuild what is lost
     Repair(RepairArgs),
+    /// Show how repairs go until they end
+    Watch(WatchArgs),
+    /// Start nothing more of a repair until it is resumed
+    Pause(CancelArgs),
+    /// Go on with a repair that was paused
+    Resume(CancelArgs),
     /// Give a repair up
     Cancel(CancelArgs),
+    /// Show or change what repairs may move
+    Caps(CapsArgs),
     /// Explain how something would be repaired and what it would cost, without doing it
     Plan(PlanArgs),
     /// Measure the read of a block as if it was lost, by every scheme, beside a plain read of it
@@ -97,7 +117,7 @@ pub enum Verb {
 impl Verb {
     /// Whether it runs until it is stopped.
     pub fn is_daemon(&self) -> bool {
-        matches!(self, Self::Coordinator | Self::Helper(HelperArgs { action: None, .. }))
+        matches!(self, Self::Coordinator | Self::Helper(_))
     }
 }
 
@@ -144,36 +164,7 @@ pub struct InitArgs {
 #[derive(Debug, Args)]
 pub struct HelperArgs {
     /// The helper to run, as named in mend.toml
-    pub name: Option<Name>,
-    #[command(subcommand)]
-    pub action: Option<HelperAction>,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum HelperAction {
-    /// Add a helper to mend.toml and make its certificate (where `mend init` ran)
-    Add(AddHelperArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct AddHelperArgs {
-    /// Its name
     pub name: Name,
-    /// Where it listens for data of other helpers
-    #[arg(long, value_name = "IP:PORT")]
-    pub listen: SocketAddr,
-    /// What others dial, if it differs
-    #[arg(long, value_name = "HOST:PORT")]
-    pub advertise: Option<Address>,
-    /// Its block folder [default: helpers/NAME/blocks in the cluster folder]
-    #[arg(long, value_name = "DIR")]
-    pub blocks: Option<PathBuf>,
-    /// The rack it stands in
-    #[arg(long)]
-    pub rack: Option<String>,
-    /// Its link, such as 1gbit or 100MB/s
-    #[arg(long)]
-    pub bandwidth: Option<Bandwidth>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -299,9 +290,10 @@ pub struct StatArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["target", "all"]))]
 pub struct RepairArgs {
     /// A block or a stripe
-    #[arg(value_name = "BLOCK|STRIPE", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "BLOCK|STRIPE")]
     pub target: Option<String>,
     /// Everything that is lost
     #[arg(long)]
@@ -394,8 +386,8 @@ mod tests {
     #[test]
     fn a_helper_is_run_or_added() {
         assert!(matches!(parse("mend helper h1"), Ok(verb) if verb.is_daemon()));
-        let added = parse("mend helper add h9 --listen 127.0.0.1:7500 --bandwidth 1gbit");
-        assert!(matches!(&added, Ok(Verb::Helper(HelperArgs { name: None, action: Some(_) }))), "{added:?}");
+        let added = parse("mend node add h9 --listen 127.0.0.1:7500 --bandwidth 1gbit");
+        assert!(matches!(&added, Ok(Verb::Node(NodeAction::Add(_)))), "{added:?}");
         assert!(parse("mend helper").is_err());
         assert!(parse("mend helper H1").is_err());
     }
@@ -424,10 +416,22 @@ mod tests {
 
     #[test]
     fn repair_needs_exactly_one_target() {
-        assert_eq!(parse("mend repair").unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
+        let text = parse("mend repair").unwrap_err().to_string();
+        assert!(text.contains("<BLOCK|STRIPE|--all>"), "{text}");
         assert_eq!(parse("mend repair 1 --all").unwrap_err().kind(), ErrorKind::ArgumentConflict);
         assert!(parse("mend repair --all --scheme rp --slice-size 64KiB").is_ok());
         assert!(parse("mend repair 1.2 --slice-size 100").is_err());
+    }
+
+    #[test]
+    fn maintenance_begins_or_ends() {
+        assert!(parse("mend node maintenance h1 --for 10m").is_ok());
+        assert!(parse("mend node maintenance h1 --end").is_ok());
+        assert!(parse("mend node maintenance h1").is_err());
+        assert!(parse("mend node maintenance h1 --end --for 10m").is_err());
+        assert!(parse("mend node maintenance h1 --for soon").is_err());
+        assert!(parse("mend node repair-after never").is_ok() && parse("mend node repair-after 5m").is_ok());
+        assert!(parse("mend node repair-after").is_ok() && parse("mend node repair-after maybe").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Names of blocks and stripes, and `mend stat`.
 
-use client::{BlockView, Client, ClientError, FileLayout, StripeView};
+use client::{BlockState, BlockView, Client, ClientError, FileLayout, StripeView};
 
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -95,7 +95,7 @@ fn stripe_text(stripe: &StripeView) -> String {
             block.block.clone(),
             format!("b{}", block.index),
             holder(block).to_owned(),
-            block.state.clone(),
+            block.state.to_string(),
             digest,
         ]
     });
@@ -123,7 +123,7 @@ fn health(stripe: &StripeView) -> String {
 }
 
 fn lost(stripe: &StripeView) -> String {
-    let lost = stripe.blocks.iter().filter(|block| block.state != "healthy");
+    let lost = stripe.blocks.iter().filter(|block| block.state != BlockState::Healthy);
     lost.map(|block| format!("{} ({} on {})", block.block, block.state, holder(block)))
         .collect::<Vec<_>>()
         .join(", ")

@@ -1,15 +1,12 @@
-//! Verbs that work on the cluster folder: init, helper add, issue.
+//! Verbs that work on the cluster folder: init, node add, issue.
 
 use std::path::PathBuf;
 
 use cluster::{Cluster, Config, HelperConfig, InitOptions, Role};
 
 use crate::answer::Answer;
-use crate::args::{AddHelperArgs, InitArgs, IssueArgs, RoleKind};
+use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RoleKind};
 use crate::failure::Failure;
-
-/// Names that `mend helper` takes for something else.
-const RESERVED: [&str; 2] = ["add", "help"];
 
 /// `mend init`
 pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure> {
@@ -51,13 +48,13 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
     let needed = args.code.blocks();
     if usize::from(args.helpers) < needed {
         text += &format!(
-            "note: {} needs {needed} helpers; add more with `mend helper add`, or put files with a smaller --code\n",
+            "note: {} needs {needed} helpers; add more with `mend node add`, or put files with a smaller --code\n",
             args.code
         );
     }
     text += &format!("next: export MEND_CLUSTER={folder}\n      mend coordinator &\n");
     match args.helpers {
-        0 => text += "      mend helper add NAME --listen IP:PORT",
+        0 => text += "      mend node add NAME --listen IP:PORT",
         helpers => text += &format!("      for i in $(seq {helpers}); do mend helper h$i & done"),
     }
     text
@@ -77,11 +74,8 @@ fn edges_text(config: &Config) -> &'static str {
     }
 }
 
-/// `mend helper add`
-pub fn add_helper(mut cluster: Cluster, args: AddHelperArgs) -> Result<Answer, Failure> {
-    if RESERVED.contains(&args.name.as_str()) {
-        return Err(Failure::new(format!("a helper cannot be named `{}`; choose another name", args.name)));
-    }
+/// `mend node add`
+pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Failure> {
     let mut helper = HelperConfig::new(args.name.clone(), args.listen);
     helper.advertise = args.advertise;
     helper.blocks = args.blocks;
@@ -108,7 +102,7 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
             let name = name()?;
             if cluster.config().helper(&name).is_none() {
                 return Err(Failure::new(format!("there is no helper {name}"))
-                    .help(format!("add it with `mend helper add {name} --listen IP:PORT`")));
+                    .help(format!("add it with `mend node add {name} --listen IP:PORT`")));
             }
             Role::Helper(name)
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, FileLayout, Memory, MemorySink, PlanRequestView, ReadRequest, StripeView};
+use client::{BlockState, Client, FileLayout, Memory, MemorySink, PlanRequestView, ReadRequest, StripeView};
 use codes::{BlockIndex, CodeSpec};
 use repair::{Scheme, StripeId};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::args::CompareArgs;
 use crate::blocks::{Target, find, found};
 use crate::failure::{Exit, Failure};
 use crate::format::{size, table, time};
-use crate::plans::PlanCost;
+use crate::plans::cost;
 use crate::progress::Bar;
 
 /// What one scheme did.
@@ -88,8 +88,9 @@ fn measured() -> Vec<Scheme> {
 async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure> {
     let (stripe, index) = chosen(client, &args.target).await?;
     let code: CodeSpec = stripe.code.parse().map_err(Failure::new)?;
-    let is_there =
-        |index: u16| stripe.blocks.iter().any(|block| block.index == index && block.state == "healthy");
+    let is_there = |index: u16| {
+        stripe.blocks.iter().any(|block| block.index == index && block.state == BlockState::Healthy)
+    };
     let plain =
         if is_there(index) { Some(index) } else { (0..code.blocks() as u16).find(|&other| is_there(other)) };
     let plain = plain.ok_or_else(|| {
@@ -137,14 +138,14 @@ fn stripe_of(name: &str, file: FileLayout) -> Result<StripeView, Failure> {
 }
 
 fn lost_block(stripe: &StripeView) -> Option<u16> {
-    stripe.blocks.iter().find(|block| block.state != "healthy").map(|block| block.index)
+    stripe.blocks.iter().find(|block| block.state != BlockState::Healthy).map(|block| block.index)
 }
 
 fn check_spare(stripe: &StripeView, index: u16) -> Result<(), Failure> {
     match lost_block(stripe) {
         Some(lost)
             if stripe.survives == 0
-                && stripe.blocks.iter().any(|b| b.index == index && b.state == "healthy") =>
+                && stripe.blocks.iter().any(|b| b.index == index && b.state == BlockState::Healthy) =>
         {
             let lost = stripe.blocks.iter().find(|block| block.index == lost);
             let name = lost.map(|block| block.block.as_str()).unwrap_or_default();
@@ -179,7 +180,7 @@ impl Subject {
             lost: vec![self.index.0],
             requestor: Some("client".to_owned()),
         };
-        let cost = PlanCost::of(&self.client.plan(&request).await?)?;
+        let cost = cost(&self.client.plan(&request).await?)?;
         let read = self.read(self.request(scheme, self.index, true), bar).await?;
         Ok(Row {
             scheme: scheme.to_string(),

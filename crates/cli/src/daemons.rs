@@ -80,7 +80,7 @@ fn no_such_helper(cluster: &Cluster, name: &Name) -> Failure {
     let known: Vec<&str> = cluster.config().helpers.iter().map(|helper| helper.name.as_str()).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     Failure::new(format!("mend.toml has no helper {name}; it has {known}"))
-        .help(format!("add it with `mend helper add {name} --listen IP:PORT`"))
+        .help(format!("add it with `mend node add {name} --listen IP:PORT`"))
 }
 
 fn say(line: &str) {
@@ -96,5 +96,6 @@ fn caps(limits: &LimitsConfig) -> Caps {
         up: rate(limits.up),
         down: rate(limits.down),
         repair: rate(limits.repair),
+        ..Caps::default()
     }
 }

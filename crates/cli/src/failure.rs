@@ -1,10 +1,13 @@
 //! Why a verb failed, what to do about it, and the exit code.
 
 use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use client::ClientError;
+use client::{ClientError, Severity};
+use serde_json::json;
 
+use crate::args::Format;
 use crate::format::{printable, printable_lines};
 
 /// Exit codes; `mend help` and `docs/cli.md` list them.
@@ -12,20 +15,35 @@ use crate::format::{printable, printable_lines};
 pub enum Exit {
     /// Done.
     #[default]
-    Done = 0,
+    Done,
     /// Failed.
-    Failed = 1,
+    Failed,
     /// Data is unreadable or damaged.
-    Data = 3,
+    Data,
     /// The coordinator cannot be reached.
-    Unreachable = 4,
+    Unreachable,
     /// Interrupted.
-    Interrupted = 130,
+    Interrupted,
+    /// What monitors want to know.
+    Check(Severity),
+}
+
+impl Exit {
+    fn code(self) -> u8 {
+        match self {
+            Self::Done | Self::Check(Severity::Ok) => 0,
+            Self::Failed | Self::Check(Severity::Warning) => 1,
+            Self::Check(Severity::Critical) => 2,
+            Self::Data | Self::Check(Severity::Unknown) => 3,
+            Self::Unreachable => 4,
+            Self::Interrupted => 130,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
+        exit.code().into()
     }
 }
 
@@ -35,12 +53,13 @@ pub struct Failure {
     message: String,
     help: Option<String>,
     exit: Exit,
+    stdout_taken: bool,
 }
 
 impl Failure {
     /// A failure whose message says what to do, or for which nothing can be done.
     pub fn new(message: impl Display) -> Self {
-        Self { message: message.to_string(), help: None, exit: Exit::Failed }
+        Self { message: message.to_string(), help: None, exit: Exit::Failed, stdout_taken: false }
     }
 
     /// The same with the next step.
@@ -53,6 +72,11 @@ impl Failure {
         Self { exit, ..self }
     }
 
+    /// The same where stdout has the bytes of a file.
+    pub fn beside_stdout(self) -> Self {
+        Self { stdout_taken: true, ..self }
+    }
+
     /// The user's doing.
     pub fn interrupted(what: impl Display) -> Self {
         Self::new(format!("interrupted; {what}")).exit(Exit::Interrupted)
@@ -63,11 +87,25 @@ impl Failure {
         &self.message
     }
 
-    /// Prints it on stderr.
-    pub fn print(self) -> ExitCode {
-        eprintln!("error: {}", printable_lines(&self.message));
-        if let Some(help) = self.help {
-            eprintln!("help: {}", printable_lines(&help));
+    /// Prints it: on stderr for people; for machines as the JSON value that they wait for on stdout.
+    pub fn print(self, format: Format) -> ExitCode {
+        match format {
+            Format::Text => {
+                eprintln!("error: {}", printable_lines(&self.message));
+                if let Some(help) = &self.help {
+                    eprintln!("help: {}", printable_lines(help));
+                }
+            }
+            Format::Json => {
+                let facts =
+                    json!({ "error": self.message, "help": self.help, "exit_code": self.exit.code() });
+                let text = serde_json::to_string_pretty(&facts).expect("values are JSON");
+                match self.stdout_taken {
+                    true => eprintln!("{text}"),
+                    // Whoever read from us may have gone.
+                    false => drop(writeln!(io::stdout().lock(), "{text}")),
+                }
+            }
         }
         self.exit.into()
     }
@@ -115,6 +153,7 @@ plain!(
     cluster::OpenError,
     cluster::InitError,
     cluster::AddHelperError,
+    cluster::RemoveHelperError,
     cluster::IssueError,
     cluster::IdentityError,
     stores::dir::OpenError,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::args::{GetArgs, LsArgs, PutArgs, RmArgs};
 use crate::failure::Failure;
-use crate::format::{count, date, is_obeyed, printable, size, table, time};
+use crate::format::{self, count, date, is_obeyed, printable, size, table, time};
 use crate::progress::Bar;
 
 /// `mend put`
@@ -70,7 +70,8 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
     };
     if let Some(target) = stdout {
         // Our own words have no place among the bytes.
-        let got = client.get(&found, &options, target, no_progress()).await?;
+        let got = client.get(&found, &options, target, no_progress()).await;
+        let got = got.map_err(|error| Failure::from(error).beside_stdout())?;
         return Ok(unverified(&got).map_or_else(Answer::silent, Answer::note));
     }
     let bar = Bar::new(&format!("get {}", args.name), found.bytes());
@@ -125,7 +126,7 @@ fn unverified(got: &Got) -> Option<String> {
 
 fn rate(bytes: u64, start: Instant) -> String {
     let took = start.elapsed();
-    format!("{}/s in {}", size((bytes as f64 / took.as_secs_f64().max(1e-6)) as u64), time(took))
+    format!("{} in {}", format::rate(bytes, took), time(took))
 }
 
 /// `mend ls`

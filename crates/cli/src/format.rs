@@ -31,6 +31,27 @@ pub fn time(time: Duration) -> String {
     if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
 
+/// `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`: how long something took.
+pub fn lasting(time: Duration) -> String {
+    let seconds = (time.as_secs_f64() + 0.5) as u64;
+    let two = |first: String, rest: u64, unit: &str| match rest {
+        0 => first,
+        rest => format!("{first} {rest} {unit}"),
+    };
+    match seconds {
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{} s", trimmed((time.as_secs_f64() * 10.0).round() / 10.0)),
+        60..3600 => two(format!("{} min", seconds / 60), seconds % 60, "s"),
+        3600..172_800 => two(format!("{} h", seconds / 3600), seconds % 3600 / 60, "min"),
+        _ => two(format!("{} days", seconds / 86_400), seconds % 86_400 / 3600, "h"),
+    }
+}
+
+/// `113 MiB/s`
+pub fn rate(bytes: u64, time: Duration) -> String {
+    format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-6)) as u64))
+}
+
 /// `1 stripe`, `2 stripes`.
 pub fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
@@ -107,6 +128,17 @@ mod tests {
         let sizes = [0, 1023, 1024, 64 << 20, 1_100_000_000, u64::MAX].map(size);
         assert_eq!(sizes, ["0 B", "1023 B", "1 KiB", "64 MiB", "1.02 GiB", "16384 PiB"]);
         assert_eq!(size((1 << 30) - 1), "1 GiB");
+    }
+
+    #[test]
+    fn times_read_well() {
+        let times = [0, 350, 4_230, 59_600, 270_000, 3_600_000, 7_500_000, 190_000_000];
+        let times = times.map(|ms| lasting(Duration::from_millis(ms)));
+        assert_eq!(
+            times,
+            ["0 ms", "350 ms", "4.2 s", "1 min", "4 min 30 s", "1 h", "2 h 5 min", "2 days 4 h"]
+        );
+        assert_eq!(rate(6 << 20, Duration::from_secs(2)), "3 MiB/s");
     }
 
     #[test]

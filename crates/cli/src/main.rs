@@ -13,10 +13,13 @@ mod descriptors;
 mod failure;
 mod files;
 mod format;
+mod history;
 mod interrupt;
 mod lab;
+mod nodes;
 mod plans;
 mod progress;
+mod recoveries;
 mod repairs;
 mod scrubs;
 mod status;
@@ -33,23 +36,43 @@ use tokio::runtime::{Builder, Runtime};
 use args::{Cli, Verb};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misspelt(&error),
+    };
     log_to_stderr(&cli);
     if let Verb::Lab(args) = cli.verb {
-        return lab::start(&args).print();
+        return lab::start(&args).print(cli.output);
     }
     let format = cli.output;
     let runtime = match runtime(&cli.verb) {
         Ok(runtime) => runtime,
-        Err(error) => return failure::Failure::new(format!("cannot start threads: {error}")).print(),
+        Err(error) => return failure::Failure::new(format!("cannot start threads: {error}")).print(format),
     };
     let result = runtime.block_on(verbs::run(cli));
     // A read of a stuck disk must not keep us from ending.
     runtime.shutdown_background();
     match result {
         Ok(answer) => answer.print(format),
-        Err(failure) => failure.print(),
+        Err(failure) => failure.print(format),
     }
+}
+
+/// A command line that makes no sense, told as it asks to be told; or help.
+fn misspelt(error: &clap::Error) -> ExitCode {
+    const USAGE: u8 = 2;
+    let words: Vec<_> = std::env::args_os().collect();
+    let json = words.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
+        || words.iter().any(|word| word == "--output=json");
+    if !error.use_stderr() || !json {
+        let _ = error.print(); // Whoever read from us may have gone.
+        return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+    }
+    let text = error.to_string();
+    let text = text.trim().strip_prefix("error: ").unwrap_or(&text);
+    let facts = serde_json::json!({ "error": text, "help": "mend help", "exit_code": USAGE });
+    println!("{}", serde_json::to_string_pretty(&facts).expect("values are JSON"));
+    ExitCode::from(USAGE)
 }
 
 /// Slices want one thread from end to end, and a helper starts more of those itself. The coordinator serves many

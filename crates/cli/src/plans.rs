@@ -1,53 +1,19 @@
 //! `mend plan`.
 
 use client::{Client, PlanRequestView, PlanView, StripeView};
-use repair::Scheme;
-use serde::Deserialize;
+use repair::{Cost, Scheme};
 
 use crate::answer::Answer;
 use crate::args::PlanArgs;
 use crate::blocks::{Target, find};
 use crate::failure::Failure;
-use crate::format::{size, table};
+use crate::format::{count, size, table};
 
-/// What a comparison shows of a plan's cost; the coordinator sends more.
-#[derive(Clone, Debug, Deserialize)]
-pub struct PlanCost {
-    nodes: Vec<NodeBytes>,
-    busiest: u32,
-    pub network_bytes: u64,
-    pub read_bytes: u64,
-    reads: u64,
-    pub hops: u32,
-    pub timeslots: f64,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct NodeBytes {
-    node: u32,
-    sent_bytes: u64,
-    received_bytes: u64,
-    delivered_bytes: u64,
-}
-
-impl PlanCost {
-    /// The cost in a plan's summary.
-    pub fn of(plan: &PlanView) -> Result<Self, Failure> {
-        let cost = plan.summary.get("cost").cloned().unwrap_or_default();
-        serde_json::from_value(cost)
-            .map_err(|error| Failure::new(format!("the coordinator's plan cannot be read: {error}")))
-    }
-
-    /// Bytes that the requestors receive.
-    pub fn requestors_receive(&self) -> u64 {
-        self.nodes.iter().filter(|node| node.delivered_bytes > 0).map(|node| node.received_bytes).sum()
-    }
-
-    /// Bytes up or down, whichever are more, at the busiest node.
-    pub fn through_busiest(&self) -> u64 {
-        let busiest = self.nodes.iter().find(|node| node.node == self.busiest);
-        busiest.map_or(0, |node| node.sent_bytes.max(node.received_bytes))
-    }
+/// The cost in a plan's summary.
+pub fn cost(plan: &PlanView) -> Result<Cost, Failure> {
+    let cost = plan.summary.get("cost").cloned().unwrap_or_default();
+    serde_json::from_value(cost)
+        .map_err(|error| Failure::new(format!("the coordinator's plan cannot be read: {error}")))
 }
 
 /// `mend plan`
@@ -88,13 +54,22 @@ fn index_of(stripe: &StripeView, name: &str) -> Result<u16, Failure> {
     })
 }
 
+/// Every scheme for the same requestors, beside what auto chooses.
 async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Failure> {
+    let auto =
+        client.plan(&PlanRequestView { scheme: Some(Scheme::Auto.to_string()), ..request.clone() }).await?;
+    // Who gets a block may be drawn by lot; all schemes are compared for the one that it fell on.
+    let requestor = match &auto.requestors[..] {
+        [one] => Some(one.clone()),
+        _ => request.requestor.clone(),
+    };
+    let request = PlanRequestView { requestor, ..request };
     let (mut rows, mut facts) = (Vec::new(), Vec::new());
     for scheme in Scheme::ALL.into_iter().filter(|&scheme| scheme != Scheme::Auto) {
         let request = PlanRequestView { scheme: Some(scheme.to_string()), ..request.clone() };
         match client.plan(&request).await {
             Ok(plan) => {
-                rows.push(row(scheme, &plan)?);
+                rows.push(row(&plan)?);
                 facts.push(serde_json::json!({
                     "scheme": scheme, "predicted_ms": plan.predicted_ms, "cost": plan.summary.get("cost"),
                 }));
@@ -103,45 +78,67 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
             Err(error) => facts.push(serde_json::json!({ "scheme": scheme, "error": error.to_string() })),
         }
     }
-    if rows.is_empty() {
-        // The reason is the same for all; the plain request tells it best.
-        client.plan(&request).await?;
-    }
-    let headings = [
-        "scheme",
-        ">timeslots",
-        ">predicted",
-        ">into requestor",
-        ">busiest link",
-        ">network",
-        ">disks",
-        ">disk reads",
-        ">hops",
-    ];
-    let mut text = table(headings, rows);
+    let mut text = head(&auto) + &comparison(rows);
     for fact in facts.iter().filter(|fact| fact.get("error").is_some()) {
         let (scheme, error) = (fact["scheme"].as_str(), fact["error"].as_str());
         text += &format!("{}: {}\n", scheme.unwrap_or_default(), error.unwrap_or_default());
     }
+    let facts = serde_json::json!({
+        "requestors": auto.requestors, "rates": auto.rates, "auto": auto.scheme, "schemes": facts,
+    });
     Ok(Answer::new(text, &facts))
 }
 
-fn row(scheme: Scheme, plan: &PlanView) -> Result<[String; 9], Failure> {
-    let cost = PlanCost::of(plan)?;
+/// What holds for all schemes.
+fn head(auto: &PlanView) -> String {
+    let rates = auto.rates;
+    let span = |least: u64, most: u64| match least == most {
+        true => format!("{}/s", size(least)),
+        false => format!("{}/s to {}/s", size(least), size(most)),
+    };
+    let assumed = match rates.assumed_links {
+        0 => String::new(),
+        links => format!(" ({} not configured, 1 Gb/s assumed)", count(links, "link")),
+    };
+    format!(
+        "to {}; auto chooses {}\nrates: links {}{assumed},\n       disks {}\n",
+        auto.requestors.join(", "),
+        auto.scheme,
+        span(rates.slowest_link, rates.fastest_link),
+        span(rates.slowest_disk, rates.fastest_disk)
+    )
+}
+
+/// A table that fits a terminal of 80 columns.
+fn comparison(rows: Vec<[String; 7]>) -> String {
+    let headings = ["scheme", ">predicted", ">received", ">busiest", ">network", ">disk reads", ">hops"];
+    table(headings, rows)
+}
+
+fn row(plan: &PlanView) -> Result<[String; 7], Failure> {
+    let cost = cost(plan)?;
     Ok([
-        scheme.to_string(),
-        format!("{:.3}", cost.timeslots),
+        plan.scheme.clone(),
         format!("{} ms", plan.predicted_ms),
         size(cost.requestors_receive()),
         size(cost.through_busiest()),
         size(cost.network_bytes),
-        size(cost.read_bytes),
-        pieces(cost.reads, cost.read_bytes),
+        format!("{}x{}", cost.reads, size(cost.mean_read_bytes()).replace(' ', "")),
         cost.hops.to_string(),
     ])
 }
 
-/// `40 x 256 KiB`: how many, and their mean size.
-fn pieces(count: u64, bytes: u64) -> String {
-    format!("{count} x {}", size(bytes.checked_div(count).unwrap_or(0)))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_fits_80_columns() {
+        let text = |text: &str| text.to_owned();
+        let widest =
+            ["crr-s-direct", "999999 ms", "999.99 MiB", "999.99 MiB", "999.99 MiB", "9999x999.9KiB", "99"];
+        let table = comparison(vec![widest.map(text)]);
+        assert!(table.lines().all(|line| line.len() <= 80), "{table}");
+        assert_eq!(table.lines().count(), 2);
+    }
 }

@@ -1,8 +1,9 @@
-//! Progress bars: on terminals only, and only for what takes longer than a second.
+//! Progress bars on terminals, for what takes longer than a second; elsewhere a line now and then.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,12 +12,16 @@ use crate::format::printable;
 
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
+/// Where there is no bar, a line is said this often.
+const SAID_EVERY: Duration = Duration::from_secs(5);
+
 const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
 
 /// A bar that is gone when it is dropped.
 pub struct Bar {
     bar: ProgressBar,
     shown: tokio::task::JoinHandle<()>,
+    said: Cell<Instant>,
 }
 
 impl Bar {
@@ -26,7 +31,7 @@ impl Bar {
         bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("the template is right"));
         bar.set_message(printable(what).into_owned());
         let shown = tokio::spawn(show(bar.clone()));
-        Self { bar, shown }
+        Self { bar, shown, said: Cell::new(Instant::now()) }
     }
 
     /// Tells the bar of bytes as they move.
@@ -36,6 +41,14 @@ impl Bar {
         Arc::new(move |bytes| {
             bar.set_position((bar.position() + bytes).min(bar.length().unwrap_or(u64::MAX)))
         })
+    }
+
+    /// Says how it goes where no bar is shown: on stderr, now and then.
+    pub fn say(&self, line: &str) {
+        if self.said.get().elapsed() >= SAID_EVERY && !is_shown() {
+            eprintln!("{}", printable(line));
+            self.said.set(Instant::now());
+        }
     }
 
     /// Sets the bar.
@@ -53,9 +66,13 @@ impl Drop for Bar {
 }
 
 async fn show(bar: ProgressBar) {
-    if std::io::stdout().is_terminal() && std::io::stderr().is_terminal() {
+    if is_shown() {
         tokio::time::sleep(SHOWN_AFTER).await;
         bar.set_draw_target(ProgressDrawTarget::stderr());
         bar.enable_steady_tick(Duration::from_millis(200));
     }
+}
+
+fn is_shown() -> bool {
+    std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, OrphanView, ScrubView};
+use client::{Client, OrphanView, ScrubState, ScrubView};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -19,7 +19,7 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure> {
     let mut view = client.scrub().await?;
     let bar = Bar::new("scrub", view.bytes);
-    while view.state == "running" {
+    while view.state == ScrubState::Running {
         tokio::time::sleep(ASK_EVERY).await;
         view = client.scrub_state(view.scrub).await?;
         bar.set(view.checked_bytes, view.bytes);

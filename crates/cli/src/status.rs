@@ -1,13 +1,25 @@
-//! `mend status` and `mend helpers`.
+//! `mend status`.
 
-use client::{Client, NodeView, RepairView, ScrubView, Status};
+use std::collections::BTreeMap;
+
+use client::{Client, JobKind, ScrubView, Severity, Status, UnreadablePart};
 
 use crate::answer::Answer;
+use crate::args::StatusArgs;
 use crate::failure::{Exit, Failure};
 use crate::format::{count, date, printable, size, table};
+use crate::recoveries;
+
+/// Parts of files that are listed.
+const PARTS_LISTED: usize = 20;
+/// Bad blocks that are listed.
+const LOST_LISTED: usize = 10;
 
 /// `mend status`
-pub async fn status(client: &Client) -> Result<Answer, Failure> {
+pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failure> {
+    if args.check {
+        return check(client).await;
+    }
     let status = client.status().await?;
     let exit = match () {
         () if status.stripes.unreadable > 0 => Exit::Data,
@@ -17,12 +29,28 @@ pub async fn status(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 
-/// The coordinator's own first line, which answers the question, and what it rests on.
+/// One line and an exit code, as Nagios and its kin want them.
+async fn check(client: &Client) -> Result<Answer, Failure> {
+    let status =
+        client.status().await.map_err(|error| Failure::from(error).exit(Exit::Check(Severity::Unknown)))?;
+    let word = match status.severity {
+        Severity::Ok => "OK",
+        Severity::Warning => "WARNING",
+        Severity::Critical => "CRITICAL",
+        Severity::Unknown => "UNKNOWN",
+    };
+    let text = format!("MEND {word} - {}", printable(&status.summary));
+    Ok(Answer::new(text, &status).with_exit(Exit::Check(status.severity)))
+}
+
+/// The coordinator's own first line, which answers the question, what is done about it, and what it rests on.
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}\n", printable(&status.summary));
     if status.settling {
         text += "the coordinator has just started and still waits for helpers\n";
     }
+    status.advice.iter().for_each(|advice| text += &format!("{}\n", printable(advice)));
+    text += &unreadable_text(&status.unreadable, status.stripes.unreadable);
     text += &format!("{} of {}\n", count(status.files, "file"), size(status.file_bytes));
     text += &redundancy_text(status);
     if status.stripes.blocks_lost > 0 {
@@ -32,13 +60,12 @@ fn status_text(status: &Status) -> String {
             size(status.stripes.bytes_lost)
         );
     }
-    if !status.nodes_down.is_empty() {
-        text += &format!("helpers down: {}\n", status.nodes_down.join(", "));
+    for job in status.jobs.iter().filter(|job| job.kind != JobKind::Repair) {
+        let phase = job.phase.name().replace('-', " ");
+        text += &format!("{} of stripe {}: {}, {phase}\n", job.kind, job.stripe, job.scheme);
     }
-    for job in status.jobs.iter().filter(|job| job.kind != "repair") {
-        text += &format!("{} of stripe {}: {}, {}\n", job.kind, job.stripe, job.scheme, job.phase);
-    }
-    status.repairs.iter().for_each(|repair| text += &repair_line(repair));
+    status.repairs.iter().for_each(|repair| text += &recoveries::line(repair));
+    status.leaving.iter().for_each(|leaving| text += &recoveries::leaving_line(leaving));
     status.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
     if !status.orphans.is_empty() {
         text += &format!(
@@ -46,7 +73,13 @@ fn status_text(status: &Status) -> String {
             count(status.orphans.len() as u64, "block")
         );
     }
-    for lost in &status.lost_lately {
+    text + &lost_text(status)
+}
+
+fn lost_text(status: &Status) -> String {
+    let lost = &status.lost_lately;
+    let mut text = String::new();
+    for lost in lost.iter().rev().take(LOST_LISTED).rev() {
         text += &format!(
             "{} found bad on {}: {} ({})\n",
             lost.block,
@@ -55,7 +88,55 @@ fn status_text(status: &Status) -> String {
             date(lost.at_unix_ms)
         );
     }
+    if lost.len() > LOST_LISTED {
+        text +=
+            &format!("and {} before; see --output json\n", count((lost.len() - LOST_LISTED) as u64, "block"));
+    }
     text
+}
+
+/// Parts of files, and who would bring them back: what has the same helpers in one line.
+fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
+    let mut lines: BTreeMap<(Option<&str>, String), Vec<String>> = BTreeMap::new();
+    for part in parts {
+        let ranges = lines.entry((part.file.as_deref(), rescue(part))).or_default();
+        match (part.file.is_some(), part.ranges.is_empty()) {
+            (true, false) => {
+                ranges.extend(part.ranges.iter().map(|range| format!("{}-{}", range.first, range.last)));
+            }
+            (true, true) => ranges.push(format!("no bytes, but redundancy (stripe {})", part.stripe)),
+            (false, _) => ranges.push(format!("stripe {}", part.stripe)),
+        }
+    }
+    let mut text = String::new();
+    for ((file, rescue), ranges) in lines.iter().take(PARTS_LISTED) {
+        let what = match file {
+            Some(file) => format!("{} bytes {}", printable(file), shortened(ranges)),
+            None => shortened(ranges),
+        };
+        text += &format!("cannot be read: {what}; {rescue}\n");
+    }
+    let left = (in_all as usize).saturating_sub(parts.len());
+    if lines.len() > PARTS_LISTED || left > 0 {
+        text += &format!("and more; --output json lists {}\n", count(parts.len() as u64, "part"));
+    }
+    text
+}
+
+fn shortened(ranges: &[String]) -> String {
+    match ranges.len() {
+        0..=4 => ranges.join(", "),
+        more => format!("{}, … ({more} ranges)", ranges[..4].join(", ")),
+    }
+}
+
+fn rescue(part: &UnreadablePart) -> String {
+    match (&part.any_of[..], &part.together[..]) {
+        ([], []) => "no helper that is down would bring it back: restore bad blocks from a backup".to_owned(),
+        ([one], _) => format!("start {one}"),
+        ([], together) => format!("start {} together", together.join(" and ")),
+        (any, _) => format!("start any of {}", any.join(", ")),
+    }
 }
 
 fn redundancy_text(status: &Status) -> String {
@@ -69,24 +150,7 @@ fn redundancy_text(status: &Status) -> String {
         .then(|| row("UNREADABLE".to_owned(), stripes.unreadable, stripes.unreadable));
     let classes =
         stripes.redundancy.iter().map(|class| row(class.survives.to_string(), class.stripes, class.degraded));
-    let mut text = table([">can lose", ">stripes", ">degraded"], unreadable.into_iter().chain(classes));
-    if !stripes.unreadable_stripes.is_empty() {
-        text += &format!("unreadable stripes: {}\n", stripes.unreadable_stripes.join(", "));
-    }
-    text
-}
-
-fn repair_line(repair: &RepairView) -> String {
-    format!(
-        "repair {} ({}): {}, {} of {} stripes, {} of {}\n",
-        repair.repair,
-        repair.target,
-        repair.state,
-        repair.stripes_done,
-        repair.stripes,
-        size(repair.bytes_rebuilt),
-        size(repair.bytes)
-    )
+    table([">can lose", ">stripes", ">degraded"], unreadable.into_iter().chain(classes))
 }
 
 fn scrub_line(scrub: &ScrubView) -> String {
@@ -98,24 +162,27 @@ fn scrub_line(scrub: &ScrubView) -> String {
     format!("last scrub ({when}): {} of {} checked, {found}\n", scrub.checked, count(scrub.blocks, "block"))
 }
 
-/// `mend helpers`
-pub async fn helpers(client: &Client) -> Result<Answer, Failure> {
-    let mut nodes = client.nodes().await?;
-    nodes.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name))); // h2 before h10
-    let text =
-        table(["name", "state", "address", "rack", ">blocks", ">free", ">tasks"], nodes.iter().map(row));
-    Ok(Answer::new(text, &nodes))
-}
+#[cfg(test)]
+mod tests {
+    use client::FileRange;
 
-fn row(node: &NodeView) -> [String; 7] {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    [
-        node.name.clone(),
-        if node.up { "up" } else { "DOWN" }.to_owned(),
-        or_dash(node.address.clone()),
-        or_dash(node.rack.clone()),
-        node.blocks.to_string(),
-        or_dash(node.free_bytes.map(size)),
-        or_dash(node.tasks.map(|tasks| tasks.to_string())),
-    ]
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told_as_bytes_of_files_and_who_would_help() {
+        let part = |first, any_of: &[&str]| UnreadablePart {
+            file: Some("film".into()),
+            stripe: "7".into(),
+            ranges: vec![FileRange { first, last: first + 9 }],
+            any_of: any_of.iter().map(|&name| name.into()).collect(),
+            together: Vec::new(),
+        };
+        let text = unreadable_text(&[part(0, &["h2", "h10"]), part(50, &["h2", "h10"]), part(90, &[])], 3);
+        assert_eq!(
+            text,
+            "cannot be read: film bytes 90-99; no helper that is down would bring it back: restore bad blocks from a \
+             backup\ncannot be read: film bytes 0-9, 50-59; start any of h2, h10\n"
+        );
+        assert!(unreadable_text(&[part(0, &["h2"])], 200).contains("film bytes 0-9; start h2\nand more"));
+    }
 }

@@ -7,10 +7,14 @@ use client::Client;
 use cluster::{Cluster, Role};
 
 use crate::answer::Answer;
-use crate::args::{CatalogAction, Cli, HelperAction, HelperArgs, Verb};
+use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
-use crate::{blocks, catalogs, cluster_folder, compare, daemons, files, plans, repairs, scrubs, status};
+use crate::repairs::Detail;
+use crate::{
+    blocks, catalogs, cluster_folder, compare, daemons, files, history, nodes, plans, recoveries, repairs,
+    scrubs, status,
+};
 
 /// What is given up has this long to be tidied away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
@@ -18,14 +22,12 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// Does what the command line says.
 pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let folder = cli.cluster;
+    let detail = if cli.verbose > 0 { Detail::Stripes } else { Detail::Bad };
     match cli.verb {
         Verb::Init(args) => cluster_folder::init(folder, &args),
         Verb::Coordinator => daemons::coordinator(open(folder)?).await,
-        Verb::Helper(HelperArgs { action: Some(HelperAction::Add(args)), .. }) => {
-            cluster_folder::add_helper(open(folder)?, args)
-        }
-        Verb::Helper(HelperArgs { name: Some(name), .. }) => daemons::helper(&open(folder)?, &name).await,
-        Verb::Helper(_) => Err(Failure::new("which helper? name one of mend.toml")),
+        Verb::Helper(HelperArgs { name }) => daemons::helper(&open(folder)?, &name).await,
+        Verb::Node(NodeAction::Add(args)) => cluster_folder::add_helper(open(folder)?, args),
         Verb::Issue(args) => cluster_folder::issue(&open(folder)?, &args),
         Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(open(folder)?, &file),
         Verb::Catalog(CatalogAction::Rebuild { wait }) => {
@@ -33,24 +35,31 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
         }
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),
-        verb => ask(&open(folder)?, verb).await,
+        verb => ask(&open(folder)?, verb, detail).await,
     }
 }
 
 /// The verbs that ask the coordinator.
-async fn ask(cluster: &Cluster, verb: Verb) -> Result<Answer, Failure> {
+async fn ask(cluster: &Cluster, verb: Verb, detail: Detail) -> Result<Answer, Failure> {
     let client = Client::connect(cluster, &Role::default_client())?;
     let scheme = &cluster.config().defaults.scheme;
     let asked = async {
         match verb {
-            Verb::Helpers => status::helpers(&client).await,
+            Verb::Node(action) => nodes::node(&client, cluster, action, detail).await,
+            Verb::Rebalance(args) => nodes::rebalance(&client, &args, detail).await,
+            Verb::History(args) => history::history(&client, &args).await,
+            Verb::Wait(args) => history::wait(&client, &args).await,
             Verb::Put(args) => files::put(&client, args).await,
             Verb::Get(args) => files::get(&client, args, scheme).await,
             Verb::Ls(args) => files::ls(&client, &args).await,
             Verb::Rm(args) => files::rm(&client, &args).await,
             Verb::Stat(args) => blocks::stat(&client, &args.target).await,
-            Verb::Status => status::status(&client).await,
-            Verb::Repair(args) => repairs::repair(&client, &args).await,
+            Verb::Status(args) => status::status(&client, &args).await,
+            Verb::Repair(args) => repairs::repair(&client, &args, detail).await,
+            Verb::Watch(args) => recoveries::watch(&client, &args, detail).await,
+            Verb::Pause(args) => recoveries::pause(&client, args.repair, true).await,
+            Verb::Resume(args) => recoveries::pause(&client, args.repair, false).await,
+            Verb::Caps(args) => recoveries::caps(&client, &args).await,
             Verb::Cancel(args) => repairs::cancel(&client, args.repair).await,
             Verb::Plan(args) => plans::plan(&client, &args).await,
             Verb::Compare(args) => compare::compare(&client, &args).await,

@@ -152,7 +152,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
     let empty = cluster.file("nothing", b"");
     succeeded(&cluster.mend(&["put", path(&empty), "--as", "a/b c"]));
     assert_eq!(succeeded(&cluster.mend(&["ls"])), "a/b c\nfilm\n");
-    cluster.wait_for_status("safe: all 3 stripes");
+    cluster.wait_for_status("safe  all 3 stripes");
 
     assert!(cluster.get(&["film"]) == content);
     assert!(cluster.get(&["a/b c"]).is_empty());
@@ -174,7 +174,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
     assert_eq!(plan["summary"]["scheme"], "conventional");
     let schemes = succeeded(&cluster.mend(&["plan", "1", "--compare"]));
     assert!(
-        ["pipelined", "busiest link", "disk reads"].iter().all(|word| schemes.contains(word)),
+        ["pipelined", "auto chooses", "busiest", "disk reads"].iter().all(|word| schemes.contains(word)),
         "{schemes}"
     );
     let compared = json(&cluster.mend(&["compare", "film", "--repeat", "1", "--output", "json"]));
@@ -188,8 +188,8 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
         cluster.helpers[number - 1] = Some(cluster.helper(number));
     }
     let repaired = succeeded(&cluster.mend(&["repair", "--all"]));
-    assert!(repaired.contains("done: 6 blocks"), "{repaired}");
-    cluster.wait_for_status("safe: all 3 stripes");
+    assert!(repaired.contains("done after") && repaired.contains(": 6 blocks"), "{repaired}");
+    cluster.wait_for_status("safe  all 3 stripes");
     assert!(succeeded(&cluster.mend(&["scrub"])).contains("18 of 18 blocks"));
     assert!(cluster.get(&["film"]) == content);
     succeeded(&cluster.mend(&["rm", "film", "a/b c"]));
@@ -224,9 +224,9 @@ fn what_cannot_be_is_said_with_its_exit_code() {
     // The cluster is found by itself from here on.
     failed(&mend(&["status"]), 4, "cannot reach the coordinator");
     failed(&mend(&["helper", "h9"]), 1, "it has h1, h2");
-    let added = mend(&["helper", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);
+    let added = mend(&["node", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);
     assert!(succeeded(&added).contains("added helper h3"));
-    failed(&mend(&["helper", "add", "h3", "--listen", "127.0.0.1:0"]), 1, "there is a helper h3 already");
+    failed(&mend(&["node", "add", "h3", "--listen", "127.0.0.1:0"]), 1, "there is a helper h3 already");
     let taken = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     failed(&mend(&["coordinator"]), 1, "cannot listen on");
     drop(taken);

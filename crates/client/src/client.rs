@@ -17,9 +17,9 @@ use crate::http::Http;
 use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
-    AcceptedView, BlockPlace, ClientError, FileLayout, FileView, GivenStripe, NodeView, OrphansView,
-    PlanRequestView, PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView, ScrubView,
-    Status, StripeView,
+    AcceptedView, BlockPlace, CapsRequest, CapsView, ClientError, FileLayout, FileView, GivenStripe,
+    OrphansView, PlanRequestView, PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView,
+    ScrubView, Status, StripeView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -57,6 +57,10 @@ impl Client {
             background: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn http(&self) -> &Http {
+        &self.inner.http
     }
 
     /// Our number as a node of plans.
@@ -115,14 +119,6 @@ impl Client {
     /// [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.inner.http.get("/v1/status").await
-    }
-
-    /// All helpers.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
-        self.inner.http.get("/v1/nodes").await
     }
 
     /// The files whose names begin with `prefix`, by name.
@@ -210,6 +206,39 @@ impl Client {
         self.inner.http.order(Method::DELETE, &format!("/v1/repairs/{repair}")).await
     }
 
+    /// Nothing of a repair starts until it is resumed, or it goes on.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn pause_repair(&self, repair: u64, paused: bool) -> Result<RepairView, ClientError> {
+        let what = if paused { "pause" } else { "resume" };
+        self.inner.http.post(&format!("/v1/repairs/{repair}/{what}"), &serde_json::json!({})).await
+    }
+
+    /// A helper gets blocks again that was to be emptied; what empties it is called off.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stop_drain(&self, node: &str) -> Result<(), ClientError> {
+        self.inner.http.order(Method::DELETE, &format!("/v1/nodes/{}/drain", encoded(node))).await
+    }
+
+    /// The caps on what repairs may move.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn caps(&self) -> Result<CapsView, ClientError> {
+        self.inner.http.get("/v1/caps").await
+    }
+
+    /// Changes caps; what they are then.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn change_caps(&self, request: &CapsRequest) -> Result<CapsView, ClientError> {
+        self.inner.http.post("/v1/caps", request).await
+    }
+
     /// The plan that would be made, and its cost.
     ///
     /// # Errors
@@ -293,6 +322,6 @@ impl Client {
     }
 }
 
-fn encoded(name: &str) -> String {
+pub(crate) fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }

@@ -69,8 +69,18 @@ impl Http {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
+        self.send(Method::POST, path, body).await
+    }
+
+    /// The same with another method.
+    pub(crate) async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).expect("our requests are JSON");
-        let answer = self.call(Method::POST, path, body.into()).await?;
+        let answer = self.call(method, path, body.into()).await?;
         self.decode(&answer)
     }
 

@@ -32,6 +32,7 @@ mod error;
 mod get;
 mod http;
 mod layout;
+mod nodes;
 mod pieces;
 mod put;
 mod requests;

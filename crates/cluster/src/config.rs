@@ -14,7 +14,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use toml_edit::{ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
 
-use crate::{Address, Bandwidth, ByteSize, Host, Name};
+use crate::{Address, Bandwidth, ByteSize, Host, Name, RepairAfter};
 
 /// The configuration of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -49,6 +49,9 @@ pub struct CoordinatorConfig {
     pub control: SocketAddr,
     /// The host that others dial, where it differs from the addresses listened on.
     pub advertise: Option<Host>,
+    /// How long a helper may be gone before its blocks are rebuilt elsewhere.
+    #[serde(default)]
+    pub repair_after: RepairAfter,
 }
 
 /// What is used when a command does not say. The code and the scheme are checked by those who know them.
@@ -340,6 +343,27 @@ pub(crate) fn with_helpers(text: &str, path: &Path, helpers: &[HelperConfig]) ->
     Ok(format!("{}\n\n{appended}", text.trim_end()))
 }
 
+/// `text` without the helper of this name, all else as it was; `None` if it has none.
+pub(crate) fn without_helper(text: &str, path: &Path, name: &Name) -> Result<Option<String>, ConfigError> {
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
+    let is_it = |item: Option<&str>| item == Some(name.as_str());
+    let Some(helpers) = document.get_mut("helper") else { return Ok(None) };
+    let found = if let Some(array) = helpers.as_array_mut() {
+        let named =
+            |value: &toml_edit::Value| is_it(value.as_inline_table()?.get("name")?.as_str()).then_some(());
+        let at = array.iter().position(|value| named(value).is_some());
+        at.map(|at| drop(array.remove(at)))
+    } else if let Some(tables) = helpers.as_array_of_tables_mut() {
+        let at = tables.iter().position(|table| is_it(table.get("name").and_then(Item::as_str)));
+        at.map(|at| drop(tables.remove(at)))
+    } else {
+        None
+    };
+    Ok(found.map(|()| document.to_string()))
+}
+
 /// The text of a new `mend.toml`, without helpers.
 pub(crate) fn new_text(
     cluster_id: ClusterId,
@@ -347,7 +371,7 @@ pub(crate) fn new_text(
     coordinator: &CoordinatorConfig,
     defaults: &Defaults,
 ) -> String {
-    let CoordinatorConfig { api, control, advertise } = coordinator;
+    let CoordinatorConfig { api, control, advertise, repair_after } = coordinator;
     let advertise = match advertise {
         Some(host) => format!("advertise = \"{host}\""),
         None => "# advertise = \"10.0.0.1\"".to_owned(),
@@ -374,6 +398,9 @@ api = "{api}"
 control = "{control}"
 # The host that others dial, if it is not the one above. Needed when listening on 0.0.0.0 or [::].
 {advertise}
+# How long a helper may be gone before its blocks are rebuilt elsewhere, or "never". `mend node repair-after` changes it
+# while the coordinator runs, and `mend node maintenance` puts it off for one helper.
+repair_after = "{repair_after}"
 
 [defaults]
 # The code of new stripes: rs-14-10 makes 14 blocks, of which any 10 suffice.
@@ -383,7 +410,7 @@ block_bytes = "{block_bytes}"
 # The repair scheme; "auto" lets the planner choose. `mend plan` explains what it would do.
 scheme = {scheme}
 
-# The helpers, one [[helper]] each. `mend helper add` appends here and makes the certificate.
+# The helpers, one [[helper]] each. `mend node add` appends here and makes the certificate.
 #   name       1 to 63 of a-z, 0-9 and -; its certificate carries it
 #   listen     where it listens for data of other helpers
 #   advertise  optional: the HOST:PORT that others dial, if it is not `listen`

@@ -18,11 +18,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::authority::{Authority, AuthorityError};
-use crate::config::{new_text, with_helpers};
+use crate::config::{new_text, with_helpers, without_helper};
 use crate::durable::{self, FileError, PUBLIC, cannot};
 use crate::{
     ByteSize, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, Host, Identity,
-    IdentityError, IssueError, Name, Role,
+    IdentityError, IssueError, Name, RepairAfter, Role,
 };
 
 const CONFIG_FILE: &str = "mend.toml";
@@ -175,6 +175,17 @@ pub enum AddHelperError {
     File(#[from] FileError),
 }
 
+/// Why a helper could not be taken out of the configuration, which is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveHelperError {
+    /// The configuration would not be valid without it, or is not now.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
 impl Cluster {
     /// Makes a cluster in `folder`, which must be absent or empty: all of it or nothing.
     ///
@@ -250,6 +261,22 @@ impl Cluster {
         durable::replace(&path, text.as_bytes(), mode_of(&path)?)?;
         self.config = config;
         Ok(())
+    }
+
+    /// Takes a helper out of the configuration; whether it was there. Its folder and certificate stay: what it holds may
+    /// be wanted, and the coordinator takes only helpers of `mend.toml`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, a configuration that is not valid.
+    pub fn remove_helper(&mut self, name: &Name) -> Result<bool, RemoveHelperError> {
+        let _lock = self.lock()?;
+        let path = self.config_path();
+        let text = durable::read(&path)?;
+        let Some(text) = without_helper(&text, &path, name)? else { return Ok(false) };
+        let config = Config::parse(&text, &path)?;
+        durable::replace(&path, text.as_bytes(), mode_of(&path)?)?;
+        self.config = config;
+        Ok(true)
     }
 
     /// Issues a new certificate and key for `role`, in place of those it has; also makes further clients.
@@ -356,6 +383,7 @@ impl Cluster {
 impl InitOptions {
     fn config_text(&self, cluster_id: ClusterId, path: &Path) -> Result<String, InitError> {
         let coordinator = CoordinatorConfig {
+            repair_after: RepairAfter::default(),
             api: SocketAddr::new(self.listen_host, self.api_port),
             control: SocketAddr::new(self.listen_host, self.control_port),
             advertise: self.advertise.clone(),

@@ -32,6 +32,7 @@ mod folder;
 mod identity;
 mod name;
 mod quantity;
+mod repair_after;
 mod role;
 
 pub use address::{Address, Host, ParseAddressError};
@@ -41,8 +42,9 @@ pub use config::{
     ParseClusterIdError,
 };
 pub use durable::FileError;
-pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError};
+pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError, RemoveHelperError};
 pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};
 pub use quantity::{Bandwidth, ByteSize, ParseQuantityError};
+pub use repair_after::{ParseRepairAfterError, RepairAfter};
 pub use role::{Role, peer_role};

@@ -241,7 +241,7 @@ fn unknown_helper(cluster: &Cluster, name: &Name) -> Option<String> {
     }
     let path = cluster.config_path();
     Some(format!(
-        "helper {name} is not in the coordinator's {}; add it there with `mend helper add`",
+        "helper {name} is not in the coordinator's {}; add it there with `mend node add`",
         path.display()
     ))
 }

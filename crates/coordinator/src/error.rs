@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use cluster::ParseRepairAfterError;
 use codes::SpecError;
+use repair::recovery::UnknownPolicy;
 use repair::{NodeId, PlanError, StripeId, UnknownScheme};
 use stores::dir::{OpenError, PutError, PutId};
 use stores::{CatalogError, StoreError, Term};
+use views::RepairState;
 
 /// Why a request is not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -14,10 +17,32 @@ pub(crate) enum RequestError {
     NoSuchFile(String),
     #[error("there is no repair {0}")]
     NoSuchRepair(u64),
+    #[error("repair {repair} has ended already: it is {state}")]
+    RepairEnded { repair: u64, state: RepairState },
+    #[error("there is no way `{0}` to empty a node; the ways are both, migrate and rebuild")]
+    NoSuchWay(String),
+    #[error(transparent)]
+    HelperPolicy(#[from] UnknownPolicy),
+    #[error("helper {name} is up, so that its blocks are not lost")]
+    NodeIsUp { name: String },
     #[error("there is no scrub {0}")]
     NoSuchScrub(u64),
     #[error("there is no helper `{name}`; those known are {}", list(.known))]
     NoSuchNode { name: String, known: Vec<String> },
+    #[error("no helper is named")]
+    NoNodes,
+    #[error("helper {0} is up")]
+    NodeUp(String),
+    #[error("helper {0} is not in maintenance")]
+    NotInMaintenance(String),
+    #[error("a maintenance lasts for more than 0 and at most {} days", most.as_secs() / 86_400)]
+    MaintenanceTime { most: Duration },
+    #[error("the catalog counts on {blocks} on helper {name}")]
+    NodeNeeded { name: String, blocks: String, next_step: String },
+    #[error("{new} cannot take the place of {old}: it must be another helper, and up")]
+    NoReplacement { old: String, new: String },
+    #[error(transparent)]
+    RepairAfter(#[from] ParseRepairAfterError),
     #[error("stripe {stripe} has blocks b0 to b{}, and no b{index}", blocks - 1)]
     NoSuchIndex { stripe: String, index: u16, blocks: usize },
     #[error(transparent)]
@@ -32,7 +57,7 @@ pub(crate) enum RequestError {
     SlowBody { limit: Duration },
     #[error("`{0}` is not a number")]
     NotANumber(String),
-    #[error("a repair needs exactly one of `block`, `stripe` and `all`")]
+    #[error("a repair needs exactly one of `block`, `stripe`, `node`, `drain` and `all`")]
     NoOneTarget,
     #[error("stripe {0} is none that was described to this coordinator, or not lately")]
     NotGiven(StripeId),
@@ -166,7 +191,13 @@ impl RequestError {
             )
             | Self::StripeBusy { .. }
             | Self::TagTaken(_)
+            | Self::RepairEnded { .. }
+            | Self::NodeIsUp { .. }
             | Self::CatalogBehind { .. }
+            | Self::NodeUp(_)
+            | Self::NodeNeeded { .. }
+            | Self::NotInMaintenance(_)
+            | Self::NoReplacement { .. }
             | Self::Catalog(CatalogError::Ambiguous { .. })
             | Self::Catalogued(_)
             | Self::GivenInUse(_)
@@ -190,10 +221,15 @@ impl RequestError {
             | Self::NoHomes(_)
             | Self::Code(_)
             | Self::Scheme(_)
+            | Self::HelperPolicy(_)
+            | Self::NoSuchWay(_)
             | Self::BlockBytes { .. }
             | Self::Body { .. }
             | Self::SlowBody { .. }
             | Self::NotANumber(_)
+            | Self::NoNodes
+            | Self::MaintenanceTime { .. }
+            | Self::RepairAfter(_)
             | Self::NoOneTarget
             | Self::NoClient
             | Self::NothingLost(_)
@@ -208,6 +244,16 @@ impl RequestError {
         match self {
             Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
             Self::NoSuchRepair(_) => "list the repairs with GET /v1/repairs".into(),
+            Self::RepairEnded { .. } => "see what it did with `mend watch`, or ask for another one".into(),
+            Self::NodeIsUp { .. } => "empty it with `mend node drain`, or repair single blocks with `mend repair`".into(),
+            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of those listed".into(),
+            Self::NoNodes => "name one or more; mend node list names those there are".into(),
+            Self::NodeUp(name) => format!("stop it for good (its process `mend helper {name}`), then try again"),
+            Self::NodeNeeded { next_step, .. } => next_step.clone(),
+            Self::NotInMaintenance(_) => "see mend node list".into(),
+            Self::MaintenanceTime { .. } => "choose a time such as 10m or 2h".into(),
+            Self::NoReplacement { new, .. } => format!("start it with mend helper {new}, after mend node add {new} if it is new"),
+            Self::RepairAfter(_) => "correct it".into(),
             Self::NoSuchScrub(_) => "start one with `mend scrub`".into(),
             Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),

@@ -172,6 +172,7 @@ fn start_core(
         code: cluster.defaults.code.clone(),
         block_bytes: cluster.defaults.block_bytes.bytes(),
         scheme: cluster.defaults.scheme.clone(),
+        repair_after: cluster.coordinator.repair_after,
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
     };
     let mut catalog = DirCatalog::open(&config.catalog, &settings.cluster_id)?;

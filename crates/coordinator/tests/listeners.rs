@@ -141,6 +141,7 @@ async fn the_api_answers_clients_and_lets_helpers_look() {
     assert_eq!((code, error["error"].as_str().unwrap().contains("helper h1")), (403, true));
     assert_eq!(running.http(&Role::Coordinator, "GET", "/v1/status", "").await.0, 403);
     let plug_in = Role::Plugin("hdfs".parse().unwrap());
+    running.cluster.issue(&plug_in).unwrap();
     for (method, path, body, code) in [
         ("POST", "/v1/stripes", r#"{"stripe":"g","code":"rs-3-2","block_bytes":64,"blocks":[]}"#, 400),
         ("POST", "/v1/repairs", r#"{"all":true}"#, 400),

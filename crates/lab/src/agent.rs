@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientError, PutOptions, ReadRequest, RepairRequest, Sinks, delivery_to, no_progress};
+use client::{
+    Client, ClientError, PutOptions, ReadRequest, RepairRequest, RepairState, Sinks, delivery_to, no_progress,
+};
 use cluster::{Cluster, Role};
 use codes::BlockIndex;
 use repair::{BlockId, Scheme, Sink, StripeId};
@@ -240,7 +242,7 @@ impl Agent {
     async fn repair(&self, request: RepairRequest, blocks: &[String]) -> Result<Answer, AgentError> {
         let started = Instant::now();
         let mut view = self.client.repair(&request).await?;
-        while matches!(view.state.as_str(), "waiting" | "running") {
+        while !view.state.has_ended() {
             tokio::time::sleep(ASK_EVERY).await;
             view = self.client.repair_state(view.repair).await?;
         }
@@ -249,10 +251,10 @@ impl Agent {
         let came = item.map(|item| &item.rebuilt[..]).unwrap_or_default();
         let came_back = |block: &String| came.iter().any(|rebuilt| rebuilt.block == *block);
         let nodes: BTreeSet<_> = came.iter().map(|rebuilt| &rebuilt.node).collect();
-        if view.state != "done" || !blocks.iter().all(came_back) || nodes.len() != blocks.len() {
+        if view.state != RepairState::Done || !blocks.iter().all(came_back) || nodes.len() != blocks.len() {
             return Err(AgentError::Repair {
                 blocks: blocks.join(", "),
-                state: view.state,
+                state: view.state.to_string(),
                 rebuilt: came
                     .iter()
                     .map(|rebuilt| format!("{} on {}", rebuilt.block, rebuilt.node))

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::reading::Reading;
 use crate::{NodeId, Pacing, Plan, Task};
 
 /// The bytes of one node's part in a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCost {
     /// The node.
     pub node: NodeId,
@@ -37,7 +37,7 @@ impl NodeCost {
 }
 
 /// What a plan costs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Every node with a task, ascending.
     pub nodes: Vec<NodeCost>,
@@ -75,6 +75,16 @@ impl Cost {
     pub fn into_requestors(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let requestors = self.nodes.iter().filter(|cost| cost.delivered_bytes > 0);
         requestors.map(|cost| (cost.node, cost.received_bytes))
+    }
+
+    /// Bytes that the nodes with outputs receive, all together.
+    pub fn requestors_receive(&self) -> u64 {
+        self.into_requestors().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes up or down, whichever are more, at the busiest node.
+    pub fn through_busiest(&self) -> u64 {
+        self.of(self.busiest).map_or(0, NodeCost::load_bytes)
     }
 
     /// `bytes` in blocks.

@@ -42,8 +42,8 @@ pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
 pub use forecast::Forecast;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Brought, Due, Job, JobAction, JobError, JobRequest, JobState, Outcome, ParityOutcome,
-    Refusal, Report, SinkProblem, Verify,
+    BlockProblem, Brought, Due, Job, JobAction, JobError, JobPhase, JobRequest, JobState, Outcome,
+    ParityOutcome, Refusal, Report, SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
 pub use limits::{Caps, Class, Grant, Limits, Meter};

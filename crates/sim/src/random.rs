@@ -181,5 +181,6 @@ fn random_policy(dice: &mut Dice) -> Policy {
         pacing: dice.one_in(12).then_some(pacing),
         avoid: BTreeSet::<NodeId>::new(),
         prefer: Vec::new(),
+        stretches: Vec::new(),
     }
 }

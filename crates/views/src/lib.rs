@@ -5,6 +5,22 @@
 
 #![forbid(unsafe_code)]
 
+mod caps;
+mod files;
+mod history;
+mod natural;
+mod nodes;
+mod states;
+
+pub use caps::*;
+pub use files::*;
+pub use history::*;
+pub use natural::natural;
+pub use nodes::*;
+pub use states::*;
+
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,8 +29,12 @@ use utoipa::ToSchema;
 pub struct Status {
     /// Whether everything can be read and nothing is lost.
     pub healthy: bool,
+    /// How bad it is, for monitors.
+    pub severity: Severity,
     /// The answer to "am I safe?" in one line.
     pub summary: String,
+    /// What happens by itself and what could be done, a sentence each.
+    pub advice: Vec<String>,
     /// Helpers that are still expected after a start of the coordinator; repairs wait for them for a moment.
     pub settling: bool,
     /// Stripes by what they can still lose.
@@ -27,6 +47,12 @@ pub struct Status {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
+    /// The same helpers, and what is done about the blocks on them.
+    pub gone: Vec<GoneNode>,
+    /// Parts of files that cannot be read now; the first of them.
+    pub unreadable: Vec<UnreadablePart>,
+    /// Helpers that are to be emptied.
+    pub leaving: Vec<LeavingView>,
     /// What runs now.
     pub jobs: Vec<JobView>,
     /// Repairs that have not ended.
@@ -40,6 +66,48 @@ pub struct Status {
     pub last_scrub: Option<ScrubView>,
     /// Blocks found bad lately, newest last.
     pub lost_lately: Vec<LostBlock>,
+}
+
+/// How far a repair has come, and how fast.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProgressView {
+    /// Bytes of blocks per second over the last minute, or in the mean once it has ended.
+    pub rate_bytes_per_s: Option<u64>,
+    /// Milliseconds until the end, at the fastest rate that was seen lately.
+    pub soonest_ms: Option<u64>,
+    /// Milliseconds until the end, at the slowest; absent if something stood still.
+    pub latest_ms: Option<u64>,
+    /// What limits it, or limited it most of the time.
+    pub limited_by: Option<String>,
+    /// How long it has taken, since this coordinator knows its stripes.
+    pub elapsed_ms: u64,
+    /// The least that it can take, by what links and disks are taken to carry within their caps as it began; absent for
+    /// codes that read less than whole blocks.
+    pub bound_ms: Option<u64>,
+}
+
+/// A part of a file that cannot be read now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnreadablePart {
+    /// The file; none if the stripe is of no file.
+    pub file: Option<String>,
+    /// The stripe.
+    pub stripe: String,
+    /// The bytes of the file that cannot be read.
+    pub ranges: Vec<FileRange>,
+    /// Helpers of which any one would bring it back.
+    pub any_of: Vec<String>,
+    /// Otherwise helpers that would do so together; none if there are no such.
+    pub together: Vec<String>,
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileRange {
+    /// The first, counted from 0.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
 }
 
 /// Stripes by what they can still lose.
@@ -122,12 +190,12 @@ pub struct OrphanView {
 pub struct JobView {
     /// Its number.
     pub job: u64,
-    /// read, put or repair.
-    pub kind: String,
+    /// What it is for.
+    pub kind: JobKind,
     /// The stripe it works on.
     pub stripe: String,
     /// What it is doing.
-    pub phase: String,
+    pub phase: JobPhase,
     /// The scheme of its plan.
     pub scheme: String,
     /// Slices delivered.
@@ -138,78 +206,6 @@ pub struct JobView {
     pub slice_bytes: u32,
     /// Why plans were dropped so far.
     pub replanned: Vec<String>,
-}
-
-/// A helper.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NodeView {
-    /// Its number.
-    pub node: u32,
-    /// Its name.
-    pub name: String,
-    /// Whether it is connected.
-    pub up: bool,
-    /// Where its data port is, or was last.
-    pub address: Option<String>,
-    /// Its rack, if known.
-    pub rack: Option<String>,
-    /// Its link in bytes per second, if configured.
-    pub bandwidth_bytes_per_s: Option<u64>,
-    /// Bytes free for blocks, if it is up.
-    pub free_bytes: Option<u64>,
-    /// Tasks in hand, if it is up.
-    pub tasks: Option<u32>,
-    /// Blocks that the catalog places on it.
-    pub blocks: u64,
-    /// Blocks on it that no stripe knows.
-    pub orphans: u64,
-    /// Blocks that it shall remove.
-    pub to_remove: u64,
-}
-
-/// A file in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileView {
-    /// Its name.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// The code of its stripes.
-    pub code: String,
-    /// Bytes of a block in all its stripes but the last.
-    pub block_bytes: u64,
-    /// Number of stripes.
-    pub stripes: u64,
-    /// When it became visible, in milliseconds since 1970.
-    pub created_unix_ms: u64,
-}
-
-/// A file with its layout.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileLayout {
-    /// The file.
-    #[serde(flatten)]
-    pub file: FileView,
-    /// k: data blocks of a stripe.
-    pub data_blocks: usize,
-    /// α: sub-blocks of a block.
-    pub sub_blocks: usize,
-    /// Its stripes, in file order.
-    pub layout: Vec<FileStripe>,
-}
-
-/// One stripe's part of a file. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileStripe {
-    /// Its position in the file.
-    pub position: u64,
-    /// Where its first byte is in the file.
-    pub file_offset: u64,
-    /// Bytes of the file that it holds; zeros follow up to k blocks.
-    pub data_bytes: u64,
-    /// The stripe.
-    #[serde(flatten)]
-    pub stripe: StripeView,
 }
 
 /// A stripe.
@@ -240,8 +236,8 @@ pub struct BlockView {
     pub bytes: u64,
     /// The helper that holds it, or held it last; none if nobody is known to.
     pub node: Option<String>,
-    /// healthy, missing, corrupt or down (healthy on a helper that is down).
-    pub state: String,
+    /// How it is.
+    pub state: BlockState,
     /// Its digest, `kind:hexadecimal`, once it is stored, if its store has digests.
     pub digest: Option<String>,
 }
@@ -253,54 +249,6 @@ pub struct BlockPlace {
     pub index: u16,
     /// The stripe.
     pub stripe: StripeView,
-}
-
-/// A file to be put.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutRequest {
-    /// Its name.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// The code of its stripes; the cluster's default if absent.
-    pub code: Option<String>,
-    /// Bytes of a block; the cluster's default if absent.
-    pub block_bytes: Option<u64>,
-    /// Whether it may take the place of a file that has its name.
-    #[serde(default)]
-    pub replace: bool,
-}
-
-/// A put that was begun. Each stripe is stored by a `PutStripe` request on a control connection; then the put
-/// is committed. It is aborted when that connection ends first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PutView {
-    /// Its number.
-    pub put: u64,
-    /// The code of the stripes.
-    pub code: String,
-    /// n: blocks of a stripe.
-    pub blocks: usize,
-    /// k: data blocks of a stripe.
-    pub data_blocks: usize,
-    /// α: sub-blocks of a block.
-    pub sub_blocks: usize,
-    /// The stripes to store, in file order.
-    pub stripes: Vec<PutStripe>,
-}
-
-/// One stripe of a put. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PutStripe {
-    /// Its position in the file.
-    pub position: u64,
-    /// Where its first byte is in the file.
-    pub file_offset: u64,
-    /// Bytes of the file that it holds; zeros follow up to k blocks.
-    pub data_bytes: u64,
-    /// Bytes of each of its blocks.
-    pub block_bytes: u64,
 }
 
 /// A stripe of another system, described by that system's plug-in.
@@ -341,7 +289,7 @@ pub struct Home {
     pub node: String,
 }
 
-/// What to repair: exactly one of `block`, `stripe` and `all`.
+/// What to repair: exactly one of `block`, `stripe`, `node`, `drain` and `all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepairRequest {
@@ -349,9 +297,21 @@ pub struct RepairRequest {
     pub block: Option<String>,
     /// Every lost block of this stripe.
     pub stripe: Option<String>,
+    /// Every block of this helper, which is down.
+    pub node: Option<String>,
+    /// Every block of this helper goes elsewhere, as it is about to fail or to be taken away; it gets none from now on.
+    pub drain: Option<String>,
+    /// How a helper is emptied: both (if absent), migrate or rebuild.
+    pub way: Option<String>,
     /// Every lost block.
     #[serde(default)]
     pub all: bool,
+    /// How helpers are chosen: even (if absent), free-budget, lowest-index, least-recently-used, load-greedy, m-ppr, push-rep
+    /// or push-sur.
+    pub policy: Option<String>,
+    /// The only helpers that get blocks; any if empty.
+    #[serde(default)]
+    pub requestors: Vec<String>,
     /// With a stripe that was described (`POST /v1/stripes`): the lost blocks to rebuild, each with the helper that shall
     /// have it.
     #[serde(default)]
@@ -369,12 +329,16 @@ pub struct RepairRequest {
 pub struct RepairView {
     /// Its number.
     pub repair: u64,
-    /// block NAME, stripe NAME or all.
+    /// block NAME, stripe NAME, node NAME, drain NAME or all.
     pub target: String,
+    /// Whether nobody asked for it, but a helper was gone for too long.
+    pub by_itself: bool,
     /// The scheme asked for.
     pub scheme: String,
-    /// waiting, running, done, failed (for some stripes) or cancelled.
-    pub state: String,
+    /// How helpers are chosen.
+    pub policy: String,
+    /// How far it is.
+    pub state: RepairState,
     /// Stripes to repair.
     pub stripes: u64,
     /// Stripes repaired.
@@ -391,6 +355,8 @@ pub struct RepairView {
     pub started_unix_ms: u64,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
+    /// How it goes; absent until its stripes are known.
+    pub progress: Option<ProgressView>,
     /// Its stripes; left out in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,
@@ -401,16 +367,16 @@ pub struct RepairView {
 pub struct RepairItem {
     /// The stripe.
     pub stripe: String,
-    /// waiting, running, done, failed, unrepairable, contradictory (its blocks disagree) or cancelled.
-    pub state: String,
+    /// How far it is.
+    pub state: ItemState,
     /// The blocks to rebuild.
     pub blocks: Vec<String>,
     /// Where blocks were rebuilt.
     pub rebuilt: Vec<RebuiltBlock>,
     /// The scheme used.
     pub scheme: Option<String>,
-    /// Whether a parity equation was checked: not-asked, no-spare-block or holds.
-    pub parity: Option<String>,
+    /// What came of the check of a parity equation.
+    pub parity: Option<ParityCheck>,
     /// Why it failed, or what is worth knowing.
     pub reason: Option<String>,
     /// What to do about it.
@@ -459,9 +425,30 @@ pub struct PlanView {
     /// For machines: outputs, lanes, tasks and cost.
     pub summary: serde_json::Value,
     /// Names of the nodes in the summary, by number.
-    pub nodes: std::collections::BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, String>,
+    /// The scheme that shaped it.
+    pub scheme: String,
+    /// Who gets the wanted blocks, in their order.
+    pub requestors: Vec<String>,
+    /// What the prediction goes by.
+    pub rates: PlanRates,
     /// The predicted time in milliseconds, from what is known of links and disks.
     pub predicted_ms: u64,
+}
+
+/// What the links and disks of a plan's nodes are taken to carry, in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanRates {
+    /// The slowest link.
+    pub slowest_link: u64,
+    /// The fastest link.
+    pub fastest_link: u64,
+    /// The slowest disk.
+    pub slowest_disk: u64,
+    /// The fastest disk.
+    pub fastest_disk: u64,
+    /// Nodes whose link nobody has configured, so that 1 Gb/s is assumed.
+    pub assumed_links: u64,
 }
 
 /// A scrub.
@@ -469,8 +456,8 @@ pub struct PlanView {
 pub struct ScrubView {
     /// Its number.
     pub scrub: u64,
-    /// running or done.
-    pub state: String,
+    /// How far it is.
+    pub state: ScrubState,
     /// Blocks to check.
     pub blocks: u64,
     /// Blocks checked.

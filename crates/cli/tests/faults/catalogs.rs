@@ -220,14 +220,14 @@ fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
     fs::write(&config, format!("{}{}", &text[..start], &text[end..])).unwrap();
     let blocks = cluster.folder().join("helpers/h1/blocks");
     let listen = format!("127.0.0.1:{}", cluster.base_port() + 2);
-    let add = ["helper", "add", "fresh", "--listen", &listen, "--blocks", blocks.to_str().unwrap()];
+    let add = ["node", "add", "fresh", "--listen", &listen, "--blocks", blocks.to_str().unwrap()];
     cluster.mend(&add).ok();
     restart(&mut cluster);
     cluster.start(&["helper", "fresh"]);
     cluster.await_ready();
     until_safe(&cluster);
     cluster.eventually("the old name is forgotten", |cluster| {
-        let helpers = cluster.mend(&["helpers"]).ok().out;
+        let helpers = cluster.mend(&["node", "list"]).ok().out;
         helpers.contains("fresh") && !helpers.contains("h1")
     });
     cluster.assert_reads("film", &content, &[]);

@@ -9,9 +9,11 @@ mod floods;
 mod identity;
 mod input;
 mod names;
+mod operator;
 mod outputs;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
+mod recoveries;
 mod silence;
 mod storage;

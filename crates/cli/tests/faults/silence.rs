@@ -47,7 +47,7 @@ fn every_verb_says_that_the_coordinator_does_not_answer() {
     let started = Instant::now();
     let verbs = [
         &["status"][..],
-        &["helpers"],
+        &["node", "list"],
         &["ls"],
         &["put", film.to_str().unwrap(), "--as", "more"],
         &["get", "film", "-o", "-"],
@@ -57,6 +57,12 @@ fn every_verb_says_that_the_coordinator_does_not_answer() {
         &["repair", "1.0"],
         &["repair", "--all"],
         &["cancel", "1"],
+        &["pause", "1"],
+        &["resume", "1"],
+        &["watch"],
+        &["caps", "--none"],
+        &["node", "recover", "h1"],
+        &["node", "drain", "h1"],
         &["plan", "1.0"],
         &["compare", "1.0"],
         &["scrub"],

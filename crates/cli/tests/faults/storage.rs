@@ -23,7 +23,7 @@ fn a_flipped_byte_in_a_source_is_noticed_and_healed() {
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
     // The read meets both and gets past them.
     cluster.assert_reads("film", &content, &[]);
-    let said = cluster.mend(&["repair", "--all"]).ok();
+    let said = cluster.mend(&["repair", "--all", "-v"]).ok();
     assert!(said.out.contains(&flipped) || said.out.contains("corrupt"), "{said:?}");
     cluster.mend(&["scrub"]).ok();
     let status = cluster.mend(&["status"]).ok();

@@ -268,7 +268,7 @@ impl Thrash {
         if returning.is_empty() {
             return;
         }
-        let ran = clients::run(&self.cluster, "helpers", &["helpers", "--output", "json"], Fate::Spared);
+        let ran = clients::run(&self.cluster, "helpers", &["node", "list", "--output", "json"], Fate::Spared);
         let known = ran.json().and_then(|json| json.as_array().cloned()).unwrap_or_default();
         let up = |name: &str| known.iter().any(|helper| helper["name"] == *name && helper["up"] == true);
         for name in returning {

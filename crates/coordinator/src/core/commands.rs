@@ -10,8 +10,10 @@ use super::Core;
 use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
-    AcceptedView, BlockPlace, FileLayout, FileView, GivenStripe, NodeView, OrphansView, PlanRequestView,
-    PlanView, PutRequest, PutView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, CapsRequest, CapsView, FileLayout, FileView, GivenStripe, HistoryEntry,
+    MaintenanceRequest, NodeView, OrphansView, PlanRequestView, PlanView, PutRequest, PutView,
+    RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView,
+    SettingsRequest, SettingsView, Status, StripeView,
 };
 
 /// Where an answer goes.
@@ -35,12 +37,27 @@ pub(crate) enum Command {
     Repairs(Reply<Vec<RepairView>>),
     RepairState(u64, Reply<RepairView>),
     CancelRepair(u64, Reply<RepairView>),
+    /// Whether it is paused from now on.
+    PauseRepair(u64, bool, Reply<RepairView>),
+    StopDrain(String, Reply<NodeView>),
+    Caps(Reply<CapsView>),
+    ChangeCaps(CapsRequest, Reply<CapsView>),
     Explain(PlanRequestView, Reply<PlanView>),
     Scrub(Reply<ScrubView>),
     ScrubState(u64, Reply<ScrubView>),
     Snapshot(Reply<Snapshot>),
     AcceptCatalog(Reply<AcceptedView>),
     RemoveOrphans(Reply<OrphansView>),
+    RemoveNode(String, Reply<NodeView>),
+    Maintain(String, MaintenanceRequest, Reply<NodeView>),
+    EndMaintenance(String, Reply<NodeView>),
+    OkToStop(Vec<String>, Reply<SafetyView>),
+    SafeToRemove(Vec<String>, Reply<SafetyView>),
+    ReplaceNode(String, ReplaceRequest, Reply<RepairView>),
+    Rebalance(RebalanceRequest, Reply<RebalanceView>),
+    Settings(Reply<SettingsView>),
+    ChangeSettings(SettingsRequest, Reply<SettingsView>),
+    History(usize, Reply<Vec<HistoryEntry>>),
 }
 
 impl Core {
@@ -61,12 +78,26 @@ impl Core {
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),
             Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair)),
+            Command::PauseRepair(repair, paused, reply) => answer(reply, self.pause_repair(repair, paused)),
+            Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name)),
+            Command::Caps(reply) => answer(reply, Ok(self.caps_view())),
+            Command::ChangeCaps(request, reply) => self.change_caps(&request, reply),
             Command::Explain(request, reply) => answer(reply, self.explain(&request)),
             Command::Scrub(reply) => answer(reply, self.start_scrub()),
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub)),
             Command::Snapshot(reply) => self.ask_storage(Ask::Snapshot(reply)),
             Command::AcceptCatalog(reply) => self.accept_catalog(reply),
             Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans()),
+            Command::RemoveNode(name, reply) => self.remove_node(&name, reply),
+            Command::Maintain(name, request, reply) => answer(reply, self.maintain(&name, request)),
+            Command::EndMaintenance(name, reply) => answer(reply, self.end_maintenance(&name)),
+            Command::OkToStop(names, reply) => answer(reply, self.ok_to_stop(&names)),
+            Command::SafeToRemove(names, reply) => answer(reply, self.safe_to_remove(&names)),
+            Command::ReplaceNode(name, request, reply) => self.replace_node(&name, &request, reply),
+            Command::Rebalance(request, reply) => self.rebalance(request, reply),
+            Command::Settings(reply) => answer(reply, Ok(self.settings_view())),
+            Command::ChangeSettings(request, reply) => answer(reply, self.change_settings(&request)),
+            Command::History(most, reply) => answer(reply, Ok(self.history(most))),
         }
     }
 }

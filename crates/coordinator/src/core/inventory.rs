@@ -175,7 +175,7 @@ impl Core {
     }
 
     /// Where the catalog has a block of exactly this name.
-    fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
+    pub(super) fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
         let (stripe, index) = self.picture.find_block(block).ok()?;
         let record = self.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
         (record.id == *block).then_some((stripe, index, record))
@@ -258,14 +258,19 @@ impl Core {
 
     /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
     pub(super) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
-        if !self.asks.get(&ask).is_some_and(|ask| ask.node == node && matches!(ask.subject, Subject::Orphans))
-        {
-            return tracing::warn!(node = %self.name(node), "an answer that nobody asked for");
-        }
+        let asked = self.asks.get(&ask).filter(|ask| ask.node == node);
+        let returned = match asked.map(|ask| &ask.subject) {
+            Some(Subject::Orphans) => false,
+            Some(Subject::Returned) => true,
+            _ => return tracing::warn!(node = %self.name(node), "an answer that nobody asked for"),
+        };
         if last {
             self.asks.remove(&ask);
         } else if let Some(ask) = self.asks.get_mut(&ask) {
             ask.until = self.now + ANSWER_LIMIT; // Each part is an answer.
+        }
+        if returned {
+            return self.take_returned(node, blocks, last);
         }
         for block in blocks {
             if self.is_needless(node, block) {
@@ -312,11 +317,10 @@ impl Core {
             return;
         }
         tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
-        self.names.remove(&node);
-        self.topology.remove(node);
+        self.drop_node(node);
     }
 
-    fn is_target(&self, node: NodeId) -> bool {
+    pub(super) fn is_target(&self, node: NodeId) -> bool {
         self.jobs.values().any(|running| running.targets.contains(&node))
     }
 }

@@ -17,7 +17,7 @@ use stores::{StoreError, StripeWrite, Write};
 use super::Core;
 use super::questions::state_for;
 use super::storing::Then;
-use views::JobView;
+use views::{JobKind, JobView};
 
 /// A job that runs.
 pub(super) struct Running {
@@ -56,11 +56,11 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> JobKind {
         match self {
-            Self::Read { .. } => "read",
-            Self::Put { .. } => "put",
-            Self::Repair { .. } => "repair",
+            Self::Read { .. } => JobKind::Read,
+            Self::Put { .. } => JobKind::Put,
+            Self::Repair { .. } => JobKind::Repair,
         }
     }
 }
@@ -307,14 +307,28 @@ impl Running {
         let state = self.job.state();
         JobView {
             job: self.job.id().0,
-            kind: self.owner.kind().to_owned(),
+            kind: self.owner.kind(),
             stripe: self.stripe.to_string(),
-            phase: state.phase.to_owned(),
+            phase: phase(state.phase),
             scheme: state.scheme.name().to_owned(),
             delivered_slices: state.delivered,
             slices: state.slices,
             slice_bytes: state.slice_bytes,
             replanned: state.replanned,
         }
+    }
+}
+
+fn phase(phase: repair::JobPhase) -> views::JobPhase {
+    use repair::JobPhase as Of;
+    match phase {
+        Of::MovingSlices => views::JobPhase::MovingSlices,
+        Of::StoppingPlan => views::JobPhase::StoppingPlan,
+        Of::WaitingForNodes => views::JobPhase::WaitingForNodes,
+        Of::MakingDurable => views::JobPhase::MakingDurable,
+        Of::CheckingParity => views::JobPhase::CheckingParity,
+        Of::Publishing => views::JobPhase::Publishing,
+        Of::ReadingBack => views::JobPhase::ReadingBack,
+        Of::Finished => views::JobPhase::Finished,
     }
 }

@@ -10,6 +10,7 @@ use stores::{RecordWrite, StoreError, Write};
 use super::nodes::{FIRST_CLIENT, Peer, PeerKind};
 use super::storing::Then;
 use super::{ConnectionId, Core, Outbox};
+use views::HistoryEvent;
 
 /// Why a node is not taken.
 struct Refusal {
@@ -62,8 +63,18 @@ impl Core {
             let then = Then::Join { connection, role, hello: Box::new(hello), outbox };
             return self.store(Write::Records(RecordWrite::Node { name, address }), then);
         }
+        let is_new = |core: &Self| match &role {
+            Role::Helper(name) => !core.names.values().any(|known| known == name.as_str()),
+            _ => false,
+        };
+        let new = is_new(self);
         match self.admit(connection, &role, hello, &outbox) {
-            Ok(node) => tracing::info!(%role, %node, "registered"),
+            Ok(node) => {
+                tracing::info!(%role, "registered");
+                if new {
+                    self.note(HistoryEvent::NodeAdded { node: self.name(node) });
+                }
+            }
             Err(refusal) => refuse(&role, refusal, &outbox),
         }
     }
@@ -178,8 +189,11 @@ impl Core {
             },
         };
         self.welcome(node, connection, peer);
+        self.note_back(node);
         self.compare(node, &hello.blocks);
+        self.check_returned(node);
         self.tell_node(node);
+        self.deal_caps();
         self.recheck_next(node);
         self.remove_discards(node);
         Ok(node)

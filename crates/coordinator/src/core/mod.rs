@@ -7,11 +7,17 @@
 //! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
 //! one job that publishes blocks; the picture is what the storage says.
 
+mod absences;
+mod balance;
+mod caps;
 mod commands;
 mod given;
+mod history;
 mod inventory;
 mod jobs;
 mod joining;
+mod leaving;
+mod maintenance;
 mod nodes;
 mod picture;
 mod plans;
@@ -20,17 +26,20 @@ mod questions;
 mod removals;
 mod repairs;
 mod requests;
+mod safety;
 mod scrubs;
 mod status;
 mod storing;
 mod stripes;
 #[cfg(test)]
 mod tests;
+mod unreadable;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cluster::Role;
+use cluster::{RepairAfter, Role};
 use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
@@ -38,14 +47,18 @@ use repair::{BlockId, JobId, NodeId, Topology};
 use stores::{Done, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
+use absences::Absences;
+use caps::Capping;
 pub(crate) use commands::{Command, Reply};
 use given::Given;
+use history::History;
 use jobs::Running;
+use maintenance::Maintenance;
 use nodes::Peer;
 use picture::Picture;
 use puts::OpenPuts;
 use questions::Question;
-use repairs::Repairs;
+use repairs::{Repairs, Unproven};
 use scrubs::Scrub;
 use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
@@ -109,6 +122,8 @@ pub(crate) struct Settings {
     pub scheme: String,
     /// The helpers of mend.toml; `None` where nobody keeps that list.
     pub helpers: Option<BTreeSet<String>>,
+    /// How long a helper may be gone, as mend.toml says.
+    pub repair_after: RepairAfter,
 }
 
 /// See the module's documentation.
@@ -138,8 +153,18 @@ pub(crate) struct Core {
     lost_lately: VecDeque<LostBlock>,
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    /// Helpers that are to be emptied, and get no blocks.
+    leaving: BTreeSet<NodeId>,
+    capping: Capping,
+    /// Helpers that are back and have not said what their blocks are.
+    unproven: BTreeMap<NodeId, Unproven>,
     /// Helpers that the catalog knows and mend.toml does not.
     retired: BTreeSet<NodeId>,
+    absences: Absences,
+    maintenance: BTreeMap<NodeId, Maintenance>,
+    /// How long a helper may be gone, if somebody has set it.
+    repair_after_set: Option<RepairAfter>,
+    history: History,
     risks: Redundancy,
     settled: bool,
     /// When removals that had to wait are looked at again.
@@ -176,7 +201,14 @@ impl Core {
             past_scrubs: VecDeque::new(),
             lost_lately: VecDeque::new(),
             newer: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            capping: Capping::default(),
+            unproven: BTreeMap::new(),
             retired: BTreeSet::new(),
+            absences: Absences::new(),
+            maintenance: BTreeMap::new(),
+            repair_after_set: None,
+            history: History::default(),
             risks: Redundancy::default(),
             settled: false,
             removals_due: Duration::ZERO,
@@ -185,8 +217,13 @@ impl Core {
             rng,
         };
         core.know_nodes();
+        core.recall_leaving(&records);
+        core.recall_caps(&records);
         core.requeue_repairs(&records);
         core.recall_scrub(&records);
+        core.recall_history(&records);
+        core.recall_absences(&records);
+        core.recall_maintenance(&records);
         core.settle();
         core
     }
@@ -231,8 +268,12 @@ impl Core {
         self.expire_asks();
         self.retry_removals();
         self.forget_retired();
+        self.expire_maintenance();
+        self.begin_recoveries();
+        self.note_all_bad();
         self.forget_given();
         self.keep_copy();
+        self.note_progress();
         self.work();
     }
 
@@ -266,6 +307,7 @@ impl Core {
         let expected = || self.names.keys().all(gone);
         if !self.settled && (self.now >= SETTLE_LIMIT || expected()) {
             self.settled = true;
+            self.find_absent();
             self.after_settling();
         }
     }

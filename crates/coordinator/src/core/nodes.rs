@@ -99,7 +99,12 @@ impl Core {
     /// Names of the helpers that are known and not connected.
     pub(super) fn down_helpers(&self) -> Vec<String> {
         let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
-        down.map(|(_, name)| name.clone()).collect()
+        sorted(down.map(|(_, name)| name.clone()))
+    }
+
+    /// Names of all helpers.
+    pub(super) fn known_helpers(&self) -> Vec<String> {
+        sorted(self.names.values().cloned())
     }
 
     /// Puts a message in a node's outbox; one that is full or closed ends the connection.
@@ -121,20 +126,24 @@ impl Core {
     /// A node is gone.
     pub(super) fn lose(&mut self, node: NodeId, why: &str) {
         let Some(peer) = self.peers.remove(&node) else { return };
-        tracing::info!(name = %self.name(node), why, "lost a connection");
+        if let PeerKind::Client { .. } = peer.kind {
+            tracing::info!(client = %self.name(node), why, "a client has left");
+        }
         self.connections.remove(&peer.connection);
         self.picture.set_up(node, false);
         if let Some(view) = self.topology.get_mut(node) {
             (view.alive, view.load) = (false, 0);
         }
         match peer.kind {
-            PeerKind::Helper { .. } => self.lose_helper(node),
+            PeerKind::Helper { .. } => self.lose_helper(node, why),
             PeerKind::Client { requests, .. } => self.lose_client(node, requests.into_values()),
         }
     }
 
-    fn lose_helper(&mut self, node: NodeId) {
+    fn lose_helper(&mut self, node: NodeId, why: &str) {
         self.tell_node_lost(node);
+        self.trust_returned(node);
+        self.deal_caps();
         for (&id, running) in &mut self.jobs {
             running.job.handle_node_lost(node, &self.topology, self.now);
             self.stirred.insert(id);
@@ -145,6 +154,7 @@ impl Core {
             self.asks.remove(&number);
         }
         self.skip_in_scrub(node, "it is down");
+        self.note_gone(node, why);
     }
 
     fn lose_client(&mut self, node: NodeId, requests: impl Iterator<Item = JobId>) {
@@ -163,4 +173,11 @@ impl Core {
     pub(super) fn index_of(record: &stores::StripeRecord, block: &BlockId) -> Option<BlockIndex> {
         indexed(record).find(|(_, other)| other.id == *block).map(|(index, _)| index)
     }
+}
+
+/// Names as people sort them.
+pub(super) fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut names: Vec<String> = names.collect();
+    names.sort_by(|a, b| views::natural(a, b));
+    names
 }

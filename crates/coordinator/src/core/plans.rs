@@ -7,10 +7,11 @@ use repair::{NodeId, NodeProfile, PlanRequest, StripeId, Topology, Wanted, expla
 use stores::StripeRecord;
 
 use super::Core;
+use super::nodes::PeerKind;
 use super::requests::policy;
 use crate::error::RequestError;
 use crate::placement::spread;
-use views::{PlanRequestView, PlanView};
+use views::{PlanRates, PlanRequestView, PlanView};
 
 /// The number of a client that is not there; real ones are counted from 2^31 up.
 const SOME_CLIENT: NodeId = NodeId(u32::MAX);
@@ -39,6 +40,7 @@ impl Core {
         topology.set(SOME_CLIENT, NodeProfile::client("client"));
         self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
         let wanted = self.plan_requestors(&record, &blocks, request.requestor.as_deref())?;
+        let requestors: Vec<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
         let planned = PlanRequest {
             wanted,
             window: 0..stripe.sub_block_bytes(),
@@ -52,8 +54,30 @@ impl Core {
             text: format!("{}{}", plan.display_with(&topology), explained.text(&topology)),
             summary: serde_json::to_value(plan.summary()).expect("a summary has string keys"),
             nodes: node_names(plan.nodes(), &topology),
+            scheme: plan.scheme().name().to_owned(),
+            requestors: requestors.iter().map(|&node| topology.name(node)).collect(),
+            rates: self.rates(plan.nodes(), &topology),
             predicted_ms: explained.forecast.time.as_millis() as u64,
         })
+    }
+
+    /// What the nodes of a plan are taken to carry.
+    fn rates(&self, nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> PlanRates {
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let links =
+            || nodes.iter().map(|&node| topology.rates(node)).flat_map(|rates| [rates.up, rates.down]);
+        let disks = || nodes.iter().map(|&node| topology.rates(node).disk());
+        let known = |node: &&NodeId| {
+            let kind = self.peers.get(node).map(|peer| &peer.kind);
+            matches!(kind, Some(PeerKind::Helper { bandwidth: Some(_), .. }))
+        };
+        PlanRates {
+            slowest_link: links().fold(f64::MAX, f64::min) as u64,
+            fastest_link: links().fold(0.0, f64::max) as u64,
+            slowest_disk: disks().fold(f64::MAX, f64::min) as u64,
+            fastest_disk: disks().fold(0.0, f64::max) as u64,
+            assumed_links: (nodes.len() - nodes.iter().filter(known).count()) as u64,
+        }
     }
 
     fn plan_requestors(
@@ -72,10 +96,7 @@ impl Core {
 
     pub(super) fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
         let found = self.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
-        found.ok_or_else(|| RequestError::NoSuchNode {
-            name: name.to_owned(),
-            known: self.names.values().cloned().collect(),
-        })
+        found.ok_or_else(|| RequestError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 
     /// Helpers without a block of the stripe, or a client if there are too few.

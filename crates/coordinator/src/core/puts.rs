@@ -346,7 +346,8 @@ impl Core {
 
     /// Live helpers with room for a block, beside what is on its way to them.
     pub(super) fn candidates(&self, block_bytes: u64) -> Vec<Candidate> {
-        let roomy = self.live_helpers().filter(|&node| self.has_room(node, block_bytes));
+        let stays = |node: &NodeId| !self.leaving.contains(node);
+        let roomy = self.live_helpers().filter(stays).filter(|&node| self.has_room(node, block_bytes));
         let rack = |node| self.topology.get(node).and_then(|view| view.rack.clone());
         roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(node) }).collect()
     }

@@ -29,6 +29,8 @@ pub(super) enum Subject {
     List,
     /// What its blocks say of themselves, so that its orphans can be removed.
     Orphans,
+    /// The same, since it was away and is back.
+    Returned,
 }
 
 impl Core {
@@ -51,7 +53,7 @@ impl Core {
         self.next_ask += 1;
         let reading = match &subject {
             Subject::Block { known, .. } => Duration::from_secs(known.bytes / SLOW_BYTES_PER_SECOND),
-            Subject::List | Subject::Orphans => Duration::ZERO,
+            Subject::List | Subject::Orphans | Subject::Returned => Duration::ZERO,
         };
         let until = self.now + ANSWER_LIMIT + reading;
         self.asks.insert(self.next_ask, Question { node, subject, until });
@@ -67,6 +69,8 @@ impl Core {
             match subject {
                 Subject::Block { scrub: false, .. } => self.recheck_next(node),
                 Subject::Orphans => {}
+                // What is wrong with its blocks shows when they are read.
+                Subject::Returned => self.trust_returned(node),
                 Subject::Block { .. } | Subject::List => self.skip_in_scrub(node, "it does not answer"),
             }
         }
@@ -169,6 +173,7 @@ impl Core {
 
     /// Remembers a bad block for the status.
     pub(super) fn remember_loss(&mut self, node: NodeId, block: &BlockId, problem: String) {
+        self.note_bad(node, block, &problem);
         let node = self.name(node);
         tracing::warn!(%block, %node, problem, "a block is bad");
         if self.lost_lately.len() == super::LOST_REMEMBERED {

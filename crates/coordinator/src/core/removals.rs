@@ -29,12 +29,36 @@ impl Core {
                 break;
             }
             let goes = !stuck.contains_key(&block) && !self.is_worked_on(&block) && self.may_go(node, &block);
-            if goes && removing.insert(block.clone()) {
-                self.send(node, ToNode::Remove { block });
+            if !goes || removing.contains(&block) {
+                continue;
+            }
+            match self.record_of(&block) {
+                // It is a copy of a block that has another home.
+                Some((stripe, index, _)) => self.tell_surplus(node, &stripe, index),
+                None => {
+                    removing.insert(block.clone());
+                    self.send(node, ToNode::Remove { block });
+                }
             }
         }
         if let Some(PeerKind::Helper { removing: kept, .. }) = self.kind_mut(node) {
             *kept = removing;
+        }
+    }
+
+    /// Removes a copy of a block whose stripe is whole without it, if it is still one too many.
+    pub(super) fn remove_copy(&mut self, node: NodeId, block: BlockId) {
+        let goes = self.picture.files().discards(node).any(|other| *other == block)
+            && !self.is_worked_on(&block)
+            && self.may_go(node, &block);
+        let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
+        // What is too much at once is told again when these are gone.
+        if goes
+            && !stuck.contains_key(&block)
+            && removing.len() < REMOVALS_AT_ONCE
+            && removing.insert(block.clone())
+        {
+            self.send(node, ToNode::Remove { block });
         }
     }
 

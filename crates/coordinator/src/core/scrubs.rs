@@ -14,7 +14,7 @@ use super::questions::Subject;
 use super::storing::Then;
 use super::{Core, unix_ms};
 use crate::error::RequestError;
-use views::{Finding, OrphanView, ScrubView, SkippedNode};
+use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
 /// Questions that one helper has to answer at a time.
 const OUTSTANDING: usize = 2;
@@ -64,7 +64,7 @@ impl Core {
         }
         let mut view = ScrubView {
             scrub: self.next_number()?,
-            state: "running".into(),
+            state: ScrubState::Running,
             blocks: 0,
             checked: 0,
             bytes: 0,
@@ -216,7 +216,7 @@ impl Core {
         let unavailable =
             scrub.nodes.iter().filter_map(|(node, of_node)| unavailable(names[node].clone(), of_node));
         scrub.view.skipped.extend(unavailable);
-        scrub.view.state = "done".into();
+        scrub.view.state = ScrubState::Done;
         scrub.view.ended_unix_ms = Some(unix_ms());
         scrub.view.orphans = orphans;
         let (id, findings) = (scrub.view.scrub, scrub.view.findings.len());

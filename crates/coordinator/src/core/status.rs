@@ -2,49 +2,85 @@
 
 use std::collections::BTreeMap;
 
+use repair::NodeId;
+
 use super::Core;
-use super::nodes::PeerKind;
+use super::nodes::{PeerKind, sorted};
 use super::puts::file_view;
+use super::safety::count;
 use crate::error::RequestError;
 use crate::layout;
-use views::{Census, FileLayout, FileStripe, NodeView, Redundancy, Status};
+use views::{
+    Census, FileLayout, FileStripe, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
+};
 
 /// Unreadable stripes that are named.
 const UNREADABLE_NAMED: usize = 100;
+
 impl Core {
     pub(super) fn status(&mut self) -> Result<Status, RequestError> {
         let stripes = self.census()?;
         let (files, file_bytes) = self.picture.files().in_all();
-        let nodes_up: Vec<String> = self.live_helpers().map(|node| self.name(node)).collect();
+        let nodes_up = sorted(self.live_helpers().map(|node| self.name(node)));
         let nodes_down = self.down_helpers();
+        let gone = self.gone_nodes();
         Ok(Status {
             healthy: stripes.intact == stripes.stripes && !self.is_behind(),
+            severity: self.severity(&stripes),
             summary: self.first_line(&stripes, &nodes_up, &nodes_down),
+            advice: self.advice(&stripes, &gone),
             settling: !self.settled,
-            stripes,
             files,
             file_bytes,
             nodes_up,
             nodes_down,
+            leaving: self.leaving_views(),
+            gone,
+            unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
             jobs: self.job_views(),
             repairs: self.open_repairs(),
             orphans: self.orphan_views(),
             newer: self.newer_views(),
             last_scrub: self.last_scrub(),
             lost_lately: self.lost_lately.iter().cloned().collect(),
+            stripes,
         })
     }
 
     fn first_line(&self, census: &Census, up: &[String], down: &[String]) -> String {
         let line = summary(census, up, down);
         if let Err(behind) = self.check_not_behind() {
-            return format!("STOPPED: {behind}; {}", behind.next_step());
+            return format!("STOPPED  {behind}; {}", behind.next_step());
         }
         if self.settled { line } else { format!("starting, helpers are still registering; so far: {line}") }
     }
 
+    fn severity(&self, census: &Census) -> Severity {
+        let weakest = census.redundancy.iter().find(|class| class.degraded > 0).map(|class| class.survives);
+        match () {
+            () if self.is_behind() => Severity::Critical,
+            () if !self.settled => Severity::Unknown,
+            () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
+            () if census.intact < census.stripes => Severity::Warning,
+            () => Severity::Ok,
+        }
+    }
+
+    /// What happens by itself about what is lost, and what could be done.
+    fn advice(&self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
+        let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
+        let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
+        let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
+        let here = census.blocks_lost.saturating_sub(on_gone);
+        if here > 0 && self.settled && !self.is_behind() && self.open_repairs().is_empty() {
+            let blocks = count(here, "block");
+            advice.push(format!("{blocks} lost on helpers that are up: run mend repair --all"));
+        }
+        advice
+    }
+
     /// From the counts that the picture keeps; what a kind of stripe survives is known from the last time.
-    fn census(&mut self) -> Result<Census, RequestError> {
+    pub(super) fn census(&mut self) -> Result<Census, RequestError> {
         let mut census = Census::default();
         let mut by_survives: BTreeMap<u32, Redundancy> = BTreeMap::new();
         for kind in self.picture.kinds() {
@@ -70,31 +106,35 @@ impl Core {
     }
 
     pub(super) fn node_views(&self) -> Result<Vec<NodeView>, RequestError> {
-        self.names
-            .iter()
-            .map(|(&node, name)| {
-                let peer = self.peers.get(&node);
-                let (bandwidth, orphans) = match peer.map(|peer| &peer.kind) {
-                    Some(PeerKind::Helper { bandwidth, orphans, .. }) => (*bandwidth, orphans.len() as u64),
-                    _ => (None, 0),
-                };
-                let view = self.topology.get(node);
-                let up = peer.and(view);
-                Ok(NodeView {
-                    node: node.0,
-                    name: name.clone(),
-                    up: peer.is_some(),
-                    address: self.picture.nodes().get(&node).and_then(|record| record.address.clone()),
-                    rack: view.and_then(|view| view.rack.clone()),
-                    bandwidth_bytes_per_s: bandwidth,
-                    free_bytes: up.map(|view| view.free_bytes),
-                    tasks: up.map(|view| view.load),
-                    blocks: self.picture.block_count(node) as u64,
-                    orphans,
-                    to_remove: self.picture.files().discard_count(node) as u64,
-                })
-            })
-            .collect()
+        let views: Result<Vec<_>, _> = self.names.keys().map(|&node| self.node_view(node)).collect();
+        let mut views = views?;
+        views.sort_by(|a, b| views::natural(&a.name, &b.name));
+        Ok(views)
+    }
+
+    pub(super) fn node_view(&self, node: NodeId) -> Result<NodeView, RequestError> {
+        let peer = self.peers.get(&node);
+        let (bandwidth, orphans) = match peer.map(|peer| &peer.kind) {
+            Some(PeerKind::Helper { bandwidth, orphans, .. }) => (*bandwidth, orphans.len() as u64),
+            _ => (None, 0),
+        };
+        let view = self.topology.get(node);
+        let up = peer.and(view);
+        Ok(NodeView {
+            node: node.0,
+            name: self.name(node),
+            up: peer.is_some(),
+            address: self.picture.nodes().get(&node).and_then(|record| record.address.clone()),
+            rack: view.and_then(|view| view.rack.clone()),
+            bandwidth_bytes_per_s: bandwidth,
+            free_bytes: up.map(|view| view.free_bytes),
+            tasks: up.map(|view| view.load),
+            blocks: self.picture.block_count(node) as u64,
+            orphans,
+            leaving: self.leaving.contains(&node),
+            to_remove: self.picture.files().discard_count(node) as u64,
+            maintenance_until_unix_ms: self.maintenance_until_unix_ms(node),
+        })
     }
 
     pub(super) fn file_layout(&mut self, name: &str) -> Result<FileLayout, RequestError> {
@@ -123,40 +163,48 @@ impl Core {
 
 /// The first line of `mend status`.
 fn summary(census: &Census, up: &[String], down: &[String]) -> String {
-    let helpers = match down {
-        [] => format!("all {} helpers up", up.len()),
-        down => format!("{} helpers up, down: {}", up.len(), down.join(", ")),
+    let helpers = match (up, down) {
+        ([], []) => "no helper is up".to_owned(),
+        (up, []) => format!("all {} up", count(up.len() as u64, "helper")),
+        (up, down) => format!("{} up, down: {}", count(up.len() as u64, "helper"), down.join(", ")),
     };
-    if census.stripes == 0 {
-        return format!("nothing is stored; {helpers}");
+    let all = census.stripes;
+    if all == 0 {
+        return format!("safe  nothing is stored; {helpers}");
     }
     if census.unreadable > 0 {
-        let examples = census.unreadable_stripes.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
         return format!(
-            "NOT SAFE: {} of {} stripes cannot be read ({examples}); {helpers}",
-            census.unreadable, census.stripes
+            "UNREADABLE  {} of {} cannot be read; {helpers}",
+            census.unreadable,
+            count(all, "stripe")
         );
     }
-    let weakest = &census.redundancy[0];
-    if census.intact == census.stripes {
-        return format!(
-            "safe: all {} stripes are whole and survive {} more losses; {helpers}",
-            census.stripes, weakest.survives
-        );
+    let weakest = census.redundancy.first().expect("what can be read is of some class");
+    let lose = |survives: u32| match survives {
+        0 => "cannot lose another block".to_owned(),
+        1 => "can lose only 1 more block".to_owned(),
+        survives => format!("can lose {survives} more blocks"),
+    };
+    if census.intact == all {
+        let whole = if all == 1 {
+            "the only stripe is whole".to_owned()
+        } else {
+            format!("all {all} stripes are whole")
+        };
+        let more = match weakest.survives {
+            0 => "cannot lose a block".to_owned(),
+            survives => format!("can lose {}", count(survives.into(), "block")),
+        };
+        return format!("safe  {whole} and {more}; {helpers}");
     }
-    let degraded = census.stripes - census.intact;
-    match weakest.survives {
-        0 => format!(
-            "AT RISK: {} of {} stripes cannot lose another block, {degraded} lack blocks; run mend repair --all; \
-             {helpers}",
-            weakest.degraded, census.stripes
-        ),
-        survives => format!(
-            "degraded: {degraded} of {} stripes lack blocks, the weakest {} survive {survives} more losses; run \
-             mend repair --all; {helpers}",
-            census.stripes, weakest.stripes
-        ),
-    }
+    let degraded = census.redundancy.iter().find(|class| class.degraded > 0).unwrap_or(weakest);
+    let word = if degraded.survives == 0 { "AT RISK" } else { "DEGRADED" };
+    format!(
+        "{word}  {} of {} {}; {helpers}",
+        degraded.degraded,
+        count(all, "stripe"),
+        lose(degraded.survives)
+    )
 }
 
 #[cfg(test)]
@@ -176,10 +224,24 @@ mod tests {
             ..Census::default()
         };
         let line = |census: &Census| summary(census, &up, &[]);
-        assert!(line(&Census::default()).starts_with("nothing is stored"));
-        assert!(line(&census(10, vec![class(4, 10, 0)], 0)).starts_with("safe: all 10 stripes"));
-        assert!(line(&census(8, vec![class(3, 2, 2), class(4, 8, 0)], 0)).starts_with("degraded: 2 of 10"));
-        assert!(line(&census(8, vec![class(0, 2, 2), class(4, 8, 0)], 0)).starts_with("AT RISK: 2 of 10"));
-        assert!(line(&census(8, vec![class(4, 9, 0)], 1)).starts_with("NOT SAFE: 1 of 10"));
+        assert_eq!(line(&Census::default()), "safe  nothing is stored; all 1 helper up");
+        let whole = census(10, vec![class(4, 10, 0)], 0);
+        assert_eq!(line(&whole), "safe  all 10 stripes are whole and can lose 4 blocks; all 1 helper up");
+        let one = Census { stripes: 1, intact: 1, redundancy: vec![class(1, 1, 0)], ..Census::default() };
+        let down = ["h2".to_owned(), "h10".to_owned()];
+        assert_eq!(
+            summary(&one, &up, &down),
+            "safe  the only stripe is whole and can lose 1 block; 1 helper up, down: h2, h10"
+        );
+        let degraded = census(8, vec![class(1, 2, 2), class(4, 8, 0)], 0);
+        assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose only 1 more block; "));
+        let degraded = census(8, vec![class(0, 3, 0), class(3, 2, 2)], 0);
+        assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose 3 more blocks; "));
+        let risk = census(8, vec![class(0, 2, 2), class(4, 8, 0)], 0);
+        assert!(line(&risk).starts_with("AT RISK  2 of 10 stripes cannot lose another block; "));
+        let unreadable = "UNREADABLE  1 of 10 stripes cannot be read; ";
+        assert!(line(&census(8, vec![class(4, 9, 0)], 1)).starts_with(unreadable));
+        let all = Census { stripes: 1, unreadable: 1, ..Census::default() };
+        assert!(line(&all).starts_with("UNREADABLE  1 of 1 stripe cannot be read; "));
     }
 }

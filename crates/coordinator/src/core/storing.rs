@@ -27,7 +27,7 @@ use super::puts::Begun;
 use super::repairs::Order;
 use super::{ConnectionId, Core, Outbox};
 use crate::error::RequestError;
-use views::{AcceptedView, FileView, RepairView};
+use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
 
 /// Writes that may wait for the storage; beyond that nobody may ask for more.
 const WRITES_WAITING: usize = 4096;
@@ -74,8 +74,16 @@ pub(super) enum Then {
     Discarded { node: NodeId, block: BlockId },
     /// Nothing refers to a block, and it shall go.
     Needless { node: NodeId, block: BlockId },
+    /// A repair that begins by itself is kept.
+    Recovers { node: NodeId, id: u64, order: Box<Order> },
+    /// Moves that even helpers out are kept and begin.
+    Rebalances { id: u64, order: Box<Order>, view: Box<RebalanceView>, reply: Reply<RebalanceView> },
+    /// A helper is taken off the list.
+    Removes { node: NodeId, view: Box<NodeView>, reply: Reply<NodeView> },
     /// A repair is kept and begins.
     Queued { id: u64, order: Box<Order>, reply: Reply<RepairView> },
+    /// Caps are kept and hold.
+    Capped { view: Box<CapsView>, reply: Reply<CapsView> },
     /// The catalog is good as it is.
     Accepted { blocks: u64, reply: Reply<AcceptedView> },
     /// A helper is forgotten.
@@ -326,6 +334,24 @@ impl Core {
                 Ok(_) => answer(reply, self.begin_repair(id, *order)),
                 Err(error) => answer(reply, Err(error.into())),
             },
+            Then::Capped { view, reply } => match result {
+                Ok(_) => answer(reply, Ok(self.caps_changed(*view))),
+                Err(error) => answer(reply, Err(error.into())),
+            },
+            Then::Recovers { node, id, order } => self.recovery_kept(node, id, *order, result.map(drop)),
+            Then::Rebalances { id, order, mut view, reply } => {
+                let begun = result.map_err(RequestError::from).and_then(|_| self.begin_repair(id, *order));
+                view.repair = Some(id);
+                answer(reply, begun.map(|_| *view));
+            }
+            Then::Removes { node, view, reply } => {
+                self.storing.forgetting.remove(&node);
+                if result.is_ok() {
+                    tracing::info!(helper = self.name(node), "a helper is removed");
+                    self.drop_node(node);
+                }
+                answer(reply, result.map(|_| *view).map_err(Into::into));
+            }
             Then::Accepted { blocks, reply } => match result {
                 Ok(_) => answer(reply, Ok(self.catalog_accepted(blocks))),
                 Err(error) => answer(reply, Err(error.into())),

@@ -107,18 +107,18 @@ impl Core {
             index: index.0,
             bytes: block.bytes,
             node: block.node.map(|node| self.name(node)),
-            state: self.state_name(block).to_owned(),
+            state: self.state_of(block),
             digest: block.digest.map(|digest| digest.to_string()),
         }
     }
 
-    fn state_name(&self, block: &BlockRecord) -> &'static str {
+    fn state_of(&self, block: &BlockRecord) -> views::BlockState {
         match block.state {
-            BlockState::Missing => "missing",
-            BlockState::Corrupt => "corrupt",
-            BlockState::NotStored => "not-stored",
-            BlockState::Healthy if self.readable_at(block).is_some() => "healthy",
-            BlockState::Healthy => "down",
+            BlockState::Missing => views::BlockState::Missing,
+            BlockState::Corrupt => views::BlockState::Corrupt,
+            BlockState::NotStored => views::BlockState::NotStored,
+            BlockState::Healthy if self.readable_at(block).is_some() => views::BlockState::Healthy,
+            BlockState::Healthy => views::BlockState::Down,
         }
     }
 

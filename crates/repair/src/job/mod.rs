@@ -199,8 +199,8 @@ fn history(replanned: &[String]) -> String {
 /// What a job is doing, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobState {
-    /// The phase's name.
-    pub phase: &'static str,
+    /// What it is about.
+    pub phase: JobPhase,
     /// The scheme of the current plan.
     pub scheme: Scheme,
     /// Slices delivered so far, of all wanted blocks.
@@ -211,6 +211,28 @@ pub struct JobState {
     pub slice_bytes: u32,
     /// Why plans were dropped so far.
     pub replanned: Vec<String>,
+}
+
+/// The phases of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobPhase {
+    /// Slices travel.
+    MovingSlices,
+    /// A plan is being stopped.
+    StoppingPlan,
+    /// It waits for nodes to come back.
+    WaitingForNodes,
+    /// What was delivered is being made durable.
+    MakingDurable,
+    /// A parity equation is being checked.
+    CheckingParity,
+    /// Blocks are being published.
+    Publishing,
+    /// What was published is being read back.
+    ReadingBack,
+    /// It is over.
+    Finished,
 }
 
 /// Plans in a row that bring no new slice before the job gives up.
@@ -272,7 +294,7 @@ struct Goal {
 #[derive(Debug)]
 enum Phase {
     Running(Box<Running>),
-    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BlockIndex> },
+    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BTreeSet<BlockIndex>> },
     Pausing { until: Duration },
     Sealing { waiting: BTreeSet<NodeId>, until: Duration },
     Checking { check: ParityCheck, until: Duration },
@@ -387,7 +409,7 @@ impl Job {
             _ => 0,
         };
         JobState {
-            phase: self.phase.name(),
+            phase: self.phase.kind(),
             scheme: self.scheme,
             delivered: (slices - missing + running).min(slices),
             slices,
@@ -594,16 +616,16 @@ impl Goal {
 }
 
 impl Phase {
-    fn name(&self) -> &'static str {
+    fn kind(&self) -> JobPhase {
         match self {
-            Self::Running(_) => "moving slices",
-            Self::Stopping { .. } => "stopping a plan",
-            Self::Pausing { .. } => "waiting for nodes",
-            Self::Sealing { .. } => "making durable",
-            Self::Checking { .. } => "checking parity",
-            Self::Committing { .. } => "publishing",
-            Self::Rereading { .. } => "reading back",
-            Self::Finished => "finished",
+            Self::Running(_) => JobPhase::MovingSlices,
+            Self::Stopping { .. } => JobPhase::StoppingPlan,
+            Self::Pausing { .. } => JobPhase::WaitingForNodes,
+            Self::Sealing { .. } => JobPhase::MakingDurable,
+            Self::Checking { .. } => JobPhase::CheckingParity,
+            Self::Committing { .. } => JobPhase::Publishing,
+            Self::Rereading { .. } => JobPhase::ReadingBack,
+            Self::Finished => JobPhase::Finished,
         }
     }
 }

@@ -59,7 +59,7 @@ impl Job {
     /// Whether what a plan delivers can be known to be right, if there is reason to doubt.
     pub(super) fn can_be_trusted(&self, plan: &Plan, topology: &Topology) -> bool {
         let mut used = self.used.clone();
-        used.insert(sources(plan));
+        used.extend(sources(plan));
         !self.needs_parity() || self.parity_check(&used, topology).is_some()
     }
 

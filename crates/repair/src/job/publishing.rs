@@ -29,7 +29,7 @@ pub(super) struct Doubt {
 impl Job {
     pub(super) fn all_delivered(&mut self, topology: &Topology, now: Duration) {
         if let Phase::Running(running) = &self.phase {
-            self.used.insert(sources(&running.plan));
+            self.used.extend(sources(&running.plan));
         }
         for goal in &mut self.goals {
             goal.missing = Some(SliceSet::new());

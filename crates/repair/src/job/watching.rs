@@ -9,7 +9,7 @@ use super::blame::{self, Evidence, Standing, Worth};
 use super::waiting::Rules;
 use super::{BlockProblem, Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase, Report, tell};
 use crate::wire::control::ToNode;
-use crate::{BlockId, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
+use crate::{BlockId, Lane, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
 
 /// How long the reports of other nodes are awaited once something looks wrong.
 const GATHER: Duration = Duration::from_millis(250);
@@ -164,7 +164,7 @@ impl Job {
             if missing.len() < goal.missing.as_ref().map_or(geometry.slices(), SliceSet::len) {
                 self.fruitless = 0;
                 if let Phase::Stopping { sources, .. } = &self.phase {
-                    self.used.insert(sources.clone());
+                    self.used.extend(sources.iter().cloned());
                 }
             }
             goal.missing = Some(missing.clone());
@@ -329,7 +329,8 @@ impl Running {
     }
 }
 
-/// The blocks that a plan reads.
-pub(super) fn sources(plan: &Plan) -> BTreeSet<BlockIndex> {
-    plan.tasks().flat_map(|task| &task.reads).map(|read| read.block).collect()
+/// The blocks that each lane of a plan reads: what a slice was made from.
+pub(super) fn sources(plan: &Plan) -> BTreeSet<BTreeSet<BlockIndex>> {
+    let reads = |lane: &Lane| lane.tasks.iter().flat_map(|task| &task.reads).map(|read| read.block).collect();
+    plan.lanes().iter().map(reads).collect()
 }

@@ -58,6 +58,12 @@ pub struct Caps {
     /// What each background repair sends here, and what it receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<u64>,
+    /// What all background repairs together send here, and what they receive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repairs: Option<u64>,
+    /// What all background repairs together read from and write to the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repairs_disk: Option<u64>,
 }
 
 impl Caps {
@@ -74,6 +80,8 @@ impl Caps {
             up: lower(self.up, other.up),
             down: lower(self.down, other.down),
             repair: lower(self.repair, other.repair),
+            repairs: lower(self.repairs, other.repairs),
+            repairs_disk: lower(self.repairs_disk, other.repairs_disk),
         }
     }
 }
@@ -105,6 +113,8 @@ pub enum Grant {
 pub struct Limits {
     caps: Caps,
     meters: BTreeMap<Meter, Bucket>,
+    /// Of all background repairs together.
+    background: BTreeMap<Meter, Bucket>,
     /// Of background repairs, each way.
     repairs: BTreeMap<(JobId, Meter), Bucket>,
 }
@@ -125,13 +135,11 @@ impl Limits {
     /// Other caps from now on.
     pub fn set(&mut self, caps: Caps, now: Duration) {
         self.caps = caps;
-        for (meter, cap) in [(Meter::Disk, caps.disk), (Meter::Up, caps.up), (Meter::Down, caps.down)] {
-            match (cap, self.meters.get_mut(&meter)) {
-                (None, _) => drop(self.meters.remove(&meter)),
-                (Some(rate), Some(bucket)) => bucket.set_rate(rate, now),
-                (Some(rate), None) => drop(self.meters.insert(meter, Bucket::new(rate, now))),
-            }
-        }
+        let all = [(Meter::Disk, caps.disk), (Meter::Up, caps.up), (Meter::Down, caps.down)];
+        let background =
+            [(Meter::Disk, caps.repairs_disk), (Meter::Up, caps.repairs), (Meter::Down, caps.repairs)];
+        all.into_iter().for_each(|(meter, cap)| set(&mut self.meters, meter, cap, now));
+        background.into_iter().for_each(|(meter, cap)| set(&mut self.background, meter, cap, now));
         match caps.repair {
             None => self.repairs.clear(),
             Some(rate) => self.repairs.values_mut().for_each(|bucket| bucket.set_rate(rate, now)),
@@ -170,7 +178,7 @@ impl Limits {
         class: Class,
         job: JobId,
         now: Duration,
-    ) -> [Option<(&mut Bucket, Class)>; 2] {
+    ) -> [Option<(&mut Bucket, Class)>; 3] {
         let own = match self.caps.repair.filter(|_| class == Class::Repair && meter != Meter::Disk) {
             None => None,
             Some(rate) => {
@@ -178,6 +186,16 @@ impl Limits {
                 Some((bucket, Class::Read))
             }
         };
-        [self.meters.get_mut(&meter).map(|bucket| (bucket, class)), own]
+        let background = self.background.get_mut(&meter).filter(|_| class == Class::Repair);
+        let background = background.map(|bucket| (bucket, Class::Read));
+        [self.meters.get_mut(&meter).map(|bucket| (bucket, class)), own, background]
+    }
+}
+
+fn set(meters: &mut BTreeMap<Meter, Bucket>, meter: Meter, cap: Option<u64>, now: Duration) {
+    match (cap, meters.get_mut(&meter)) {
+        (None, _) => drop(meters.remove(&meter)),
+        (Some(rate), Some(bucket)) => bucket.set_rate(rate, now),
+        (Some(rate), None) => drop(meters.insert(meter, Bucket::new(rate, now))),
     }
 }

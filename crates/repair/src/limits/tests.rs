@@ -94,5 +94,17 @@ proptest! {
 fn the_lower_of_two_caps_counts() {
     let own = Caps { up: Some(5), disk: Some(7), ..Caps::default() };
     let told = Caps { up: Some(9), down: Some(3), ..Caps::default() };
-    assert_eq!(own.and(&told), Caps { up: Some(5), disk: Some(7), down: Some(3), repair: None });
+    assert_eq!(own.and(&told), Caps { up: Some(5), disk: Some(7), down: Some(3), ..Caps::default() });
+}
+
+#[test]
+fn a_cap_on_repairs_holds_for_all_of_them_and_not_for_reads() {
+    let rate = 8_000_000;
+    let caps = Caps { repairs: Some(rate), ..Caps::default() };
+    let mut limits = Limits::new(caps, Duration::ZERO);
+    let jobs = [1, 2, 3].map(|job| (JobId(job), Class::Repair));
+    let moved: u64 = play(&mut limits, &jobs, 64 << 10, Duration::ZERO, SECONDS).iter().sum();
+    assert!(within(moved, rate as f64 * SECONDS.as_secs_f64()), "{moved}");
+    assert_eq!(limits.grant(Meter::Up, Class::Read, JobId(4), SECONDS), Grant::Unlimited);
+    assert_eq!(limits.grant(Meter::Disk, Class::Repair, JobId(1), SECONDS), Grant::Unlimited);
 }

@@ -12,6 +12,7 @@ mod bound;
 mod candidates;
 mod chain;
 mod crr;
+mod dealt;
 mod drawing;
 mod echelon;
 mod error;
@@ -42,6 +43,7 @@ pub use error::{Missing, PacingProblem, PlanError};
 pub use explain::{Explanation, explain};
 pub use scheme::{Scheme, UnknownScheme};
 
+use crate::recovery::Stretch;
 use crate::{Geometry, NodeId, Pacing, Plan, SliceSet, Stripe, Topology};
 use ground::Ground;
 use placement::Placement;
@@ -68,6 +70,9 @@ pub struct Policy {
     pub avoid: BTreeSet<NodeId>,
     /// Nodes whose blocks are preferred to those of others, the best first: whoever starts many repairs says so.
     pub prefer: Vec<NodeId>,
+    /// Chains that slices are dealt to in proportion to how long the stretches are, in place of the scheme's shape, where
+    /// the code reads any k blocks: whoever starts many repairs deals work out so that nodes are evenly busy.
+    pub stretches: Vec<Stretch>,
 }
 
 /// What is wanted of a stripe.
@@ -95,9 +100,10 @@ pub struct PlanRequest {
 /// # Errors
 /// [`PlanError`], if what is asked for cannot be done or makes no sense.
 pub fn plan(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Result<Plan, PlanError> {
-    on_ground(stripe, request, topology, |ground| match request.policy.scheme {
-        Scheme::Auto => Ok(auto::weighed(ground)?.0),
-        scheme => ground.plan(scheme),
+    on_ground(stripe, request, topology, |ground| match (dealt::plan(ground), request.policy.scheme) {
+        (Some(dealt), _) => dealt,
+        (None, Scheme::Auto) => Ok(auto::weighed(ground)?.0),
+        (None, scheme) => ground.plan(scheme),
     })
 }
 

@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use super::budget::{Budget, SECONDS_AHEAD};
+use super::budget::SECONDS_AHEAD;
 use super::nodes::TrunkBudget;
-use crate::{NodeId, NodeProfile};
+use crate::{NodeId, NodeProfile, Rates};
 
 /// Bytes per second that repairs may move; what is not named is not capped.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,15 +25,13 @@ pub struct Caps {
     pub racks: BTreeMap<String, f64>,
 }
 
-/// What a node keeps to, in bytes per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What repairs keep to at a node, in bytes per second; what is absent is not capped.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// Sending.
-    pub up: f64,
-    /// Receiving.
-    pub down: f64,
+    /// Sending, and receiving.
+    pub link: Option<f64>,
     /// Reading and writing.
-    pub disk: f64,
+    pub disk: Option<f64>,
 }
 
 impl Caps {
@@ -54,9 +52,8 @@ impl Caps {
             let rack = view.rack.as_deref();
             let rack = rack.and_then(|rack| Some(self.racks.get(rack)? * view.rates.up / racks[rack]));
             let link = [cluster, rack, self.nodes.get(&node).copied()];
-            let least = |rate: f64| link.into_iter().flatten().fold(rate, f64::min);
-            let disk = self.disks.get(&node).map_or(view.rates.disk(), |cap| cap.min(view.rates.disk()));
-            (node, Pace { up: least(view.rates.up), down: least(view.rates.down), disk })
+            let link = link.into_iter().flatten().reduce(f64::min);
+            (node, Pace { link, disk: self.disks.get(&node).copied() })
         })
         .collect()
     }
@@ -69,16 +66,21 @@ impl Caps {
 }
 
 impl Pace {
-    /// The budget of a node that keeps to this pace.
-    pub fn budget(&self) -> Budget {
-        Budget::at_rates(self.up, self.down, self.disk)
+    /// What is left of a node's rates at this pace.
+    pub fn slow(&self, rates: Rates) -> Rates {
+        let least = |rate: f64, cap: Option<f64>| cap.map_or(rate, |cap| cap.min(rate));
+        Rates {
+            up: least(rates.up, self.link),
+            down: least(rates.down, self.link),
+            read: least(rates.read, self.disk),
+            write: least(rates.write, self.disk),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rates;
 
     fn view(up: f64, rack: &str) -> NodeProfile {
         let rates = Rates { up, down: 100.0, read: 500.0, write: 500.0 };
@@ -91,18 +93,17 @@ mod tests {
             [(NodeId(1), view(100.0, "a")), (NodeId(2), view(50.0, "a")), (NodeId(3), view(50.0, "b"))];
         let paces = |caps: &Caps| caps.paces(nodes.iter().map(|(node, view)| (*node, view)));
         let free = paces(&Caps::default());
-        assert_eq!(free[&NodeId(1)], Pace { up: 100.0, down: 100.0, disk: 500.0 });
+        assert_eq!(free[&NodeId(1)], Pace::default());
         let mut caps = Caps { cluster: Some(40.0), ..Caps::default() };
-        assert_eq!(paces(&caps).values().map(|pace| pace.up).collect::<Vec<_>>(), [20.0, 10.0, 10.0]);
+        let links = |caps: &Caps| paces(caps).values().map(|pace| pace.link).collect::<Vec<_>>();
+        assert_eq!(links(&caps), [20.0, 10.0, 10.0].map(Some));
         caps.nodes.insert(NodeId(1), 5.0);
         caps.racks.insert("a".into(), 12.0);
         caps.disks.insert(NodeId(3), 7.0);
-        let all = paces(&caps);
-        assert_eq!(all[&NodeId(1)], Pace { up: 5.0, down: 5.0, disk: 500.0 });
-        assert_eq!(all[&NodeId(2)], Pace { up: 4.0, down: 4.0, disk: 500.0 });
-        assert_eq!(all[&NodeId(3)], Pace { up: 10.0, down: 10.0, disk: 7.0 });
-        assert_eq!(all[&NodeId(3)].budget().disk_bytes, 28);
-        assert_eq!(caps.trunk("a").up_bytes, 48);
+        assert_eq!(links(&caps), [5.0, 4.0, 10.0].map(Some));
+        let slowed = paces(&caps)[&NodeId(3)].slow(nodes[2].1.rates);
+        assert_eq!(slowed, Rates { up: 10.0, down: 10.0, read: 7.0, write: 7.0 });
+        assert_eq!(caps.trunk("a").up_bytes, 192);
         assert_eq!(caps.trunk("b").up_bytes, u64::MAX);
     }
 
@@ -114,6 +115,6 @@ mod tests {
         let caps = Caps { cluster: Some(40.0), ..Caps::default() };
         let paces = caps.paces(nodes.iter().map(|(node, view)| (*node, view)));
         assert_eq!(paces.len(), 1);
-        assert_eq!(paces[&NodeId(1)].up, 40.0);
+        assert_eq!(paces[&NodeId(1)].link, Some(40.0));
     }
 }

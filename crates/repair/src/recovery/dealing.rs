@@ -10,9 +10,9 @@
 //! survivors of the last stripes would be found busy when nothing is left to choose. What is under way is counted and not
 //! what was ever dealt, as that is what decides how fast jobs go now.
 //!
-//! *Lanes.* The shares are laid one behind the other around a circle as long as a block, k times around; what lies above an
+//! *Stretches.* The shares are laid one behind the other around a circle as long as a block, k times around; what lies above an
 //! offset are its k helpers. As no share is longer than the circle, no node lies above itself. That makes at most as
-//! many lanes as there are shares. The head of a chain receives nothing, so that the node with most to receive leads.
+//! many stretches as there are shares. The head of a chain receives nothing, so that the node with most to receive leads.
 
 use std::ops::Range;
 
@@ -28,11 +28,18 @@ const GRAIN_BYTES: u64 = 64 << 10;
 
 /// A range of offsets, and the nodes that help there, in the order of their chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct Stretch {
     /// Offsets in the block.
     pub offsets: Range<u64>,
     /// The helpers; the first receives nothing.
     pub helpers: Vec<NodeId>,
+}
+
+impl Stretch {
+    /// How long it is.
+    pub fn bytes(&self) -> u64 {
+        self.offsets.end - self.offsets.start
+    }
 }
 
 /// How full a node is, in blocks over its part of the mean rate.
@@ -43,8 +50,8 @@ struct Vessel {
     width: f64,
 }
 
-/// The lanes of a stripe that `helpers` rebuild; none if they are fewer than the code needs.
-pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Vec<Lane> {
+/// The stretches of a stripe that `helpers` rebuild; none if they are fewer than the code needs.
+pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Vec<Stretch> {
     let data = stripe.code.data_blocks();
     if helpers.len() < data {
         return Vec::new();
@@ -62,11 +69,11 @@ pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Ve
     let shares = grains(&fill(&vessels, data as f64), data as u64, block);
     let mut shares: Vec<(NodeNo, u64)> = helpers.iter().copied().zip(shares).collect();
     shares.retain(|&(_, bytes)| bytes > 0);
-    let mut lanes = around(&shares, block);
-    lead(&mut lanes, table);
-    lanes
+    let mut stretches = around(&shares, block);
+    lead(&mut stretches, table);
+    stretches
         .into_iter()
-        .map(|(offsets, nodes)| Lane {
+        .map(|(offsets, nodes)| Stretch {
             offsets,
             helpers: nodes.into_iter().map(|no| table.get(no).id).collect(),
         })
@@ -127,9 +134,9 @@ fn around(shares: &[(NodeNo, u64)], block_bytes: u64) -> Vec<Helpers> {
 }
 
 /// Brings the node with most to receive to the head of each chain.
-fn lead(lanes: &mut [Helpers], table: &NodeTable) {
+fn lead(stretches: &mut [Helpers], table: &NodeTable) {
     let mut received: Vec<(NodeNo, f64)> = Vec::new();
-    for (offsets, nodes) in lanes {
+    for (offsets, nodes) in stretches {
         let bytes = (offsets.end - offsets.start) as f64;
         let so_far = |node: NodeNo, received: &[(NodeNo, f64)]| {
             let here = received.iter().find(|(other, _)| *other == node).map_or(0.0, |&(_, bytes)| bytes);
@@ -146,15 +153,15 @@ fn lead(lanes: &mut [Helpers], table: &NodeTable) {
 }
 
 impl Loads {
-    /// What chains of partial sums over `lanes` move to the requestors, which keep it.
-    pub fn of_lanes(lanes: &[Lane], wanted: &[Wanted]) -> Self {
+    /// What chains of partial sums over `stretches` move to the requestors, which keep it.
+    pub fn of_stretches(stretches: &[Stretch], wanted: &[Wanted]) -> Self {
         let mut loads = Self::default();
         let sums = wanted.len() as u64;
-        for lane in lanes {
-            let bytes = lane.offsets.end - lane.offsets.start;
-            for (at, &helper) in lane.helpers.iter().enumerate() {
+        for stretch in stretches {
+            let bytes = stretch.bytes();
+            for (at, &helper) in stretch.helpers.iter().enumerate() {
                 loads.node(helper).read_bytes += bytes;
-                match lane.helpers.get(at + 1) {
+                match stretch.helpers.get(at + 1) {
                     Some(&next) => loads.send(helper, next, bytes * sums),
                     None => wanted.iter().for_each(|wanted| loads.send(helper, wanted.requestor, bytes)),
                 }
@@ -204,11 +211,11 @@ mod tests {
             prop_assert_eq!(shares.iter().sum::<u64>(), data as u64 * block_bytes);
             let shares: Vec<(NodeNo, u64)> = (0..).zip(shares).collect();
             prop_assert!(shares.iter().all(|&(_, bytes)| bytes <= block_bytes));
-            let lanes = around(&shares, block_bytes);
-            prop_assert!(lanes.len() <= shares.len() + 1);
+            let stretches = around(&shares, block_bytes);
+            prop_assert!(stretches.len() <= shares.len() + 1);
             let mut sent = vec![0; shares.len()];
             let mut end = 0;
-            for (offsets, nodes) in &lanes {
+            for (offsets, nodes) in &stretches {
                 prop_assert_eq!(offsets.start, end);
                 end = offsets.end;
                 let mut distinct = nodes.clone();
@@ -236,10 +243,10 @@ mod tests {
 
     #[test]
     fn loads_are_those_of_chains() {
-        let lane = |offsets, helpers: [u32; 2]| Lane { offsets, helpers: helpers.map(NodeId).to_vec() };
-        let lanes = [lane(0..60, [1, 2]), lane(60..100, [3, 1])];
+        let stretch = |offsets, helpers: [u32; 2]| Stretch { offsets, helpers: helpers.map(NodeId).to_vec() };
+        let stretches = [stretch(0..60, [1, 2]), stretch(60..100, [3, 1])];
         let wanted = [Wanted { block: codes::BlockIndex(0), requestor: NodeId(9) }];
-        let loads = Loads::of_lanes(&lanes, &wanted);
+        let loads = Loads::of_stretches(&stretches, &wanted);
         let load = |node: u32| {
             let load = loads.nodes.iter().find(|load| load.node == NodeId(node)).unwrap();
             (load.sent_bytes, load.received_bytes, load.read_bytes, load.stored_bytes)

@@ -9,7 +9,7 @@ use codes::{BlockIndex, Code};
 use serde::{Deserialize, Serialize};
 
 use super::budget::Lack;
-use super::dealing::Lane;
+use super::dealing::Stretch;
 use super::nodes::{Booking, NodeNo};
 use super::queue::{Key, Priority};
 use super::{HelperPolicy, RepairId};
@@ -27,6 +27,8 @@ pub enum Target {
     Node(NodeId),
     /// All blocks of a node that is to be emptied.
     Drain(NodeId),
+    /// Blocks that are to be on emptier nodes.
+    Rebalance(Vec<BlockId>),
     /// All that is lost.
     All,
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Target {
             Self::Stripe(stripe) => write!(f, "stripe {stripe}"),
             Self::Node(node) => write!(f, "node {node}"),
             Self::Drain(node) => write!(f, "drain {node}"),
+            Self::Rebalance(_) => f.write_str("rebalance"),
             Self::All => f.write_str("all"),
         }
     }
@@ -229,7 +232,7 @@ pub struct Proposal {
     /// Nodes to read from, the preferred ones first.
     pub helpers: Vec<NodeId>,
     /// Chains that level what nodes send and receive, if the policy deals; the driver may do it otherwise.
-    pub lanes: Vec<Lane>,
+    pub stretches: Vec<Stretch>,
 }
 
 /// What the driver has to know or to do.

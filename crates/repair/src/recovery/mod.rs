@@ -61,7 +61,7 @@ pub use bound::{Bottleneck, Bound, Demand, bound};
 pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, SECONDS_AHEAD};
 pub use cache::{BlockCache, CacheDelta};
 pub use caps::{Caps, Pace};
-pub use dealing::Lane;
+pub use dealing::Stretch;
 pub use item::{
     Action, BlockFacts, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal, RepairSpec,
     Target,

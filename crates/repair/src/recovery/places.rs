@@ -80,7 +80,8 @@ impl Scheduler {
         if self.repairs[&item.repair].cancelled {
             return Place::Ended(End::Cancelled);
         }
-        if nothing_left {
+        // Whoever holds it may find out otherwise.
+        if nothing_left && !self.holds.contains_key(&stripe.id) {
             return Place::Ended(End::NothingLost);
         }
         if let Some(at) = item.not_before.filter(|&at| at > self.now) {

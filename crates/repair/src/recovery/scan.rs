@@ -9,7 +9,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use codes::{BlockIndex, CodeSpec};
 
 use super::dealing;
-use super::dealing::Lane;
+use super::dealing::Stretch;
 use super::item::{Action, Item, Kind, Place, Proposal};
 use super::nodes::NodeNo;
 use super::placement::{Placement, Placer};
@@ -113,18 +113,41 @@ impl Scheduler {
             return Check::NoHelpers;
         }
         match self.kind_now(item) {
-            // Copying moves least, and the node that is emptied does nothing else.
-            Kind::Drain { from } => match self.check_as(no, Kind::Migrate { from }, class) {
-                Check::NoHelpers if self.others_suffice(no, from) => {
-                    self.check_as(no, Kind::Rebuild { from }, class)
-                }
-                check => check,
-            },
+            Kind::Drain { from } => self.check_drain(no, from, class),
             Kind::Rebuild { from } if !self.others_suffice(no, from) => {
                 self.check_as(no, Kind::Migrate { from }, class)
             }
             kind => self.check_as(no, kind, class),
         }
+    }
+
+    /// Copying moves least, and the node that is emptied does nothing else; but it must not be done later than the
+    /// others.
+    fn check_drain(&mut self, no: u32, from: NodeId, class: Class) -> Check {
+        if self.is_behind_others(no, from) && self.others_suffice(no, from) {
+            return self.check_as(no, Kind::Rebuild { from }, class);
+        }
+        match self.check_as(no, Kind::Migrate { from }, class) {
+            Check::NoHelpers if self.others_suffice(no, from) => {
+                self.check_as(no, Kind::Rebuild { from }, class)
+            }
+            check => check,
+        }
+    }
+
+    /// Whether a node has more under way, for its rate, than the other survivors of an item have in the mean.
+    fn is_behind_others(&self, no: u32, from: NodeId) -> bool {
+        let level = |no| {
+            let node = self.table.get(no);
+            node.under_way() as f64 / node.width()
+        };
+        let Some(from) = self.table.find(from) else { return false };
+        let survivors = self.stripes.get(self.item(no).stripe).survivors(&self.table);
+        let (sum, others) = survivors
+            .filter(|&(_, node)| node != from)
+            .fold((0.0, 0.0), |(sum, others), (_, node)| (sum + level(node), others + 1.0));
+        // Equal levels are equal whatever rounding makes of them.
+        level(from) * others > sum * (1.0 + 1e-9)
     }
 
     /// Whether the blocks of a node can be rebuilt without it.
@@ -217,7 +240,7 @@ impl Scheduler {
         let item = self.item(key.item);
         let (stripe, repair) = (item.stripe, item.repair);
         let (sources, roomy) = self.helpers(kind, key.item, key.class);
-        let lanes = self.lanes(kind, stripe, repair, &sources[..roomy]);
+        let stretches = self.stretches(kind, stripe, repair, &sources[..roomy]);
         let helpers = sources.into_iter().map(|node| self.table.get(node).id).collect();
         self.move_to(key.item, Place::Proposed);
         Action::Propose(Proposal {
@@ -227,12 +250,12 @@ impl Scheduler {
             kind,
             wanted,
             helpers,
-            lanes,
+            stretches,
         })
     }
 
     /// Chains over the sources with room, if the policy deals them and the code may read any of them.
-    fn lanes(&self, kind: Kind, stripe: u32, repair: RepairId, roomy: &[NodeNo]) -> Vec<Lane> {
+    fn stretches(&self, kind: Kind, stripe: u32, repair: RepairId, roomy: &[NodeNo]) -> Vec<Stretch> {
         let stripe = self.stripes.get(stripe);
         let free = matches!(stripe.code.spec(), CodeSpec::ReedSolomon { .. });
         let copies = matches!(kind, Kind::Migrate { .. });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use codes::{BlockIndex, Code, CodeSpec, RsFamily, SubBlock};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use repair::recovery::Stretch;
 use repair::{
     Combination, Geometry, Input, Lane, NodeCost, NodeId, Plan, PlanError, Scheme, SliceSet, StreamRef,
     Wanted,
@@ -191,6 +192,8 @@ struct Choices {
     slice_bytes: Option<u32>,
     resume: Option<Vec<(u32, u32)>>,
     subs: Option<(u16, u16)>,
+    /// Keys by which nodes are sorted into chains, and how many bytes go over each.
+    chains: Vec<(Vec<u32>, u64)>,
 }
 
 prop_compose! {
@@ -206,9 +209,14 @@ prop_compose! {
         slice_bytes in prop::option::of(prop::sample::select(vec![4096u32, 4160, 6400, 8192, 65536])),
         resume in prop::option::of(prop::collection::vec((0u32..12, 1u32..4), 1..4)),
         subs in prop::option::of((any::<u16>(), any::<u16>())),
+        chains in prop_oneof![
+            3 => Just(Vec::new()),
+            1 => prop::collection::vec((prop::collection::vec(any::<u32>(), 24), 1u64..9000), 1..6),
+        ],
     ) -> Choices {
         Choices {
             seed, order, losses, wanted, scheme, nodes, sub_block_bytes, window, slice_bytes, resume, subs,
+            chains,
         }
     }
 }
@@ -243,6 +251,7 @@ fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
     let start = choices.window.0 % choices.sub_block_bytes;
     scene.request.window = start..start + 1 + choices.window.1 % (choices.sub_block_bytes - start);
     scene.request.policy.scheme = choices.scheme;
+    scene.request.policy.stretches = choices.chains.iter().map(|chain| stretch(chain, &scene)).collect();
     scene.request.policy.slice_bytes = choices.slice_bytes;
     if let (Some(ranges), Some(slice_bytes)) = (&choices.resume, choices.slice_bytes) {
         let geometry = Geometry { window: scene.request.window.clone(), slice_bytes };
@@ -258,6 +267,14 @@ fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
         start..start + 1 + len % (alpha as u16 - start)
     });
     scene
+}
+
+/// A chain of as many nodes as the code needs, some of which may hold nothing.
+fn stretch((keys, bytes): &(Vec<u32>, u64), scene: &Scene) -> Stretch {
+    let mut nodes: Vec<(u32, u32)> = (1..).zip(keys).map(|(node, &key)| (key, node)).collect();
+    nodes.sort_unstable();
+    let helpers = nodes.iter().map(|&(_, node)| NodeId(node)).take(scene.stripe.code.data_blocks());
+    Stretch { offsets: 0..*bytes, helpers: helpers.collect() }
 }
 
 fn check(code: Arc<dyn Code>, choices: &Choices) {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec};
+use repair::recovery::Stretch;
 use repair::{
     BlockId, Geometry, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Stripe, StripeBlock,
     StripeId, Topology, Trunk, Wanted, plan,
@@ -24,7 +25,7 @@ impl Scene {
     ///
     /// ```text
     /// rs-6-4; block 65536; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2; lost b5;
-    /// held b1; subs 0..2; avoid n3; prefer n4 n2; dead n4; load n5=3; rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; resume 1,3-5; pacing whole-block
+    /// held b1; subs 0..2; avoid n3; prefer n4 n2; chain 8192*n1>n2>n4>n5; dead n4; load n5=3; rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; resume 1,3-5; pacing whole-block
     /// ```
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
@@ -89,6 +90,13 @@ impl Scene {
             }
             "avoid" => drop(self.request.policy.avoid.insert(node_of(word))),
             "prefer" => self.request.policy.prefer.push(node_of(word)),
+            "chain" => {
+                let (bytes, helpers) = pair(word, '*');
+                let stretches = &mut self.request.policy.stretches;
+                let start = stretches.last().map_or(0, |last| last.offsets.end);
+                let offsets = start..start + bytes.parse::<u64>().expect("bytes");
+                stretches.push(Stretch { offsets, helpers: helpers.split('>').map(node_of).collect() });
+            }
             "dead" => self.view(node_of(word)).alive = false,
             "load" => {
                 let (node, load) = pair(word, '=');

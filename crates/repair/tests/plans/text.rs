@@ -1068,3 +1068,25 @@ fn as_json() {
     assert_eq!(json["lanes"][0]["tasks"][1]["sends"][0]["to"], 20);
     assert_eq!(json["cost"]["network_bytes"], 131_072);
 }
+
+/// Weights are the lengths of the stretches; n5 holds nothing, and n4 is preferred to n3 in its place.
+#[test]
+fn chains_that_were_dealt() {
+    check(
+        "rs-5-2; want b0>n20; lost b4; slice 8192; prefer n4 n3; chain 49152*n2>n3 16384*n5>n2",
+        "
+        packed rs-5-2 stripe 17: b0 to n20
+        window 0..65536 of each sub-block, 8 slices of 8192, 2 lanes
+        lane 0 (slices 0,1,3 mod 4, 2 hops)
+          n2 reads b1: to n3 [245·b1]
+          n3 reads b2: to n20 [n2#0 + 2·b2]
+          n20: delivers b0 = n3#0
+        lane 1 (slices 2 mod 4, 2 hops)
+          n2 reads b1: to n20 [n4#0 + 143·b1]
+          n4 reads b3: to n2 [3·b3]
+          n20: delivers b0 = n2#0
+        cost: 2.00 blocks over the network, busiest node n2 (1.00 up, 0.25 down), 1.125 timeslots
+        disks: 2.00 blocks, 6 reads of 21845 bytes
+        ",
+    );
+}

@@ -41,9 +41,9 @@ fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
     let mut jobs = 0;
     while let Some(action) = scene.scheduler.poll(scene.now) {
         let Action::Propose(proposal) = action else { continue };
-        let loads = match proposal.lanes.is_empty() {
+        let loads = match proposal.stretches.is_empty() {
             true => chain(&proposal, 2),
-            false => Loads::of_lanes(&proposal.lanes, &proposal.wanted),
+            false => Loads::of_stretches(&proposal.stretches, &proposal.wanted),
         };
         jobs += 1;
         scene.scheduler.admit(proposal.item, JobId(jobs), &loads).unwrap();
@@ -131,5 +131,5 @@ fn a_code_whose_reads_are_given_is_not_dealt() {
     scene.kill(1);
     scene.scheduler.push(REPAIR, item);
     scene.work();
-    assert!(scene.proposal("a").lanes.is_empty());
+    assert!(scene.proposal("a").stretches.is_empty());
 }

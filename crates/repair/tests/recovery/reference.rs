@@ -92,9 +92,22 @@ impl Slow {
         match self.kind(item) {
             Kind::Rebuild { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
             Kind::Drain { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
+            Kind::Drain { from } if self.is_behind_others(item, from) => vec![Kind::Rebuild { from }],
             Kind::Drain { from } => vec![Kind::Migrate { from }, Kind::Rebuild { from }],
             kind => vec![kind],
         }
+    }
+
+    /// Whether a node has more under way than the other survivors have in the mean; all are equally fast.
+    fn is_behind_others(&self, item: &Item, from: NodeId) -> bool {
+        let under_way = |node| {
+            let used = self.used(node);
+            used.up_bytes.max(used.down_bytes)
+        };
+        let others =
+            self.survivors(item.stripe).into_iter().map(|(_, node)| node).filter(|&node| node != from);
+        let others: Vec<u64> = others.map(under_way).collect();
+        under_way(from) * others.len() as u64 > others.iter().sum()
     }
 
     fn kind(&self, item: &Item) -> Kind {
@@ -137,7 +150,8 @@ impl Slow {
     fn sweep(&mut self) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
-            if item.state == State::Waiting && self.wanted(item).is_empty() {
+            let held = item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0);
+            if item.state == State::Waiting && self.wanted(item).is_empty() && !held {
                 let end = if item.rounds > 0 { End::Repaired } else { End::NothingLost };
                 self.items[at].state = State::Ended(end);
             }
@@ -442,6 +456,7 @@ impl Pair {
                 self.fast.let_go(&stripe_id(stripe));
                 let holds = self.slow.holds.entry(stripe).or_default();
                 *holds = holds.saturating_sub(1);
+                self.slow.sweep();
             }
             Event::Pause(repair, paused) => {
                 let Some(repair) = self.open_repair(repair) else { return };
@@ -496,7 +511,7 @@ impl Pair {
                     block_bytes: BLOCK,
                     blocks: self.slow.stripes[&stripe].clone(),
                     kind,
-                    only,
+                    only: only.into_iter().collect(),
                 },
             );
             self.slow.items.push(Item {

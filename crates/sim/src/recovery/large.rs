@@ -411,8 +411,8 @@ impl<'a> Run<'a> {
     fn loads(&self, proposal: &Proposal) -> Loads {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,
-            (Shape::Dealt, _) if !proposal.lanes.is_empty() => {
-                return Loads::of_lanes(&proposal.lanes, &proposal.wanted);
+            (Shape::Dealt, _) if !proposal.stretches.is_empty() => {
+                return Loads::of_stretches(&proposal.stretches, &proposal.wanted);
             }
             (Shape::Dealt, _) => Scheme::Pipelined,
             (Shape::Scheme(scheme), _) => scheme,

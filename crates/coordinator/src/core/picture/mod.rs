@@ -12,6 +12,7 @@ mod entry;
 mod files;
 #[cfg(test)]
 mod tests;
+mod without;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -26,6 +27,7 @@ use census::Counts;
 pub(super) use census::Kind;
 use entry::{Entry, Shared};
 use files::FilesPicture;
+pub(super) use without::Loss;
 
 /// A stripe's place in memory.
 type Slot = u32;

@@ -1,7 +1,7 @@
 //! What the scheduler is told: nodes as they come and go and fill up, blocks as they are lost and found, and who
 //! else works on a stripe.
 
-use repair::recovery::{BlockFacts, Budget, Loads, NodeFacts, ReservationId};
+use repair::recovery::{BlockFacts, Loads, NodeFacts, ReservationId};
 use repair::{Job, NodeId, StripeId};
 use stores::{BlockRecord, BlockState};
 
@@ -17,8 +17,8 @@ impl Core {
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
             blocks: self.picture.block_count(node) as u64,
-            budget: Budget::of(view),
-            draining: false,
+            budget: self.budget(node),
+            draining: self.leaving.contains(&node),
         };
         self.repairs.scheduler.set_node(node, facts);
     }

@@ -6,26 +6,30 @@
 //! with whose help is decided in the scheduler alone.
 
 mod advice;
+mod control;
 mod facts;
+mod orders;
+mod progress;
 mod records;
 mod start;
+mod surplus;
 mod views;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use codes::BlockIndex;
-use repair::recovery::{
-    Action, Counters, Failure, ItemId, ItemState, Limits, Priority, RepairId, RepairSpec, Scheduler, Target,
-};
+use repair::recovery::{Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
-use serde::{Deserialize, Serialize};
 use stores::StripeRecord;
 
 use super::commands::{Reply, answer};
 use super::storing::Then;
 use super::{Core, unix_ms};
 use crate::error::RequestError;
-use ::views::{RepairRequest, RepairView};
+use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
+pub(super) use orders::Order;
+use progress::Course;
+pub(super) use surplus::Unproven;
 
 /// Repairs that have ended and are remembered.
 const REMEMBERED: usize = 100;
@@ -52,27 +56,12 @@ struct Repair {
     bytes: u64,
     blocks_rebuilt: u64,
     bytes_rebuilt: u64,
-    started_unix_ms: u64,
     ended_unix_ms: Option<u64>,
-}
-
-/// What was asked for, as it is kept in the catalog.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Order {
-    target: Target,
-    /// A stripe that came with the request, as it was then, and the blocks that are wanted of it with their new homes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    given: Option<GivenOrder>,
-    scheme: Scheme,
-    slice_bytes: Option<u32>,
-    verify_parity: bool,
-}
-
-/// What of a given stripe is to be rebuilt, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct GivenOrder {
-    stripe: StripeRecord,
-    homes: BTreeMap<BlockIndex, NodeId>,
+    course: Course,
+    /// Blocks that were to be rebuilt, by the helper that had them.
+    lost_from: BTreeMap<NodeId, u64>,
+    /// Blocks that were rebuilt, by the helper that has them.
+    rebuilt_on: BTreeMap<NodeId, u64>,
 }
 
 /// A stripe of a repair.
@@ -92,11 +81,15 @@ struct Item {
 
 impl Core {
     pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
-        let checked = self.check_not_behind().and_then(|()| self.check_storage());
-        let order =
-            checked.and_then(|()| self.order(request)).and_then(|order| Ok((self.next_number()?, order)));
-        match order {
-            Ok((id, order)) => {
+        match self.order(request) {
+            Ok(order) => self.queue_order(order, reply),
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    pub(super) fn queue_order(&mut self, order: Order, reply: Reply<RepairView>) {
+        match self.number_of_order() {
+            Ok(id) => {
                 let order = Box::new(order);
                 self.store(Self::kept(id, &order), Then::Queued { id, order, reply });
             }
@@ -104,60 +97,37 @@ impl Core {
         }
     }
 
+    pub(super) fn queue_rebalance(&mut self, order: Order, view: RebalanceView, reply: Reply<RebalanceView>) {
+        match self.number_of_order() {
+            Ok(id) => {
+                let (order, view) = (Box::new(order), Box::new(view));
+                self.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
+            }
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    fn number_of_order(&mut self) -> Result<u64, RequestError> {
+        self.check_not_behind().and_then(|()| self.check_storage())?;
+        self.next_number()
+    }
+
     /// An order is kept: its repair begins.
     pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
-        tracing::info!(repair = id, target = %order.target, scheme = %order.scheme, "repair asked for");
+        let (target, by_itself) = (self.target_text(&order.target), order.by_itself);
+        tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
+        self.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
+        if let Target::Drain(node) = order.target {
+            self.mark_leaving(node);
+        }
         self.repairs.add(id, order);
         self.start_repairs();
         self.repair_state(id)
     }
 
-    fn order(&self, request: &RepairRequest) -> Result<Order, RequestError> {
-        if let (Some(stripe), false) = (&request.stripe, request.homes.is_empty()) {
-            return self.given_order(StripeId(stripe.clone()), request);
-        }
-        let target = match (&request.block, &request.stripe, request.all) {
-            (Some(block), None, false) => Target::Block(BlockId(block.clone())),
-            (None, Some(stripe), false) => Target::Stripe(StripeId(stripe.clone())),
-            (None, None, true) => Target::All,
-            _ => return Err(RequestError::NoOneTarget),
-        };
-        // People leave eras out of names; records of the queue do not.
-        let target = match target {
-            Target::Block(block) => {
-                let (stripe, index) = self.picture.find_block(&block)?;
-                Target::Block(self.picture.stripe(&stripe)?.blocks[usize::from(index.0)].id.clone())
-            }
-            Target::Stripe(stripe) => Target::Stripe(self.picture.stripe(&stripe)?.id),
-            other => other,
-        };
-        Ok(Order {
-            target,
-            given: None,
-            scheme: self.scheme(request.scheme.as_deref())?,
-            slice_bytes: request.slice_bytes,
-            verify_parity: request.verify_parity.unwrap_or(true),
-        })
-    }
-
-    /// The order for blocks of a given stripe.
-    fn given_order(&self, stripe: StripeId, request: &RepairRequest) -> Result<Order, RequestError> {
-        if request.block.is_some() || request.all {
-            return Err(RequestError::NoOneTarget);
-        }
-        let homes = self.given_homes(&stripe, &request.homes)?;
-        let record = self.given.get(&stripe).expect("it has blocks").clone();
-        Ok(Order {
-            target: Target::Stripe(stripe),
-            given: Some(GivenOrder { stripe: record, homes }),
-            scheme: self.scheme(request.scheme.as_deref())?,
-            slice_bytes: request.slice_bytes,
-            verify_parity: request.verify_parity.unwrap_or(true),
-        })
-    }
-
-    pub(super) fn scheme(&self, asked: Option<&str>) -> Result<Scheme, RequestError> {
-        Ok(asked.unwrap_or(&self.settings.scheme).parse()?)
+    /// Repairs of a target that have not ended.
+    pub(super) fn open_repairs_of(&self, target: &Target) -> Vec<u64> {
+        self.repairs.open_for(target).collect()
     }
 
     pub(super) fn start_repairs(&mut self) {
@@ -181,9 +151,7 @@ impl Core {
                 }
                 Action::Propose(proposal) => self.try_start(&proposal),
                 Action::CancelJob { job } => self.cancel_job(job),
-                Action::DropSurplus { stripe, block, node } => {
-                    tracing::info!(%stripe, %block, %node, "has a copy that is not needed");
-                }
+                Action::DropSurplus { stripe, block, node } => self.drop_surplus(&stripe, block, node),
                 Action::ItemEnded { repair, stripe, end, .. } => self.explain_end(repair.0, &stripe, end),
                 Action::RepairEnded { repair } => self.end_repair(repair.0),
             }
@@ -209,8 +177,10 @@ impl Core {
             }
             (Ok(outcome), None) => {
                 let before = item.rebuilt.len();
+                let homes = outcome.homes.clone();
                 item.succeed(record.as_ref(), outcome);
                 let more = (item.rebuilt.len() - before) as u64;
+                homes.into_values().for_each(|node| *repair.rebuilt_on.entry(node).or_default() += 1);
                 repair.blocks_rebuilt += more;
                 repair.bytes_rebuilt += more * item.block_bytes;
                 scheduler.handle_done(item.id, self.now);
@@ -242,22 +212,10 @@ impl Core {
         self.drop_order(id);
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(unix_ms());
-            let view = self.repair_view(id, false);
-            tracing::info!(repair = id, state = view.state, blocks = view.blocks_rebuilt, "repair ended");
+            self.end_course(id);
+            self.tell_end(id);
         }
         self.repairs.forget_oldest();
-    }
-
-    pub(super) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
-        if !self.repairs.repairs.contains_key(&id) {
-            return Err(RequestError::NoSuchRepair(id));
-        }
-        self.repairs.unexpanded.retain(|&other| other != id);
-        self.repairs.scheduler.cancel(RepairId(id));
-        self.poll_repairs();
-        self.drain_jobs();
-        self.poll_repairs();
-        self.repair_state(id)
     }
 
     /// Stripes that have been removed need no repair.
@@ -270,10 +228,10 @@ impl Core {
 
 impl Repairs {
     fn add(&mut self, id: u64, order: Order) {
-        let homes = order.given.iter().flat_map(|given| given.homes.values().copied());
-        let spec =
-            RepairSpec { priority: Priority::Normal, requestors: homes.collect(), ..RepairSpec::default() };
-        self.scheduler.open(RepairId(id), spec);
+        self.scheduler.open(RepairId(id), order.spec());
+        if order.paused {
+            self.scheduler.pause(RepairId(id));
+        }
         let repair = Repair {
             order,
             items: BTreeMap::new(),
@@ -281,11 +239,20 @@ impl Repairs {
             bytes: 0,
             blocks_rebuilt: 0,
             bytes_rebuilt: 0,
-            started_unix_ms: unix_ms(),
             ended_unix_ms: None,
+            course: Course::default(),
+            lost_from: BTreeMap::new(),
+            rebuilt_on: BTreeMap::new(),
         };
         self.repairs.insert(id, repair);
         self.unexpanded.push_back(id);
+    }
+
+    /// The repair of a node that has not ended.
+    pub(super) fn open_of(&self, node: NodeId) -> Option<u64> {
+        let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
+        let mut open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
     }
 
     /// The repairs that have a stripe in them.
@@ -296,6 +263,11 @@ impl Repairs {
 
     fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {
         self.repairs.get_mut(&repair)?.items.get_mut(stripe)
+    }
+
+    fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
+        let open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
     }
 
     fn counters(&self, repair: u64) -> Counters {
@@ -350,9 +322,12 @@ impl Item {
 /// A plan that is wrong in itself will not become right.
 fn failure(error: &JobError) -> Failure {
     match error {
-        JobError::Plan { error: PlanError::Decode { .. } | PlanError::DeadRequestor { .. }, .. } => {
-            Failure::Transient
-        }
+        // What cannot be copied any more, as its node has died, is rebuilt the next time.
+        JobError::Plan {
+            error:
+                PlanError::Decode { .. } | PlanError::DeadRequestor { .. } | PlanError::NothingToMigrate { .. },
+            ..
+        } => Failure::Transient,
         JobError::Plan { .. } => Failure::Permanent,
         _ => Failure::Transient,
     }

@@ -1,5 +1,6 @@
 //! What was asked for, in the coordinator's records.
 
+use repair::recovery::Target;
 use serde_json::Value;
 use stores::{RecordWrite, Write};
 
@@ -25,6 +26,9 @@ impl Core {
     }
 
     fn requeue(&mut self, id: u64, order: Order) {
+        if let Target::Drain(node) = order.target {
+            self.leaving.insert(node); // The mark may not have been kept.
+        }
         if let Some(given) = &order.given {
             self.recall_given(given.stripe.clone());
         }
@@ -32,12 +36,12 @@ impl Core {
     }
 
     /// What keeps an order until it ends.
-    pub(super) fn kept(id: u64, order: &Order) -> Write {
+    pub(in crate::core) fn kept(id: u64, order: &Order) -> Write {
         let record = serde_json::to_value(order).expect("an order has string keys");
         Write::Records(RecordWrite::Put(queue_key(id), record))
     }
 
-    pub(super) fn drop_order(&mut self, id: u64) {
+    pub(in crate::core) fn drop_order(&mut self, id: u64) {
         self.store(Write::Records(RecordWrite::Remove(queue_key(id))), Then::Nothing);
     }
 }

@@ -1,9 +1,12 @@
 //! The stripes of a repair, and their jobs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{End, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target};
+use repair::recovery::{
+    End, HelperPolicy, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target,
+};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 
@@ -13,6 +16,12 @@ use crate::core::jobs::Owner;
 use crate::core::requests::policy;
 use crate::core::stripes::indexed;
 use crate::error::RequestError;
+
+/// A job of m-PPR is late after so many times of what its plan would take alone: its nodes may have 16 such jobs each, and as
+/// long as they share alike nobody is late.
+const LATE_TIMES: u32 = 32;
+/// And never before this.
+const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the repair of a stripe does not start.
 pub(super) struct Obstacle {
@@ -34,9 +43,9 @@ impl Core {
     pub(super) fn expand_repairs(&mut self) {
         while let Some(id) = self.repairs.unexpanded.pop_front() {
             let order = self.repairs.repairs[&id].order.clone();
-            for record in self.stripes_of(&order.target) {
-                self.push_item(id, &order, &record);
-            }
+            let records = self.stripes_of(&order.target);
+            records.iter().for_each(|record| self.push_item(id, &order, record));
+            self.begin_course(id, &records);
             self.repairs.scheduler.close(RepairId(id));
         }
     }
@@ -54,7 +63,13 @@ impl Core {
                 let mut stripes: Vec<StripeId> =
                     self.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
+                // What is of no file yet is its put's business.
+                stripes.retain(|stripe| self.picture.is_pending(stripe) == Some(false));
                 stripes.iter().filter_map(one).collect()
+            }
+            Target::Rebalance(blocks) => {
+                let found = blocks.iter().filter_map(|block| self.picture.find_block(block).ok());
+                found.filter_map(|(stripe, _)| one(&stripe)).collect()
             }
             Target::All => self.picture.damaged(),
         }
@@ -64,14 +79,18 @@ impl Core {
         let Ok(code) = self.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
         };
+        let (kind, moving) = match &order.target {
+            Target::Rebalance(blocks) => match self.moving(blocks, &order.requestors, record) {
+                Some((index, from)) => (Kind::Migrate { from }, Some(index)),
+                None => return, // It has moved already.
+            },
+            _ => (order.kind(), None),
+        };
         let only = match (&order.target, &order.given) {
             (_, Some(given)) => given.homes.keys().copied().collect(),
             (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
+            (Target::Rebalance(_), None) => moving.into_iter().collect(),
             (_, None) => Vec::new(),
-        };
-        let kind = match &order.target {
-            Target::Drain(from) => Kind::Drain { from: *from },
-            _ => Kind::Reconstruct,
         };
         let new = NewItem {
             stripe: record.id.clone(),
@@ -82,15 +101,35 @@ impl Core {
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
-        let wanted = self.wanted_of(order, record);
+        let wanted = match moving {
+            Some(index) => vec![index],
+            None => self.wanted_of(order, record),
+        };
         let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
         repair.blocks += wanted.len() as u64;
         repair.bytes += wanted.len() as u64 * record.block_bytes;
+        for index in &wanted {
+            if let Some(node) = record.blocks[usize::from(index.0)].node {
+                *repair.lost_from.entry(node).or_default() += 1;
+            }
+        }
         repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
     }
 
+    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
+    fn moving(
+        &self,
+        blocks: &[BlockId],
+        onto: &[NodeId],
+        record: &StripeRecord,
+    ) -> Option<(BlockIndex, NodeId)> {
+        let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
+        let from = self.readable_at(block)?;
+        (!onto.contains(&from)).then_some((index, from))
+    }
+
     /// The blocks that a repair is to bring elsewhere.
-    fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
+    pub(super) fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
         if let Some(given) = &order.given {
             lost.retain(|index| given.homes.contains_key(index));
@@ -141,7 +180,10 @@ impl Core {
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
-        let lost = self.wanted_of(order, &record);
+        let lost = match proposal.kind {
+            Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
+            _ => self.wanted_of(order, &record),
+        };
         if lost.is_empty() {
             return Ok(Started::NothingLost);
         }
@@ -163,8 +205,13 @@ impl Core {
         let running = self.new_job(owner, request);
         // A job that found no plan ends at once, and says why.
         let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
+        let predicted = running.job.running_plan().map(|plan| plan.predict(&self.topology));
         match self.repairs.scheduler.admit(proposal.item, job, &loads) {
             Ok(()) => {
+                if let (HelperPolicy::MPpr, Some(predicted)) = (order.helpers, predicted) {
+                    let due = self.now + LATE_AFTER + predicted * LATE_TIMES;
+                    self.repairs.scheduler.set_due(proposal.item, due);
+                }
                 self.run(job, running);
                 Ok(Started::Yes(names))
             }
@@ -191,11 +238,17 @@ impl Core {
             Kind::Rebuild { from } => BTreeSet::from([from]),
             _ => BTreeSet::new(),
         };
+        // Dealt chains take the place of what `auto` would choose; a scheme that was named is that.
+        let stretches = match (scheme, order.is_wide()) {
+            (repair::Scheme::Auto, true) => proposal.stretches.clone(),
+            _ => Vec::new(),
+        };
+        let policy = policy(scheme, order.slice_bytes);
         Ok(JobRequest {
             job: self.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
-            policy: Policy { prefer: proposal.helpers.clone(), avoid, ..policy(scheme, order.slice_bytes) },
+            policy: Policy { prefer: proposal.helpers.clone(), stretches, avoid, ..policy },
             verify: Verify { parity: order.verify_parity, reread: true },
             publish: true,
             tag: None,

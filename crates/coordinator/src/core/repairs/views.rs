@@ -1,11 +1,15 @@
 //! Repairs as people see them.
 
-use repair::recovery::{End, ItemState, RepairId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::recovery::{End, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
 use super::{Core, Item, Repair, RequestError};
 use crate::core::jobs::Running;
-use ::views::{RebuiltBlock, RepairItem, RepairView};
+use crate::core::words::in_words;
+use ::views::{HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairState, RepairView};
 
 impl Core {
     pub(in crate::core) fn repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
@@ -30,23 +34,66 @@ impl Core {
         let counters = self.repairs.counters(id);
         RepairView {
             repair: id,
-            target: repair.order.target.to_string(),
+            target: self.target_text(&repair.order.target),
+            by_itself: repair.order.by_itself,
+            policy: repair.order.helpers.name().to_owned(),
             scheme: repair.order.scheme.name().to_owned(),
-            state: self.repair_state_name(id, repair).to_owned(),
+            state: self.state_of_repair(id, repair),
             stripes: counters.items(),
             stripes_done: counters.done,
             stripes_failed: counters.failed + counters.unreadable,
             blocks_rebuilt: repair.blocks_rebuilt,
             bytes_rebuilt: repair.bytes_rebuilt + self.bytes_coming(id, repair),
             bytes: repair.bytes,
-            started_unix_ms: repair.started_unix_ms,
+            started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
+            progress: self.progress_view(id, repair),
             items: if items { self.item_views(repair) } else { Vec::new() },
         }
     }
 
+    /// What a repair is about, with names.
+    pub(in crate::core) fn target_text(&self, target: &Target) -> String {
+        match target {
+            Target::Node(node) => format!("node {}", self.name(*node)),
+            Target::Drain(node) => format!("drain {}", self.name(*node)),
+            target => target.to_string(),
+        }
+    }
+
+    /// A repair has ended: says so, and for how long it went on.
+    pub(super) fn tell_end(&mut self, id: u64) {
+        let view = self.repair_view(id, false);
+        let repair = &self.repairs.repairs[&id];
+        let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
+        let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
+            counts.iter().map(|(&node, &blocks)| (self.name(node), blocks)).collect()
+        };
+        let event = HistoryEvent::RepairEnded {
+            repair: id,
+            target: view.target.clone(),
+            by_itself: view.by_itself,
+            state: view.state,
+            took_ms,
+            blocks: view.blocks_rebuilt,
+            bytes: view.bytes_rebuilt,
+            stripes_failed: view.stripes_failed,
+            lost_from: by_name(&repair.lost_from),
+            rebuilt_on: by_name(&repair.rebuilt_on),
+        };
+        let target = repair.order.target.clone();
+        tracing::info!(
+            repair = id, target = view.target, state = %view.state, blocks = view.blocks_rebuilt,
+            failed_stripes = view.stripes_failed, took = in_words(Duration::from_millis(took_ms)), "a repair has ended"
+        );
+        self.note(event);
+        if let Target::Node(node) | Target::Drain(node) = target {
+            self.recovery_ended(node, id, view.state);
+        }
+    }
+
     /// What running jobs of a repair have delivered.
-    fn bytes_coming(&self, id: u64, repair: &Repair) -> u64 {
+    pub(super) fn bytes_coming(&self, id: u64, repair: &Repair) -> u64 {
         let running = self.repairs.scheduler.running(RepairId(id));
         let jobs = running.filter_map(|(_, job)| self.jobs.get(&job));
         jobs.filter_map(|running| {
@@ -58,16 +105,21 @@ impl Core {
         .sum()
     }
 
-    fn repair_state_name(&self, id: u64, repair: &Repair) -> &'static str {
+    fn state_of_repair(&self, id: u64, repair: &Repair) -> RepairState {
         let counters = self.repairs.counters(id);
         if self.repairs.scheduler.repair(RepairId(id)).is_some_and(|state| state.cancelled) {
-            "cancelled"
+            RepairState::Cancelled
         } else if repair.ended_unix_ms.is_some() {
-            if counters.failed + counters.unreadable > 0 { "failed" } else { "done" }
+            match counters.failed + counters.unreadable {
+                0 => RepairState::Done,
+                _ => RepairState::Failed,
+            }
+        } else if repair.order.paused {
+            RepairState::Paused
         } else if counters.waiting == counters.items() {
-            "waiting"
+            RepairState::Waiting
         } else {
-            "running"
+            RepairState::Running
         }
     }
 
@@ -78,7 +130,7 @@ impl Core {
     fn item_view(&self, stripe: &StripeId, item: &Item) -> RepairItem {
         let state = self.repairs.scheduler.state(item.id);
         let job = match state {
-            ItemState::Running(job) => self.jobs.get(&job).map(Running::view),
+            Place::Running(job) => self.jobs.get(&job).map(Running::view),
             _ => None,
         };
         let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {
@@ -87,11 +139,11 @@ impl Core {
         };
         RepairItem {
             stripe: stripe.to_string(),
-            state: if item.contradictory { "contradictory" } else { item_state_name(state) }.to_owned(),
+            state: if item.contradictory { ItemState::Contradictory } else { item_state(state) },
             blocks: item.blocks.iter().map(BlockId::to_string).collect(),
             rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
             scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
-            parity: item.parity.map(|parity| parity_name(parity).to_owned()),
+            parity: item.parity.map(parity_check),
             reason: item.reason.clone(),
             next_step: item.next_step.clone(),
             replanned: item.replanned.clone(),
@@ -100,21 +152,21 @@ impl Core {
     }
 }
 
-fn item_state_name(state: ItemState) -> &'static str {
-    match state {
-        ItemState::Waiting | ItemState::BackingOff { .. } | ItemState::SetAside => "waiting",
-        ItemState::Running(_) => "running",
-        ItemState::Ended(End::Repaired | End::NothingLost) => "done",
-        ItemState::Ended(End::Failed | End::LostAgain) => "failed",
-        ItemState::Ended(End::Unreadable { .. }) => "unrepairable",
-        ItemState::Ended(End::Cancelled) => "cancelled",
+fn item_state(place: Place) -> ItemState {
+    match place {
+        Place::Waiting | Place::BackingOff { .. } | Place::SetAside => ItemState::Waiting,
+        Place::Running(_) => ItemState::Running,
+        Place::Ended(End::Repaired | End::NothingLost) => ItemState::Done,
+        Place::Ended(End::Failed | End::LostAgain) => ItemState::Failed,
+        Place::Ended(End::Unreadable { .. }) => ItemState::Unrepairable,
+        Place::Ended(End::Cancelled) => ItemState::Cancelled,
     }
 }
 
-fn parity_name(parity: ParityOutcome) -> &'static str {
+fn parity_check(parity: ParityOutcome) -> ParityCheck {
     match parity {
-        ParityOutcome::NotAsked => "not-asked",
-        ParityOutcome::NoSpareBlock => "no-spare-block",
-        ParityOutcome::Holds => "holds",
+        ParityOutcome::NotAsked => ParityCheck::NotAsked,
+        ParityOutcome::NoSpareBlock => ParityCheck::NoSpareBlock,
+        ParityOutcome::Holds => ParityCheck::Holds,
     }
 }

@@ -47,7 +47,7 @@ impl Scene {
         for file in self.files() {
             for stripe in self.file(&file).layout {
                 for block in stripe.stripe.blocks {
-                    let bad = block.state == "missing" || block.state == "corrupt";
+                    let bad = block.state.name() == "missing" || block.state.name() == "corrupt";
                     all.push((block.block, block.node, bad));
                 }
             }
@@ -133,7 +133,7 @@ fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
     scene.go_on();
     let repair = repair.try_recv().unwrap().unwrap();
     scene.wait(Duration::from_secs(5));
-    assert_eq!(scene.repair_state(repair.repair).state, "done");
+    assert_eq!(scene.repair_state(repair.repair).state.name(), "done");
     scene.check_picture();
 }
 
@@ -147,12 +147,12 @@ fn a_repair_is_not_done_before_its_block_is_recorded() {
     scene.stuck = true;
     scene.play();
     scene.wait(Duration::from_secs(2));
-    assert_eq!(scene.repair_state(repair).state, "running");
+    assert_eq!(scene.repair_state(repair).state.name(), "running");
     assert_eq!(scene.repair_state(repair).blocks_rebuilt, 0);
     scene.broken = true;
     scene.go_on();
     let state = scene.repair_state(repair);
-    assert_eq!((state.state.as_str(), state.blocks_rebuilt), ("failed", 0), "it could not be recorded");
+    assert_eq!((state.state.name(), state.blocks_rebuilt), ("failed", 0), "it could not be recorded");
     scene.broken = false;
     assert_eq!(states(&scene.file("f"))[0], "down");
     scene.check_picture();

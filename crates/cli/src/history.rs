@@ -1,0 +1,139 @@
+//! `mend history` and `mend wait`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use client::{Client, HistoryEntry, HistoryEvent, natural};
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::args::{HistoryArgs, WaitArgs, WaitFor};
+use crate::failure::Failure;
+use crate::format::{count, date, lasting, printable, rate, size};
+
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// `mend history`
+pub async fn history(client: &Client, args: &HistoryArgs) -> Result<Answer, Failure> {
+    let entries = client.history(args.last).await?;
+    let text: String = entries.iter().map(line).collect();
+    Ok(Answer::new(if entries.is_empty() { "nothing has happened yet".to_owned() } else { text }, &entries))
+}
+
+fn line(entry: &HistoryEntry) -> String {
+    format!("{}  {}\n", date(entry.at_unix_ms), printable(&event_text(&entry.what)))
+}
+
+fn event_text(event: &HistoryEvent) -> String {
+    match event {
+        HistoryEvent::NodeAdded { node } => format!("{node} is part of the cluster"),
+        HistoryEvent::NodeLost { node, blocks, why } => {
+            format!("{node} is gone with {}: {why}", count(*blocks, "block"))
+        }
+        HistoryEvent::NodeBack { node, away_ms } => {
+            format!("{node} is back after {}", lasting(Duration::from_millis(*away_ms)))
+        }
+        HistoryEvent::NodeRemoved { node } => format!("{node} was removed"),
+        HistoryEvent::MaintenanceBegun { node, until_unix_ms } => {
+            format!("{node} is in maintenance until {}", date(*until_unix_ms))
+        }
+        HistoryEvent::MaintenanceEnded { node } => format!("{node} is no longer in maintenance"),
+        HistoryEvent::BlocksLost { node, blocks, first, problem } => {
+            let more = if first.len() as u64 == *blocks { "" } else { ", …" };
+            format!("{} bad on {node} ({}{more}): {problem}", count(*blocks, "block"), first.join(", "))
+        }
+        HistoryEvent::RepairBegun { repair, target, by_itself } => {
+            format!("repair {repair} ({target}) queued{}", if *by_itself { " by itself" } else { "" })
+        }
+        HistoryEvent::RepairEnded { .. } => ended_text(event),
+    }
+}
+
+fn ended_text(event: &HistoryEvent) -> String {
+    let HistoryEvent::RepairEnded {
+        repair,
+        target,
+        state,
+        took_ms,
+        blocks,
+        bytes,
+        stripes_failed,
+        lost_from,
+        rebuilt_on,
+        ..
+    } = event
+    else {
+        return String::new();
+    };
+    let took = Duration::from_millis(*took_ms);
+    let mut text = format!("repair {repair} ({target}) {state} after {}", lasting(took));
+    if *blocks > 0 {
+        text += &format!(": {}, {} at {}", count(*blocks, "block"), size(*bytes), rate(*bytes, took));
+    }
+    if *stripes_failed > 0 {
+        text += &format!("; {} not repaired", count(*stripes_failed, "stripe"));
+    }
+    for (what, nodes) in [("lost from", lost_from), ("now on", rebuilt_on)] {
+        if !nodes.is_empty() {
+            text += &format!("; {what} {}", counted(nodes));
+        }
+    }
+    text
+}
+
+/// `h2 (12), h10 (3)`
+fn counted(nodes: &BTreeMap<String, u64>) -> String {
+    let mut nodes: Vec<_> = nodes.iter().collect();
+    nodes.sort_by(|a, b| natural(a.0, b.0));
+    nodes.iter().map(|(node, blocks)| format!("{node} ({blocks})")).collect::<Vec<_>>().join(", ")
+}
+
+/// `mend wait`
+pub async fn wait(client: &Client, args: &WaitArgs) -> Result<Answer, Failure> {
+    let until = args.timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        let status = client.status().await?;
+        let there = match args.what {
+            WaitFor::Safe => status.healthy && !status.settling,
+            WaitFor::Done => status.repairs.is_empty() && !status.settling,
+        };
+        if there {
+            return Ok(Answer::new(status.summary.clone(), &status));
+        }
+        if until.is_some_and(|until| Instant::now() + ASK_EVERY > until) {
+            let time = args.timeout.map(lasting).unwrap_or_default();
+            return Err(Failure::new(format!("not within {time}: {}", printable(&status.summary)))
+                .help("mend status says what is under way, and what could be done"));
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::RepairState;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_repair_says_what_was_done_how_fast_and_where() {
+        let nodes = |names: &[(&str, u64)]| names.iter().map(|&(name, n)| (name.to_owned(), n)).collect();
+        let what = HistoryEvent::RepairEnded {
+            repair: 7,
+            target: "node h2".into(),
+            by_itself: true,
+            state: RepairState::Failed,
+            took_ms: 2000,
+            blocks: 3,
+            bytes: 6 << 20,
+            stripes_failed: 1,
+            lost_from: nodes(&[("h2", 4)]),
+            rebuilt_on: nodes(&[("h10", 1), ("h3", 2)]),
+        };
+        assert_eq!(
+            line(&HistoryEntry { number: 1, at_unix_ms: 0, what }),
+            "1970-01-01T00:00:00Z  repair 7 (node h2) failed after 2 s: 3 blocks, 6 MiB at 3 MiB/s; 1 stripe not \
+             repaired; lost from h2 (4); now on h3 (2), h10 (1)\n"
+        );
+    }
+}

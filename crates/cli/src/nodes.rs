@@ -1,0 +1,155 @@
+//! `mend node …` and `mend rebalance`.
+
+use std::time::Duration;
+
+use client::{Client, NodeView, RebalanceRequest, RebalanceView, SafetyView, SettingsRequest};
+use cluster::{Cluster, Name};
+use serde_json::json;
+
+use crate::answer::Answer;
+use crate::args::{NodeAction, RebalanceArgs};
+use crate::failure::{Exit, Failure};
+use crate::format::{count, date, size, table};
+use crate::recoveries;
+use crate::repairs::{self, Detail};
+
+/// Moves that are listed.
+const MOVES_LISTED: usize = 20;
+
+/// `mend node …`, but for `add`, which asks nobody.
+pub async fn node(
+    client: &Client,
+    cluster: &Cluster,
+    action: NodeAction,
+    detail: Detail,
+) -> Result<Answer, Failure> {
+    match action {
+        NodeAction::List => list(client).await,
+        NodeAction::Whole(action) => recoveries::node(client, &action, detail).await,
+        NodeAction::Add(_) => unreachable!("this does not ask the coordinator"),
+        NodeAction::Remove { node } => remove(client, cluster, &node).await,
+        NodeAction::Maintenance { node, time: Some(time), .. } => maintain(client, &node, time).await,
+        NodeAction::Maintenance { node, .. } => {
+            let view = client.end_maintenance(node.as_str()).await?;
+            Ok(Answer::new(format!("{node} is no longer in maintenance"), &view))
+        }
+        NodeAction::OkToStop(args) => Ok(safety(client.ok_to_stop(&texts(&args.nodes)).await?)),
+        NodeAction::SafeToRemove(args) => Ok(safety(client.safe_to_remove(&texts(&args.nodes)).await?)),
+        NodeAction::Replace { old, new, no_wait } => {
+            let view = client.replace_node(old.as_str(), new.as_str()).await?;
+            repairs::await_unless(client, view, no_wait, detail).await
+        }
+        NodeAction::RepairAfter { after } => repair_after(client, after).await,
+    }
+}
+
+fn texts(names: &[Name]) -> Vec<String> {
+    names.iter().map(|name| name.as_str().to_owned()).collect()
+}
+
+async fn list(client: &Client) -> Result<Answer, Failure> {
+    let nodes = client.nodes().await?;
+    let text =
+        table(["name", "state", "address", "rack", ">blocks", ">free", ">tasks"], nodes.iter().map(row));
+    Ok(Answer::new(text, &nodes))
+}
+
+fn row(node: &NodeView) -> [String; 7] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let state = match (node.up, node.maintenance_until_unix_ms) {
+        (up, Some(until)) => {
+            format!("{}, maintenance until {}", if up { "up" } else { "DOWN" }, date(until))
+        }
+        (true, None) if node.leaving => "leaving".to_owned(),
+        (true, None) => "up".to_owned(),
+        (false, None) => "DOWN".to_owned(),
+    };
+    [
+        node.name.clone(),
+        state,
+        or_dash(node.address.clone()),
+        or_dash(node.rack.clone()),
+        node.blocks.to_string(),
+        or_dash(node.free_bytes.map(size)),
+        or_dash(node.tasks.map(|tasks| tasks.to_string())),
+    ]
+}
+
+/// The coordinator first: what it still needs is not taken out of the configuration.
+async fn remove(client: &Client, cluster: &Cluster, node: &Name) -> Result<Answer, Failure> {
+    let view = client.remove_node(node.as_str()).await?;
+    let mut cluster = cluster.clone();
+    let listed = cluster.remove_helper(node)?;
+    let path = cluster.config_path();
+    let text = match listed {
+        true => format!("removed {node}, also from {}; its folder and certificate are left", path.display()),
+        false => format!("removed {node}"),
+    };
+    Ok(Answer::new(text, &view))
+}
+
+async fn maintain(client: &Client, node: &Name, time: Duration) -> Result<Answer, Failure> {
+    let view = client.maintain(node.as_str(), time.as_millis() as u64).await?;
+    let until = view.maintenance_until_unix_ms.map(date).unwrap_or_default();
+    let text =
+        format!("{node} is in maintenance until {until}: what it holds is not rebuilt elsewhere before that");
+    Ok(Answer::new(text, &view))
+}
+
+fn safety(view: SafetyView) -> Answer {
+    let mut text = format!("{}\n", view.text);
+    if !view.unreadable_stripes.is_empty() {
+        text += &format!("stripes: {}\n", view.unreadable_stripes.join(", "));
+    }
+    view.next_step.iter().for_each(|next| text += &format!("next: {next}\n"));
+    Answer::new(text, &view).with_exit(if view.safe { Exit::Done } else { Exit::Failed })
+}
+
+async fn repair_after(client: &Client, after: Option<String>) -> Result<Answer, Failure> {
+    let view = match after {
+        None => client.settings().await?,
+        after => client.change_settings(&SettingsRequest { repair_after: after }).await?,
+    };
+    let text = format!(
+        "a helper may be gone for {} before its blocks are rebuilt elsewhere (mend.toml: {})",
+        view.repair_after, view.configured_repair_after
+    )
+    .replace("gone for never before", "gone for ever, and is never repaired by itself:");
+    Ok(Answer::new(text, &view))
+}
+
+/// `mend rebalance`
+pub async fn rebalance(client: &Client, args: &RebalanceArgs, detail: Detail) -> Result<Answer, Failure> {
+    let view = client.rebalance(RebalanceRequest { dry_run: args.dry_run }).await?;
+    let text = rebalance_text(&view, args.dry_run);
+    match view.repair {
+        Some(repair) => {
+            let repair = client.repair_state(repair).await?;
+            let answer = repairs::await_unless(client, repair, args.no_wait, detail).await?;
+            Ok(answer.after(&text, &json!({ "moves": view.moves, "nodes": view.nodes })))
+        }
+        None => Ok(Answer::new(text, &view)),
+    }
+}
+
+fn rebalance_text(view: &RebalanceView, dry_run: bool) -> String {
+    if view.moves.is_empty() {
+        return "all helpers are as full as the others: nothing is to be moved\n".to_owned();
+    }
+    let mut text = format!("{} with {} to move\n", count(view.moves.len() as u64, "block"), size(view.bytes));
+    let changed = view.nodes.iter().filter(|node| node.blocks != node.blocks_after);
+    let row =
+        |node: &client::NodeFill| [node.node.clone(), node.blocks.to_string(), node.blocks_after.to_string()];
+    text += &table(["name", ">blocks", ">after"], changed.map(row));
+    if dry_run {
+        for moved in view.moves.iter().take(MOVES_LISTED) {
+            text += &format!("{} from {} to {}\n", moved.block, moved.from, moved.to);
+        }
+        if view.moves.len() > MOVES_LISTED {
+            let more = (view.moves.len() - MOVES_LISTED) as u64;
+            text += &format!("and {} more; --output json lists them\n", count(more, "block"));
+        }
+        text += "nothing was moved: mend rebalance without --dry-run does it\n";
+    }
+    text
+}

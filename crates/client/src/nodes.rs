@@ -1,0 +1,103 @@
+//! What an operator asks about helpers and does with them.
+
+use hyper::Method;
+
+use crate::client::encoded;
+use crate::{
+    Client, ClientError, HistoryEntry, MaintenanceRequest, NodeView, RebalanceRequest, RebalanceView,
+    RepairView, ReplaceRequest, SafetyView, SettingsRequest, SettingsView,
+};
+
+impl Client {
+    /// All helpers, as people sort their names.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
+        self.http().get("/v1/nodes").await
+    }
+
+    /// Takes a helper off the list that is down and holds nothing that is needed.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn remove_node(&self, node: &str) -> Result<NodeView, ClientError> {
+        self.http().send(Method::DELETE, &of(node, ""), &()).await
+    }
+
+    /// Leaves a helper alone for so many milliseconds from now.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn maintain(&self, node: &str, for_ms: u64) -> Result<NodeView, ClientError> {
+        self.http().send(Method::PUT, &of(node, "/maintenance"), &MaintenanceRequest { for_ms }).await
+    }
+
+    /// Ends the maintenance of a helper.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn end_maintenance(&self, node: &str) -> Result<NodeView, ClientError> {
+        self.http().send(Method::DELETE, &of(node, "/maintenance"), &()).await
+    }
+
+    /// Brings all that a helper has, or had, to another one.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn replace_node(&self, node: &str, by: &str) -> Result<RepairView, ClientError> {
+        self.http().post(&of(node, "/replace"), &ReplaceRequest { by: by.to_owned() }).await
+    }
+
+    /// Whether every stripe could still be read without these helpers.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn ok_to_stop(&self, nodes: &[String]) -> Result<SafetyView, ClientError> {
+        self.http().get(&format!("/v1/checks/ok-to-stop?nodes={}", encoded(&nodes.join(",")))).await
+    }
+
+    /// Whether no stripe has a block on these helpers.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn safe_to_remove(&self, nodes: &[String]) -> Result<SafetyView, ClientError> {
+        self.http().get(&format!("/v1/checks/safe-to-remove?nodes={}", encoded(&nodes.join(",")))).await
+    }
+
+    /// Moves blocks from full helpers to empty ones, or says what would move.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn rebalance(&self, request: RebalanceRequest) -> Result<RebalanceView, ClientError> {
+        self.http().post("/v1/rebalances", &request).await
+    }
+
+    /// What the coordinator does by itself.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn settings(&self) -> Result<SettingsView, ClientError> {
+        self.http().get("/v1/settings").await
+    }
+
+    /// Changes what the coordinator does by itself.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn change_settings(&self, request: &SettingsRequest) -> Result<SettingsView, ClientError> {
+        self.http().send(Method::PATCH, "/v1/settings", request).await
+    }
+
+    /// What has happened, oldest first; the last `most` entries.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn history(&self, most: usize) -> Result<Vec<HistoryEntry>, ClientError> {
+        self.http().get(&format!("/v1/history?most={most}")).await
+    }
+}
+
+fn of(node: &str, what: &str) -> String {
+    format!("/v1/nodes/{}{what}", encoded(node))
+}

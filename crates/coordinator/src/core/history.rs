@@ -1,0 +1,84 @@
+//! What has happened, for whoever was not there: the last thousand things, kept over restarts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use repair::{BlockId, NodeId};
+use serde_json::Value;
+
+use super::absences::recall;
+use super::{Core, unix_ms};
+use views::{HistoryEntry, HistoryEvent};
+
+/// Entries that are kept.
+pub(super) const KEPT: usize = 1000;
+/// Their keys begin with this; the number follows.
+const PREFIX: &str = "history/";
+/// Bad blocks of one helper that are named.
+const NAMED: usize = 5;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct History {
+    entries: VecDeque<HistoryEntry>,
+    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each block.
+    bad: BTreeMap<NodeId, Bad>,
+}
+
+struct Bad {
+    blocks: u64,
+    first: Vec<String>,
+    problem: String,
+}
+
+impl Core {
+    pub(super) fn recall_history(&mut self, records: &[(String, Value)]) {
+        let mut entries = Vec::new();
+        for (number, entry) in recall::<HistoryEntry>(records, PREFIX) {
+            match entry {
+                Some(entry) => entries.push(entry),
+                None => self.forget_record(format!("{PREFIX}{number}")),
+            }
+        }
+        entries.sort_by_key(|entry| entry.number);
+        self.history.entries = entries.into();
+    }
+
+    /// Writes down what has happened.
+    pub(super) fn note(&mut self, what: HistoryEvent) {
+        let number = self.history.entries.back().map_or(1, |last| last.number + 1);
+        let entry = HistoryEntry { number, at_unix_ms: unix_ms(), what };
+        self.keep_record(key(number), &entry);
+        self.history.entries.push_back(entry);
+        while self.history.entries.len() > KEPT {
+            let oldest = self.history.entries.pop_front().expect("there are some");
+            self.forget_record(key(oldest.number));
+        }
+    }
+
+    /// A block was found bad; it is written down with others of the same helper.
+    pub(super) fn note_bad(&mut self, node: NodeId, block: &BlockId, problem: &str) {
+        let none = || Bad { blocks: 0, first: Vec::new(), problem: problem.to_owned() };
+        let bad = self.history.bad.entry(node).or_insert_with(none);
+        bad.blocks += 1;
+        if bad.first.len() < NAMED {
+            bad.first.push(block.to_string());
+        }
+    }
+
+    /// Writes down what was gathered.
+    pub(super) fn note_all_bad(&mut self) {
+        for (node, Bad { blocks, first, problem }) in std::mem::take(&mut self.history.bad) {
+            self.note(HistoryEvent::BlocksLost { node: self.name(node), blocks, first, problem });
+        }
+    }
+
+    /// The last entries, oldest first.
+    pub(super) fn history(&self, most: usize) -> Vec<HistoryEntry> {
+        let entries = &self.history.entries;
+        entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("{PREFIX}{number:020}")
+}

@@ -1,0 +1,55 @@
+//! Repairs that are called off, paused and resumed.
+
+use repair::recovery::{RepairId, Target};
+
+use super::Core;
+use crate::core::storing::Then;
+use crate::error::RequestError;
+use ::views::RepairView;
+
+impl Core {
+    /// Calls a repair off. A node that it was emptying gets blocks again.
+    pub(in crate::core) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
+        self.check_open(id)?;
+        if let Target::Drain(node) = self.repairs.repairs[&id].order.target {
+            self.unmark_leaving(node);
+        }
+        self.repairs.unexpanded.retain(|&other| other != id);
+        self.repairs.scheduler.cancel(RepairId(id));
+        self.poll_repairs();
+        self.drain_jobs();
+        self.poll_repairs();
+        self.repair_state(id)
+    }
+
+    /// Nothing of a repair starts until it is resumed, also after a restart; what runs goes to its end.
+    pub(in crate::core) fn pause_repair(
+        &mut self,
+        id: u64,
+        paused: bool,
+    ) -> Result<RepairView, RequestError> {
+        self.check_open(id)?;
+        let repair = self.repairs.repairs.get_mut(&id).expect("just checked");
+        if repair.order.paused != paused {
+            repair.order.paused = paused;
+            let kept = Self::kept(id, &repair.order);
+            self.store(kept, Then::Nothing);
+        }
+        match paused {
+            true => self.repairs.scheduler.pause(RepairId(id)),
+            false => self.repairs.scheduler.resume(RepairId(id)),
+        }
+        self.poll_repairs();
+        self.repair_state(id)
+    }
+
+    fn check_open(&self, id: u64) -> Result<(), RequestError> {
+        let repair = self.repairs.repairs.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
+        match repair.ended_unix_ms {
+            None => Ok(()),
+            Some(_) => {
+                Err(RequestError::RepairEnded { repair: id, state: self.repair_view(id, false).state })
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! How far repairs have come, how fast, when they should be done, what limits them, and how near to the bound they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::CodeSpec;
+use repair::recovery::{Demand, Estimate, Kind, Progress, RepairId, bound};
+use repair::{NodeId, Rates, Resource};
+use stores::StripeRecord;
+
+use super::{Core, Order, Repair};
+use crate::core::stripes::indexed;
+use ::views::ProgressView;
+
+/// Progress is noted this often.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// The bound of more stripes is that of so many of them, taken evenly: a flow over all of them would hold everybody up.
+const DEMANDS: usize = 512;
+
+/// What is known of a repair's course.
+#[derive(Default)]
+pub(super) struct Course {
+    progress: Progress,
+    noted: Duration,
+    began: Option<Duration>,
+    ended: Option<Duration>,
+    /// The least that it can take, from what links and disks carry within their caps as it began.
+    bound: Option<Duration>,
+    /// What limited it, and how often it was seen to.
+    limits: BTreeMap<Resource, u32>,
+}
+
+impl Core {
+    /// The stripes of a repair are known: it begins.
+    pub(super) fn begin_course(&mut self, id: u64, records: &[StripeRecord]) {
+        let bound = self.bound_of(id, records);
+        let course = &mut self.repairs.repairs.get_mut(&id).expect("it is being expanded").course;
+        (course.began, course.bound) = (Some(self.now), bound);
+        course.progress.note(self.now, 0);
+    }
+
+    /// Time has passed.
+    pub(in crate::core) fn note_progress(&mut self) {
+        let due = |repair: &Repair| {
+            let Course { began, ended, noted, .. } = repair.course;
+            began.is_some() && ended.is_none() && self.now >= noted + NOTE_EVERY
+        };
+        let open = self.repairs.repairs.iter().filter(|(_, repair)| due(repair));
+        for id in open.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.note_progress_of(id);
+        }
+    }
+
+    pub(super) fn note_progress_of(&mut self, id: u64) {
+        let repair = &self.repairs.repairs[&id];
+        let bytes = repair.bytes_rebuilt + self.bytes_coming(id, repair);
+        let limit = self.repairs.scheduler.limited_by(RepairId(id));
+        let course = &mut self.repairs.repairs.get_mut(&id).expect("just seen").course;
+        course.noted = self.now;
+        course.progress.note(self.now, bytes);
+        limit.into_iter().for_each(|limit| *course.limits.entry(limit).or_default() += 1);
+    }
+
+    pub(super) fn end_course(&mut self, id: u64) {
+        self.note_progress_of(id);
+        self.repairs.repairs.get_mut(&id).expect("just seen").course.ended = Some(self.now);
+    }
+
+    pub(super) fn progress_view(&self, id: u64, repair: &Repair) -> Option<ProgressView> {
+        let course = &repair.course;
+        let began = course.began?;
+        let done = repair.bytes_rebuilt + self.bytes_coming(id, repair);
+        let left = repair.bytes.saturating_sub(done);
+        let took = course.ended.unwrap_or(self.now).saturating_sub(began);
+        let running = course.ended.is_none();
+        let mean = (took > Duration::ZERO).then(|| (done as f64 / took.as_secs_f64()) as u64);
+        let rate = if running { course.progress.rate().map(|rate| rate as u64).or(mean) } else { mean };
+        let estimate = if running { course.progress.estimate(left) } else { None };
+        let limit = match running {
+            true => self.repairs.scheduler.limited_by(RepairId(id)),
+            false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
+        };
+        Some(ProgressView {
+            rate_bytes_per_s: rate,
+            soonest_ms: estimate.map(|Estimate { soonest, .. }| soonest.as_millis() as u64),
+            latest_ms: estimate.and_then(|estimate| estimate.latest).map(|latest| latest.as_millis() as u64),
+            limited_by: limit.map(|limit| self.resource_name(&limit)),
+            elapsed_ms: took.as_millis() as u64,
+            bound_ms: course.bound.map(|bound| bound.as_millis() as u64),
+        })
+    }
+
+    fn resource_name(&self, resource: &Resource) -> String {
+        let paces = self.paces();
+        let capped = |node: &NodeId| paces.get(node).is_some_and(|pace| pace.link.is_some());
+        let disk_capped = |node: &NodeId| paces.get(node).is_some_and(|pace| pace.disk.is_some());
+        match resource {
+            Resource::Uplink(node) | Resource::Downlink(node) if capped(node) => {
+                format!("the cap of {}", self.name(*node))
+            }
+            Resource::Disk(node) if disk_capped(node) => {
+                format!("the cap on the disk of {}", self.name(*node))
+            }
+            Resource::Uplink(node) => format!("the uplink of {}", self.name(*node)),
+            Resource::Downlink(node) => format!("the downlink of {}", self.name(*node)),
+            Resource::Disk(node) => format!("the disk of {}", self.name(*node)),
+            Resource::Jobs(node) => format!("the number of jobs on {}", self.name(*node)),
+            Resource::TrunkOut(rack) => format!("what may leave rack {rack}"),
+            Resource::TrunkInto(rack) => format!("what may enter rack {rack}"),
+            Resource::Pair(from, to) => format!("the link from {} to {}", self.name(*from), self.name(*to)),
+            Resource::Between(from, to) => format!("the link from rack {from} to rack {to}"),
+        }
+    }
+
+    /// The least time that a repair can take; nothing is said of codes that read less than whole blocks.
+    fn bound_of(&self, id: u64, records: &[StripeRecord]) -> Option<Duration> {
+        let order = &self.repairs.repairs[&id].order;
+        if records.iter().any(|record| !matches!(record.code, CodeSpec::ReedSolomon { .. })) {
+            return None;
+        }
+        let step = records.len().div_ceil(DEMANDS).max(1);
+        let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
+        let scale = records.len() as f64 / sampled.len().max(1) as f64;
+        let rates = self.paced_rates();
+        let seconds = |kind: Kind| {
+            let demand = |record: &&StripeRecord| self.demand(order, kind, record);
+            let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
+            Some(bound(&demands, &rates).seconds * scale)
+                .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+        };
+        let seconds = match order.kind() {
+            // Both go on at once, and neither takes much of what the other needs.
+            Kind::Drain { from } if self.peers.contains_key(&from) => {
+                1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
+            }
+            kind => seconds(kind)?,
+        };
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    fn paced_rates(&self) -> BTreeMap<NodeId, Rates> {
+        self.paces().into_iter().map(|(node, pace)| (node, pace.slow(self.topology.rates(node)))).collect()
+    }
+
+    /// What has to be carried for a stripe, if something of it is wanted.
+    fn demand(&self, order: &Order, kind: Kind, record: &StripeRecord) -> Option<Demand> {
+        let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };
+        let lost = self.wanted_of(order, record);
+        let readable = |from: Option<NodeId>| {
+            let holders = indexed(record).filter_map(|(_, block)| self.readable_at(block));
+            holders.filter(|&node| Some(node) != from).collect::<Vec<_>>()
+        };
+        let (sends, survivors) = match kind {
+            Kind::Migrate { from } => (lost.len() as u32, vec![from]),
+            _ => (k as u32, readable(kind.leaves())),
+        };
+        let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
+        let free = |node: &NodeId| !holders.contains(node) && !self.leaving.contains(node);
+        let takers = match &order.requestors[..] {
+            [] => self.live_helpers().filter(free).collect(),
+            some => some.to_vec(),
+        };
+        let lost = lost.len() as u32;
+        (lost > 0).then_some(Demand {
+            block_bytes: record.block_bytes,
+            sends,
+            lost,
+            survivors,
+            takers: Some(takers),
+        })
+    }
+}
