@@ -61,6 +61,7 @@ fn main() -> Result<()> {
     http()?;
     disks()?;
     seaweedfs()?;
+    hdfs()?;
     records()?;
     texts()?;
     folder()
@@ -364,6 +365,24 @@ fn seaweedfs() -> Result<()> {
     Folder::of("vif")?.add(include_bytes!("../../stores/testdata/seaweedfs/4.48.vif"))?;
     let mut names = Folder::of("shard_name")?;
     ["17.ec03", "pictures_17.ec31", "a_b_4294967295.ec00"].iter().try_for_each(|name| names.add(name))
+}
+
+/// Files of checksums of three bytes as HDFS begins them, and names as it gives them.
+fn hdfs() -> Result<()> {
+    let mut files = Folder::of("hdfs_meta")?;
+    for header in [[0, 1, 2, 0, 0, 2, 0], [0, 1, 1, 0, 0, 16, 0]] {
+        files.add([&header[..], &[0x36, 0x4b, 0x3f, 0xb7]].concat())?;
+    }
+    let mut names = Folder::of("hdfs_name")?;
+    [
+        "blk_-9223372036854775792_1001",
+        "blk_1073741825_1002",
+        "RS-6-3-1024k",
+        "XOR-2-1-64k",
+        "rs-legacy-6-3-1024k",
+    ]
+    .iter()
+    .try_for_each(|name| names.add(name))
 }
 
 /// What a block says of its stripe.

@@ -42,6 +42,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ecsum", run: stored::ecsum },
     Target { name: "vif", run: stored::vif },
     Target { name: "shard_name", run: stored::shard_name },
+    Target { name: "hdfs_meta", run: stored::hdfs_meta },
+    Target { name: "hdfs_name", run: stored::hdfs_name },
     Target { name: "config", run: text::config },
     Target { name: "byte_range", run: text::byte_range },
     Target { name: "address", run: text::address },

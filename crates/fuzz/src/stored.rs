@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stores::StripeRecord;
 use stores::dir::{FileRecord, NodeRecord, PutRecord, fuzzing};
+use stores::hdfs::fuzzing as hdfs;
 use stores::seaweedfs::fuzzing as seaweedfs;
 
 pub(crate) fn checksum_file(bytes: &[u8]) -> bool {
@@ -47,6 +48,14 @@ pub(crate) fn vif(bytes: &[u8]) -> bool {
 
 pub(crate) fn shard_name(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(seaweedfs::is_shard_name)
+}
+
+pub(crate) fn hdfs_meta(bytes: &[u8]) -> bool {
+    hdfs::meta_header(bytes)
+}
+
+pub(crate) fn hdfs_name(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|name| hdfs::is_replica_name(name) | hdfs::is_policy_name(name))
 }
 
 pub(crate) fn catalog_record(bytes: &[u8]) -> bool {

@@ -13,6 +13,7 @@ mod blocks;
 mod catalog;
 pub mod dir;
 mod ends;
+pub mod hdfs;
 mod seams;
 pub mod seaweedfs;
 

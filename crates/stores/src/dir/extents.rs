@@ -26,6 +26,11 @@ impl Extents {
         (end >= range.start).then_some((start, end))
     }
 
+    /// The ranges, ascending.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.0.iter().map(|(&start, &end)| start..end)
+    }
+
     /// The first range below `bytes` that is not in the set.
     pub(crate) fn first_gap(&self, bytes: u64) -> Option<Range<u64>> {
         let mut ranges = self.0.iter();
@@ -54,6 +59,9 @@ mod tests {
                 extents.insert(start..start + length);
                 flags[start as usize..(start + length) as usize].fill(true);
             }
+            let listed: Vec<u64> = extents.ranges().flatten().collect();
+            let flagged = (0..flags.len()).filter(|&at| flags[at]).map(|at| at as u64);
+            prop_assert!(flagged.eq(listed));
             for bytes in 0..=flags.len() {
                 let flags = &flags[..bytes];
                 let start = flags.iter().position(|written| !written);

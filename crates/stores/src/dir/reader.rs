@@ -21,7 +21,7 @@ const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
 
 /// The system is asked for so many bytes at once to read ahead. Of more it may drop what is beyond its own bound, which
 /// on Linux is the device's `read_ahead_kb`, 128 unless somebody changed it, or its largest request if that is more.
-const ASKED_AT_ONCE_BYTES: u64 = 128 << 10;
+pub(crate) const ASKED_AT_ONCE_BYTES: u64 = 128 << 10;
 
 /// Whether a read may wait for the medium.
 #[derive(Clone, Copy)]
@@ -235,7 +235,7 @@ impl StoredBlock for DirReader {
 }
 
 /// Opens a file whose name can be looked up without waiting.
-fn open_cached(path: &Path) -> Option<File> {
+pub(crate) fn open_cached(path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok().map(File::from)
 }

@@ -1,0 +1,108 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FsShell;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
+import org.apache.hadoop.hdfs.server.namenode.NameNode;
+import org.apache.hadoop.hdfs.tools.DFSAdmin;
+import org.apache.hadoop.hdfs.tools.DFSck;
+import org.apache.hadoop.hdfs.tools.DebugAdmin;
+import org.apache.hadoop.hdfs.tools.ECAdmin;
+import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
+import org.apache.hadoop.util.GenericOptionsParser;
+import org.apache.hadoop.util.Tool;
+import org.apache.hadoop.util.ToolRunner;
+
+/**
+ * The command line of HDFS, with one JVM for many commands. Each line of the input is a command, its words separated by
+ * tabs: {@code fsck	/}. Each answer is a line with the exit code and a number of bytes, then so many bytes of what
+ * the command printed.
+ */
+public final class Console {
+  private Console() {}
+
+  public static void main(String[] arguments) throws Exception {
+    HdfsConfiguration conf = new HdfsConfiguration();
+    String[] rest = new GenericOptionsParser(conf, arguments).getRemainingArgs();
+    if (rest.length == 2 && rest[0].equals("train")) {
+      try {
+        train(conf, new File(rest[1]));
+        System.exit(0);
+      } catch (Exception problem) {
+        problem.printStackTrace();
+        System.exit(1); // The daemons' threads would go on.
+      }
+    }
+    PrintStream answers = System.out;
+    BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+      ByteArrayOutputStream said = new ByteArrayOutputStream();
+      int code = run(conf, line.split("\t", -1), new PrintStream(said, true, "UTF-8"));
+      answers.print(code + " " + said.size() + "\n");
+      said.writeTo(answers);
+      answers.flush();
+    }
+  }
+
+  private static int run(Configuration conf, String[] words, PrintStream said) {
+    PrintStream out = System.out;
+    PrintStream err = System.err;
+    System.setOut(said);
+    System.setErr(said);
+    try {
+      return ToolRunner.run(tool(conf, words[0], said), Arrays.copyOfRange(words, 1, words.length));
+    } catch (Exception problem) {
+      problem.printStackTrace(said);
+      return -1;
+    } finally {
+      said.flush();
+      System.setOut(out);
+      System.setErr(err);
+    }
+  }
+
+  private static Tool tool(Configuration conf, String name, PrintStream said) throws Exception {
+    switch (name) {
+      case "dfs":
+        return new FsShell(conf);
+      case "dfsadmin":
+        return new DFSAdmin(conf);
+      case "ec":
+        return new ECAdmin(conf);
+      case "fsck":
+        return new DFSck(conf, said);
+      case "debug":
+        return new DebugAdmin(conf);
+      default:
+        throw new IllegalArgumentException("no such command: " + name);
+    }
+  }
+
+  /** Loads what the daemons load, for an archive of classes that makes them start faster. */
+  private static void train(Configuration conf, File folder) throws Exception {
+    DefaultMetricsSystem.setMiniClusterMode(true); // Formatting and starting are two NameNodes.
+    conf.set("fs.defaultFS", "hdfs://127.0.0.1:0");
+    conf.set("dfs.namenode.http-address", "127.0.0.1:0");
+    conf.set("dfs.namenode.name.dir", new File(folder, "name").toURI().toString());
+    conf.set("dfs.datanode.data.dir", new File(folder, "data").toURI().toString());
+    for (String address : new String[] {"address", "ipc.address", "http.address"}) {
+      conf.set("dfs.datanode." + address, "127.0.0.1:0");
+    }
+    NameNode.format(conf);
+    NameNode names = NameNode.createNameNode(new String[0], conf);
+    conf.set("fs.defaultFS", "hdfs://127.0.0.1:" + names.getNameNodeAddress().getPort());
+    DataNode data = DataNode.createDataNode(new String[0], conf);
+    File source = new File(folder, "name/current/VERSION");
+    run(conf, new String[] {"dfs", "-put", source.getPath(), "/file"}, System.out);
+    run(conf, new String[] {"dfs", "-cat", "/file"}, System.out);
+    run(conf, new String[] {"fsck", "/"}, System.out);
+    data.shutdown();
+    names.stop();
+  }
+}

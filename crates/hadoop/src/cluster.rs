@@ -1,0 +1,261 @@
+//! The cluster: booted, stopped and started again by parts.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::console::Console;
+use crate::eventually;
+use crate::fsck::{FsckFile, parse};
+use crate::install::Hadoop;
+use crate::jvm::Jvm;
+
+/// All daemons: a DataNode that has another address than the NameNode would call from the NameNode's all the same.
+const HOST: &str = "127.0.0.1";
+const NAMENODE_CLASS: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
+const DATANODE_CLASS: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
+const DISKS: usize = 2;
+/// Of the first DataNode; each has up to four.
+const FIRST_PORT: u16 = 9900;
+
+/// What a cluster is like.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterOptions {
+    /// How many DataNodes.
+    pub data_nodes: usize,
+    /// Settings of all daemons and of the console, `KEY=VALUE`.
+    pub settings: Vec<String>,
+    /// What DataNodes load besides.
+    pub plugin: Option<Plugin>,
+}
+
+/// A plug-in of DataNodes that listens on a port.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// The jar that it is in.
+    pub jar: PathBuf,
+    /// Its class.
+    pub class: String,
+    /// The setting that says its port.
+    pub port_key: String,
+}
+
+/// A running cluster. Its ports are fixed, so there is one in a network namespace.
+#[derive(Debug)]
+pub struct Cluster {
+    root: TempDir,
+    hadoop: Hadoop,
+    options: ClusterOptions,
+    namenode: Option<Jvm>,
+    nodes: Vec<DataNode>,
+    console: Console,
+}
+
+/// A DataNode, which may be stopped.
+#[derive(Debug)]
+pub struct DataNode {
+    port: u16,
+    folders: Vec<PathBuf>,
+    process: Option<Jvm>,
+}
+
+impl DataNode {
+    /// Its address, by which the NameNode knows it.
+    pub fn address(&self) -> String {
+        format!("{HOST}:{}", self.port)
+    }
+
+    /// Where its plug-in listens, if it has one.
+    pub fn plugin_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + 3))
+    }
+
+    /// Its `dfs.datanode.data.dir`.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
+    }
+}
+
+impl Cluster {
+    /// Boots a cluster and waits until all its DataNodes have come.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn boot(hadoop: Hadoop, options: ClusterOptions) -> Self {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        run("ip link set lo up");
+        let settings = common(&options);
+        format_namenode(&hadoop, &settings, root.path());
+        let namenode = start_namenode(&hadoop, &settings, root.path());
+        let nodes = (1..=options.data_nodes).map(|at| {
+            let folders = (0..DISKS).map(|disk| root.path().join(format!("node{at}/disk{disk}"))).collect();
+            DataNode { port: FIRST_PORT + 10 * at as u16, folders, process: None }
+        });
+        let nodes = nodes.collect();
+        let console = Console::start(&hadoop.options(256, &[]), &settings, &root.path().join("console.log"));
+        let mut cluster = Self { root, hadoop, options, namenode: Some(namenode), nodes, console };
+        (0..cluster.nodes.len()).for_each(|at| cluster.start(at));
+        cluster.await_nodes(cluster.nodes.len());
+        cluster
+    }
+
+    /// The command line.
+    pub fn console(&mut self) -> &mut Console {
+        &mut self.console
+    }
+
+    /// All DataNodes.
+    pub fn nodes(&self) -> &[DataNode] {
+        &self.nodes
+    }
+
+    /// The DataNode with this address.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn node_at(&self, address: &str) -> usize {
+        self.nodes.iter().position(|node| node.address() == address).expect("a DataNode of this cluster")
+    }
+
+    /// A folder for files that are to be put or got.
+    pub fn folder(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Starts a DataNode that does not run.
+    pub fn start(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let folders: Vec<_> =
+            node.folders.iter().map(|folder| format!("file://{}", folder.display())).collect();
+        let mut arguments = common(&self.options);
+        arguments.extend(define("dfs.datanode.data.dir", &folders.join(",")));
+        for (name, port) in [("address", 0), ("ipc.address", 1), ("http.address", 2)] {
+            let address = format!("{HOST}:{}", node.port + port);
+            arguments.extend(define(&format!("dfs.datanode.{name}"), &address));
+        }
+        if let Some(plugin) = &self.options.plugin {
+            arguments.extend(define("dfs.datanode.plugins", &plugin.class));
+            arguments.extend(define(&plugin.port_key, &node.plugin_address().port().to_string()));
+        }
+        let log = self.root.path().join(format!("node{}.log", at + 1));
+        let jars: Vec<_> = self.options.plugin.iter().map(|plugin| plugin.jar.clone()).collect();
+        let options = self.hadoop.options(128, &jars);
+        node.process = Some(Jvm::daemon(&options, DATANODE_CLASS, &arguments, &log));
+    }
+
+    /// Asks a DataNode to stop, and waits until it has. It writes down which replicas it has.
+    pub fn stop(&mut self, at: usize) {
+        if let Some(process) = self.nodes[at].process.take() {
+            process.stop();
+        }
+    }
+
+    /// Kills a DataNode.
+    pub fn kill(&mut self, at: usize) {
+        self.nodes[at].process = None;
+    }
+
+    /// Kills the NameNode and starts it again.
+    pub fn restart_namenode(&mut self) {
+        self.namenode = None;
+        let settings = common(&self.options);
+        self.namenode = Some(start_namenode(&self.hadoop, &settings, self.root.path()));
+    }
+
+    /// Waits until so many DataNodes are live.
+    ///
+    /// # Panics
+    /// If that takes too long, or a daemon that should run has ended.
+    pub fn await_nodes(&mut self, live: usize) {
+        let wanted = format!("Live datanodes ({live})");
+        eventually(&wanted, || {
+            self.check_daemons();
+            let said = self.console.ask(&["dfsadmin", "-report", "-live"]);
+            said.text.contains(&wanted).then_some(())
+        });
+    }
+
+    /// What fsck says of a path and all below it.
+    pub fn fsck(&mut self, path: &str) -> Vec<FsckFile> {
+        parse(&self.console.ask(&["fsck", path, "-files", "-blocks", "-locations"]).text)
+    }
+
+    /// Whether fsck finds nothing that is missing, corrupt or below its redundancy.
+    pub fn is_healthy(&mut self, path: &str) -> bool {
+        let said = self.console.ask(&["fsck", path]).text;
+        let none = |what: &str| {
+            let counts: Vec<_> = said.lines().filter(|line| line.trim().starts_with(what)).collect();
+            !counts.is_empty()
+                && counts.iter().all(|line| {
+                    line.split([':', '(']).nth(1).is_some_and(|count| count.trim().starts_with('0'))
+                })
+        };
+        said.contains("is HEALTHY")
+            && none("Under-erasure-coded block groups:")
+            && none("Unsatisfactory placement block groups:")
+            && none("Missing block groups:")
+            && none("Corrupt block groups:")
+            && none("Missing internal blocks:")
+    }
+
+    fn check_daemons(&mut self) {
+        let nodes = self.nodes.iter_mut().filter_map(|node| node.process.as_mut());
+        for process in nodes.chain(self.namenode.as_mut()) {
+            assert!(process.runs(), "a daemon has ended: {}", process.said());
+        }
+    }
+}
+
+/// What all daemons are told: those that are dead are known to be within seconds, and nothing waits for long.
+fn common(options: &ClusterOptions) -> Vec<String> {
+    let fixed = [
+        "dfs.namenode.datanode.registration.ip-hostname-check=false",
+        "dfs.namenode.safemode.extension=0",
+        "dfs.heartbeat.interval=1",
+        "dfs.namenode.heartbeat.recheck-interval=2000",
+        "dfs.namenode.redundancy.interval.seconds=1s",
+        // A node that is busy is a place for a block all the same: some codes need all nodes.
+        "dfs.namenode.redundancy.considerLoad=false",
+        "dfs.permissions.enabled=false",
+        "ipc.client.connect.retry.interval=200",
+    ];
+    let mut settings = define("fs.defaultFS", &format!("hdfs://{HOST}:8020"));
+    let given = options.settings.iter().map(String::as_str);
+    settings.extend(fixed.into_iter().chain(given).flat_map(|setting| ["-D".to_owned(), setting.to_owned()]));
+    settings
+}
+
+fn define(key: &str, value: &str) -> Vec<String> {
+    vec!["-D".to_owned(), format!("{key}={value}")]
+}
+
+fn namenode_settings(settings: &[String], root: &Path) -> Vec<String> {
+    let mut settings = settings.to_vec();
+    settings.extend(define("dfs.namenode.name.dir", &format!("file://{}", root.join("name").display())));
+    settings.extend(define("dfs.namenode.http-address", &format!("{HOST}:9870")));
+    settings
+}
+
+fn format_namenode(hadoop: &Hadoop, settings: &[String], root: &Path) {
+    let log = fs::File::create(root.join("format.log")).expect("a log");
+    let mut command = Command::new("java");
+    command.args(hadoop.options(128, &[])).arg(NAMENODE_CLASS).args(namenode_settings(settings, root));
+    let output = log.try_clone().expect("one more");
+    let status = command.args(["-format", "-nonInteractive"]).stdout(output).stderr(log).status();
+    let said = || fs::read_to_string(root.join("format.log")).unwrap_or_default();
+    assert!(status.is_ok_and(|status| status.success()), "{}", said());
+}
+
+fn start_namenode(hadoop: &Hadoop, settings: &[String], root: &Path) -> Jvm {
+    let arguments = namenode_settings(settings, root);
+    Jvm::daemon(&hadoop.options(256, &[]), NAMENODE_CLASS, &arguments, &root.join("namenode.log"))
+}
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let status = Command::new(words.next().expect("a program")).args(words).status();
+    assert!(status.is_ok_and(|status| status.success()), "{command}");
+}

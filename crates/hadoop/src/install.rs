@@ -1,0 +1,59 @@
+//! Hadoop's jars, installed now if they were not.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where Hadoop is.
+#[derive(Clone, Debug)]
+pub struct Hadoop {
+    classpath: String,
+    archive: PathBuf,
+    mend: PathBuf,
+}
+
+impl Hadoop {
+    /// Installs it in `$MEND_HADOOP`, or in `target/hdfs`.
+    ///
+    /// # Errors
+    /// What is missing, for people.
+    pub fn install() -> Result<Self, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folder = std::env::var_os("MEND_HADOOP").map_or_else(|| root.join("target/hdfs"), PathBuf::from);
+        let installed = Command::new(root.join("scripts/hdfs")).arg(&folder).status();
+        match installed {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(format!("scripts/hdfs failed ({status})")),
+            Err(error) => return Err(format!("scripts/hdfs: {error}")),
+        }
+        let classpath = folder.join("classpath");
+        let text =
+            fs::read_to_string(&classpath).map_err(|error| format!("{}: {error}", classpath.display()))?;
+        Ok(Self {
+            classpath: text.trim().to_owned(),
+            archive: folder.join("classes.jsa"),
+            mend: folder.join("mend-hdfs.jar"),
+        })
+    }
+
+    /// Mend's own jar, for the class path of daemons that are to load what is in it.
+    pub fn mend_jar(&self) -> &Path {
+        &self.mend
+    }
+
+    /// What `java` is told before the name of a class. The archive of classes is only good for this class path, so more
+    /// is appended to it.
+    pub(crate) fn options(&self, heap_megabytes: u32, more_jars: &[PathBuf]) -> Vec<OsString> {
+        let mut classpath = OsString::from(&self.classpath);
+        for jar in more_jars {
+            classpath.push(":");
+            classpath.push(jar);
+        }
+        let archive = format!("-XX:SharedArchiveFile={}", self.archive.display());
+        let heap = format!("-Xmx{heap_megabytes}m");
+        let fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"];
+        let flags = [archive, heap].into_iter().chain(fast.map(str::to_owned)).map(OsString::from);
+        flags.chain([classpath]).collect()
+    }
+}

@@ -1,0 +1,163 @@
+//! What HDFS calls a replica of a block: the block's number and its generation stamp.
+
+use std::fmt;
+use std::str::FromStr;
+
+use codes::BlockIndex;
+use repair::BlockId;
+
+/// The low bits of a striped block's number are its index in the group.
+const INDEX_MASK: i64 = 15;
+/// A block group has room for the indices 0 to 15.
+pub const MAX_BLOCKS_IN_GROUP: u16 = 16;
+
+/// A replica as Mend names it: `blk_-9223372036854775792_1001`, the block's number and its generation stamp, as HDFS
+/// writes them itself. A block that was written again after a failure has a later stamp, so what an earlier writer left
+/// is never taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaName {
+    block: i64,
+    stamp: u64,
+}
+
+/// The text is not the name of a replica.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "`{0}` is not an HDFS replica: names are like `blk_-9223372036854775792_1001`, number and generation stamp"
+)]
+pub struct NotAReplica(pub String);
+
+impl ReplicaName {
+    /// The replica of a block; generation stamps fit into 63 bits.
+    pub fn new(block: i64, stamp: u64) -> Option<Self> {
+        i64::try_from(stamp).is_ok().then_some(Self { block, stamp })
+    }
+
+    /// The internal block `index` of the group `group`; `None` if a group has no such number or no such index.
+    pub fn internal(group: i64, stamp: u64, index: BlockIndex) -> Option<Self> {
+        let fits = group < 0 && group & INDEX_MASK == 0 && index.0 < MAX_BLOCKS_IN_GROUP;
+        Self::new(group | i64::from(index.0), stamp).filter(|_| fits)
+    }
+
+    /// The block's number.
+    pub fn block(&self) -> i64 {
+        self.block
+    }
+
+    /// The block's generation stamp.
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// The number of its group and its index in it; `None` for a block that is not striped.
+    pub fn place(&self) -> Option<(i64, BlockIndex)> {
+        let index = BlockIndex((self.block & INDEX_MASK) as u16);
+        (self.block < 0).then_some((self.block & !INDEX_MASK, index))
+    }
+
+    /// The replica as Mend names blocks.
+    pub fn block_id(&self) -> BlockId {
+        BlockId(self.to_string())
+    }
+
+    /// The name of its file of bytes.
+    pub(super) fn file(&self) -> String {
+        format!("blk_{}", self.block)
+    }
+
+    /// The name of its file of checksums.
+    pub(super) fn meta_file(&self) -> String {
+        format!("{self}.meta")
+    }
+
+    /// The replica whose file of checksums has this name.
+    pub(super) fn of_meta_file(name: &str) -> Option<Self> {
+        name.strip_suffix(".meta")?.parse().ok()
+    }
+
+    /// The numbers of the two nested folders it is in.
+    pub(super) fn folders(&self) -> [u8; 2] {
+        [16, 8].map(|shift| (self.block >> shift & 0x1f) as u8)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (block, stamp) = text.strip_prefix("blk_")?.split_once('_')?;
+        let name = Self::new(block.parse().ok()?, stamp.parse().ok()?)?;
+        // What does not come out as it went in is another file's name: `blk_+1_2`, `blk_01_2`.
+        (name.to_string() == text).then_some(name)
+    }
+}
+
+impl fmt::Display for ReplicaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "blk_{}_{}", self.block, self.stamp)
+    }
+}
+
+impl FromStr for ReplicaName {
+    type Err = NotAReplica;
+
+    fn from_str(text: &str) -> Result<Self, NotAReplica> {
+        Self::parse(text).ok_or_else(|| NotAReplica(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_of_other_files_are_refused() {
+        for text in [
+            "",
+            "blk_",
+            "blk_1",
+            "blk_1_",
+            "blk__1",
+            "blk_1_2_3",
+            "blk_1_-2",
+            "blk_+1_2",
+            "blk_01_2",
+            "blk_1_02",
+            "blk_-0_1",
+            "blk_9223372036854775808_1",
+            "blk_1_9223372036854775808",
+            "BLK_1_2",
+            "blk_1_2.meta",
+            "blk_1_2 ",
+            "../blk_1_2",
+        ] {
+            assert_eq!(text.parse::<ReplicaName>(), Err(NotAReplica(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_internal_block_is_where_hdfs_puts_it() {
+        let name = ReplicaName::internal(-9_223_372_036_854_710_256, 1003, BlockIndex(5)).expect("a group");
+        assert_eq!(name.to_string(), "blk_-9223372036854710251_1003");
+        assert_eq!(name.folders(), [1, 0]);
+        assert_eq!(name.place(), Some((-9_223_372_036_854_710_256, BlockIndex(5))));
+        assert_eq!(ReplicaName::internal(-9_223_372_036_854_710_255, 1003, BlockIndex(5)), None);
+        assert_eq!(ReplicaName::internal(-16, 1003, BlockIndex(16)), None);
+        assert_eq!(ReplicaName::internal(16, 1003, BlockIndex(0)), None);
+        assert_eq!(ReplicaName::new(1_073_741_825, 1001).expect("a block").place(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_reads_back(block: i64, stamp in 0..=i64::MAX as u64) {
+            let name = ReplicaName::new(block, stamp).expect("it fits");
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
+            prop_assert_eq!(ReplicaName::of_meta_file(&name.meta_file()), Some(name));
+        }
+
+        #[test]
+        fn any_text_is_refused_or_reads_back(text in "blk_[-+0-9]{0,4}_[-+0-9]{0,3}") {
+            if let Ok(name) = text.parse::<ReplicaName>() {
+                prop_assert_eq!(name.to_string(), text);
+            }
+        }
+    }
+}

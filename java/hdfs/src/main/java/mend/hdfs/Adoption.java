@@ -1,0 +1,82 @@
+package mend.hdfs;
+
+import java.io.File;
+import java.io.IOException;
+import org.apache.hadoop.hdfs.protocol.Block;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
+import org.apache.hadoop.hdfs.server.datanode.DatanodeUtil;
+import org.apache.hadoop.hdfs.server.datanode.fsdataset.FsDatasetSpi;
+import org.apache.hadoop.hdfs.server.datanode.fsdataset.FsVolumeSpi;
+import org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.FsVolumeImpl;
+
+/**
+ * Makes a running DataNode take a finalized replica that somebody has put into its folders, and tell the NameNode.
+ *
+ * <p>It is what the DataNode's own DirectoryScanner does with a replica that it finds, by the same call, without waiting
+ * up to six hours for the next scan. Nothing is copied, and the scanner's rules decide what is taken.
+ */
+final class Adoption {
+  private final DataNode dataNode;
+
+  Adoption(DataNode dataNode) {
+    this.dataNode = dataNode;
+  }
+
+  /**
+   * Whether replicas of a block pool would be taken now.
+   *
+   * @throws IOException if not
+   */
+  void ready(String pool) throws IOException {
+    dataset();
+    if (!dataNode.isBPServiceAlive(pool)) {
+      throw new IOException("the DataNode does not serve " + pool);
+    }
+  }
+
+  private FsDatasetSpi<?> dataset() throws IOException {
+    FsDatasetSpi<?> dataset = dataNode.getFSDataset();
+    if (dataset == null) {
+      throw new IOException("the DataNode has not spoken with a NameNode yet");
+    }
+    return dataset;
+  }
+
+  /**
+   * Takes the replica of a block of {@code bytes} bytes with this generation stamp.
+   *
+   * @throws IOException if it is not there, or the DataNode does not take it
+   */
+  void adopt(String pool, long block, long stamp, long bytes) throws IOException {
+    FsDatasetSpi<?> dataset = dataset();
+    FsVolumeSpi volume = look(dataset, pool, block, stamp);
+    ExtendedBlock wanted = new ExtendedBlock(pool, block, bytes, stamp);
+    Block stored = dataset.getStoredBlock(pool, block);
+    boolean known = stored != null && stored.getGenerationStamp() == stamp && stored.getNumBytes() == bytes;
+    if (!known || !dataset.isValidBlock(wanted)) {
+      throw new IOException("the DataNode has " + stored + " and did not take " + wanted);
+    }
+    // The scan tells of what it had not known. What it had known was replaced, which is told here.
+    dataNode.notifyNamenodeReceivedBlock(wanted, null, volume.getStorageID(), volume.isTransientStorage());
+  }
+
+  /** Lets the DataNode look at the replica, on the volume that has it. */
+  private static FsVolumeSpi look(FsDatasetSpi<?> dataset, String pool, long block, long stamp) throws IOException {
+    try (FsDatasetSpi.FsVolumeReferences volumes = dataset.getFsVolumeReferences()) {
+      for (FsVolumeSpi volume : volumes) {
+        if (!(volume instanceof FsVolumeImpl)) {
+          continue;
+        }
+        File folder = DatanodeUtil.idToBlockDir(((FsVolumeImpl) volume).getFinalizedDir(pool), block);
+        String bytes = Block.BLOCK_FILE_PREFIX + block;
+        String meta = DatanodeUtil.getMetaName(bytes, stamp);
+        if (new File(folder, bytes).exists() && new File(folder, meta).exists()) {
+          dataset.checkAndUpdate(pool, new FsVolumeSpi.ScanInfo(block, folder, bytes, meta, volume));
+          return volume;
+        }
+      }
+    }
+    throw new IOException("there is no blk_" + block + "_" + stamp + " in its folders");
+  }
+}

@@ -1,0 +1,61 @@
+package mend.hdfs;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
+import org.apache.hadoop.util.ServicePlugin;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * What a DataNode loads to work with the Mend helper beside it: {@code dfs.datanode.plugins=mend.hdfs.MendPlugin}.
+ *
+ * <p>It listens on a port of this machine alone, {@code mend.datanode.port}, where the helper tells it of a replica that
+ * it has put into the DataNode's folders ({@link Adoption}). A DataNode whose plug-in cannot start goes on without it.
+ */
+public final class MendPlugin implements ServicePlugin {
+  static final Logger LOG = LoggerFactory.getLogger(MendPlugin.class);
+  static final String PORT_KEY = "mend.datanode.port";
+  static final int DEFAULT_PORT = 7410;
+  /** One helper asks; more than its own connections need not wait. */
+  private static final int BACKLOG = 16;
+
+  private volatile ServerSocket listener;
+
+  @Override
+  public void start(Object service) {
+    DataNode dataNode = (DataNode) service;
+    int port = dataNode.getConf().getInt(PORT_KEY, DEFAULT_PORT);
+    try {
+      ServerSocket socket = new ServerSocket();
+      socket.setReuseAddress(true); // A DataNode that was restarted finds its earlier connections still closing.
+      socket.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), BACKLOG);
+      listener = socket;
+    } catch (IOException problem) {
+      throw new IllegalStateException("cannot listen on port " + port + " (" + PORT_KEY + ")", problem);
+    }
+    Thread thread = new Thread(new Desk(listener, new Adoption(dataNode)), "mend");
+    thread.setDaemon(true);
+    thread.start();
+    LOG.info("Mend's helper may ask on port {}", port);
+  }
+
+  @Override
+  public void stop() {
+    ServerSocket socket = listener;
+    if (socket != null) {
+      try {
+        socket.close(); // The thread ends with it.
+      } catch (IOException problem) {
+        LOG.warn("closing the port for Mend's helper", problem);
+      }
+    }
+  }
+
+  @Override
+  public void close() {
+    stop();
+  }
+}
