@@ -247,6 +247,7 @@ impl Core {
         self.forget_given();
         self.keep_copy();
         self.note_progress();
+        self.stop_waiting_for_returned();
         self.work();
     }
 

@@ -121,8 +121,8 @@ fn a_plug_in_reads_what_it_described_and_nothing_else() {
     }
     let closed = &scene.node("hdfs").closed;
     assert!(closed[&1].is_ok(), "{closed:?}");
-    assert!(closed[&2].as_ref().unwrap_err().contains("none that was described"), "{closed:?}");
-    assert!(closed[&3].as_ref().unwrap_err().contains("only clients"), "{closed:?}");
+    assert!(closed[&2].as_ref().unwrap_err().to_string().contains("none that was described"), "{closed:?}");
+    assert!(closed[&3].as_ref().unwrap_err().to_string().contains("only clients"), "{closed:?}");
 }
 
 #[test]
