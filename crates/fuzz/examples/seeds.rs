@@ -265,6 +265,13 @@ fn http() -> Result<()> {
         replace: true,
     })?;
     requests.add_json(&views::RepairRequest { all: true, ..views::RepairRequest::default() })?;
+    requests.add_json(&views::RepairRequest {
+        drain: Some("h1".into()),
+        way: Some("both".into()),
+        requestors: vec!["h2".into()],
+        ..views::RepairRequest::default()
+    })?;
+    requests.add_json(&views::CapsRequest { cluster: Some(1 << 20), ..views::CapsRequest::default() })?;
     requests.add_json(&views::PlanRequestView {
         stripe: "17".into(),
         blocks: vec![1],
@@ -322,7 +329,6 @@ fn repair() -> views::RepairView {
         target: "all".into(),
         scheme: "auto".into(),
         policy: "even".into(),
-        progress: None,
         state: views::RepairState::Done,
         by_itself: false,
         stripes: 1,
@@ -333,6 +339,14 @@ fn repair() -> views::RepairView {
         bytes: 4096,
         started_unix_ms: 0,
         ended_unix_ms: Some(1),
+        progress: Some(views::ProgressView {
+            rate_bytes_per_s: Some(4096),
+            soonest_ms: None,
+            latest_ms: None,
+            limited_by: Some("the uplink of h3".into()),
+            elapsed_ms: 1000,
+            bound_ms: Some(500),
+        }),
         items: Vec::new(),
     }
 }

@@ -6,15 +6,16 @@ use client::{ByteRange, FileLayout};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use views::{
-    BlockPlace, ErrorBody, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView, RepairRequest,
-    RepairView, ScrubView, Status, StripeView,
+    BlockPlace, CapsRequest, ErrorBody, FileView, NodeView, PlanRequestView, PlanView, PutRequest, PutView,
+    RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 pub(crate) fn request(bytes: &[u8]) -> bool {
     let put = body::<PutRequest>(bytes).is_some();
     let repair = body::<RepairRequest>(bytes).is_some();
     let plan = body::<PlanRequestView>(bytes).is_some();
-    put || repair || plan
+    let caps = body::<CapsRequest>(bytes).is_some();
+    put || repair || plan || caps
 }
 
 pub(crate) fn answer(bytes: &[u8]) -> bool {

@@ -295,6 +295,7 @@ impl Core {
         self.look_for_surplus();
         self.keep_copy();
         self.note_progress();
+        self.stop_waiting_for_returned();
         self.work();
     }
 

@@ -24,8 +24,9 @@ impl Core {
         }
         let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
         let (mut removing, stuck) = (std::mem::take(removing), stuck.clone());
+        let mut told = 0;
         for block in self.picture.files().discards(node).cloned().collect::<Vec<_>>() {
-            if removing.len() == REMOVALS_AT_ONCE {
+            if removing.len() + told >= REMOVALS_AT_ONCE {
                 break;
             }
             let goes = !stuck.contains_key(&block) && !self.is_worked_on(&block) && self.may_go(node, &block);
@@ -34,7 +35,11 @@ impl Core {
             }
             match self.record_of(&block) {
                 // It is a copy of a block that has another home.
-                Some((stripe, index, _)) => self.tell_surplus(node, &stripe, index),
+                Some((stripe, index, _)) if self.is_whole(&stripe) => {
+                    told += 1;
+                    self.tell_surplus(node, &stripe, index);
+                }
+                Some(_) => {} // It may be needed yet.
                 None => {
                     removing.insert(block.clone());
                     self.send(node, ToNode::Remove { block });

@@ -146,12 +146,17 @@ impl Slow {
         }
     }
 
+    /// Whether an item of which nothing was done does not end as needless, as somebody holds its stripe.
+    fn waits_to_end(&self, at: usize) -> bool {
+        let item = &self.items[at];
+        item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0)
+    }
+
     /// Ends what has nothing left to do.
     fn sweep(&mut self) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
-            let held = item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0);
-            if item.state == State::Waiting && self.wanted(item).is_empty() && !held {
+            if item.state == State::Waiting && self.wanted(item).is_empty() && !self.waits_to_end(at) {
                 let end = if item.rounds > 0 { End::Repaired } else { End::NothingLost };
                 self.items[at].state = State::Ended(end);
             }
@@ -613,7 +618,7 @@ impl Pair {
             let stopped = std::mem::take(&mut self.slow.items[at].stopping);
             self.slow.items[at].state = match stopped {
                 _ if !stopped => State::Ended(End::Cancelled),
-                _ if self.slow.wanted(&self.slow.items[at]).is_empty() => {
+                _ if self.slow.wanted(&self.slow.items[at]).is_empty() && !self.slow.waits_to_end(at) => {
                     let again = self.slow.items[at].rounds > 0;
                     State::Ended(if again { End::Repaired } else { End::NothingLost })
                 }

@@ -16,6 +16,8 @@ use ::views::ProgressView;
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// The bound of more stripes is that of so many of them, taken evenly: a flow over all of them would hold everybody up.
 const DEMANDS: usize = 512;
+/// Among more nodes than this it is not looked at which of them may take a block: hardly ever does that bound anything.
+const FEW_NODES: usize = 64;
 
 /// What is known of a repair's course.
 #[derive(Default)]
@@ -156,17 +158,13 @@ impl Core {
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
         let free = |node: &NodeId| !holders.contains(node) && !self.leaving.contains(node);
+        // Where there are many, any will do.
         let takers = match &order.requestors[..] {
-            [] => self.live_helpers().filter(free).collect(),
-            some => some.to_vec(),
+            [] if self.peers.len() > FEW_NODES => None,
+            [] => Some(self.live_helpers().filter(free).collect()),
+            some => Some(some.to_vec()),
         };
         let lost = lost.len() as u32;
-        (lost > 0).then_some(Demand {
-            block_bytes: record.block_bytes,
-            sends,
-            lost,
-            survivors,
-            takers: Some(takers),
-        })
+        (lost > 0).then_some(Demand { block_bytes: record.block_bytes, sends, lost, survivors, takers })
     }
 }

@@ -5,6 +5,7 @@
 //! to the scheduler, and go once it says that all blocks of their stripe can be read without them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::recovery::BlockFacts;
@@ -22,7 +23,12 @@ pub(in crate::core) struct Unproven {
     stripes: Vec<StripeId>,
     /// The blocks that have said what they are.
     described: BTreeSet<BlockId>,
+    /// Its stripes are let go then, though it has not said everything: others of their blocks may be lost as well.
+    until: Duration,
 }
+
+/// How long stripes wait for what a node says of its blocks.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Core {
     /// A helper that was here before is back: what does it have?
@@ -35,7 +41,8 @@ impl Core {
             self.picture.blocks_of(node).into_iter().map(|(stripe, _)| stripe).collect();
         stripes.dedup();
         stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
-        self.unproven.insert(node, Unproven { stripes, described: BTreeSet::new() });
+        let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.now + PATIENCE };
+        self.unproven.insert(node, unproven);
         let ask = self.ask(node, Subject::Returned);
         self.send(node, ToNode::Describe { ask });
     }
@@ -93,6 +100,21 @@ impl Core {
         unproven.stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
     }
 
+    /// Lets stripes go that have waited long enough.
+    pub(in crate::core) fn stop_waiting_for_returned(&mut self) {
+        let Self { unproven, repairs, now, .. } = self;
+        for late in unproven.values_mut().filter(|unproven| unproven.until <= *now) {
+            let stripes = std::mem::take(&mut late.stripes);
+            stripes.iter().for_each(|stripe| repairs.scheduler.let_go(stripe));
+        }
+    }
+
+    /// Whether all blocks of a stripe can be read.
+    pub(in crate::core) fn is_whole(&self, stripe: &StripeId) -> bool {
+        let record = self.picture.stripe(stripe);
+        record.is_ok_and(|record| record.blocks.iter().all(|block| self.readable_at(block).is_some()))
+    }
+
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.
     pub(in crate::core) fn tell_surplus(&mut self, node: NodeId, stripe: &StripeId, index: BlockIndex) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
@@ -104,8 +126,7 @@ impl Core {
     pub(super) fn drop_surplus(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
         let block: BlockId = record.blocks[usize::from(index.0)].id.clone();
-        let is_whole = record.blocks.iter().all(|block| self.readable_at(block).is_some());
-        if is_whole {
+        if self.is_whole(stripe) {
             self.remove_copy(node, block);
         }
     }
