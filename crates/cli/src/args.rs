@@ -5,11 +5,10 @@ mod nodes;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use client::ByteRange;
-use cluster::{ByteSize, Host, Name};
+use cluster::{ByteSize, Host, Name, RepairAfter};
 use codes::CodeSpec;
 use repair::Scheme;
 use seaweedfs::ServerAddress;
@@ -157,8 +156,8 @@ pub struct AttachSeaweedfsArgs {
     #[arg(long, value_name = "FILE")]
     pub security: Option<PathBuf>,
     /// After how long what a volume server had is repaired elsewhere
-    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub repair_after: Duration,
+    #[arg(long, default_value = "10m", value_name = "TIME|never")]
+    pub repair_after: RepairAfter,
     /// Only say in the coordinator's log what would be repaired
     #[arg(long)]
     pub dry_run: bool,

@@ -95,6 +95,7 @@ fn options(host: IpAddr, args: &AttachSeaweedfsArgs) -> InitOptions {
         block_bytes: "64MiB".parse().expect("a size"),
         scheme: "auto".to_owned(),
         data_tls: None,
+        repair_after: args.repair_after,
     }
 }
 
@@ -106,7 +107,6 @@ fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
             .as_ref()
             .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
         repair: if args.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto },
-        repair_after_seconds: args.repair_after.as_secs(),
     })
 }
 

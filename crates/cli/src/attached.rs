@@ -35,13 +35,12 @@ pub async fn storage(cluster: &Cluster, config: &SeaweedfsConfig) -> Result<Box<
     Ok(Box::new(storage))
 }
 
-/// What the coordinator does about damage without being asked for: after what time, and whether it only says so.
-pub fn heal(config: &SeaweedfsConfig, dry_run: bool) -> Option<(Duration, bool)> {
-    let after = Duration::from_secs(config.repair_after_seconds);
+/// Whether the coordinator only says what it would do about damage without being asked for; nothing is done if `None`.
+pub fn heal(config: &SeaweedfsConfig, dry_run: bool) -> Option<bool> {
     match config.repair {
-        OwnRepair::Auto => Some((after, dry_run)),
-        OwnRepair::DryRun => Some((after, true)),
-        OwnRepair::Off => dry_run.then_some((after, true)),
+        OwnRepair::Auto => Some(dry_run),
+        OwnRepair::DryRun => Some(true),
+        OwnRepair::Off => dry_run.then_some(true),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cluster::{Cluster, Config, HelperConfig, InitOptions, Role};
+use cluster::{Cluster, Config, HelperConfig, InitOptions, RepairAfter, Role};
 
 use crate::answer::Answer;
 use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RoleKind};
@@ -12,6 +12,7 @@ use crate::failure::Failure;
 pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let options = InitOptions {
+        repair_after: RepairAfter::default(),
         helpers: args.helpers,
         listen_host: args.listen,
         advertise: args.advertise.clone(),

@@ -59,6 +59,8 @@ pub struct InitOptions {
     /// Whether data edges are encrypted; `None` leaves it to the helpers' addresses, see
     /// [`Config::encrypts_data_edges`].
     pub data_tls: Option<bool>,
+    /// How long a helper, or the server beside it, may be gone before what it held is rebuilt elsewhere.
+    pub repair_after: RepairAfter,
 }
 
 impl Default for InitOptions {
@@ -72,6 +74,7 @@ impl Default for InitOptions {
             first_helper_port: 7410,
             code: "rs-14-10".to_owned(),
             block_bytes: ByteSize::from_bytes(64 << 20),
+            repair_after: RepairAfter::default(),
             scheme: "auto".to_owned(),
             data_tls: None,
         }
@@ -398,7 +401,7 @@ impl Cluster {
 impl InitOptions {
     fn config_text(&self, cluster_id: ClusterId, path: &Path) -> Result<String, InitError> {
         let coordinator = CoordinatorConfig {
-            repair_after: RepairAfter::default(),
+            repair_after: self.repair_after,
             api: SocketAddr::new(self.listen_host, self.api_port),
             control: SocketAddr::new(self.listen_host, self.control_port),
             advertise: self.advertise.clone(),

@@ -25,9 +25,6 @@ pub struct SeaweedfsConfig {
     /// What is done about damage without being asked for.
     #[serde(default)]
     pub repair: OwnRepair,
-    /// After how many seconds out of service what a volume server has is repaired elsewhere.
-    #[serde(default = "usual_repair_after")]
-    pub repair_after_seconds: u64,
 }
 
 /// What a coordinator does about damage without being asked for.
@@ -41,13 +38,6 @@ pub enum OwnRepair {
     DryRun,
     /// Nothing.
     Off,
-}
-
-/// Most servers that go away are back by then.
-pub const USUAL_REPAIR_AFTER_SECONDS: u64 = 600;
-
-fn usual_repair_after() -> u64 {
-    USUAL_REPAIR_AFTER_SECONDS
 }
 
 impl StoreConfig {
@@ -64,7 +54,6 @@ impl StoreConfig {
             OwnRepair::DryRun => "dry-run",
             OwnRepair::Off => "off",
         });
-        table["repair_after_seconds"] = value(config.repair_after_seconds as i64);
         table
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cluster::{Cluster, Role};
 use stores::dir::{DirCatalog, OpenError};
@@ -22,9 +21,9 @@ pub struct CoordinatorConfig {
     pub catalog: PathBuf,
     /// How many descriptors this process may have; each listener takes a share of them.
     pub descriptors: u64,
-    /// After what time the blocks of a server that is out of service are repaired without being asked for, and whether
-    /// that, and the repair of what is lost otherwise, is only said; `None` if nothing is repaired so.
-    pub heal: Option<(Duration, bool)>,
+    /// Whether what would be repaired without being asked for, in a store that says what is in service, is only said; `None`
+    /// if nothing is repaired so.
+    pub heal: Option<bool>,
 }
 
 /// What Linux gives a process that does not ask for more.

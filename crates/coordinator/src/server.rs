@@ -185,7 +185,7 @@ fn start_core(
         scheme: cluster.defaults.scheme.clone(),
         repair_after: cluster.coordinator.repair_after,
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
-        heal: config.heal.map(|(after, dry_run)| HealPolicy { after, dry_run }),
+        heal: config.heal.map(|dry_run| HealPolicy { dry_run }),
     };
     let opened = Opened::read(&mut *storage)?;
     let term = opened.term();

@@ -77,7 +77,7 @@ pub(crate) async fn in_time(
 }
 
 fn nothing_to_keep(block: BlockId) -> Report {
-    Report::Refused { why: Refusal::End { block, end: SinkEnd::Kept { label: None } } }
+    Report::Refused { why: Refusal::End { block, end: Box::new(SinkEnd::Kept { label: None }) } }
 }
 
 /// What a writer that panicked left is not complete, and says so itself.

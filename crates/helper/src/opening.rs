@@ -102,7 +102,7 @@ async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink) -> Result<Delivery, Report> 
         | (delivery @ Delivery::Published(_), SinkEnd::Kept { .. }) => Ok(delivery),
         (_, end) => {
             let (block, end) = (sink.id.clone(), end.clone());
-            Err(Report::Refused { why: Refusal::End { block, end } })
+            Err(Report::Refused { why: Refusal::End { block, end: Box::new(end) } })
         }
     }
 }

@@ -61,7 +61,7 @@ struct Agent {
 #[derive(Debug, thiserror::Error)]
 enum AgentError {
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(Box<ClientError>),
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0} is not one stripe")]
@@ -74,6 +74,12 @@ enum AgentError {
     NotRead(u16),
     #[error("the repair of {blocks} ended as {state}, with {rebuilt:?}: {reason}")]
     Repair { blocks: String, state: String, rebuilt: Vec<String>, reason: String },
+}
+
+impl From<ClientError> for AgentError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(Box::new(error))
+    }
 }
 
 impl Agent {

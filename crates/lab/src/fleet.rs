@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, HelperConfig, InitOptions, Name};
+use cluster::{Cluster, HelperConfig, InitOptions, Name, RepairAfter};
 
 use crate::direct;
 use crate::error::LabError;
@@ -343,6 +343,7 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
     let failed = |error: &dyn std::fmt::Display| LabError::Cluster(error.to_string());
     let above = if data_tls { ENCRYPTED_PORTS } else { 0 };
     let options = InitOptions {
+        repair_after: RepairAfter::Never,
         helpers: 0,
         listen_host: Place::Coordinator.address().into(),
         api_port: API_PORT + above,

@@ -1,7 +1,8 @@
 //! Repairs that nobody asked for, in stores that say themselves what is in service.
 //!
 //! What a server in service does not have any more, or has rotten, is repaired at once. What is on a server that is out of
-//! service is repaired after a grace period: most come back. What fails is tried again, at growing intervals.
+//! service is repaired after the same grace period as everywhere (`repair_after`), and not while it is in maintenance: most
+//! come back. What fails is tried again, at growing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,8 +25,6 @@ const PAUSE_LAST: Duration = Duration::from_secs(600);
 /// What the coordinator does by itself about damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HealPolicy {
-    /// What a server that is out of service has counts as lost after this time.
-    pub after: Duration,
     /// Only what would be repaired is said.
     pub dry_run: bool,
 }
@@ -86,7 +85,7 @@ impl Core {
     fn heal_stripe(&mut self, policy: HealPolicy, stripe: &StripeRecord) -> bool {
         let lost: Vec<&BlockRecord> = stripe.blocks.iter().filter(|block| self.is_lost(block)).collect();
         let due: Vec<BlockId> =
-            lost.iter().filter(|block| self.is_due(policy, block)).map(|block| block.id.clone()).collect();
+            lost.iter().filter(|block| self.is_due(block)).map(|block| block.id.clone()).collect();
         if due.is_empty() {
             return false;
         }
@@ -132,15 +131,18 @@ impl Core {
     }
 
     /// Whether a lost block is not waited for any more.
-    fn is_due(&self, policy: HealPolicy, block: &BlockRecord) -> bool {
+    fn is_due(&self, block: &BlockRecord) -> bool {
+        let is_over = |since: Duration| {
+            self.repair_after().time().is_some_and(|after| self.now >= since.saturating_add(after))
+        };
         let waits = |node: NodeId| {
             let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
-            !self.picture.is_up(node) && self.now < since.saturating_add(policy.after)
+            !self.picture.is_up(node) && (!is_over(since) || self.maintenance_left(node).is_some())
         };
         let mut holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
         match block.node {
             // Whoever had it may be about to come back since before this coordinator began.
-            None => self.now >= policy.after,
+            None => is_over(Duration::ZERO),
             Some(_) => !holders.any(|holder| waits(holder.node)),
         }
     }

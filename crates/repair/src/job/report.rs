@@ -200,7 +200,7 @@ pub enum Refusal {
         what: Brought,
     },
     /// The node cannot give a delivery the end that it is to have.
-    #[error("block {block} cannot end here as it is to: {}", match end {
+    #[error("block {block} cannot end here as it is to: {}", match **end {
         SinkEnd::Taken => "a store keeps what is delivered to it",
         SinkEnd::Kept { .. } => "nothing is kept here",
     })]
@@ -208,7 +208,7 @@ pub enum Refusal {
         /// The block.
         block: BlockId,
         /// What was to become of it.
-        end: SinkEnd,
+        end: Box<SinkEnd>,
     },
     /// Only a node with a store can be asked this.
     #[error("this node has no store")]

@@ -378,7 +378,7 @@ impl Part {
     pub fn handle_received(&mut self, inlet: usize, stream: u16, slice: u32, buffer: Buffer, now: Duration) {
         let Some(moving) = self.moving() else { return };
         if let Err(report) = moving.received(inlet, stream, slice, buffer, now) {
-            self.fail(report, now);
+            self.fail(*report, now);
         }
     }
 

@@ -123,11 +123,11 @@ impl Moving {
         slice: u32,
         buffer: Buffer,
         now: Duration,
-    ) -> Result<(), Report> {
+    ) -> Result<(), Box<Report>> {
         self.inlets[inlet] = now;
         self.relay.handle_received(inlet, stream, slice, buffer).map_err(|error| {
             let from = self.assignment.inlets[inlet].from;
-            Report::BadFrame { from, detail: error.to_string() }
+            Box::new(Report::BadFrame { from, detail: error.to_string() })
         })
     }
 
