@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use client::ByteRange;
-use cluster::{ByteSize, Host, Name, RepairAfter};
+use cluster::{Bandwidth, ByteSize, Host, Name, RepairAfter};
 use codes::CodeSpec;
 use repair::Scheme;
 use seaweedfs::ServerAddress;
@@ -119,6 +119,16 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// What this process may move in a second, each way.
+    pub fn limit_rate(&self) -> Option<Bandwidth> {
+        match self {
+            Self::Put(args) => args.limit_rate,
+            Self::Get(args) => args.limit_rate,
+            Self::Compare(args) => args.limit_rate,
+            _ => None,
+        }
+    }
+
     /// Whether it runs until it is stopped.
     pub fn is_daemon(&self) -> bool {
         matches!(self, Self::Coordinator(_) | Self::Helper(_))
@@ -279,6 +289,9 @@ pub struct PutArgs {
     /// Take the place of a file that has this name
     #[arg(long)]
     pub replace: bool,
+    /// Send and receive no faster than this, such as 80mbit or 10MB/s
+    #[arg(long, value_name = "RATE")]
+    pub limit_rate: Option<Bandwidth>,
 }
 
 #[derive(Debug, Args)]
@@ -296,6 +309,9 @@ pub struct GetArgs {
     pub range: Option<ByteRange>,
     #[command(flatten)]
     pub how: HowArgs,
+    /// Send and receive no faster than this, such as 80mbit or 10MB/s
+    #[arg(long, value_name = "RATE")]
+    pub limit_rate: Option<Bandwidth>,
 }
 
 /// How what is lost is decoded.
@@ -390,6 +406,9 @@ pub struct CompareArgs {
     /// The size of a slice, 4KiB to 4MiB [default: the planner's choice]
     #[arg(long, value_name = "SIZE", value_parser = slice_bytes)]
     pub slice_size: Option<u32>,
+    /// Send and receive no faster than this, such as 80mbit or 10MB/s
+    #[arg(long, value_name = "RATE")]
+    pub limit_rate: Option<Bandwidth>,
 }
 
 /// A code by its name, or by the file of its generator matrix.

@@ -104,10 +104,11 @@ impl FromStr for Rate {
         if text == "none" {
             return Ok(Self(0));
         }
-        let rate: Bandwidth = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
+        let others = "`mend pause` pauses a repair, `none` takes a cap away";
+        let rate: Bandwidth =
+            text.parse().map_err(|error: cluster::ParseQuantityError| format!("{error}; {others}"))?;
         match rate.bytes_per_second() as u64 {
-            0 => Err("nothing would ever be repaired; `mend pause` pauses a repair, `none` takes a cap away"
-                .into()),
+            0 => Err(format!("nothing would ever be repaired; {others}")),
             rate => Ok(Self(rate)),
         }
     }

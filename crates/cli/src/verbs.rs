@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client::Client;
 use cluster::{Cluster, Role};
+use repair::Caps;
 
 use crate::answer::Answer;
 use crate::args::{AttachTo, CatalogAction, Cli, HelperArgs, NodeAction, Verb};
@@ -42,7 +43,9 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
 
 /// The verbs that ask the coordinator.
 async fn ask(cluster: &Cluster, verb: Verb, detail: Detail) -> Result<Answer, Failure> {
-    let client = Client::connect(cluster, &Role::default_client())?;
+    let rate = verb.limit_rate().map(|rate| rate.bytes_per_second() as u64);
+    let caps = Caps { up: rate, down: rate, ..Caps::default() };
+    let client = Client::connect_within(cluster, &Role::default_client(), caps)?;
     let scheme = &cluster.config().defaults.scheme;
     let asked = async {
         match verb {

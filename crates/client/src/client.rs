@@ -7,8 +7,8 @@ use cluster::{Address, Cluster, Identity, Role};
 use helper::Ends;
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use repair::NodeId;
 use repair::wire::control::{ClientRequest, Ended};
+use repair::{Caps, NodeId};
 use serde_json::Value;
 use stores::{Sinks, Sources};
 use tokio::task::JoinHandle;
@@ -34,6 +34,8 @@ struct Inner {
     identity: Identity,
     /// Whether the cluster's configuration, as it is here, encrypts data edges.
     data_tls: bool,
+    /// What this client moves at most.
+    caps: Caps,
     /// Opened when bytes are to be moved, and again if it broke.
     session: tokio::sync::Mutex<Option<Arc<DataSession>>>,
     /// What still has to be tidied up; see [`Client::settle`].
@@ -46,6 +48,14 @@ impl Client {
     /// # Errors
     /// [`ClientError::Identity`] if its certificate cannot be used.
     pub fn connect(cluster: &Cluster, role: &Role) -> Result<Self, ClientError> {
+        Self::connect_within(cluster, role, Caps::default())
+    }
+
+    /// The same for a client that keeps to these caps on what it sends and receives.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_within(cluster: &Cluster, role: &Role, caps: Caps) -> Result<Self, ClientError> {
         let identity = cluster.identity(role)?;
         let coordinator = &cluster.config().coordinator;
         let inner = Inner {
@@ -53,6 +63,7 @@ impl Client {
             control: coordinator.dial_control(),
             identity,
             data_tls: cluster.config().encrypts_data_edges(),
+            caps,
             session: tokio::sync::Mutex::default(),
             background: Mutex::default(),
         };
@@ -107,8 +118,8 @@ impl Client {
         if let Some(session) = kept.as_ref().filter(|session| !session.is_closed()) {
             return Ok(session.clone());
         }
-        let Inner { control, identity, data_tls, .. } = &*self.inner;
-        let session = Arc::new(DataSession::open(control.clone(), identity, *data_tls).await?);
+        let Inner { control, identity, data_tls, caps, .. } = &*self.inner;
+        let session = Arc::new(DataSession::open(control.clone(), identity, *data_tls, *caps).await?);
         *kept = Some(session.clone());
         Ok(session)
     }

@@ -7,7 +7,7 @@ use cluster::{Address, Identity};
 use codes::BlockIndex;
 use helper::{Ends, Engine, Incoming, Local, Rendezvous, Reports, Session, Workers};
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, MAX_OPEN_REQUESTS, ToNode};
-use repair::{NodeId, Pacing, Scheme, StripeId};
+use repair::{Caps, NodeId, Pacing, Scheme, StripeId};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
@@ -65,20 +65,22 @@ pub(crate) struct DataSession {
 }
 
 impl DataSession {
-    /// `data_tls`: plain data edges are refused.
+    /// `data_tls`: plain data edges are refused. What is moved keeps to `caps`.
     pub(crate) async fn open(
         address: Address,
         identity: &Identity,
         data_tls: bool,
+        caps: Caps,
     ) -> Result<Self, ClientError> {
         let (reports, outgoing) = mpsc::unbounded_channel();
-        let hello = FromNode::RegisterClient { version: control::VERSION };
+        let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth: caps.down.or(caps.up) };
         let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;
         let requests = Arc::new(Requests::default());
         // Nobody dials a client, so nobody listens on this rendezvous.
         let rendezvous = Rendezvous::default().secured(identity, data_tls);
         let engine =
-            Engine::new(Local::Requests(requests.clone()), rendezvous, reports.clone(), Workers::here());
+            Engine::new(Local::Requests(requests.clone()), rendezvous, reports.clone(), Workers::here())
+                .within(caps);
         let pump = tokio::spawn(pump(incoming, engine, requests.clone(), reports.clone()));
         let turns = Semaphore::new(MAX_OPEN_REQUESTS);
         Ok(Self { node, address, requests, turns, reports, pump })

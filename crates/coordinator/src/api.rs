@@ -241,9 +241,16 @@ async fn repairs(State(core): State<Asking>) -> Answer<Vec<RepairView>> {
     params(("repair" = u64, Path, description = "The repair's number")),
     responses((status = 200, description = "The repair", body = RepairView), (status = 404, description = "There is nothing of this name or number", body = ErrorBody))
 )]
-async fn repair_state(State(core): State<Asking>, Path(repair): Path<String>) -> Answer<RepairView> {
+async fn repair_state(
+    State(core): State<Asking>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    Path(repair): Path<String>,
+) -> Answer<RepairView> {
     let repair = number(&repair)?;
-    core.ask(|reply| Command::RepairState(repair, reply)).await
+    match caller.role {
+        Some(Role::Plugin(_)) => core.ask(|reply| Command::GivenRepairState(repair, reply)).await,
+        _ => core.ask(|reply| Command::RepairState(repair, reply)).await,
+    }
 }
 
 /// Nothing of a repair starts until it is resumed; what runs goes to its end.

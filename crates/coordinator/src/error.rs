@@ -73,6 +73,8 @@ pub(crate) enum RequestError {
     GivenTwice(String),
     #[error("block {block} has {bytes} bytes, and blocks of its stripe have at most {block_bytes}")]
     GivenTooLong { block: String, bytes: u64, block_bytes: u64 },
+    #[error("blocks of {asked} bytes are not possible: the most is {most}")]
+    GivenBlockBytes { asked: u64, most: u64 },
     #[error("`{0}` is no digest, such as crc32c:0a1b2c3d")]
     NoDigest(String),
     #[error("`{0}` cannot be a name: it needs 1 to 255 bytes without control characters")]
@@ -223,6 +225,7 @@ impl RequestError {
             | Self::GivenBlocks { .. }
             | Self::GivenTwice(_)
             | Self::GivenTooLong { .. }
+            | Self::GivenBlockBytes { .. }
             | Self::NoDigest(_)
             | Self::NoName(_)
             | Self::NoHomes(_)
@@ -283,6 +286,7 @@ impl RequestError {
             Self::GivenBlocks { .. }
             | Self::GivenTwice(_)
             | Self::GivenTooLong { .. }
+            | Self::GivenBlockBytes { .. }
             | Self::NoDigest(_)
             | Self::NoName(_)
             | Self::NoHomes(_)

@@ -109,7 +109,7 @@ async fn the_api_answers_clients_and_lets_helpers_look() {
     let running = running().await;
     let admin = Role::default_client();
     let (code, status) = running.http(&admin, "GET", "/v1/status", "").await;
-    assert_eq!((code, status["summary"].as_str()), (200, Some("nothing is stored; all 0 helpers up")));
+    assert_eq!((code, status["summary"].as_str()), (200, Some("safe  nothing is stored; no helper is up")));
 
     let (code, error) = running.http(&admin, "GET", "/v1/files/a%2Fb", "").await;
     assert_eq!((code, error["error"].as_str()), (404, Some("there is no file `a/b`")));
@@ -187,7 +187,7 @@ async fn a_helper_registers_once_and_is_lost_when_it_falls_silent() {
 #[tokio::test]
 async fn who_answers_pings_stays() {
     let running = running().await;
-    let client = FromNode::RegisterClient { version: control::VERSION };
+    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
     let (mut stream, answer) = running.say_hello(&Role::default_client(), &client).await;
     let ToNode::Registered { node } = answer else { panic!("{answer:?}") };
     assert!(node.0 >= 1 << 31);

@@ -142,7 +142,7 @@ fn from_node() -> Vec<FromNode> {
             free_bytes: 1 << 40,
             more: false,
         },
-        FromNode::RegisterClient { version: VERSION },
+        FromNode::RegisterClient { version: VERSION, bandwidth: None },
         FromNode::Pong { free_bytes: 0, tasks: 3 },
         FromNode::Removed { block: block.clone() },
         FromNode::Verified { ask: 1, block: block.clone(), result: Ok(Some(digest(0xe306_9283))) },

@@ -59,9 +59,9 @@ pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Re
             reader.bytes(),
             asked.bytes
         ),
-        // Without a recorded digest the length is all there is to tell a store's blocks apart by. What has no digest
-        // itself is a client's file, whose last blocks end early.
-        (None, Some(_)) if reader.bytes() != asked.bytes => {
+        // Without both digests the length is all there is to tell blocks apart by; zeros are read beyond the end of one
+        // that is shorter.
+        _ if reader.bytes() != asked.bytes => {
             format!("it has {} bytes, and {} are recorded", reader.bytes(), asked.bytes)
         }
         _ => return Ok(()),
@@ -102,4 +102,45 @@ fn fingerprint_of(
         at += piece.len() as u64;
     }
     Ok(fingerprinter.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use codes::BlockIndex;
+    use repair::{BlockId, Digest};
+
+    use super::*;
+
+    struct Found {
+        bytes: u64,
+        digest: Option<Digest>,
+    }
+
+    impl BlockReader for Found {
+        fn bytes(&self) -> u64 {
+            self.bytes
+        }
+
+        fn read_at(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+            buffer.fill(0);
+            Ok(())
+        }
+
+        fn digest(&self) -> Option<Digest> {
+            self.digest
+        }
+    }
+
+    #[test]
+    fn a_block_of_another_length_is_refused_with_and_without_digests() {
+        let digest = Some(Digest::of_u32("crc32c", 1));
+        for (recorded, found) in [(None, None), (None, digest), (digest, None), (digest, digest)] {
+            let asked =
+                LocalBlock { index: BlockIndex(0), id: BlockId("b".into()), bytes: 100, digest: recorded };
+            for (bytes, is_it) in [(99, false), (100, true), (101, false)] {
+                let checked = check_identity(&Found { bytes, digest: found }, &asked);
+                assert_eq!(checked.is_ok(), is_it, "{bytes} bytes, {recorded:?} recorded, {found:?} found");
+            }
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //!
 //! The master keeps it for 10 s at a time, in memory. It is renewed each 3 s over one connection of its own; when that
 //! connection breaks the lock is lost, since a master that was restarted, or another one that was elected, has forgotten
-//! it, and would "renew" it for anybody, also after somebody else had it meanwhile.
+//! it, and would "renew" it for anybody, also after somebody else had it meanwhile. So would any master once the lease
+//! has run out, which therefore loses the lock as well.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -93,9 +94,7 @@ impl Lock {
         if Instant::now() < self.state.get() {
             return Ok(());
         }
-        Err(AskError::Locked {
-            holder: "our lease has run out, since nothing was heard of the master".to_owned(),
-        })
+        Err(run_out())
     }
 
     /// Until when it is held if nothing more is heard of the master.
@@ -130,7 +129,7 @@ async fn keep(
         if tokio::time::timeout(RENEW_EVERY, &mut stopped).await.is_ok() {
             return lease.release().await;
         }
-        match lease.renew().await {
+        match lease.renew_before(state.get()).await {
             Ok(until) => state.set(until),
             Err(error) => {
                 state.set(Instant::now());
@@ -139,6 +138,10 @@ async fn keep(
             }
         }
     }
+}
+
+fn run_out() -> AskError {
+    AskError::Locked { holder: "our lease has run out, since nothing was heard of the master".to_owned() }
 }
 
 /// A lease with the master that gave it.
@@ -171,6 +174,16 @@ impl Lease {
             Ok(Err(status)) => Err(AskError::of(&self.address, call, &status)),
             Err(_) => Err(AskError::TimedOut { address: self.address.clone(), call }),
         }
+    }
+
+    /// Renews it while it is ours until `until`. One that has run out the master gives to anybody, us included, also after
+    /// somebody else had it.
+    async fn renew_before(&mut self, until: Instant) -> Result<Instant, AskError> {
+        if Instant::now() >= until {
+            return Err(run_out());
+        }
+        let renewed = self.renew().await?;
+        if Instant::now() < until { Ok(renewed) } else { Err(run_out()) }
     }
 
     async fn release(&mut self) {

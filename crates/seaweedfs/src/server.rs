@@ -22,6 +22,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const COPY_LIMIT: Duration = Duration::from_secs(600);
 /// No piece of a file that a server sends is larger.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// All of a small file has come by then.
+const SMALL_FILE_LIMIT: Duration = Duration::from_secs(60);
 const WHOLE_FILE: u64 = i64::MAX as u64;
 
 /// One volume server. Clones share their connection, which is made anew when it breaks.
@@ -209,12 +211,68 @@ impl VolumeServer {
         file: SmallFile,
         most: usize,
     ) -> Result<Option<Vec<u8>>, AskError> {
+        let most = most as u64;
+        let mut bytes = Vec::new();
+        let came = self.pull(volume, file, most + 1, Some(&mut bytes)).await?;
+        match came {
+            Some(came) if came > most => Err(self.too_long(volume, file, most)),
+            came => Ok(came.map(|_| bytes)),
+        }
+    }
+
+    /// Whether it has a small file of a volume with something in it. Only its first byte is asked for.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn has_small_file(&self, volume: &VolumeName, file: SmallFile) -> Result<bool, AskError> {
+        Ok(self.pull(volume, file, 1, None).await?.is_some_and(|bytes| bytes > 0))
+    }
+
+    /// The length of a small file in bytes; `None` if the server does not have it. No call tells it, so that all of the file
+    /// comes, and is not kept.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn small_file_bytes(
+        &self,
+        volume: &VolumeName,
+        file: SmallFile,
+    ) -> Result<Option<u64>, AskError> {
+        self.pull(volume, file, WHOLE_FILE, None).await
+    }
+
+    fn too_long(&self, volume: &VolumeName, file: SmallFile, most: u64) -> AskError {
+        let what = format!("more than {most} bytes of {volume}{}", file.extension());
+        AskError::Nonsense { address: self.address.clone(), call: "CopyFile", what }
+    }
+
+    /// As [`pull_pieces`](Self::pull_pieces), within the limit of one call.
+    async fn pull(
+        &self,
+        volume: &VolumeName,
+        file: SmallFile,
+        stop: u64,
+        kept: Option<&mut Vec<u8>>,
+    ) -> Result<Option<u64>, AskError> {
+        let pulled = self.pull_pieces(volume, file, stop, kept);
+        let timed_out = || AskError::TimedOut { address: self.address.clone(), call: "CopyFile" };
+        tokio::time::timeout(SMALL_FILE_LIMIT, pulled).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    /// Pulls a small file's first `stop` bytes into `kept`; how many came, or `None` if the server does not have it.
+    async fn pull_pieces(
+        &self,
+        volume: &VolumeName,
+        file: SmallFile,
+        stop: u64,
+        mut kept: Option<&mut Vec<u8>>,
+    ) -> Result<Option<u64>, AskError> {
         let call = "CopyFile";
         let request = CopyFileRequest {
             volume_id: volume.id(),
             ext: file.extension().to_owned(),
             compaction_revision: u32::MAX,
-            stop_offset: WHOLE_FILE,
+            stop_offset: stop,
             collection: volume.collection().to_owned(),
             is_ec_volume: true,
             ignore_source_file_not_found: false,
@@ -226,18 +284,19 @@ impl VolumeServer {
             Err(error) if missing(&error) => return Ok(None),
             pieces => pieces?,
         };
-        let mut bytes = Vec::new();
+        let mut came = 0;
         loop {
-            match self.next(call, &mut pieces).await {
+            let piece = match self.next(call, &mut pieces).await {
                 Err(error) if missing(&error) => return Ok(None),
-                piece => match piece? {
-                    Some(piece) => bytes.extend(piece.file_content),
-                    None => return Ok(Some(bytes)),
-                },
+                piece => piece?,
+            };
+            let Some(piece) = piece else { return Ok(Some(came)) };
+            came += piece.file_content.len() as u64;
+            if came > stop {
+                return Err(self.too_long(volume, file, stop));
             }
-            if bytes.len() > most {
-                let what = format!("more than {most} bytes of {}{}", volume, file.extension());
-                return Err(AskError::Nonsense { address: self.address.clone(), call, what });
+            if let Some(kept) = kept.as_deref_mut() {
+                kept.extend(piece.file_content);
             }
         }
     }

@@ -42,7 +42,7 @@ fn daemons_that_cannot_start() {
     // Twice the same helper: its folder is taken.
     cluster.mend(&["helper", "h1"]).fails_with(&["h1"]);
     // Twice the same coordinator.
-    cluster.mend(&["coordinator"]).fails_with(&["listen", &(cluster.base_port() + 1).to_string()]);
+    cluster.mend(&["coordinator"]).fails_with(&["in use by another coordinator", "stop that one"]);
     cluster.mend(&["helper", "h77"]).fails_with(&["h77"]);
     // A port in use.
     cluster.kill("h2");
@@ -51,6 +51,9 @@ fn daemons_that_cannot_start() {
     drop(port);
     // No coordinator.
     cluster.kill("coordinator");
+    let port = std::net::TcpListener::bind(("127.0.0.1", cluster.base_port() + 1)).unwrap();
+    cluster.mend(&["coordinator"]).fails_with(&["listen", &(cluster.base_port() + 1).to_string()]);
+    drop(port);
     cluster.mend(&["ls"]).fails_with(&["mend coordinator"]);
     // A missing catalog is not made anew; the blocks stay.
     let catalog = cluster.folder().join("coordinator/catalog.redb");

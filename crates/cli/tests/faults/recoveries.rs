@@ -32,7 +32,7 @@ fn blocks_on(cluster: &Cluster, name: &str) -> u64 {
 }
 
 fn node(cluster: &Cluster, name: &str) -> Value {
-    let nodes = json(cluster, &["helpers"]);
+    let nodes = json(cluster, &["node", "list"]);
     nodes.as_array().unwrap().iter().find(|node| node["name"] == name).unwrap().clone()
 }
 

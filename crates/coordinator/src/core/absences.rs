@@ -27,6 +27,9 @@ const PREFIX: &str = "gone/";
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 const TRY_AGAIN_AT_MOST: Duration = Duration::from_secs(3600);
 
+/// Nothing begins by itself so soon after a start, unless helpers may be gone for a shorter time anyway.
+const START_GRACE: Duration = Duration::from_secs(120);
+
 /// What is known of a helper that is gone.
 pub(super) struct Absence {
     since_unix_ms: u64,
@@ -71,6 +74,7 @@ impl Core {
             let before = Duration::from_millis(unix_ms().saturating_sub(kept.since_unix_ms));
             let absence = Absence {
                 cancelled: kept.cancelled,
+                repair: self.repairs.own_of(node),
                 ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
             };
             self.absences.insert(node, absence);
@@ -195,7 +199,9 @@ impl Core {
         let (absence, after) = (self.absences.get(&node)?, self.repair_after().time()?);
         let grace = after.saturating_sub(absence.lasts(self.now));
         let maintenance = self.maintenance_left(node).unwrap_or_default();
-        Some(grace.max(maintenance).max(absence.not_before.saturating_sub(self.now)))
+        // After a start of all machines at once, the last ones take longer to come than the coordinator.
+        let start = START_GRACE.min(after).saturating_sub(self.now);
+        Some(grace.max(maintenance).max(start).max(absence.not_before.saturating_sub(self.now)))
     }
 
     /// How many are gone that hold something, and how many are there, if those are fewer.

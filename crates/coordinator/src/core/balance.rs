@@ -22,6 +22,10 @@ use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
 
 /// Blocks that one rebalance moves; another one goes on from there.
 const MOVES: usize = 1000;
+/// Helpers whose fill differs by less are even: a store has no smaller blocks that would be worth the move.
+const LEAST_BLOCK_BYTES: f64 = 1024.0;
+/// So many blocks of a helper are looked at for one to move.
+const LOOKED_AT: usize = 10_000;
 
 /// A helper that is up.
 #[derive(Clone, Debug)]
@@ -91,7 +95,9 @@ impl Core {
     }
 
     fn fills(&self) -> Vec<Fill> {
-        let up = self.live_helpers().filter(|&node| self.maintenance_left(node).is_none());
+        let up = self
+            .live_helpers()
+            .filter(|node| self.maintenance_left(*node).is_none() && !self.leaving.contains(node));
         let mut fills: Vec<(Fill, f64)> = up
             .filter_map(|node| {
                 let profile = self.topology.get(node)?;
@@ -145,9 +151,14 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
             break;
         };
         let from = fills[giver].node;
+        // No block is smaller: nothing of it can go without making another as full.
+        let widest = excess(&fills[giver]) - excess(fills.last().expect("the giver is there"));
+        if widest <= LEAST_BLOCK_BYTES {
+            break;
+        }
         let blocks = held.entry(from).or_insert_with(|| stripes.on(from));
-        let found = blocks.iter().enumerate().find_map(|(at, (stripe, index))| {
-            let record = stripes.whole(stripe).filter(|_| !moved.contains(stripe))?;
+        let found = blocks.iter().enumerate().take(LOOKED_AT).find_map(|(at, (stripe, index))| {
+            let record = if moved.contains(stripe) { None } else { stripes.whole(stripe) }?;
             let bytes = record.block_bytes as f64;
             let takes = |to: &&Fill| {
                 // Otherwise the two would only change places.
@@ -188,6 +199,8 @@ mod tests {
 
     use super::*;
 
+    const BYTES: u64 = 64 << 10;
+
     /// Stripes by the helpers that hold them, and the helpers' racks.
     struct Played {
         stripes: Vec<Vec<u32>>,
@@ -198,13 +211,13 @@ mod tests {
         fn fills(&self) -> Vec<Fill> {
             let count = |node: u32| self.stripes.iter().flatten().filter(|&&holder| holder == node).count();
             let all: usize = self.stripes.iter().map(Vec::len).sum();
-            let share = all as f64 / self.racks.len() as f64 * 100.0;
+            let share = all as f64 / self.racks.len() as f64 * BYTES as f64;
             let nodes = (0..).zip(&self.racks);
             nodes
                 .map(|(node, rack)| Fill {
                     node: NodeId(node),
                     rack: rack.map(str::to_owned),
-                    bytes: count(node) as f64 * 100.0,
+                    bytes: count(node) as f64 * BYTES as f64,
                     share,
                 })
                 .collect()
@@ -237,7 +250,7 @@ mod tests {
             let holders = &self.stripes[stripe.0.parse::<usize>().unwrap()];
             let block = |(index, &node): (usize, &u32)| BlockRecord {
                 id: BlockId(format!("{stripe}.{index}")),
-                bytes: 100,
+                bytes: BYTES,
                 node: Some(NodeId(node)),
                 replicas: Vec::new(),
                 state: BlockState::Healthy,
@@ -246,7 +259,7 @@ mod tests {
             Some(StripeRecord {
                 id: stripe.clone(),
                 code: "rs-3-2".parse().unwrap(),
-                block_bytes: 100,
+                block_bytes: BYTES,
                 blocks: holders.iter().enumerate().map(block).collect(),
                 file: None,
             })

@@ -56,8 +56,8 @@ impl Core {
     }
 
     fn changed_caps(&self, request: &CapsRequest) -> Result<CapsView, RequestError> {
-        let named = request.nodes.keys().chain(request.disks.keys());
-        named.map(|name| self.node_named(name)).collect::<Result<Vec<_>, _>>()?;
+        let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
+        named.map(|(name, _)| self.node_named(name)).collect::<Result<Vec<_>, _>>()?;
         let mut view = if request.none { CapsView::default() } else { self.caps_view() };
         if request.cluster.is_some() {
             view.cluster = request.cluster.filter(|&rate| rate > 0);

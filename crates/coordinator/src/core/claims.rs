@@ -41,7 +41,7 @@ pub(super) struct Claims(BTreeMap<StripeId, Claim>);
 impl Core {
     /// Whether blocks of a stripe may be made on these nodes now. If not, that is asked for, and its repair waits.
     pub(super) fn is_claimed(&mut self, stripe: &StripeId, wanted: &[Wanted]) -> bool {
-        if !self.nature.claims {
+        if !self.nature.claims || self.given.get(stripe).is_some() {
             return true;
         }
         let nodes: BTreeSet<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();

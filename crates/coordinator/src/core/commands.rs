@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Repair(RepairRequest, Reply<RepairView>),
     Repairs(Reply<Vec<RepairView>>),
     RepairState(u64, Reply<RepairView>),
+    /// The same for a plug-in, which sees repairs of given stripes only.
+    GivenRepairState(u64, Reply<RepairView>),
     CancelRepair(u64, Reply<RepairView>),
     /// Whether it is paused from now on.
     PauseRepair(u64, bool, Reply<RepairView>),
@@ -77,6 +79,7 @@ impl Core {
             Command::Repair(request, reply) => self.queue_repair(&request, reply),
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),
+            Command::GivenRepairState(repair, reply) => answer(reply, self.given_repair_state(repair)),
             Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair)),
             Command::PauseRepair(repair, paused, reply) => answer(reply, self.pause_repair(repair, paused)),
             Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name)),

@@ -23,6 +23,8 @@ use views::{GivenBlock, GivenStripe, StripeView};
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// So many are remembered; more are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
+/// A block is no longer.
+const MOST_BLOCK_BYTES: u64 = 1 << 44;
 /// A stripe's or block's name is no longer.
 const NAME_BYTES: usize = 255;
 
@@ -134,6 +136,7 @@ impl Core {
     fn is_in_use(&self, stripe: &StripeId) -> bool {
         let repairs = &self.repairs;
         self.jobs.values().any(|running| running.stripe == *stripe)
+            || repairs.awaits(stripe)
             || repairs
                 .of_stripe(stripe)
                 .any(|id| repairs.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
@@ -142,12 +145,16 @@ impl Core {
     fn given_record(&mut self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
-        if self.picture.stripe(&id).is_ok() {
+        let is_to_come = self.picture.is_from_the_future(&BlockId(format!("{id}.0")));
+        if self.picture.stripe(&id).is_ok() || is_to_come {
             return Err(RequestError::Catalogued(given.stripe.clone()));
         }
         let spec: CodeSpec = given.code.parse()?;
         let code = self.codes.get(&spec)?;
         let unit = code.sub_blocks() as u64;
+        if given.block_bytes > MOST_BLOCK_BYTES {
+            return Err(RequestError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES });
+        }
         if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
             let above = given.block_bytes.max(1).next_multiple_of(unit);
             let below = above.checked_sub(unit).filter(|&below| below > 0);

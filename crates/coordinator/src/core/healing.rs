@@ -95,6 +95,10 @@ impl Core {
         {
             return false;
         }
+        let repairs = self.repairs.of_stripe(&stripe.id);
+        if repairs.into_iter().any(|id| self.is_repair_open(id)) {
+            return false; // Somebody has asked for it, or an earlier coordinator began it.
+        }
         let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
         let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
         let case = self.healing.cases.entry(stripe.id.clone()).or_insert_with(|| Case {

@@ -79,9 +79,11 @@ impl Core {
     /// Whether a node's copy of a block is one too many: no stripe knows it, or it can be read on another node. A note
     /// that it shall go may be an old one.
     pub(super) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
-        self.record_of(block).is_none_or(|(_, _, record)| {
-            record.node != Some(node) && self.readers(&record).any(|other| other != node)
-        })
+        let Some((_, _, record)) = self.record_of(block) else {
+            // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
+            return !self.nature.claims;
+        };
+        record.node != Some(node) && self.proven_readers(&record).any(|other| other != node)
     }
 
     fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
@@ -292,7 +294,7 @@ impl Core {
             return false;
         }
         self.record_of(&block.id).is_none_or(|(_, _, record)| {
-            record.digest == block.digest && self.readers(&record).any(|other| other != node)
+            record.digest == block.digest && self.proven_readers(&record).any(|other| other != node)
         })
     }
 

@@ -72,19 +72,26 @@ impl Core {
             let then = Then::Join { connection, role, hello: Box::new(hello), outbox };
             return self.store(Write::Records(RecordWrite::Node { name, address }), then);
         }
-        let is_new = |core: &Self| match &role {
-            Role::Helper(name) => !core.names.values().any(|known| known == name.as_str()),
-            _ => false,
-        };
-        let new = is_new(self);
-        match self.admit(connection, &role, hello, &outbox) {
+        self.try_admit(connection, &role, hello, &outbox);
+    }
+
+    /// Who it was, if it was taken.
+    fn try_admit(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        hello: FromNode,
+        outbox: &Outbox,
+    ) -> Option<NodeId> {
+        match self.admit(connection, role, hello, outbox) {
             Ok(node) => {
                 tracing::info!(%role, "registered");
-                if new {
-                    self.note(HistoryEvent::NodeAdded { node: self.name(node) });
-                }
+                Some(node)
             }
-            Err(refusal) => refuse(&role, refusal, &outbox),
+            Err(refusal) => {
+                refuse(role, refusal, outbox);
+                None
+            }
         }
     }
 
@@ -102,7 +109,11 @@ impl Core {
         }
         match error {
             Some(error) => refuse(&role, Refusal { reason: error.to_string(), passing: true }, &outbox),
-            None => self.join(connection, role, hello, outbox),
+            None => {
+                if let Some(node) = self.try_admit(connection, &role, hello, &outbox) {
+                    self.note(HistoryEvent::NodeAdded { node: self.name(node) });
+                }
+            }
         }
     }
 
@@ -132,9 +143,15 @@ impl Core {
                 let hello = Hello { address, rack, bandwidth, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello, outbox)
             }
-            (Role::Client(name) | Role::Plugin(name), FromNode::RegisterClient { version }) => {
+            (Role::Client(name) | Role::Plugin(name), FromNode::RegisterClient { version, bandwidth }) => {
                 check_version(version)?;
-                Ok(self.admit_client(connection, role, name.as_str(), outbox))
+                let node = self.admit_client(connection, role, name.as_str(), outbox);
+                if let (Some(view), Some(rate)) =
+                    (self.topology.get_mut(node), bandwidth.filter(|&rate| rate > 0))
+                {
+                    (view.rates.up, view.rates.down) = (rate as f64, rate as f64);
+                }
+                Ok(node)
             }
             (Role::Coordinator, _) => {
                 Err("this is the certificate of a coordinator; use a helper's or a client's"

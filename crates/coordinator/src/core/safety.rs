@@ -20,6 +20,10 @@ const NAMED: usize = 20;
 impl Core {
     /// Whether helpers may be stopped for a while: every stripe that can be read now still could.
     pub(super) fn ok_to_stop(&mut self, names: &[String]) -> Result<SafetyView, RequestError> {
+        // Helpers that have yet to come would count as gone, and all that they have as unreadable already.
+        if !self.settled {
+            return Err(RequestError::Settling);
+        }
         let nodes = self.nodes_named(names)?;
         let mut view = self.weighed(&nodes)?;
         view.safe = view.unreadable == 0;
@@ -171,7 +175,10 @@ impl Core {
 
     fn replacement(&self, old: &str, new: &str) -> Result<Order, RequestError> {
         let (from, onto) = (self.node_named(old)?, self.node_named(new)?);
-        if from == onto || !self.is_helper(onto) {
+        if !self.settled {
+            return Err(RequestError::Settling);
+        }
+        if from == onto || !self.is_helper(onto) || self.leaving.contains(&onto) {
             return Err(RequestError::NoReplacement { old: old.to_owned(), new: new.to_owned() });
         }
         let target = if self.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };

@@ -52,6 +52,11 @@ impl Core {
         block.holders().filter(good).map(|holder| holder.node)
     }
 
+    /// The same for what may be removed elsewhere: not on a node that is back and has not said what it has.
+    pub(super) fn proven_readers(&self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
+        self.readers(block).filter(|node| !self.unproven.contains_key(node))
+    }
+
     /// The stripe as the planner sees it now, as if `lost` were lost too.
     pub(super) fn stripe_now(
         &mut self,

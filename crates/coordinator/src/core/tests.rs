@@ -139,7 +139,7 @@ impl Scene {
         for number in 1..=helpers {
             scene.start(&format!("h{number}"));
         }
-        let client = FromNode::RegisterClient { version: control::VERSION };
+        let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
         scene.join("admin", Role::Client("admin".parse().unwrap()), client);
         scene.play();
         scene
@@ -515,14 +515,14 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         more: false,
         free_bytes: 0,
     };
-    let client = FromNode::RegisterClient { version: control::VERSION };
+    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
     let admin = Role::Client("admin".parse().unwrap());
     for (role, hello, reason) in [
         (helper_role("h1"), helper(control::VERSION + 1, CLUSTER), "run the same mend on both"),
         (helper_role("h1"), helper(control::VERSION, "another"), "belong to cluster another"),
         (helper_role("h1"), client.clone(), "helper h1 must register as what its certificate says"),
         (admin.clone(), helper(control::VERSION, CLUSTER), "client admin must register"),
-        (admin, FromNode::RegisterClient { version: 0 }, "speaks version 0"),
+        (admin, FromNode::RegisterClient { version: 0, bandwidth: None }, "speaks version 0"),
         (Role::Coordinator, client, "certificate of a coordinator"),
     ] {
         scene.join("x", role, hello);

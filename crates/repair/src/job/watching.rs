@@ -129,6 +129,12 @@ impl Job {
             Phase::Committing { waiting, .. } => self.hand_over_limit(waiting),
             _ => Duration::ZERO,
         };
+        // That something else fails meanwhile does not cut off those who are waited for already.
+        let granted = match &self.phase {
+            Phase::Stopping { until, .. } => *until,
+            _ => Duration::ZERO,
+        };
+        let until = granted.max(now + STOP_LIMIT + under_way);
         let sources = match &mut self.phase {
             Phase::Running(running) => sources(&running.plan),
             Phase::Stopping { sources, .. } => std::mem::take(sources),
@@ -140,7 +146,7 @@ impl Job {
             .map(|goal| goal.requestor)
             .filter(|node| self.touched.contains(node) && topology.is_alive(*node))
             .collect();
-        self.phase = Phase::Stopping { waiting, until: now + STOP_LIMIT + under_way, sources };
+        self.phase = Phase::Stopping { waiting, until, sources };
         self.plan_when_stopped(topology, now);
     }
 

@@ -104,7 +104,8 @@ impl Placer<'_> {
 
     /// Blocks of the stripe that a node may have where it may have several.
     fn share(&self) -> usize {
-        let takers = self.table.all().filter(|(_, node)| self.may_take(node)).count();
+        // Who may take nothing for the moment takes its part another time: the others' parts are not larger for it.
+        let takers = self.table.all().filter(|(_, node)| self.may_ever_take(node)).count();
         self.stripe.blocks.len().div_ceil(takers.max(1))
     }
 
@@ -114,14 +115,20 @@ impl Placer<'_> {
 
     /// Whether a node may get a block at all.
     fn may_take(&self, node: &Node) -> bool {
+        self.may_ever_take(node)
+            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.coming_bytes)
+            && !self.barred.contains(&node.id)
+    }
+
+    /// The same, whatever keeps it from taking one now.
+    fn may_ever_take(&self, node: &Node) -> bool {
         let facts = &node.facts;
         facts.alive
             && !facts.draining
             && facts.budget.jobs > 0
-            && facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.coming_bytes)
+            && facts.free_bytes >= self.stripe.block_bytes
             && self.leaving != Some(node.id)
             && (self.allowed.is_empty() || self.allowed.contains(&node.id))
-            && !self.barred.contains(&node.id)
     }
 
     /// Whether it can take one now.

@@ -65,6 +65,9 @@ pub enum FromNode {
     RegisterClient {
         /// [`VERSION`].
         version: u32,
+        /// The bytes per second that it keeps to each way, if it was told to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bandwidth: Option<u64>,
     },
     /// What became of a job's tasks here.
     Report {
@@ -478,7 +481,7 @@ mod tests {
         let open = ClientRequest::PutStripe { put: 1, position: 2 };
         for (message, expected) in [
             (FromNode::Pong { free_bytes: 1, tasks: 2 }, 1 << 10),
-            (FromNode::RegisterClient { version: VERSION }, 1 << 10),
+            (FromNode::RegisterClient { version: VERSION, bandwidth: Some(1) }, 1 << 10),
             (FromNode::Open { tag: 1, request: open }, 64 << 10),
             (FromNode::Held { blocks: Vec::new(), more: false }, LISTING_PART_BYTES + (64 << 10)),
         ] {

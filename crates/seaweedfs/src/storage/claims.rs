@@ -10,13 +10,12 @@ use stores::{CatalogError, StoreChange, StoreError};
 use tokio::task::AbortHandle;
 
 use super::state::Shared;
+use crate::error::AskError;
 use crate::lock::Lock;
-use crate::server::SmallFile;
+use crate::server::{SmallFile, VolumeServer};
 
 /// What the lock's holder is called; `weed shell` shows it.
 const NAME: &str = "mend";
-/// Enough to see that a file is there.
-const GLANCE_BYTES: usize = 1 << 30;
 /// A server that has just been asked has this long to be found ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
@@ -41,48 +40,55 @@ impl Shared {
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let mut claims = self.claims.lock().await;
         if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
-            claims.drop_lock();
+            let lost = claims.drop_lock();
+            self.state().tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
             let lock = Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await;
             let lock = Arc::new(lock.map_err(|error| taken(error.to_string()))?);
             claims.guard = Some(tokio::spawn(guard(Arc::clone(self), Arc::clone(&lock))).abort_handle());
             claims.lock = Some(lock);
         }
-        claims.stripes.insert(stripe.clone());
+        let is_new = claims.stripes.insert(stripe.clone());
         let ready = match self.refresh(volume).await {
             Ok(()) => self.prepare(stripe, volume, nodes).await,
             Err(why) => Err(why),
         };
         if let Err(why) = ready {
-            claims.stripes.remove(stripe);
+            // An earlier claim stays as it is.
+            if is_new {
+                claims.stripes.remove(stripe);
+            }
             claims.release_if_unused().await;
             return Err(taken(why));
         }
         Ok(())
     }
 
-    /// Has the small files of a volume brought to servers that have none.
+    /// Has the small files of a volume brought to servers that do not have them whole. A server that has mounted shards of
+    /// it has them open, and keeps those.
     async fn prepare(&self, stripe: &StripeId, volume: u32, nodes: &[NodeId]) -> Result<(), String> {
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is no volume"))?;
         for &node in nodes {
-            let (server, source) = {
+            let (server, source, serves) = {
                 let state = self.state();
                 let server =
                     state.view.server(node).cloned().ok_or_else(|| format!("no volume server is {node}"))?;
                 let source = state.view.source(volume, &server);
-                let source =
-                    source.and_then(|id| Some(state.view.volumes().servers().get(&id)?.address.clone()));
-                (server, source)
+                let serves = state.view.serves(volume, &server);
+                (server, source, serves)
             };
-            let connection = self.connect(&server).await?;
-            let text = |error: crate::AskError| error.to_string();
-            let has = |bytes: Option<Vec<u8>>| bytes.is_some_and(|bytes| !bytes.is_empty());
-            if has(connection.small_file(&name, SmallFile::Ecx, GLANCE_BYTES).await.map_err(text)?) {
+            if serves {
                 continue;
             }
+            let connection = self.connect(&server).await?;
             let source =
                 source.ok_or_else(|| format!("nobody is connected who has the index of volume {name}"))?;
-            tracing::info!(volume = %name, %server, from = %source, "bringing its small files");
-            let brought = connection.bring_small_files(&name, &source, 0);
+            let source = self.connect(&source).await?;
+            let text = |error: AskError| error.to_string();
+            if has_small_files(&connection, &source, &name).await.map_err(text)? {
+                continue;
+            }
+            tracing::info!(volume = %name, %server, from = %source.address(), "bringing its small files");
+            let brought = connection.bring_small_files(&name, source.address(), 0);
             let brought = tokio::time::timeout(READY_LIMIT, brought).await;
             brought
                 .map_err(|_| format!("{server} does not get the small files of volume {name}"))?
@@ -119,11 +125,13 @@ impl Shared {
 }
 
 impl Claims {
-    fn drop_lock(&mut self) {
+    /// Drops what is left of a lock that is not held any more; the stripes that it was held for.
+    fn drop_lock(&mut self) -> BTreeSet<StripeId> {
         if let Some(guard) = self.guard.take() {
             guard.abort();
         }
         self.lock = None;
+        std::mem::take(&mut self.stripes)
     }
 
     async fn release_if_unused(&mut self) {
@@ -139,6 +147,25 @@ impl Claims {
             lock.release().await;
         }
     }
+}
+
+/// Whether a server has the small files that another one has of a volume, and the index as long. What broke off while it
+/// was brought is shorter, or lacks `.vif`, which comes after the index.
+async fn has_small_files(
+    server: &VolumeServer,
+    source: &VolumeServer,
+    name: &VolumeName,
+) -> Result<bool, AskError> {
+    if !server.has_small_file(name, SmallFile::Vif).await? {
+        return Ok(false);
+    }
+    let wants_sums = source.has_small_file(name, SmallFile::Ecsum).await?;
+    if wants_sums && !server.has_small_file(name, SmallFile::Ecsum).await? {
+        return Ok(false);
+    }
+    // Last, as all of it comes: of a server that has the files and has mounted nothing, which is rare.
+    let found = server.small_file_bytes(name, SmallFile::Ecx).await?;
+    Ok(found.is_some_and(|bytes| bytes > 0) && found == source.small_file_bytes(name, SmallFile::Ecx).await?)
 }
 
 /// Says so when the lock is lost.

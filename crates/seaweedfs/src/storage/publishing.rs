@@ -37,7 +37,7 @@ impl Shared {
     }
 
     async fn serve(
-        &self,
+        self: &Arc<Self>,
         term: Term,
         stripe: &StripeId,
         index: BlockIndex,
@@ -59,7 +59,7 @@ impl Shared {
         let served = self.mount(stripe, &volume, shard_number(index), server).await;
         served.map_err(|why| not_served(name.clone(), why))?;
         self.record(term, &Write::Records(RecordWrite::Remove(bad_key(stripe, index.0, node))))?;
-        self.settle(term, stripe, &volume, index, node)
+        self.settle(term, stripe, &volume, index, node).await
     }
 
     /// Mounts one shard, and waits until it is listed.
@@ -75,6 +75,7 @@ impl Shared {
         self.check_claim(stripe).await?;
         // What is mounted is served from the file that was there then.
         connection.unmount(volume, &[shard]).await.map_err(text)?;
+        self.check_claim(stripe).await?; // It may have been lost while the server was busy.
         connection.mount(volume, &[shard]).await.map_err(text)?;
         let until = Instant::now() + LISTED_LIMIT;
         loop {
@@ -89,9 +90,9 @@ impl Shared {
         }
     }
 
-    /// A copy is good; bad ones elsewhere shall go.
-    fn settle(
-        &self,
+    /// A copy is good; bad ones elsewhere shall go, once nobody serves them.
+    async fn settle(
+        self: &Arc<Self>,
         term: Term,
         stripe: &StripeId,
         volume: &VolumeName,
@@ -114,6 +115,11 @@ impl Shared {
         };
         let block = ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
         for other in others {
+            if let Err(error) = self.take_out_of_service(other, &block).await {
+                // The good one is served all the same; this one stays listed as a bad copy of it.
+                tracing::warn!(%block, %error, "a bad copy stays where it is");
+                continue;
+            }
             self.record(term, &Write::Files(FileWrite::Discard(other, block.clone())))?;
             self.state().tell(vec![StoreChange::Discard(other, block.clone())]);
         }

@@ -283,6 +283,14 @@ impl View {
             .cloned()
     }
 
+    /// Whether a server has shards of a volume mounted, of whatever encoding.
+    pub fn serves(&self, volume: u32, server: &ServerId) -> bool {
+        let generations = self.volumes.get(volume).into_iter().flat_map(|volume| volume.generations.values());
+        generations
+            .flat_map(|generation| generation.homes.values().flatten())
+            .any(|home| home.server == *server)
+    }
+
     /// How many shards of all volumes each connected server has.
     pub fn shards_at(&self, server: &ServerId) -> usize {
         let generations = self.volumes.iter().flat_map(|(_, volume)| volume.generations.values());

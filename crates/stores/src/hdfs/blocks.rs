@@ -120,7 +120,8 @@ impl HdfsBlocks {
         Ok(Box::new(self.writer(block)?))
     }
 
-    fn writer(&self, block: &Sink) -> Result<ReplicaWriter, BlockError> {
+    /// As [`create`](Self::create), for whoever hands it over.
+    pub(super) fn writer(&self, block: &Sink) -> Result<ReplicaWriter, BlockError> {
         let name = replica(&block.id)?;
         let made = self.reader(&name).map_or(self.made, |replaced| replaced.format());
         let place = Place { volume: self.volume_for(&name)?, name };

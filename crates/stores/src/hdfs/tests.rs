@@ -10,7 +10,7 @@ use repair::{BlockId, Digest, LocalBlock, Sink, SinkEnd};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{BlockError, Blocks, Delivery, ProcessError, Sinks, Sources};
+use crate::{BlockError, BlockWriter, Blocks, Delivery, Intake, ProcessError, Sinks, Sources};
 
 const POOL: &str = "BP-1-127.0.0.1-1";
 const NAME: &str = "blk_-9223372036854775792_1001";
@@ -335,6 +335,28 @@ fn a_datanode_that_starts_meanwhile_takes_the_unfinished_away() {
     assert!(writer.commit().is_err());
     assert_eq!(node.names("a").len() + node.names("b").len(), 0);
     make(&blocks, NAME, &bytes).expect("made the second time");
+}
+
+#[test]
+fn only_what_was_made_here_is_taken_back() {
+    let (node, bytes) = (DataNode::new(), pattern(1000));
+    let blocks = node.open();
+    let name = || {
+        let mut writer = blocks.writer(&sink(NAME, 1000)).expect("room");
+        writer.write_at(0, &bytes).expect("written");
+        writer.seal().expect("sealed");
+        Box::new(writer).give_names().expect("named")
+    };
+    name().take_back();
+    assert_eq!(node.names("a").len() + node.names("b").len(), 0);
+    let named = name();
+    let disk = if node.names("a").is_empty() { "b" } else { "a" };
+    let replica: ReplicaName = NAME.parse().expect("a name");
+    let (theirs, path) = (node.path(disk, "theirs"), node.path(disk, &replica.file()));
+    fs::write(&theirs, &bytes).expect("written");
+    fs::rename(&theirs, &path).expect("put in its place");
+    named.take_back();
+    assert_eq!(node.names(disk), [replica.file()], "the other's bytes stay");
 }
 
 #[test]

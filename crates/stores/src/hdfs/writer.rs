@@ -5,7 +5,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use repair::{BlockId, Digest};
@@ -43,18 +44,17 @@ pub(super) struct Place {
     pub(super) name: ReplicaName,
 }
 
-/// A replica whose files have their names.
-#[derive(Debug)]
+/// A replica whose files have their names. They stay open, so that no other file gets their inodes.
 pub(super) struct Named {
-    files: Files,
+    writer: Box<ReplicaWriter>,
     replaces: bool,
 }
 
 impl Named {
-    /// Takes it away again, unless it took another's place.
+    /// Takes it away again, unless it took another's place, or another has taken its place meanwhile.
     pub(super) fn take_back(self) {
         if !self.replaces {
-            remove(&self.files);
+            self.writer.remove_own();
         }
     }
 }
@@ -229,9 +229,16 @@ impl ReplicaWriter {
         self.committed = renamed.is_ok();
         let done = renamed.and_then(|()| sync_folder(&folder));
         if done.is_err() && !replaces {
-            remove(&files); // A name that may not last is none.
+            self.remove_own(); // A name that may not last is none.
         }
         done.map(|()| replaces)
+    }
+
+    /// Removes what was made here from under the replica's names. The bytes go first: checksums without them are nothing.
+    fn remove_own(&self) {
+        let files = self.volume().files(&self.place.name);
+        remove_if(&files.bytes, &self.file);
+        remove_if(&files.meta, &self.meta);
     }
 
     /// The replica as Mend names it.
@@ -258,7 +265,7 @@ impl ReplicaWriter {
         self.check_others()?;
         self.volume().forget_list()?;
         let replaces = self.rename()?;
-        Ok(Named { files: self.volume().files(&self.place.name), replaces })
+        Ok(Named { writer: self, replaces })
     }
 }
 
@@ -299,10 +306,15 @@ impl Publish for ReplicaWriter {
     }
 }
 
-/// The bytes go first: checksums without them are nothing.
-fn remove(files: &Files) {
-    let _ = fs::remove_file(&files.bytes);
-    let _ = fs::remove_file(&files.meta);
+/// Removes `path` if it is this file: the DataNode, or another writer, may have put another one there.
+fn remove_if(path: &Path, file: &File) {
+    let is_it = match (fs::symlink_metadata(path), file.metadata()) {
+        (Ok(there), Ok(own)) => (there.dev(), there.ino()) == (own.dev(), own.ino()),
+        _ => false,
+    };
+    if is_it {
+        let _ = fs::remove_file(path);
+    }
 }
 
 impl Drop for ReplicaWriter {

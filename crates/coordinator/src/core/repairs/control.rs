@@ -11,7 +11,10 @@ impl Core {
     /// Calls a repair off. A node that it was emptying gets blocks again.
     pub(in crate::core) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
         self.check_open(id)?;
-        if let Target::Drain(node) = self.repairs.repairs[&id].order.target {
+        let target = self.repairs.repairs[&id].order.target.clone();
+        if let Target::Drain(node) = target
+            && self.open_repairs_of(&target) == [id]
+        {
             self.unmark_leaving(node);
         }
         self.repairs.unexpanded.retain(|&other| other != id);
@@ -41,6 +44,14 @@ impl Core {
         }
         self.poll_repairs();
         self.repair_state(id)
+    }
+
+    /// A repair of a given stripe.
+    pub(in crate::core) fn given_repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
+        match self.repairs.repairs.get(&id) {
+            Some(repair) if repair.order.given.is_some() => self.repair_state(id),
+            _ => Err(RequestError::NoSuchRepair(id)),
+        }
     }
 
     fn check_open(&self, id: u64) -> Result<(), RequestError> {

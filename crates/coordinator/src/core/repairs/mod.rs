@@ -258,11 +258,24 @@ impl Repairs {
         self.unexpanded.push_back(id);
     }
 
-    /// The repair of a node that has not ended.
+    /// The repair of a node that began by itself and has not ended.
+    pub(super) fn own_of(&self, node: NodeId) -> Option<u64> {
+        let target = Target::Node(node);
+        self.open_for(&target).find(|id| self.repairs[id].order.by_itself)
+    }
+
+    /// The repair of a node that goes on: one that is paused does not keep another from beginning.
     pub(super) fn open_of(&self, node: NodeId) -> Option<u64> {
         let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
-        let mut open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        let goes_on = |repair: &Repair| repair.ended_unix_ms.is_none() && !repair.order.paused;
+        let mut open = self.repairs.iter().filter(|(_, repair)| goes_on(repair));
         open.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
+    }
+
+    /// Whether a repair of a stripe is kept whose stripes are not known yet.
+    pub(super) fn awaits(&self, stripe: &StripeId) -> bool {
+        let target = Target::Stripe(stripe.clone());
+        self.unexpanded.iter().any(|id| self.repairs[id].order.target == target)
     }
 
     /// The repairs that have a stripe in them.

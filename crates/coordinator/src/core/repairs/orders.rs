@@ -95,6 +95,12 @@ impl Order {
         }
     }
 
+    /// Whether other lost blocks of the node's stripes stay as they are: their helpers may be in maintenance or in their grace
+    /// period, or what takes their place may be another.
+    pub fn is_of_node_alone(&self) -> bool {
+        self.by_itself || !self.requestors.is_empty()
+    }
+
     /// Whether many stripes are repaired, so that work is dealt out among nodes.
     pub fn is_wide(&self) -> bool {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
@@ -133,6 +139,8 @@ impl Core {
                 let record = self.given.get(&stripe).expect("it has blocks").clone();
                 return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
             }
+            // Homes are for stripes that were described, and for nothing else.
+            _ if !homes.is_empty() => Err(RequestError::NoOneTarget),
             // People leave eras out of names; records of the queue do not.
             (Some(block), None, None, None, false) => {
                 let (stripe, index) = self.picture.find_block(&BlockId(block.clone()))?;

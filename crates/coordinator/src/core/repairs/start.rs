@@ -89,6 +89,7 @@ impl Core {
             (_, Some(given)) => given.homes.keys().copied().collect(),
             (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
             (Target::Rebalance(_), None) => moving.into_iter().collect(),
+            (Target::Node(node), None) if order.is_of_node_alone() => on_node(record, *node),
             (_, None) => Vec::new(),
         };
         let new = NewItem {
@@ -139,9 +140,10 @@ impl Core {
                 let index = Self::index_of(record, block);
                 lost.retain(|&lost| Some(lost) == index);
             }
-            Target::Drain(node) if self.peers.contains_key(node) => {
-                let there = indexed(record).filter(|(_, block)| block.node == Some(*node));
-                return there.map(|(index, _)| index).collect();
+            Target::Drain(node) if self.peers.contains_key(node) => return on_node(record, *node),
+            Target::Node(node) if order.is_of_node_alone() => {
+                let there = on_node(record, *node);
+                lost.retain(|index| there.contains(index));
             }
             _ => {}
         }
@@ -291,6 +293,11 @@ impl Core {
             wanted => Placement::Chosen(wanted.to_vec()),
         }
     }
+}
+
+/// The blocks of a stripe that are, or were last, on a node.
+fn on_node(record: &StripeRecord, node: NodeId) -> Vec<BlockIndex> {
+    indexed(record).filter(|(_, block)| block.node == Some(node)).map(|(index, _)| index).collect()
 }
 
 fn failed(error: impl Into<RequestError>) -> Obstacle {

@@ -112,7 +112,8 @@ impl Core {
     /// Whether all blocks of a stripe can be read.
     pub(in crate::core) fn is_whole(&self, stripe: &StripeId) -> bool {
         let record = self.picture.stripe(stripe);
-        record.is_ok_and(|record| record.blocks.iter().all(|block| self.readable_at(block).is_some()))
+        record
+            .is_ok_and(|record| record.blocks.iter().all(|block| self.proven_readers(block).next().is_some()))
     }
 
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.

@@ -105,6 +105,13 @@ fn of_two_copies_the_one_stays_whose_server_has_fewest() {
 }
 
 #[test]
+fn a_server_serves_a_volume_of_which_it_is_listed_with_a_shard() {
+    let view = view("a b c", "a.0 b.1");
+    let served = |server: &str, volume: u32| view.serves(volume, &ServerId(server.into()));
+    assert_eq!((served("a", 5), served("b", 5), served("c", 5), served("a", 6)), (true, true, false, false));
+}
+
+#[test]
 fn a_short_shard_is_bad_by_its_listing_alone() {
     assert_eq!(told(&view("a b c", "a.0/99 b.1 c.2/0")), "0:Corrupt 1:Healthy 2:Healthy");
 }

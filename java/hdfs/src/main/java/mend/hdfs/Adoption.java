@@ -46,10 +46,14 @@ final class Adoption {
   /**
    * Takes the replica of a block of {@code bytes} bytes with this generation stamp.
    *
-   * @throws IOException if it is not there, or the DataNode does not take it
+   * @throws IOException if it is not there, the DataNode has a newer one, or does not take it
    */
   void adopt(String pool, long block, long stamp, long bytes) throws IOException {
     FsDatasetSpi<?> dataset = dataset();
+    Block before = dataset.getStoredBlock(pool, block);
+    if (before != null && before.getGenerationStamp() > stamp) {
+      throw new IOException("the DataNode has " + before + ", which is newer than generation stamp " + stamp);
+    }
     FsVolumeSpi volume = look(dataset, pool, block, stamp);
     ExtendedBlock wanted = new ExtendedBlock(pool, block, bytes, stamp);
     Block stored = dataset.getStoredBlock(pool, block);

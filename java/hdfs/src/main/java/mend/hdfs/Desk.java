@@ -4,15 +4,19 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.net.ServerSocket;
 import java.net.Socket;
-import java.net.SocketException;
+import java.net.SocketTimeoutException;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Answers the helper, one question at a time: each connection brings one line, {@code ready POOL} or {@code adopt
  * POOL BLOCK STAMP BYTES}, and gets one, {@code yes} or {@code no WHY}.
  */
 final class Desk implements Runnable {
-  private static final int TIMEOUT_MS = 10_000;
+  /** Within this time a connection has brought its line. */
+  private static final long LINE_LIMIT_MS = 10_000;
+  /** If no connection can be accepted, as without descriptors, it is tried again after this time. */
+  private static final long PAUSE_MS = 500;
   private static final int MAX_LINE_BYTES = 512;
 
   private final ServerSocket listener;
@@ -26,17 +30,36 @@ final class Desk implements Runnable {
   @Override
   public void run() {
     while (!listener.isClosed()) {
-      try (Socket socket = listener.accept()) {
-        socket.setSoTimeout(TIMEOUT_MS);
-        byte[] answer = (answer(line(socket.getInputStream())) + "\n").getBytes(StandardCharsets.UTF_8);
-        socket.getOutputStream().write(answer);
-      } catch (SocketException problem) {
-        if (!listener.isClosed()) {
-          MendPlugin.LOG.warn("a question of Mend's helper", problem);
-        }
+      Socket accepted;
+      try {
+        accepted = listener.accept();
       } catch (IOException problem) {
+        if (listener.isClosed()) {
+          return;
+        }
+        MendPlugin.LOG.warn("no connection of Mend's helper can be accepted", problem);
+        if (!pause()) {
+          return;
+        }
+        continue;
+      }
+      try (Socket socket = accepted) {
+        byte[] answer = (answer(line(socket)) + "\n").getBytes(StandardCharsets.UTF_8);
+        socket.getOutputStream().write(answer);
+      } catch (Throwable problem) { // Also what another version of HDFS lacks: the next question is answered again.
         MendPlugin.LOG.warn("a question of Mend's helper", problem);
       }
+    }
+  }
+
+  /** Whether it went on for as long as it should. */
+  private static boolean pause() {
+    try {
+      Thread.sleep(PAUSE_MS);
+      return true;
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+      return false;
     }
   }
 
@@ -58,9 +81,20 @@ final class Desk implements Runnable {
   }
 
   /** A line; what is longer than any that the helper sends is cut off, and then refused. */
-  private static String line(InputStream input) throws IOException {
+  private static String line(Socket socket) throws IOException {
+    long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LINE_LIMIT_MS);
+    InputStream input = socket.getInputStream();
     StringBuilder line = new StringBuilder();
-    for (int next = input.read(); next != -1 && next != '\n' && line.length() < MAX_LINE_BYTES; next = input.read()) {
+    while (line.length() < MAX_LINE_BYTES) {
+      long leftMs = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime());
+      if (leftMs <= 0) {
+        throw new SocketTimeoutException("no whole line came in " + LINE_LIMIT_MS + " ms");
+      }
+      socket.setSoTimeout((int) leftMs);
+      int next = input.read();
+      if (next == -1 || next == '\n') {
+        break;
+      }
       line.append((char) next);
     }
     return line.toString();
