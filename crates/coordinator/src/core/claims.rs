@@ -103,6 +103,10 @@ impl Core {
                 ClaimState::Refused { again } if *again <= now => {
                     self.claims.0.remove(&stripe);
                     self.repairs.scheduler.let_go(&stripe);
+                    if !used {
+                        // An earlier claim of it may still be the store's, and nobody may ask again.
+                        self.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
+                    }
                 }
                 _ => {}
             }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
-    BlockId, Job, JobAction, JobError, JobId, JobRequest, NodeId, NodeProfile, Outcome, Policy, Report,
-    SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, BlockProblem, Job, JobAction, JobError, JobId, JobRequest, NodeId, NodeProfile, Outcome, Policy,
+    Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -205,4 +205,22 @@ fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
     scene.say(node, Report::Refused { why: repair::Refusal::NoStore });
     assert!(scene.is_given_up(node));
     assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
+}
+
+#[test]
+fn a_second_failure_does_not_cut_off_what_a_store_takes_over() {
+    let mut scene = Scene::new(2);
+    let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
+    scene.say(first, Report::Delivered);
+    scene.say(second, Report::Delivered);
+    scene.deliver_and_seal(first, 0, 600_000);
+    scene.deliver_and_seal(second, 1, 600_000);
+    scene.say(second, failed(1, SinkProblem::Process("the server refuses".into())));
+    let reads = |(node, message): &(NodeId, ToNode)| {
+        (*node < NodeId(REQUESTORS) && matches!(message, ToNode::Assign(_))).then_some(*node)
+    };
+    let source = scene.told.iter().find_map(reads).expect("somebody reads");
+    scene.say(source, Report::BadBlock { block: id(source.0 as u16), problem: BlockProblem::Missing });
+    scene.wait(500 * SECOND);
+    assert!(!scene.is_given_up(first), "its store still takes the block over");
 }
