@@ -275,16 +275,22 @@ fn running(progress: &ProgressView) -> String {
 }
 
 /// How long a repair took, beside the least that it could.
-pub fn took(progress: &ProgressView) -> String {
-    let elapsed = Duration::from_millis(progress.elapsed_ms);
-    let mut text = format!("took {}", time(elapsed));
+fn took(progress: &ProgressView) -> String {
+    let mut text = format!("took {}", time(Duration::from_millis(progress.elapsed_ms)));
     text += &progress.rate_bytes_per_s.map_or_else(String::new, |rate| format!(" at {}/s", size(rate)));
-    if let Some(bound) = progress.bound_ms.filter(|_| progress.elapsed_ms > 0) {
+    text.extend(beside_the_bound(progress).map(|bound| format!("; {bound}")));
+    text
+}
+
+/// The least time that a repair that has ended could have taken, and what kept it from that, as far as is known.
+pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
+    let bound = progress.bound_ms.filter(|_| progress.elapsed_ms > 0).map(|bound| {
         let share = bound as f64 / progress.elapsed_ms as f64 * 100.0;
-        let bound = time(Duration::from_millis(bound));
-        text += &format!("; links and disks allow {bound} ({share:.0}%)");
-    }
-    text + &progress.limited_by.iter().map(|limit| format!("; mostly limited by {limit}")).collect::<String>()
+        format!("links and disks allow {} ({share:.0}%)", time(Duration::from_millis(bound)))
+    });
+    let limit = progress.limited_by.iter().map(|limit| format!("mostly limited by {limit}"));
+    let parts: Vec<String> = bound.into_iter().chain(limit).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 #[cfg(test)]

@@ -111,19 +111,8 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
         count(view.stripes, "stripe"),
         rate(view.bytes_rebuilt, took)
     );
-    text += &match &view.progress {
-        Some(progress) => format!(
-            "{}
-",
-            recoveries::took(progress)
-        ),
-        None => format!(
-            "took {} at {}
-",
-            lasting(took),
-            rate(view.bytes_rebuilt, took)
-        ),
-    };
+    let bound = view.progress.as_ref().and_then(recoveries::beside_the_bound);
+    text.extend(bound.map(|bound| bound + "\n"));
     // What went wrong comes first, and what went well is told on demand.
     let (done, bad): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
     let listed: Vec<_> = match detail {

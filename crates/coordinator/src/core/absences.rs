@@ -83,7 +83,11 @@ impl Core {
 
     /// All have had time to come: those who are not here are gone since the start, unless it is known better.
     pub(super) fn find_absent(&mut self) {
-        let absent = |node: &NodeId| !self.peers.contains_key(node) && !self.absences.contains_key(node);
+        let absent = |node: &NodeId| {
+            // Servers that are meant to have no helper are not missed.
+            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(*node);
+            awaited && !self.absences.contains_key(node)
+        };
         for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
             let since = unix_ms().saturating_sub(self.now.as_millis() as u64);
             self.begin_absence(node, Absence::new(since, self.now, self.now), "it did not come back");

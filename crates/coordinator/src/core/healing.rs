@@ -86,8 +86,8 @@ impl Core {
         let lost: Vec<&BlockRecord> = stripe.blocks.iter().filter(|block| self.is_lost(block)).collect();
         let due: Vec<BlockId> =
             lost.iter().filter(|block| self.is_due(block)).map(|block| block.id.clone()).collect();
-        if due.is_empty() {
-            return false;
+        if due.is_empty() || !self.can_be_read(stripe) {
+            return false; // What cannot be rebuilt now is looked at again as soon as a block of it is back.
         }
         let now = self.now;
         if let Some(case) = self.healing.cases.get(&stripe.id)
@@ -119,6 +119,11 @@ impl Core {
             self.heal_target(&stripe.id, target);
         }
         true
+    }
+
+    fn can_be_read(&mut self, stripe: &StripeRecord) -> bool {
+        let lost = self.lost_blocks(stripe);
+        self.codes.get(&stripe.code).is_ok_and(|code| self.risks.survives(&*code, &lost).is_some())
     }
 
     fn heal_target(&mut self, stripe: &StripeId, target: Target) {

@@ -7,8 +7,8 @@ use repair::recovery::End;
 use repair::{Stripe, StripeId};
 use stores::StripeRecord;
 
-use super::Core;
 use super::start::Obstacle;
+use super::{Core, Order};
 use crate::core::stripes::indexed;
 use crate::error::list;
 
@@ -73,7 +73,20 @@ impl Core {
         format!("bring {} back, then run mend repair --all", names.join(" or "))
     }
 
-    pub(super) fn no_room(&self, record: &StripeRecord, blocks: usize) -> Obstacle {
+    pub(super) fn no_room(&self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
+        if !order.requestors.is_empty() {
+            let only: Vec<String> = order.requestors.iter().map(|&node| self.name(node)).collect();
+            return Obstacle {
+                end: End::Failed,
+                reason: format!(
+                    "{blocks} of its blocks may go to {} only, and none of them is up, holds no other block of the stripe and \
+                     has {} bytes free",
+                    list(&only),
+                    record.block_bytes
+                ),
+                next_step: "name other helpers, or none: then any will do".to_owned(),
+            };
+        }
         let down = self.down_helpers();
         Obstacle {
             end: End::Failed,

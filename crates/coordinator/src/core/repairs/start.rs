@@ -200,7 +200,7 @@ impl Core {
                 wanted.retain(|wanted| lost.contains(&wanted.block));
                 wanted
             }
-            Placement::Nowhere => return Err(self.no_room(&record, lost.len())),
+            Placement::Nowhere => return Err(self.no_room(order, &record, lost.len())),
             Placement::Busy => {
                 self.repairs.scheduler.put_back(proposal.item);
                 return Ok(Started::Later);

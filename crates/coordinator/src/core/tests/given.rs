@@ -96,6 +96,26 @@ fn what_is_wrong_with_a_description_is_said() {
 }
 
 #[test]
+fn homes_are_for_described_stripes_and_for_nothing_else() {
+    let mut scene = scene();
+    describe(&mut scene, &described(&[1])).unwrap();
+    let named = homes(&[(1, "h5")]);
+    for other in [
+        RepairRequest { stripe: None, drain: Some("h3".into()), ..named.clone() },
+        RepairRequest { stripe: None, node: Some("h3".into()), ..named.clone() },
+        RepairRequest { stripe: None, all: true, ..named.clone() },
+        RepairRequest { all: true, ..named },
+    ] {
+        let error = refused(&mut scene, other.clone());
+        assert!(error.contains("exactly one of"), "{other:?}: {error}");
+    }
+    assert!(scene.status().leaving.is_empty());
+    // A repair of anything else is no plug-in's business.
+    let own = scene.repair_all().repair;
+    assert!(scene.ask(|reply| Command::GivenRepairState(own, reply)).is_err());
+}
+
+#[test]
 fn a_plug_in_reads_what_it_described_and_nothing_else() {
     let mut scene = scene();
     let file = scene.put("film", 1);

@@ -386,3 +386,56 @@ fn a_dead_helper_is_replaced_by_the_one_that_is_named() {
     assert_eq!((scene.blocks_on("h7"), scene.blocks_on(&dead)), (held, 0));
     assert!(scene.status().healthy);
 }
+
+#[test]
+fn nobody_is_ok_to_stop_while_helpers_are_still_coming() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.restart();
+    scene.start("h1");
+    let asked = scene.ask(|reply| Command::OkToStop(vec!["h1".into()], reply));
+    assert!(matches!(asked, Err(RequestError::Settling)), "{asked:?}");
+}
+
+#[test]
+fn what_is_in_maintenance_is_not_rebuilt_with_what_begins_by_itself() {
+    let mut scene = Scene::new(8);
+    let file = scene.put("f", 1);
+    let (dead, tended) = (home(&file, 0), home(&file, 1));
+    scene.repair_after("5s");
+    scene.maintain(&tended, Duration::from_secs(3600));
+    scene.kill(&tended);
+    scene.kill(&dead);
+    scene.wait(Duration::from_secs(30));
+    let file = scene.file("f");
+    assert_ne!(home(&file, 0), dead, "its time is over");
+    assert_eq!(home(&file, 1), tended, "its time is not");
+}
+
+#[test]
+fn what_is_called_off_after_a_restart_does_not_begin_by_itself_again() {
+    let mut scene = Scene::new(6);
+    let dead = home(&scene.put("f", 1), 0);
+    scene.repair_after("5s");
+    scene.kill(&dead);
+    scene.frozen = scene.nodes.keys().cloned().collect();
+    scene.wait(Duration::from_secs(6));
+    let repair = scene.repairs()[0].repair;
+    scene.restart();
+    scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap();
+    scene.frozen.clear();
+    scene.come_back_without(&[&dead]);
+    scene.wait(Duration::from_secs(300));
+    assert_eq!((scene.repairs().len(), scene.gone(&dead).recovery), (1, RecoveryState::Cancelled));
+}
+
+#[test]
+fn a_helper_that_leaves_is_given_nothing_to_even_out() {
+    let mut scene = Scene::new(5);
+    scene.put("f", 12);
+    let drain = RepairRequest { drain: Some("h5".into()), ..RepairRequest::default() };
+    assert_eq!(scene.repair(drain).state, RepairState::Done);
+    assert_eq!(scene.blocks_on("h5"), 0);
+    let view = scene.rebalance(true);
+    assert!(view.moves.iter().all(|moved| moved.to != "h5"), "{view:?}");
+}
