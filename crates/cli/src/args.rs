@@ -122,9 +122,9 @@ impl Verb {
     /// What this process may move in a second, each way.
     pub fn limit_rate(&self) -> Option<Bandwidth> {
         match self {
-            Self::Put(args) => args.limit_rate,
-            Self::Get(args) => args.limit_rate,
-            Self::Compare(args) => args.limit_rate,
+            Self::Put(args) => args.pace.limit_rate,
+            Self::Get(args) => args.pace.limit_rate,
+            Self::Compare(args) => args.pace.limit_rate,
             _ => None,
         }
     }
@@ -289,9 +289,8 @@ pub struct PutArgs {
     /// Take the place of a file that has this name
     #[arg(long)]
     pub replace: bool,
-    /// Send and receive no faster than this, such as 80mbit or 10MB/s
-    #[arg(long, value_name = "RATE")]
-    pub limit_rate: Option<Bandwidth>,
+    #[command(flatten)]
+    pub pace: PaceArgs,
 }
 
 #[derive(Debug, Args)]
@@ -309,6 +308,13 @@ pub struct GetArgs {
     pub range: Option<ByteRange>,
     #[command(flatten)]
     pub how: HowArgs,
+    #[command(flatten)]
+    pub pace: PaceArgs,
+}
+
+/// How fast this process moves bytes.
+#[derive(Debug, Args)]
+pub struct PaceArgs {
     /// Send and receive no faster than this, such as 80mbit or 10MB/s
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Bandwidth>,
@@ -406,9 +412,8 @@ pub struct CompareArgs {
     /// The size of a slice, 4KiB to 4MiB [default: the planner's choice]
     #[arg(long, value_name = "SIZE", value_parser = slice_bytes)]
     pub slice_size: Option<u32>,
-    /// Send and receive no faster than this, such as 80mbit or 10MB/s
-    #[arg(long, value_name = "RATE")]
-    pub limit_rate: Option<Bandwidth>,
+    #[command(flatten)]
+    pub pace: PaceArgs,
 }
 
 /// A code by its name, or by the file of its generator matrix.

@@ -14,7 +14,7 @@ use crate::args::AttachSeaweedfsArgs;
 use crate::failure::{Exit, Failure};
 
 /// Versions that Mend was tested with.
-const TESTED: [&str; 2] = ["4.44", "4.48"];
+const TESTED: [&str; 1] = ["4.48"];
 /// What `[defaults]` says; volumes have their own.
 const DEFAULT_CODE: &str = "rs-14-10-vandermonde";
 

@@ -67,7 +67,7 @@ pub enum AskError {
         why: String,
     },
     /// It does not know the question.
-    #[error("{address} does not know {call}: its version is too old; Mend was tested with 4.44 and 4.48")]
+    #[error("{address} does not know {call}: its version is too old; Mend was tested with 4.48")]
     OtherVersion {
         /// Who was asked.
         address: ServerAddress,

@@ -1,7 +1,7 @@
 //! What Mend asks of a running SeaweedFS: of its masters, who holds which shard, what changes, and the lock that keeps
 //! its own maintenance out; of its volume servers, to mount and unmount shards and to bring a volume's small files.
 //!
-//! Nothing is asked that an unmodified SeaweedFS 4.44 or 4.48 does not answer. [`Volumes`] is the picture that is made
+//! Nothing is asked that an unmodified SeaweedFS 4.48 does not answer. [`Volumes`] is the picture that is made
 //! of the answers, pure and without I/O: what is missing, what is surplus, and where a rebuilt shard belongs. The files
 //! themselves are in `stores::seaweedfs`. `docs/seaweedfs.md` has the facts.
 
