@@ -197,9 +197,7 @@ impl Ending {
         match check.verdict() {
             None => Turn::On,
             Some(true) => self.commit(ParityOutcome::Holds, work, scene.now),
-            Some(false) => {
-                Turn::Wrong("the rebuilt blocks break a parity equation that the repair did not use".into())
-            }
+            Some(false) => Turn::Wrong("the rebuilt blocks break a parity equation".into()),
         }
     }
 

@@ -15,7 +15,7 @@
 //!
 //! **Always true:** at most one plan of a job runs; reports of earlier plans are dropped by their epoch; a
 //! block is published only after its whole length was delivered, its digest agreed with the recorded one
-//! (if there is one) and, if asked for, a parity equation that the repair did not use holds.
+//! (if there is one) and, if asked for, parity equations hold that would show what one survivor made up.
 
 mod blame;
 mod check;
@@ -40,7 +40,7 @@ use self::blame::Evidence;
 use self::ending::{Ending, Scene, Turn};
 pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
 pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, SinkProblem};
-use self::trust::{SourceSets, Trust};
+use self::trust::Trust;
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use self::work::{Goal, Work};
 use crate::wire::control::ToNode;
@@ -76,7 +76,7 @@ pub struct JobRequest {
 /// What is checked before a block is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verify {
-    /// Whether one parity equation that the repair or the read did not use must hold, if enough blocks survive.
+    /// Whether parity equations must hold that show what any one survivor made up, if enough of them survive.
     pub parity: bool,
     /// Whether a committed block is read back from the disk.
     pub reread: bool,
@@ -138,7 +138,7 @@ pub struct Job {
 #[derive(Debug)]
 enum Phase {
     Running(Box<Running>),
-    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: SourceSets },
+    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BlockIndex> },
     Pausing { until: Duration },
     Ending(Ending),
     Finished,

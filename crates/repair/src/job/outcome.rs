@@ -28,9 +28,9 @@ pub struct Outcome {
 pub enum ParityOutcome {
     /// It was not asked for.
     NotAsked,
-    /// No block survives that the repair did not use.
+    /// Too few blocks survive to tell.
     NoSpareBlock,
-    /// An equation that the repair did not use holds.
+    /// Equations hold that would show what any one survivor made up.
     Holds,
 }
 

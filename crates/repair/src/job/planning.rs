@@ -6,7 +6,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
-use super::watching::Running;
+use super::watching::{MAX_DOUBLINGS, Running};
 use super::work::Goal;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
@@ -34,7 +34,7 @@ impl Job {
         let mut error = None;
         for _ in 0..turns {
             match self.make_plan(topology) {
-                Ok(plan) if self.trust.can_trust(&plan, &self.work, topology) => {
+                Ok(plan) if self.trust.can_be_known(&self.work, topology) => {
                     return self.start(plan, topology, now);
                 }
                 Ok(_) => {}
@@ -86,7 +86,7 @@ impl Job {
             let id = self.work.id_of(suspect);
             self.work.replanned.push(format!("block {id} is left out, as it may be wrong"));
         }
-        let patience = patience(&plan, topology);
+        let patience = patience(&plan, topology, self.fruitless);
         let assignments = self.assignments(&plan, topology, patience);
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         for (node, assignment) in assignments {
@@ -189,12 +189,14 @@ impl Job {
 
 /// How long an edge may rest before its ends complain, from the plan's own predicted rate: the time of
 /// some slices, or of some whole transfers where nodes wait for whole blocks; never so little that a busy
-/// machine's scheduler looks like a stall.
-fn patience(plan: &Plan, topology: &Topology) -> Duration {
+/// machine's scheduler looks like a stall. It doubles with each plan that brought nothing: somebody may be slower than
+/// anything that is known of him.
+fn patience(plan: &Plan, topology: &Topology, fruitless: u32) -> Duration {
     let whole = plan.predict(topology);
     let rest = match plan.pacing() {
         Pacing::WholeBlock => whole * PATIENT_TRANSFERS,
         Pacing::Pipelined | Pacing::Serial => whole / plan.slices().len().max(1) * PATIENT_SLICES,
     };
-    rest.clamp(MIN_PATIENCE, MAX_PATIENCE)
+    let longer = 1 << fruitless.saturating_sub(1).min(MAX_DOUBLINGS);
+    (rest.max(MIN_PATIENCE) * longer).min(MAX_PATIENCE)
 }

@@ -10,15 +10,12 @@ use codes::BlockIndex;
 
 use super::check::ParityCheck;
 use super::work::{Goal, Work};
-use crate::{Lane, NodeId, Plan, Stripe, Topology};
-
-/// Sets of blocks, each of which some lane read.
-pub(super) type SourceSets = BTreeSet<BTreeSet<BlockIndex>>;
+use crate::{NodeId, Plan, Stripe, Topology};
 
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// Each set of blocks that some plan read and of which something was delivered.
-    used: SourceSets,
+    /// The blocks that plans read of which something was delivered.
+    used: BTreeSet<BlockIndex>,
     doubt: Option<Doubt>,
 }
 
@@ -32,7 +29,7 @@ struct Doubt {
 
 impl Trust {
     /// Notes what deliveries were made from.
-    pub(super) fn note(&mut self, sources: impl IntoIterator<Item = BTreeSet<BlockIndex>>) {
+    pub(super) fn note(&mut self, sources: impl IntoIterator<Item = BlockIndex>) {
         self.used.extend(sources);
     }
 
@@ -73,21 +70,12 @@ impl Trust {
         let Some(doubt) = &self.doubt else { return Cow::Borrowed(&work.stripe) };
         let mut stripe = work.stripe.clone();
         stripe.blocks[usize::from(doubt.suspect().0)].holder = None;
-        // A read has no other judge than a block to spare, so one is not read.
-        let spare = stripe.held().map(|(index, _)| index).filter(|&index| !work.is_wanted(index)).last();
-        if let Some(spare) =
-            spare.filter(|_| !work.publish && stripe.held().count() > stripe.code.data_blocks())
-        {
-            stripe.blocks[usize::from(spare.0)].holder = None;
-        }
         Cow::Owned(stripe)
     }
 
-    /// Whether what a plan delivers can be known to be right, if there is reason to doubt.
-    pub(super) fn can_trust(&self, plan: &Plan, work: &Work, topology: &Topology) -> bool {
-        let mut used = self.used.clone();
-        used.extend(sources(plan));
-        !self.needs_parity(work) || self.check_of(&used, work, topology).is_some()
+    /// Whether what is delivered can be known to be right, if there is reason to doubt.
+    pub(super) fn can_be_known(&self, work: &Work, topology: &Topology) -> bool {
+        !self.needs_parity(work) || self.parity_check(work, topology).is_some()
     }
 
     /// Whether there is reason to doubt, and no digest to dispel it.
@@ -98,14 +86,9 @@ impl Trust {
         self.doubt.is_some() && !open.all(dispels)
     }
 
-    /// A check of what was delivered, if enough other blocks can be asked.
+    /// A check of what was delivered, if enough other blocks can be asked. Nodes that failed before are asked only if it
+    /// does not go without them.
     pub(super) fn parity_check(&self, work: &Work, topology: &Topology) -> Option<ParityCheck> {
-        self.check_of(&self.used, work, topology)
-    }
-
-    /// A check of what is rebuilt from the sets of blocks in `used`, if enough other blocks can be asked.
-    /// Nodes that failed before are asked only if it does not go without them.
-    fn check_of(&self, used: &SourceSets, work: &Work, topology: &Topology) -> Option<ParityCheck> {
         // An equation relates whole lines of sub-blocks, so some of them alone cannot be checked.
         let all = 0..work.stripe.code.sub_blocks() as u16;
         if work.sub_blocks.as_ref().is_some_and(|some| *some != all) {
@@ -123,21 +106,20 @@ impl Trust {
         let sound = alive.iter().filter(|(_, holder)| !work.policy.avoid.contains(holder));
         let sound: Vec<BlockIndex> = sound.map(|&(index, _)| index).collect();
         let alive: Vec<BlockIndex> = alive.iter().map(|&(index, _)| index).collect();
-        let check = |usable: &[BlockIndex]| ParityCheck::new(&work.stripe, &rebuilt, used, usable);
+        let check = |usable: &[BlockIndex]| ParityCheck::new(&work.stripe, &rebuilt, usable);
         check(&sound).or_else(|| check(&alive))
     }
 }
 
-/// The blocks that each lane of a plan reads: what a slice was made from.
-pub(super) fn sources(plan: &Plan) -> SourceSets {
-    let reads = |lane: &Lane| lane.tasks.iter().flat_map(|task| &task.reads).map(|read| read.block).collect();
-    plan.lanes().iter().map(reads).collect()
+/// The blocks that a plan reads.
+pub(super) fn sources(plan: &Plan) -> BTreeSet<BlockIndex> {
+    let tasks = plan.lanes().iter().flat_map(|lane| &lane.tasks);
+    tasks.flat_map(|task| &task.reads).map(|read| read.block).collect()
 }
 
 impl Doubt {
     /// Suspects the blocks that were used, then all others, since one of those may have contradicted.
-    fn new(stripe: &Stripe, used: &SourceSets) -> Option<Self> {
-        let used: BTreeSet<BlockIndex> = used.iter().flatten().copied().collect();
+    fn new(stripe: &Stripe, used: &BTreeSet<BlockIndex>) -> Option<Self> {
         let unused = stripe.held().map(|(block, _)| block).filter(|block| !used.contains(block));
         let suspects: VecDeque<BlockIndex> = used.iter().copied().chain(unused).collect();
         (!suspects.is_empty()).then_some(Self { suspects, named: false })
