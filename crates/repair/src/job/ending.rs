@@ -1,10 +1,11 @@
-//! From the last slice to a published block: seal, check, commit, read back.
+//! From the last slice to a published block: prove, commit, read back.
 //!
 //! ```text
-//!  Sealing ─▶ Checking ─▶ Committing ─▶ Rereading ─▶ done
+//!  Proving ─▶ Committing ─▶ Rereading ─▶ done
 //! ```
 //!
-//! What is only read, and published nowhere, has nothing but the check. An ending knows no plans: what it finds wrong it
+//! Deliveries are proven by two things at once: requestors make them durable and say their digests, and survivors answer
+//! for parity. What is only read, and published nowhere, has nothing but the parity. An ending knows no plans: what it finds wrong it
 //! says as a [`Turn`], and the job decides what is delivered anew.
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use codes::BlockIndex;
 
 use super::check::ParityCheck;
 use super::trust::Trust;
-use super::work::Work;
+use super::work::{Goal, Work};
 use super::{BlockProblem, JobPhase, ParityOutcome, Report};
 use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, Topology};
@@ -35,10 +36,17 @@ pub(super) struct Ending {
 
 #[derive(Debug)]
 enum Step {
-    Sealing { waiting: BTreeSet<NodeId> },
-    Checking { check: ParityCheck },
-    Committing { waiting: BTreeSet<NodeId> },
-    Rereading { waiting: BTreeSet<BlockIndex> },
+    /// `sealing` have not made their deliveries durable yet; `check` is open.
+    Proving {
+        sealing: BTreeSet<NodeId>,
+        check: Option<ParityCheck>,
+    },
+    Committing {
+        waiting: BTreeSet<NodeId>,
+    },
+    Rereading {
+        waiting: BTreeSet<BlockIndex>,
+    },
 }
 
 /// What becomes of the job.
@@ -69,12 +77,12 @@ pub(super) struct Scene<'job> {
 impl Ending {
     /// All is delivered. `parity` is what was found of it before, if some of it is committed already.
     pub(super) fn begin(work: &mut Work, parity: ParityOutcome, scene: Scene<'_>) -> (Self, Turn) {
-        let waiting = if work.publish { uncommitted(work) } else { BTreeSet::new() };
+        let sealing = if work.publish { uncommitted(work) } else { BTreeSet::new() };
         let (job, epoch) = (work.id, work.epoch);
-        waiting.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));
-        let step = Step::Sealing { waiting };
+        sealing.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));
+        let step = Step::Proving { sealing, check: None };
         let mut ending = Self { step, until: scene.now + DISK_LIMIT, parity };
-        let turn = ending.after_sealing(work, scene);
+        let turn = ending.begin_check(work, scene);
         (ending, turn)
     }
 
@@ -84,9 +92,9 @@ impl Ending {
     }
 
     pub(super) fn phase(&self) -> JobPhase {
-        match self.step {
-            Step::Sealing { .. } => JobPhase::MakingDurable,
-            Step::Checking { .. } => JobPhase::CheckingParity,
+        match &self.step {
+            Step::Proving { sealing, .. } if sealing.is_empty() => JobPhase::CheckingParity,
+            Step::Proving { .. } => JobPhase::MakingDurable,
             Step::Committing { .. } => JobPhase::Publishing,
             Step::Rereading { .. } => JobPhase::ReadingBack,
         }
@@ -108,16 +116,16 @@ impl Ending {
         scene: Scene<'_>,
     ) -> Turn {
         match (&mut self.step, report) {
-            (Step::Sealing { waiting }, Report::Sealed { digests, hand_over_ms }) => {
-                if !waiting.remove(&node) {
+            (Step::Proving { sealing, .. }, Report::Sealed { digests, hand_over_ms }) => {
+                if !sealing.remove(&node) {
                     return Turn::On;
                 }
                 take_sealed(work, node, &digests, Duration::from_millis(hand_over_ms.into()));
-                self.after_sealing(work, scene)
+                self.after_proof(work, scene.now)
             }
-            (Step::Checking { check }, Report::Fingerprinted { block, fingerprints }) => {
+            (Step::Proving { check: Some(check), .. }, Report::Fingerprinted { block, fingerprints }) => {
                 check.take(&block, fingerprints);
-                self.after_check(work, scene)
+                self.after_proof(work, scene.now)
             }
             (Step::Committing { waiting }, Report::Committed) => {
                 if !waiting.remove(&node) {
@@ -129,11 +137,10 @@ impl Ending {
             (Step::Rereading { waiting }, Report::Reread { block, digest }) => {
                 take_reread(waiting, &block, digest, work, self.parity)
             }
-            (Step::Sealing { waiting } | Step::Committing { waiting }, Report::Refused { why })
-                if waiting.contains(&node) =>
-            {
-                Turn::RequestorFailed { node, reason: why.to_string() }
-            }
+            (
+                Step::Proving { sealing: waiting, .. } | Step::Committing { waiting },
+                Report::Refused { why },
+            ) if waiting.contains(&node) => Turn::RequestorFailed { node, reason: why.to_string() },
             _ => Turn::On,
         }
     }
@@ -141,7 +148,7 @@ impl Ending {
     /// A node that is no requestor is gone.
     pub(super) fn handle_node_lost(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
         match self.step {
-            Step::Checking { .. } => self.check(work, scene),
+            Step::Proving { check: Some(_), .. } => self.begin_check(work, scene),
             _ => Turn::On,
         }
     }
@@ -149,55 +156,51 @@ impl Ending {
     pub(super) fn handle_tick(&self, now: Duration) -> Turn {
         match &self.step {
             _ if now < self.until => Turn::On,
-            Step::Sealing { waiting } | Step::Committing { waiting } => {
+            Step::Proving { sealing: waiting, .. } | Step::Committing { waiting } if !waiting.is_empty() => {
                 let node = *waiting.first().expect("somebody is awaited");
                 Turn::RequestorFailed { node, reason: "its disk does not answer".into() }
             }
-            Step::Checking { .. } | Step::Rereading { .. } => Turn::Late,
+            _ => Turn::Late,
         }
     }
 
-    fn after_sealing(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
-        if matches!(&self.step, Step::Sealing { waiting } if !waiting.is_empty()) {
+    /// Asks for what parity equations need, if any are to be checked.
+    fn begin_check(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+        let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
+        *open = None;
+        if work.verify.parity && !work.goals.iter().all(|goal| goal.committed) {
+            match scene.trust.parity_check(work, scene.topology) {
+                None if scene.trust.needs_parity(work) => {
+                    return Turn::Wrong("no block is left to check what was rebuilt with".into());
+                }
+                None => self.parity = ParityOutcome::NoSpareBlock,
+                Some(check) => {
+                    ask_for_fingerprints(&check, work);
+                    *open = Some(check);
+                    self.until = scene.now + DISK_LIMIT;
+                }
+            }
+        }
+        self.after_proof(work, scene.now)
+    }
+
+    fn after_proof(&mut self, work: &mut Work, now: Duration) -> Turn {
+        let Step::Proving { sealing, check } = &self.step else { return Turn::On };
+        let verdict = check.as_ref().map(ParityCheck::verdict);
+        if verdict == Some(Some(false)) {
+            return Turn::Wrong("the rebuilt blocks break a parity equation".into());
+        }
+        if !sealing.is_empty() {
             return Turn::On;
         }
-        let is_wrong = |goal: &&super::work::Goal| {
-            let recorded = work.stripe.block(goal.block).digest;
-            !goal.sealed || recorded.is_some() && goal.digest != recorded
-        };
-        match work.goals.iter().find(is_wrong).filter(|_| work.publish) {
-            Some(wrong) => {
-                let id = work.id_of(wrong.block);
-                Turn::Wrong(format!("the rebuilt block {id} differs from its recorded digest"))
-            }
-            None => self.check(work, scene),
+        if let Some(wrong) = work.goals.iter().find(|goal| work.publish && differs(goal, work)) {
+            let id = work.id_of(wrong.block);
+            return Turn::Wrong(format!("the rebuilt block {id} differs from its recorded digest"));
         }
-    }
-
-    /// Asks for what a parity equation needs, if one is to be checked.
-    fn check(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
-        if !work.verify.parity || work.goals.iter().all(|goal| goal.committed) {
-            return self.commit(self.parity, work, scene.now);
-        }
-        match scene.trust.parity_check(work, scene.topology) {
-            None if scene.trust.needs_parity(work) => {
-                Turn::Wrong("no block is left to check what was rebuilt with".into())
-            }
-            None => self.commit(ParityOutcome::NoSpareBlock, work, scene.now),
-            Some(check) => {
-                ask_for_fingerprints(&check, work);
-                (self.step, self.until) = (Step::Checking { check }, scene.now + DISK_LIMIT);
-                Turn::On
-            }
-        }
-    }
-
-    fn after_check(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
-        let Step::Checking { check } = &self.step else { return Turn::On };
-        match check.verdict() {
-            None => Turn::On,
-            Some(true) => self.commit(ParityOutcome::Holds, work, scene.now),
-            Some(false) => Turn::Wrong("the rebuilt blocks break a parity equation".into()),
+        match verdict {
+            Some(None) => Turn::On,
+            Some(Some(_)) => self.commit(ParityOutcome::Holds, work, now),
+            None => self.commit(self.parity, work, now),
         }
     }
 
@@ -235,6 +238,12 @@ impl Ending {
 /// The requestors that hold deliveries which are not blocks of their stores yet.
 fn uncommitted(work: &Work) -> BTreeSet<NodeId> {
     work.goals.iter().filter(|goal| !goal.committed).map(|goal| goal.requestor).collect()
+}
+
+/// Whether what was sealed is not the block that was lost.
+fn differs(goal: &Goal, work: &Work) -> bool {
+    let recorded = work.stripe.block(goal.block).digest;
+    !goal.sealed || recorded.is_some() && goal.digest != recorded
 }
 
 /// Notes that a requestor has made its deliveries durable.
