@@ -1,5 +1,7 @@
 //! A whole coordinator in this process, spoken to over its two ports.
 
+mod stuck;
+
 use std::net::SocketAddr;
 
 use cluster::{Cluster, Identity, InitOptions, Role};
