@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use self::blame::Evidence;
 use self::check::ParityCheck;
-use self::publishing::Doubt;
+use self::publishing::{DISK_LIMIT, Doubt};
 pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, SinkProblem};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use crate::wire::control::ToNode;
@@ -451,6 +451,9 @@ impl Job {
         }
         match (&mut self.phase, report) {
             (Phase::Running(_), report) => self.take_running(node, report, topology, now),
+            (Phase::Checking { until, .. } | Phase::Rereading { until, .. }, Report::Limited) => {
+                *until = (*until).max(now + DISK_LIMIT);
+            }
             (Phase::Stopping { waiting, .. }, Report::Stopped { delivered }) => {
                 if waiting.remove(&node) {
                     self.credit(node, &delivered);

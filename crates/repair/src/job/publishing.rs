@@ -11,8 +11,9 @@ use super::{BlockProblem, Goal, Job, JobAction, JobError, ParityOutcome, Phase, 
 use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, SliceSet, Stripe, Topology};
 
-/// How long sealing, fingerprinting, committing and rereading may take with no report at all.
-const DISK_LIMIT: Duration = Duration::from_secs(120);
+/// How long sealing, fingerprinting, committing and rereading may take with no report at all; a node whose cap holds back
+/// what it reads says so meanwhile.
+pub(super) const DISK_LIMIT: Duration = Duration::from_secs(120);
 /// No store may take longer than this to take over a block, whatever a node says.
 const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
 

@@ -149,6 +149,37 @@ fn a_process_gets_the_time_that_it_wants_beside_that_of_a_disk() {
 }
 
 #[test]
+fn what_a_cap_holds_back_is_waited_for_as_long_as_that_is_said() {
+    let (mut scene, node) = committing(0);
+    scene.say(node, Report::Committed);
+    for _ in 0..60 {
+        scene.wait(60 * SECOND);
+        scene.say(node, Report::Limited);
+    }
+    let told = scene.told.len();
+    scene.wait(119 * SECOND);
+    assert_eq!((scene.told.len(), scene.ended.is_none()), (told, true));
+    scene.say(node, Report::Reread { block: id(0), digest: None });
+    assert!(scene.ended.expect("nothing is left to do").is_ok());
+
+    // One that falls silent is not waited for, whatever it said before.
+    let (mut scene, node) = committing(0);
+    scene.say(node, Report::Committed);
+    scene.say(node, Report::Limited);
+    let told = scene.told.len();
+    scene.wait(121 * SECOND);
+    assert!(scene.told.len() > told, "it is stopped");
+
+    // Making a block durable and giving it its name wait for no cap.
+    let (mut scene, node) = committing(0);
+    for _ in 0..3 {
+        scene.wait(41 * SECOND);
+        scene.say(node, Report::Limited);
+    }
+    assert!(scene.is_given_up(node));
+}
+
+#[test]
 fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
     let (mut scene, node) = committing(u32::MAX);
     scene.wait(3600 * SECOND);
