@@ -1,6 +1,6 @@
 //! A storage that hangs, as on a disk that does: what waits for it is bounded, users are told, and nothing accepted is lost.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 
 use coordinator::start_on;
@@ -9,6 +9,7 @@ use stores::{
     Answer, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange,
     StoreError, StripeRecord, StripeWrite, Term, Write,
 };
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::*;
@@ -18,9 +19,7 @@ const WAITING: usize = 4096;
 /// What one batch takes with it when the storage hangs.
 const UNDER_WAY: usize = 256;
 /// Requests that are made at once.
-const AT_ONCE: usize = 48;
-/// Whoever has no answer by then gives up; the coordinator does not know, and goes on with the request.
-const PATIENCE: Duration = Duration::from_millis(100);
+const AT_ONCE: usize = 100;
 
 /// Hangs while it is told to.
 struct Hanging {
@@ -86,28 +85,37 @@ fn begin(name: &str) -> String {
     format!(r#"{{"name":"{name}","bytes":0}}"#)
 }
 
-/// Makes requests until one is refused; what that was told, and how many were made.
+/// Makes requests until one is refused; what that was told, and how many were made. Whoever has waited for as long as some
+/// others were made after it gives up; the coordinator goes on with what it was asked all the same.
 async fn fill(running: &Arc<Running>) -> (Value, usize) {
-    let (made, mut asking) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
-    for _ in 0..AT_ONCE {
-        let (running, made) = (running.clone(), made.clone());
-        asking.spawn(async move {
-            let admin = Role::default_client();
-            loop {
-                let number = made.fetch_add(1, Ordering::Relaxed);
-                assert!(number < 4 * WAITING, "nothing bounds what waits");
-                let name = begin(&format!("waits-{number}"));
-                let answer = running.http(&admin, "POST", "/v1/puts", &name);
-                if let Ok((code, answer)) = timeout(PATIENCE, answer).await {
-                    assert_eq!(code, 503, "{answer}");
-                    return answer;
-                }
-            }
+    let (mut asking, mut made) = (JoinSet::new(), 0);
+    let mut oldest = VecDeque::new();
+    loop {
+        assert!(made < 4 * WAITING, "nothing bounds what waits");
+        let (sent, is_sent) = oneshot::channel();
+        let (running, name) = (running.clone(), begin(&format!("waits-{made}")));
+        let asked = asking.spawn(async move {
+            let mut stream = running.ask(&Role::default_client(), "POST", "/v1/puts", &name).await;
+            let _ = sent.send(());
+            answer(&mut stream).await
         });
+        oldest.push_back((asked, is_sent));
+        made += 1;
+        if oldest.len() >= AT_ONCE {
+            let (asked, is_sent) = oldest.pop_front().unwrap();
+            is_sent.await.unwrap();
+            // What it was sent is on the coordinator's side of the socket by then; it may not have been read yet.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            asked.abort();
+        }
+        while let Some(ended) = asking.try_join_next() {
+            if let Ok((code, answer)) = ended {
+                assert_eq!(code, 503, "{answer}");
+                asking.shutdown().await;
+                return (answer, made);
+            }
+        }
     }
-    let refused = asking.join_next().await.unwrap().unwrap();
-    asking.shutdown().await;
-    (refused, made.load(Ordering::Relaxed))
 }
 
 /// Puts that were begun, by what is stored.
