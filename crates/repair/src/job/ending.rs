@@ -20,7 +20,8 @@ use super::{BlockProblem, JobPhase, ParityOutcome, Report};
 use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, Topology};
 
-/// How long sealing, fingerprinting, committing and rereading may take with no report at all.
+/// How long sealing, fingerprinting, committing and rereading may take with no report at all; a node whose cap holds back what
+/// it reads says so meanwhile.
 const DISK_LIMIT: Duration = Duration::from_secs(120);
 /// No store may take longer than this to take over a block, whatever a node says.
 const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
@@ -133,6 +134,10 @@ impl Ending {
                 }
                 work.publish_at(node);
                 self.after_commit(work, scene.now)
+            }
+            (Step::Checking { .. } | Step::Rereading { .. }, Report::Limited) => {
+                self.until = self.until.max(scene.now + DISK_LIMIT);
+                Turn::On
             }
             (Step::Rereading { waiting }, Report::Reread { block, digest }) => {
                 take_reread(waiting, &block, digest, work, self.parity)

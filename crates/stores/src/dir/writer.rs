@@ -164,6 +164,12 @@ impl Intake for DirWriter {
         self.written.insert(range);
         Ok(())
     }
+
+    fn write_out(&mut self) -> Result<(), BlockError> {
+        let done = self.file.sync_data();
+        self.broken |= done.is_err();
+        done.map_err(block_fault(&self.place.id, &self.temporary.block))
+    }
 }
 
 impl BlockWriter for DirWriter {
