@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
-use repair::{Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Meter, Report};
+use repair::{Fingerprint, FingerprintErrand, LocalBlock, Meter, Report};
 use stores::{BlockError, BlockReader, Blocks};
 
 use crate::disk::SharedDelivery;
 use crate::engine::blocking;
 use crate::problems::block_problem;
 use crate::throttle::Allowance;
-
-/// Bytes read at once when a whole block is read through.
-const READ_THROUGH_BYTES: usize = 1 << 20;
 
 /// Fingerprints a block that is being delivered here.
 pub(crate) async fn fingerprint_delivery(
@@ -74,34 +71,11 @@ fn fingerprints(
     asked: &FingerprintErrand,
     allowance: &Allowance,
 ) -> Result<Vec<Fingerprint>, BlockError> {
-    // What does not lie in a sub-block is nobody's business, and hostile numbers must not overflow.
-    let (start, end) = (asked.window.0.min(asked.sub_block_bytes), asked.window.1.min(asked.sub_block_bytes));
-    let starts = (0..u64::from(asked.sub_blocks)).map(|sub| sub.saturating_mul(asked.sub_block_bytes));
-    let bytes = end.saturating_sub(start);
-    let fingerprint = |start| fingerprint_of(reader, start, bytes, asked.seed, allowance);
-    starts.map(|sub| fingerprint(sub.saturating_add(start))).collect()
-}
-
-/// The fingerprint of a sub-block; what lies beyond the block's end counts as zeros.
-fn fingerprint_of(
-    reader: &dyn BlockReader,
-    start: u64,
-    bytes: u64,
-    seed: u64,
-    allowance: &Allowance,
-) -> Result<Fingerprint, BlockError> {
-    let mut fingerprinter = Fingerprinter::new(seed);
-    let end = reader.bytes().min(start.saturating_add(bytes));
-    let mut buffer = vec![0; READ_THROUGH_BYTES];
-    let mut at = start;
-    while at < end {
-        let piece = &mut buffer[..(end - at).min(READ_THROUGH_BYTES as u64) as usize];
-        allowance.wait_for(Meter::Disk, piece.len());
-        reader.read_at(at, piece)?;
-        fingerprinter.update(piece);
-        at += piece.len() as u64;
-    }
-    Ok(fingerprinter.finish())
+    let window = asked.window.0..asked.window.1;
+    repair::fingerprints(&asked.chunking, &window, asked.seed, reader.bytes(), |offset, bytes| {
+        allowance.wait_for(Meter::Disk, bytes.len());
+        reader.read_at(offset, bytes)
+    })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod seams;
 pub mod seaweedfs;
 
 pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
-pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
+pub use catalog::{BlockRecord, BlockSize, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
 pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, Sinks, Sources, Taker,
 };

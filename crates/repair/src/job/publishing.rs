@@ -125,12 +125,10 @@ impl Job {
             Some(check) => {
                 let (job, epoch) = (self.id, self.epoch);
                 let (window, seed) = ((self.window.start, self.window.end), self.check_seed);
-                let sub_block_bytes = self.stripe.sub_block_bytes();
-                let sub_blocks = self.stripe.code.sub_blocks() as u16;
+                let chunking = self.stripe.chunking;
                 for (node, block) in check.questions() {
                     self.touched.insert(node);
-                    let ask =
-                        ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, window, seed };
+                    let ask = ToNode::Fingerprint { job, epoch, block, chunking, window, seed };
                     self.actions.push(tell(node, ask));
                 }
                 self.phase = Phase::Checking { check, until: now + DISK_LIMIT };
