@@ -30,7 +30,8 @@ impl Scene {
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
         let spec: CodeSpec = clauses.next().expect("a code").parse().expect("a code's name");
-        let mut scene = Self::of(spec.build().expect("a code"), 64 << 10);
+        let mut scene =
+            Self::of(spec.build().expect("a code"), (64u64 << 10).next_multiple_of(spec.sub_blocks() as u64));
         for clause in clauses {
             let (verb, words) = clause.split_once(' ').expect("a verb and words");
             words.split_whitespace().for_each(|word| scene.tell(verb, word));
