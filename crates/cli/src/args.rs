@@ -286,6 +286,9 @@ pub struct PutArgs {
     /// The size of a block [default: the cluster's]
     #[arg(long, value_name = "SIZE")]
     pub block_size: Option<ByteSize>,
+    /// Encode a block chunk by chunk, of a code with sub-blocks [default: as a whole]
+    #[arg(long, value_name = "SIZE")]
+    pub chunk: Option<ByteSize>,
     /// Take the place of a file that has this name
     #[arg(long)]
     pub replace: bool,

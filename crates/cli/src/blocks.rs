@@ -4,7 +4,7 @@ use client::{BlockState, BlockView, Client, ClientError, FileLayout, StripeView}
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::format::{count, date, printable, size, table};
+use crate::format::{block_size, count, date, printable, size, table};
 
 /// What a name on the command line means.
 pub enum Target {
@@ -72,7 +72,7 @@ fn file_text(layout: &FileLayout) -> String {
             stripe.stripe.stripe.clone(),
             stripe.file_offset.to_string(),
             stripe.data_bytes.to_string(),
-            size(stripe.stripe.block_bytes),
+            block_size(stripe.stripe.block_bytes, stripe.stripe.chunk_bytes),
             health(&stripe.stripe),
             lost(&stripe.stripe),
         ]
@@ -86,7 +86,7 @@ fn stripe_text(stripe: &StripeView) -> String {
         "stripe {}: {}, blocks of {}, {}\n",
         stripe.stripe,
         stripe.code,
-        size(stripe.block_bytes),
+        block_size(stripe.block_bytes, stripe.chunk_bytes),
         health(stripe)
     );
     let rows = stripe.blocks.iter().map(|block| {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::args::{GetArgs, LsArgs, PutArgs, RmArgs};
 use crate::failure::Failure;
-use crate::format::{self, count, date, is_obeyed, printable, size, table, time};
+use crate::format::{self, block_size, count, date, is_obeyed, printable, size, table, time};
 use crate::progress::Bar;
 
 /// `mend put`
@@ -25,6 +25,7 @@ pub async fn put(client: &Client, args: PutArgs) -> Result<Answer, Failure> {
     let options = PutOptions {
         code: args.code.map(|code| code.to_string()),
         block_bytes: args.block_size.map(|size| size.bytes()),
+        chunk_bytes: args.chunk.map(|size| size.bytes()),
         replace: args.replace,
     };
     let bytes = std::fs::metadata(&args.file).map_or(0, |found| found.len());
@@ -145,7 +146,7 @@ fn row(file: &FileView) -> [String; 6] {
         file.name.clone(),
         file.bytes.to_string(),
         file.code.clone(),
-        size(file.block_bytes),
+        block_size(file.block_bytes, file.chunk_bytes),
         file.stripes.to_string(),
         date(file.created_unix_ms),
     ]

@@ -19,6 +19,12 @@ pub fn size(bytes: u64) -> String {
     format!("{} {}", trimmed(value), UNITS[unit])
 }
 
+/// `64 MiB`, or `64 MiB in 1 MiB` if blocks are encoded in chunks.
+pub fn block_size(block_bytes: u64, chunk_bytes: Option<u64>) -> String {
+    let chunks = chunk_bytes.map_or(String::new(), |bytes| format!(" in {}", size(bytes)));
+    size(block_bytes) + &chunks
+}
+
 /// Two decimals at most, none that are zero.
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.2}");

@@ -182,7 +182,7 @@ impl Client {
                 fault: fault.clone(),
                 progress: progress.clone(),
                 stripe_offset: fetch.span.file_offset,
-                block_bytes: fetch.span.block_bytes,
+                block_bytes: fetch.span.block_bytes(),
                 wanted: wanted.clone(),
             };
             running.start(self.clone(), options, fetch, target);
@@ -228,8 +228,7 @@ impl Client {
         options: &GetOptions,
         fetch: Fetch,
     ) -> JoinSet<Result<(Ended, Vec<u8>), ClientError>> {
-        let start = u64::from(fetch.piece.sub_blocks.start) * fetch.span.sub_block_bytes();
-        let memory = Memory::new(start + fetch.piece.window.start, fetch.piece.bytes() as usize);
+        let memory = Memory::new(fetch.span.start_of(&fetch.piece), fetch.piece.bytes() as usize);
         let (client, request) = (self.clone(), fetch.request(options));
         let mut read = JoinSet::new();
         read.spawn(async move {
@@ -397,8 +396,7 @@ fn span_of(layout: &FileLayout, stripe: &FileStripe) -> StripeSpan {
     StripeSpan {
         file_offset: stripe.file_offset,
         data_bytes: stripe.data_bytes,
-        block_bytes: stripe.stripe.block_bytes,
-        sub_blocks: layout.sub_blocks as u16,
+        chunking: layout::chunking(layout, stripe).expect("the layout was checked"),
     }
 }
 
@@ -407,7 +405,7 @@ fn stream_pieces_of(span: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut at = wanted.start;
     while at < wanted.end {
-        let block_end = (at / span.block_bytes + 1) * span.block_bytes;
+        let block_end = (at / span.block_bytes() + 1) * span.block_bytes();
         let end = (at + STREAM_READ_BYTES).min(block_end).min(wanted.end);
         pieces.extend(pieces_of(span, &(at..end)));
         at = end;

@@ -3,6 +3,7 @@
 //! A get relies on it for where each byte goes. If a stripe were missing from it, or listed twice, a file that looks
 //! complete would have a hole of zeros.
 
+use repair::{Chunking, ChunkingError};
 use views::{FileLayout, FileStripe};
 
 /// Codes have no more blocks in a stripe.
@@ -36,7 +37,7 @@ pub(crate) fn check(layout: &FileLayout) -> Result<(), LayoutError> {
         let block_bytes = stripe.stripe.block_bytes;
         let bad = LayoutError::Stripe { position, data_bytes, block_bytes };
         let room = block_bytes.checked_mul(data_blocks as u64);
-        let is_cut = block_bytes > 0 && block_bytes.is_multiple_of(sub_blocks as u64);
+        let is_cut = chunking(layout, stripe).is_ok();
         if data_bytes == 0 || !is_cut || room.is_none_or(|room| data_bytes > room) {
             return Err(bad);
         }
@@ -44,6 +45,16 @@ pub(crate) fn check(layout: &FileLayout) -> Result<(), LayoutError> {
     }
     let bytes = layout.file.bytes;
     if held == bytes { Ok(()) } else { Err(LayoutError::Length { bytes, held }) }
+}
+
+/// Where the sub-blocks of a stripe's blocks are.
+///
+/// # Panics
+/// If the file has no sub-blocks, or more than can be numbered, which [`check`] refuses.
+pub(crate) fn chunking(layout: &FileLayout, stripe: &FileStripe) -> Result<Chunking, ChunkingError> {
+    let sub_blocks = u16::try_from(layout.sub_blocks).expect("sub-blocks have numbers of 16 bits");
+    let block_bytes = stripe.stripe.block_bytes;
+    Chunking::new(block_bytes, stripe.stripe.chunk_bytes.unwrap_or(block_bytes), sub_blocks)
 }
 
 #[cfg(test)]
@@ -63,13 +74,22 @@ mod tests {
                     stripe: position.to_string(),
                     code: "rs-6-4".to_owned(),
                     block_bytes,
+                    chunk_bytes: None,
                     readable: true,
                     survives: 2,
                     blocks: Vec::new(),
                 },
             };
         FileLayout {
-            file: FileView { name, bytes: 70_000, code, block_bytes: 8192, stripes: 3, created_unix_ms: 0 },
+            file: FileView {
+                name,
+                bytes: 70_000,
+                code,
+                block_bytes: 8192,
+                chunk_bytes: None,
+                stripes: 3,
+                created_unix_ms: 0,
+            },
             data_blocks: 4,
             sub_blocks: 2,
             layout: stripes.iter().zip(0..).map(stripe).collect(),

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use codes::BlockIndex;
+use repair::Chunking;
 
 /// A range of a file, as people write it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,10 +102,8 @@ pub struct StripeSpan {
     pub file_offset: u64,
     /// Bytes of the file in this stripe; zeros follow up to k blocks.
     pub data_bytes: u64,
-    /// Bytes of a block.
-    pub block_bytes: u64,
-    /// Sub-blocks of a block.
-    pub sub_blocks: u16,
+    /// Its blocks, and where their sub-blocks are.
+    pub chunking: Chunking,
 }
 
 /// Part of a stripe that one request reads: the same window in the same sub-blocks of some blocks.
@@ -131,9 +130,15 @@ impl Piece {
 }
 
 impl StripeSpan {
-    /// Bytes of a sub-block.
-    pub fn sub_block_bytes(&self) -> u64 {
-        self.block_bytes / u64::from(self.sub_blocks)
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u64 {
+        self.chunking.block_bytes()
+    }
+
+    /// Where the first byte of a piece is in its block; all others follow it.
+    pub(crate) fn start_of(&self, piece: &Piece) -> u64 {
+        let first = piece.window.start..piece.window.start + 1;
+        self.chunking.ranges(piece.sub_blocks.start, first).next().map_or(0, |range| range.start)
     }
 
     /// The part of a file's range that is in this stripe, counted from the stripe's start.
@@ -146,12 +151,8 @@ impl StripeSpan {
 /// The pieces that cover exactly the range `wanted` of a stripe's data, in the order of the range.
 ///
 /// Whole blocks that follow each other become one piece, so that what is lost of them is decoded together.
-///
-/// # Panics
-/// If the block size is no positive multiple of the number of sub-blocks.
 pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
-    assert!(stripe.block_bytes > 0 && stripe.block_bytes.is_multiple_of(stripe.sub_blocks.into()));
-    let size = stripe.block_bytes;
+    let size = stripe.block_bytes();
     let mut pieces = Vec::new();
     let mut at = wanted.start;
     while at < wanted.end {
@@ -159,8 +160,9 @@ pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
         let start = at % size;
         let whole = if start == 0 { (wanted.end - at) / size } else { 0 };
         if whole > 0 {
-            let window = 0..stripe.sub_block_bytes();
-            pieces.push(Piece { blocks: indices(block, whole), sub_blocks: 0..stripe.sub_blocks, window });
+            let window = 0..stripe.chunking.sub_block_bytes();
+            let sub_blocks = 0..stripe.chunking.sub_blocks();
+            pieces.push(Piece { blocks: indices(block, whole), sub_blocks, window });
             at += whole * size;
         } else {
             let end = (start + (wanted.end - at)).min(size);
@@ -171,20 +173,29 @@ pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
     pieces
 }
 
-/// Up to three pieces of one block: the end of a sub-block, whole sub-blocks, the beginning of one.
+/// Up to five pieces of one block: the end of a chunk, whole chunks, the beginning of one; of a chunk the end of a
+/// sub-block, whole sub-blocks, the beginning of one.
 fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<Piece> {
-    let size = stripe.sub_block_bytes();
+    let (part, sub_blocks) = (stripe.chunking.part_bytes(), u64::from(stripe.chunking.sub_blocks()));
+    let chunk = part * sub_blocks;
     let mut pieces = Vec::new();
     let mut at = wanted.start;
     while at < wanted.end {
-        let (sub, start) = (at / size, at % size);
-        let whole = if start == 0 { (wanted.end - at) / size } else { 0 };
-        let (subs, window) = match whole {
-            0 => (1, start..(start + (wanted.end - at)).min(size)),
-            whole => (whole, 0..size),
+        let whole_chunks = if at.is_multiple_of(chunk) { (wanted.end - at) / chunk } else { 0 };
+        let end = wanted.end.min((at / chunk + whole_chunks.max(1)) * chunk);
+        let whole_parts = if at.is_multiple_of(part) { (end - at) / part } else { 0 };
+        let first = at / chunk * part + at % part;
+        let (sub, subs, bytes) = match (whole_chunks, whole_parts) {
+            (0, 0) => (at % chunk / part, 1, (end - at).min(part - at % part)),
+            (0, parts) => (at % chunk / part, parts, part),
+            (chunks, _) => (0, sub_blocks, chunks * part),
         };
-        at += subs * (window.end - window.start);
-        pieces.push(Piece { blocks: indices(block, 1), sub_blocks: indices(sub, subs), window });
+        at += subs * bytes;
+        pieces.push(Piece {
+            blocks: indices(block, 1),
+            sub_blocks: indices(sub, subs),
+            window: first..first + bytes,
+        });
     }
     pieces
 }
@@ -203,50 +214,60 @@ mod tests {
     use super::*;
 
     /// A file cut into stripes, the last of them with smaller blocks, as the coordinator cuts it.
-    fn stripes(file_bytes: u64, k: u64, sub_block_bytes: u64, sub_blocks: u16) -> Vec<StripeSpan> {
-        let block_bytes = sub_block_bytes * u64::from(sub_blocks);
+    fn stripes(file_bytes: u64, k: u64, (part, sub_blocks, chunks): (u64, u16, u64)) -> Vec<StripeSpan> {
+        let chunk_bytes = part * u64::from(sub_blocks);
         let mut stripes = Vec::new();
         let mut file_offset = 0;
         while file_offset < file_bytes {
-            let data_bytes = (file_bytes - file_offset).min(k * block_bytes);
-            let block_bytes = data_bytes.div_ceil(k).next_multiple_of(sub_blocks.into());
-            stripes.push(StripeSpan { file_offset, data_bytes, block_bytes, sub_blocks });
+            let data_bytes = (file_bytes - file_offset).min(k * chunks * chunk_bytes);
+            let least = data_bytes.div_ceil(k);
+            let chunk_bytes =
+                if least <= chunk_bytes { least.next_multiple_of(sub_blocks.into()) } else { chunk_bytes };
+            let block_bytes = least.next_multiple_of(chunk_bytes);
+            let chunking = Chunking::new(block_bytes, chunk_bytes, sub_blocks).expect("it divides");
+            stripes.push(StripeSpan { file_offset, data_bytes, chunking });
             file_offset += data_bytes;
         }
         stripes
     }
 
-    /// The file offsets that a piece covers, in its own order.
-    fn offsets<'a>(stripe: &'a StripeSpan, piece: &'a Piece) -> impl Iterator<Item = u64> + 'a {
-        piece.blocks.clone().flat_map(move |block| {
-            piece.sub_blocks.clone().flat_map(move |sub| {
-                let start = stripe.file_offset
-                    + u64::from(block) * stripe.block_bytes
-                    + u64::from(sub) * stripe.sub_block_bytes();
-                piece.window.clone().map(move |offset| start + offset)
-            })
-        })
+    /// The file offsets that a piece covers.
+    fn offsets(stripe: &StripeSpan, piece: &Piece) -> Vec<u64> {
+        let block_start = |block: u16| stripe.file_offset + u64::from(block) * stripe.block_bytes();
+        let mut offsets = Vec::new();
+        for block in piece.blocks.clone() {
+            for sub in piece.sub_blocks.clone() {
+                let places = stripe.chunking.ranges(sub, piece.window.clone()).flatten();
+                offsets.extend(places.map(|at| block_start(block) + at));
+            }
+        }
+        offsets.sort_unstable();
+        offsets
     }
 
     proptest! {
         #[test]
         fn pieces_cover_exactly_the_range_in_order(
-            file_bytes in 0u64..3000, k in 1u64..12, sub_block_bytes in 1u64..40, sub_blocks in 1u16..9,
+            file_bytes in 0u64..3000, k in 1u64..12,
+            (part, sub_blocks, chunks) in (1u64..20, 1u16..9, 1u64..6),
             ends: (prop::sample::Index, prop::sample::Index),
         ) {
             let a = ends.0.index(file_bytes as usize + 1) as u64;
             let b = ends.1.index(file_bytes as usize + 1) as u64;
             let range = a.min(b)..a.max(b);
             let mut covered = Vec::new();
-            for stripe in stripes(file_bytes, k, sub_block_bytes, sub_blocks) {
+            for stripe in stripes(file_bytes, k, (part, sub_blocks, chunks)) {
                 let wanted = stripe.clip(&range);
                 let pieces = pieces_of(&stripe, &wanted);
                 prop_assert!(pieces.len() <= 7, "{pieces:?}");
                 for piece in &pieces {
                     prop_assert!(u64::from(piece.blocks.end) <= k);
-                    prop_assert!(piece.window.end <= stripe.sub_block_bytes());
-                    prop_assert_eq!(piece.bytes(), offsets(&stripe, piece).count() as u64);
-                    covered.extend(offsets(&stripe, piece));
+                    prop_assert!(piece.window.end <= stripe.chunking.sub_block_bytes());
+                    let offsets = offsets(&stripe, piece);
+                    prop_assert_eq!(piece.bytes(), offsets.len() as u64);
+                    let first = stripe.file_offset + u64::from(piece.blocks.start) * stripe.block_bytes();
+                    prop_assert_eq!(first + stripe.start_of(piece), offsets[0]);
+                    covered.extend(offsets);
                 }
             }
             prop_assert_eq!(covered, range.collect::<Vec<_>>());

@@ -25,6 +25,8 @@ pub struct PutOptions {
     pub code: Option<String>,
     /// Bytes of a block; the cluster's default if absent.
     pub block_bytes: Option<u64>,
+    /// Bytes of the chunks that a block is encoded in, of a code with sub-blocks; a single one if absent.
+    pub chunk_bytes: Option<u64>,
     /// Whether it may take the place of a file that has its name.
     pub replace: bool,
 }
@@ -48,6 +50,7 @@ impl Client {
             bytes: source.at_start.len(),
             code: options.code.clone(),
             block_bytes: options.block_bytes,
+            chunk_bytes: options.chunk_bytes,
             replace: options.replace,
         };
         let put = self.begin_put(&request).await?;

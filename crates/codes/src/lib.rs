@@ -43,7 +43,7 @@ pub use clay::{Clay, ClayVariant, Coupling};
 pub use code::{BlockIndex, Code, DecodeError, SubBlock};
 pub use hitchhiker::{Hitchhiker, HitchhikerVariant};
 pub use less::Less;
-pub use linear::{Generator, GeneratorError, Linear, LinearCode};
+pub use linear::{Generator, GeneratorError, Linear, LinearCode, LrcGlobals};
 pub use matrix::Matrix;
 pub use recipe::Recipe;
 pub use rotated::Rotated;

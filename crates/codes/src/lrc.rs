@@ -49,12 +49,12 @@ pub(crate) fn check(k: usize, l: usize, g: usize) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn local_groups(k: usize, l: usize) -> Vec<Vec<usize>> {
+pub(crate) fn local_groups(k: usize, l: usize) -> Vec<Vec<usize>> {
     let size = k / l;
     (0..l).map(|group| (group * size..(group + 1) * size).chain([k + group]).collect()).collect()
 }
 
-fn local_rows(k: usize, l: usize) -> Matrix {
+pub(crate) fn local_rows(k: usize, l: usize) -> Matrix {
     Matrix::from_fn(l, k, |group, data| u8::from(data / (k / l) == group))
 }
 

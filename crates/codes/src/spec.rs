@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Clay, ClayVariant, Code, Generator, Hitchhiker, HitchhikerVariant, Less, Linear, LinearCode, ReedSolomon,
-    Rotated, RsFamily, SpecError, clay, hitchhiker, less, lrc, rotated,
+    Clay, ClayVariant, Code, Generator, Hitchhiker, HitchhikerVariant, Less, Linear, LinearCode, LrcGlobals,
+    ReedSolomon, Rotated, RsFamily, SpecError, clay, hitchhiker, less, lrc, rotated,
 };
 
 /// GF(2^8) has 255 elements other than zero, and the constructions give one to each block.
@@ -110,8 +110,13 @@ pub enum CodeSpec {
 const CODES: &[(&str, &str, Parser)] = &[
     ("rs", "rs-N-K[-FAMILY], for example rs-14-10", reed_solomon),
     ("xor", "xor-N-K, for example xor-3-2", xor),
-    ("lrc", "lrc-K-L-G, for example lrc-12-2-2", |numbers, suffix| {
-        exactly(numbers, suffix, |[k, l, g]| CodeSpec::Lrc { k, l, g })
+    ("lrc", "lrc-K-L-G[-powers|-cauchy], for example lrc-12-2-2", |numbers, suffix| {
+        match suffix.and_then(LrcGlobals::of) {
+            Some(globals) => exactly(numbers, None, |[k, l, g]| {
+                CodeSpec::Linear(LinearCode::PublishedLrc { globals, k, l, g })
+            }),
+            None => exactly(numbers, suffix, |[k, l, g]| CodeSpec::Lrc { k, l, g }),
+        }
     }),
     ("lrc1", "lrc1-K-L-G, for example lrc1-12-2-2", |numbers, suffix| {
         exactly(numbers, suffix, |[k, l, g]| CodeSpec::LrcPlusOne { k, l, g })

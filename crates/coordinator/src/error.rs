@@ -5,7 +5,7 @@ use std::time::Duration;
 use cluster::ParseRepairAfterError;
 use codes::SpecError;
 use repair::recovery::UnknownPolicy;
-use repair::{NodeId, PlanError, StripeId, UnknownScheme};
+use repair::{ChunkingError, NodeId, PlanError, StripeId, UnknownScheme};
 use stores::dir::{OpenError, PutError, PutId};
 use stores::{CatalogError, StoreError, Term};
 use views::RepairState;
@@ -51,6 +51,10 @@ pub(crate) enum RequestError {
     Scheme(#[from] UnknownScheme),
     #[error("blocks of {asked} bytes are not possible: the size must be a multiple of {unit} bytes above 0")]
     BlockBytes { asked: u64, unit: u64, below: Option<u64>, above: u64 },
+    #[error("chunks of {asked} bytes are not possible: the size must be a multiple of {unit} bytes above 0")]
+    ChunkBytes { asked: u64, unit: u64, below: Option<u64>, above: u64 },
+    #[error(transparent)]
+    Chunks(#[from] ChunkingError),
     #[error("the body cannot be read: {detail}")]
     Body { detail: String },
     #[error("the body of the request did not come within {} s", limit.as_secs())]
@@ -234,6 +238,8 @@ impl RequestError {
             | Self::HelperPolicy(_)
             | Self::NoSuchWay(_)
             | Self::BlockBytes { .. }
+            | Self::ChunkBytes { .. }
+            | Self::Chunks(_)
             | Self::Body { .. }
             | Self::SlowBody { .. }
             | Self::NotANumber(_)
@@ -270,10 +276,14 @@ impl RequestError {
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),
             Self::Code(_) => "choose a code such as rs-14-10 (n comes first)".into(),
             Self::Scheme(_) => "choose one of the schemes listed".into(),
-            Self::BlockBytes { below: Some(below), above, .. } => {
+            Self::BlockBytes { below: Some(below), above, .. }
+            | Self::ChunkBytes { below: Some(below), above, .. } => {
                 format!("the nearest possible sizes are {below} and {above} bytes")
             }
-            Self::BlockBytes { above, .. } => format!("the smallest possible size is {above} bytes"),
+            Self::BlockBytes { above, .. } | Self::ChunkBytes { above, .. } => {
+                format!("the smallest possible size is {above} bytes")
+            }
+            Self::Chunks(_) => "a block is a whole number of chunks, and a chunk of sub-blocks".into(),
             Self::StorageBehind { .. } => "try again later; look at the coordinator's disk".into(),
             Self::OwnFiles(_) => "use that system's own tools".into(),
             Self::Store(_) => "try again in a few seconds".into(),

@@ -2,10 +2,12 @@
 //!
 //! Contiguous: a stripe holds the next `k · block_bytes` bytes of the file, and its block `i` holds bytes
 //! `i · block_bytes` and following of those. The last stripe has the smallest blocks that its bytes fit in,
-//! rounded up to what the kernels need; zeros fill them. All blocks of a stripe have the same length. A file
-//! of 0 bytes has no stripes.
+//! rounded up to what the kernels need, or to whole chunks; zeros fill them. If they fit in less than a chunk they are
+//! a smaller one, so that a small file takes little room. All blocks of a stripe have the same length. A file of 0 bytes has no
+//! stripes.
 
 use codes::Code;
+use stores::BlockSize;
 
 /// Kernels work on whole cache lines of each sub-block.
 const LINE_BYTES: u64 = 64;
@@ -15,18 +17,27 @@ const PAGE_BYTES: u64 = 4096;
 /// One stripe's part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StripeExtent {
-    /// Bytes of each of its blocks.
-    pub block_bytes: u64,
+    /// Its blocks.
+    pub size: BlockSize,
     /// Where its first byte is in the file.
     pub file_offset: u64,
     /// Bytes of the file that it holds.
     pub data_bytes: u64,
 }
 
-/// A block size that is not possible, and the nearest that are.
+/// A size that is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadBlockBytes {
-    /// What blocks must be a multiple of.
+pub(crate) enum BadSize {
+    /// That of blocks.
+    Block(BadBytes),
+    /// That of chunks.
+    Chunk(BadBytes),
+}
+
+/// The nearest sizes to one that is not possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadBytes {
+    /// What sizes must be a multiple of.
     pub unit: u64,
     /// The nearest possible size that is smaller, if there is one.
     pub below: Option<u64>,
@@ -34,46 +45,64 @@ pub(crate) struct BadBlockBytes {
     pub above: u64,
 }
 
-/// What block sizes must be a multiple of under this code.
-pub(crate) fn block_unit(code: &dyn Code) -> u64 {
-    let sub_blocks = LINE_BYTES * code.sub_blocks() as u64;
-    sub_blocks / greatest_common_divisor(sub_blocks, PAGE_BYTES) * PAGE_BYTES
+/// What block and chunk sizes must be a multiple of under this code.
+fn line(code: &dyn Code) -> u64 {
+    LINE_BYTES * code.sub_blocks() as u64
 }
 
-/// Checks a block size that a user asks for.
-pub(crate) fn check_block_bytes(code: &dyn Code, block_bytes: u64) -> Result<(), BadBlockBytes> {
-    let unit = block_unit(code);
-    if block_bytes > 0 && block_bytes.is_multiple_of(unit) {
+/// The blocks that a user asks for, if they are possible. Codes without sub-blocks have no use for chunks, and a chunk as
+/// long as the block is none.
+pub(crate) fn checked(
+    code: &dyn Code,
+    block_bytes: u64,
+    chunk_bytes: Option<u64>,
+) -> Result<BlockSize, BadSize> {
+    let chunk_bytes = chunk_bytes.filter(|_| code.sub_blocks() > 1);
+    if let Some(bytes) = chunk_bytes {
+        check(bytes, line(code)).map_err(BadSize::Chunk)?;
+    }
+    let unit = least_common_multiple(chunk_bytes.unwrap_or(line(code)), PAGE_BYTES);
+    check(block_bytes, unit).map_err(BadSize::Block)?;
+    Ok(BlockSize { block_bytes, chunk_bytes: chunk_bytes.filter(|&bytes| bytes < block_bytes) })
+}
+
+fn check(bytes: u64, unit: u64) -> Result<(), BadBytes> {
+    if bytes > 0 && bytes.is_multiple_of(unit) {
         return Ok(());
     }
-    let below = block_bytes / unit * unit;
-    Err(BadBlockBytes { unit, below: (below > 0).then_some(below), above: below.saturating_add(unit) })
+    let below = bytes / unit * unit;
+    Err(BadBytes { unit, below: (below > 0).then_some(below), above: below.saturating_add(unit) })
 }
 
 /// Number of stripes of a file.
-pub(crate) fn stripe_count(code: &dyn Code, bytes: u64, block_bytes: u64) -> u64 {
-    bytes.div_ceil(stripe_bytes(code, block_bytes))
+pub(crate) fn stripe_count(code: &dyn Code, bytes: u64, size: BlockSize) -> u64 {
+    bytes.div_ceil(stripe_bytes(code, size))
 }
 
 /// The part of a file that its stripe at `position` holds.
 ///
 /// # Panics
 /// If the file has no such stripe.
-pub(crate) fn extent(code: &dyn Code, bytes: u64, block_bytes: u64, position: u64) -> StripeExtent {
-    let full = stripe_bytes(code, block_bytes);
+pub(crate) fn extent(code: &dyn Code, bytes: u64, size: BlockSize, position: u64) -> StripeExtent {
+    let full = stripe_bytes(code, size);
     let file_offset = position * full;
     assert!(file_offset < bytes, "stripe {position} is not part of a file of {bytes} bytes");
     let rest = bytes - file_offset;
     if rest >= full {
-        return StripeExtent { block_bytes, file_offset, data_bytes: full };
+        return StripeExtent { size, file_offset, data_bytes: full };
     }
-    let line = LINE_BYTES * code.sub_blocks() as u64;
-    let block_bytes = rest.div_ceil(code.data_blocks() as u64).next_multiple_of(line);
-    StripeExtent { block_bytes, file_offset, data_bytes: rest }
+    let least = rest.div_ceil(code.data_blocks() as u64);
+    let chunk_bytes = size.chunk_bytes.filter(|&bytes| bytes < least);
+    let block_bytes = least.next_multiple_of(chunk_bytes.unwrap_or(line(code)));
+    StripeExtent { size: BlockSize { block_bytes, chunk_bytes }, file_offset, data_bytes: rest }
 }
 
-fn stripe_bytes(code: &dyn Code, block_bytes: u64) -> u64 {
-    block_bytes.saturating_mul(code.data_blocks() as u64)
+fn stripe_bytes(code: &dyn Code, size: BlockSize) -> u64 {
+    size.block_bytes.saturating_mul(code.data_blocks() as u64)
+}
+
+fn least_common_multiple(a: u64, b: u64) -> u64 {
+    (a / greatest_common_divisor(a, b)).saturating_mul(b)
 }
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
@@ -88,21 +117,23 @@ mod tests {
 
     use super::*;
 
+    const PAGE: BlockSize = BlockSize { block_bytes: 4096, chunk_bytes: None };
+
     fn code(text: &str) -> Arc<dyn Code> {
         text.parse::<CodeSpec>().unwrap().build().unwrap()
     }
 
     #[test]
     fn a_file_of_no_bytes_has_no_stripes() {
-        assert_eq!(stripe_count(&*code("rs-14-10"), 0, 4096), 0);
+        assert_eq!(stripe_count(&*code("rs-14-10"), 0, PAGE), 0);
     }
 
     #[test]
     fn one_byte_makes_blocks_of_one_line() {
         let code = code("rs-14-10");
-        assert_eq!(stripe_count(&*code, 1, 4096), 1);
-        let only = extent(&*code, 1, 4096, 0);
-        assert_eq!(only, StripeExtent { block_bytes: 64, file_offset: 0, data_bytes: 1 });
+        assert_eq!(stripe_count(&*code, 1, PAGE), 1);
+        let only = extent(&*code, 1, PAGE, 0);
+        assert_eq!(only, StripeExtent { size: BlockSize::whole(64), file_offset: 0, data_bytes: 1 });
     }
 
     #[test]
@@ -110,11 +141,12 @@ mod tests {
         let code = code("rs-5-3");
         for bytes in [1, 63, 64, 65, 191, 192, 193, 12287, 12288, 12289, 24576, 30_000] {
             let mut end = 0;
-            for position in 0..stripe_count(&*code, bytes, 4096) {
-                let extent = extent(&*code, bytes, 4096, position);
+            for position in 0..stripe_count(&*code, bytes, PAGE) {
+                let extent = extent(&*code, bytes, PAGE, position);
                 assert_eq!(extent.file_offset, end, "{bytes}");
-                assert!(extent.data_bytes <= 3 * extent.block_bytes && extent.block_bytes <= 4096, "{bytes}");
-                assert!(extent.block_bytes.is_multiple_of(64));
+                let block_bytes = extent.size.block_bytes;
+                assert!(extent.data_bytes <= 3 * block_bytes && block_bytes <= 4096, "{bytes}");
+                assert!(block_bytes.is_multiple_of(64));
                 end += extent.data_bytes;
             }
             assert_eq!(end, bytes);
@@ -126,15 +158,39 @@ mod tests {
         let code = code("clay-6-4-5");
         let alpha = code.sub_blocks() as u64;
         assert!(alpha > 1);
-        assert!(extent(&*code, 1, 1 << 20, 0).block_bytes.is_multiple_of(64 * alpha));
+        assert!(extent(&*code, 1, BlockSize::whole(1 << 20), 0).size.block_bytes.is_multiple_of(64 * alpha));
+    }
+
+    #[test]
+    fn the_last_blocks_have_whole_chunks_or_are_a_smaller_one() {
+        let code = code("hitchhiker-xor-4-2");
+        let size = checked(&*code, 64 << 10, Some(4096)).unwrap();
+        let last = |bytes: u64| extent(&*code, (128 << 10) + bytes, size, 1).size;
+        assert_eq!(last(1), BlockSize::whole(128));
+        assert_eq!(last(8192), BlockSize::whole(4096));
+        let chunks = |block_bytes| BlockSize { block_bytes, chunk_bytes: Some(4096) };
+        assert_eq!(last(8193), chunks(8192));
+        assert_eq!(last((128 << 10) - 1), chunks(64 << 10));
+        assert_eq!(extent(&*code, 128 << 10, size, 0).size, size);
     }
 
     #[test]
     fn wrong_block_sizes_name_the_nearest_right_ones() {
         let code = code("rs-14-10");
-        assert_eq!(check_block_bytes(&*code, 64 << 20), Ok(()));
-        let wrong = |bytes| check_block_bytes(&*code, bytes).unwrap_err();
-        assert_eq!(wrong(0), BadBlockBytes { unit: 4096, below: None, above: 4096 });
-        assert_eq!(wrong(5000), BadBlockBytes { unit: 4096, below: Some(4096), above: 8192 });
+        // A code without sub-blocks ignores chunks.
+        assert_eq!(checked(&*code, 64 << 20, Some(5000)), Ok(BlockSize::whole(64 << 20)));
+        let wrong = |bytes| checked(&*code, bytes, None).unwrap_err();
+        assert_eq!(wrong(0), BadSize::Block(BadBytes { unit: 4096, below: None, above: 4096 }));
+        assert_eq!(wrong(5000), BadSize::Block(BadBytes { unit: 4096, below: Some(4096), above: 8192 }));
+        let code = self::code("hitchhiker-xor-4-2");
+        let wrong = |bytes, chunk| checked(&*code, bytes, Some(chunk)).unwrap_err();
+        assert_eq!(wrong(8192, 200), BadSize::Chunk(BadBytes { unit: 128, below: Some(128), above: 256 }));
+        let twelve = BadBytes { unit: 12_288, below: None, above: 12_288 };
+        assert_eq!(wrong(8192, 6144), BadSize::Block(twelve));
+        assert_eq!(
+            wrong(0, u64::MAX - 127),
+            BadSize::Block(BadBytes { unit: u64::MAX, below: None, above: u64::MAX })
+        );
+        assert_eq!(checked(&*code, 8192, Some(8192)), Ok(BlockSize::whole(8192)));
     }
 }

@@ -9,6 +9,7 @@
 mod cases;
 mod ceph;
 mod driver;
+mod relays;
 mod stripe;
 
 use std::path::PathBuf;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec, DecodeError, Recipe, SubBlock};
 use gf::Kernel;
+use repair::{Chunking, Scheme};
 
 use crate::cases::Encoded;
+use crate::relays;
 
 /// Larger losses are all tried while they are no more than this, and sampled beyond.
 const MOST_LOSSES: usize = 300;
@@ -31,6 +33,10 @@ impl AddAssign for Trials {
 
 pub struct Stripe {
     code: Arc<dyn Code>,
+    /// Where the encoder has put sub-blocks.
+    chunking: Chunking,
+    /// As the encoder wrote them.
+    blocks: Vec<Vec<u8>>,
     /// By block, then by sub-block.
     sub_blocks: Vec<Vec<u8>>,
 }
@@ -41,15 +47,17 @@ impl Stripe {
         if encoded.blocks.len() != code.blocks() {
             return Err(format!("{} blocks where Mend has {}", encoded.blocks.len(), code.blocks()));
         }
-        let alpha = code.sub_blocks();
-        let part = encoded.chunk_bytes / alpha;
-        let sub_block = |block: &Vec<u8>, sub: usize| -> Vec<u8> {
-            let parts = block.chunks(encoded.chunk_bytes).map(|chunk| &chunk[sub * part..][..part]);
-            parts.flatten().copied().collect()
+        let (block_bytes, chunk_bytes) = (encoded.blocks[0].len() as u64, encoded.chunk_bytes as u64);
+        let chunking = Chunking::of(&*code, block_bytes, Some(chunk_bytes));
+        let chunking = chunking.map_err(|error| error.to_string())?;
+        let sub_block = |block: &[u8], sub: u16| -> Vec<u8> {
+            let places = chunking.ranges(sub, 0..chunking.sub_block_bytes());
+            places.flat_map(|place| &block[place.start as usize..place.end as usize]).copied().collect()
         };
-        let blocks = encoded.blocks.iter();
-        let sub_blocks = blocks.flat_map(|block| (0..alpha).map(move |sub| sub_block(block, sub))).collect();
-        Ok(Self { code, sub_blocks })
+        let of_block =
+            |block: &Vec<u8>| (0..chunking.sub_blocks()).map(|sub| sub_block(block, sub)).collect::<Vec<_>>();
+        let sub_blocks = encoded.blocks.iter().flat_map(of_block).collect();
+        Ok(Self { code, chunking, blocks: encoded.blocks, sub_blocks })
     }
 
     /// Compares the parity, and repairs.
@@ -64,6 +72,7 @@ impl Stripe {
                 trials.repairs += 1;
             }
         }
+        trials.repairs += self.rebuild_whole_blocks()?;
         for lost in self.larger_losses(&mut random) {
             let [_, _, order] = self.orders(&lost, &mut random);
             match self.repair(&lost, &order) {
@@ -89,11 +98,30 @@ impl Stripe {
         Ok(())
     }
 
+    /// Repairs every single loss of a code with sub-blocks by plans for whole blocks, chunks and all; how many.
+    fn rebuild_whole_blocks(&self) -> Result<usize, String> {
+        if self.code.sub_blocks() == 1 {
+            return Ok(0);
+        }
+        let mut trials = 0;
+        for lost in 0..self.blocks.len() {
+            for scheme in [Scheme::Conventional, Scheme::Pipelined] {
+                let rebuilt = relays::rebuild(&self.code, self.chunking, &self.blocks, lost, scheme)?;
+                if rebuilt != self.blocks[lost] {
+                    return Err(format!("b{lost} differs when a {scheme} plan has rebuilt it"));
+                }
+                trials += 1;
+            }
+        }
+        Ok(trials)
+    }
+
     /// The control: with one wrong bit both the comparison and a repair that reads it must fail.
     fn flip_a_bit(&self, random: &mut fastrand::Rng) -> Trials {
         let (n, k, alpha) = (self.code.blocks(), self.code.data_blocks(), self.code.sub_blocks());
         let block = random.usize(k..n);
-        let mut wrong = Self { code: self.code.clone(), sub_blocks: self.sub_blocks.clone() };
+        let (code, blocks) = (self.code.clone(), self.blocks.clone());
+        let mut wrong = Self { code, chunking: self.chunking, blocks, sub_blocks: self.sub_blocks.clone() };
         for sub in 0..alpha {
             let bytes = &mut wrong.sub_blocks[block * alpha + sub];
             let at = random.usize(..bytes.len());

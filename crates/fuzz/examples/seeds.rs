@@ -12,9 +12,10 @@ use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
-    Assignment, BlockId, BlockProblem, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job, JobAction,
-    JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Refusal, Report, Scheme, Sink,
-    SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify, Wanted,
+    Assignment, BlockId, BlockProblem, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job,
+    JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Refusal, Report, Scheme,
+    Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify,
+    Wanted,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -188,8 +189,7 @@ fn to_node() -> Vec<ToNode> {
             bytes: 4 << 20,
             digest: Some(digest(7)),
         },
-        sub_block_bytes: 1 << 20,
-        sub_blocks: 4,
+        chunking: Chunking::new(4 << 20, 1 << 20, 4).expect("it divides"),
         window: (0, 1 << 20),
         seed: u64::MAX,
     };
@@ -232,8 +232,8 @@ fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
     });
     let stripe = Stripe {
         id: StripeId("1".into()),
+        chunking: Chunking::of(&*code, block_bytes, Some(block_bytes / 2))?,
         code,
-        block_bytes,
         blocks: blocks.collect(),
         label: Some(label()),
     };
@@ -263,6 +263,7 @@ fn http() -> Result<()> {
         bytes: 70_000,
         code: Some("rs-6-4".into()),
         block_bytes: Some(8192),
+        chunk_bytes: Some(4096),
         replace: true,
     })?;
     requests.add_json(&views::RepairRequest { all: true, ..views::RepairRequest::default() })?;
@@ -296,6 +297,7 @@ fn layout() -> views::FileLayout {
             stripe: format!("{}", 17 + position),
             code: "rs-3-2".into(),
             block_bytes,
+            chunk_bytes: (block_bytes > 8192).then_some(8192),
             readable: true,
             survives: 1,
             blocks: vec![views::BlockView {
@@ -315,6 +317,7 @@ fn layout() -> views::FileLayout {
             bytes: 70_000,
             code: "rs-3-2".into(),
             block_bytes: 32_768,
+            chunk_bytes: Some(8192),
             stripes: 2,
             created_unix_ms: 1_790_000_000_000,
         },
@@ -407,10 +410,12 @@ fn label() -> StripeLabel {
         stripe: StripeId("17-k3f9x2".into()),
         code: "rs-14-10".parse().expect("a code's name"),
         block_bytes: 9000,
+        chunk_bytes: None,
         file: FilePart {
             name: "film".into(),
             bytes: 70_000,
             block_bytes: 9000,
+            chunk_bytes: None,
             position: 0,
             put: "1-k3f9x2".into(),
             begun_unix_ms: 1_790_000_000_000,
@@ -445,6 +450,7 @@ fn records() -> Result<()> {
         id: StripeId("17".into()),
         code: code.clone(),
         block_bytes: 8192,
+        chunk_bytes: Some(4096),
         blocks: vec![
             block(0, BlockState::Missing),
             block(1, BlockState::Healthy),
@@ -457,6 +463,7 @@ fn records() -> Result<()> {
         bytes: 70_000,
         code: code.clone(),
         block_bytes: 8192,
+        chunk_bytes: Some(4096),
         stripes: vec![StripeId("17".into()), StripeId("18".into())],
         created_unix_ms: 1_790_000_000_000,
     })?;
@@ -468,6 +475,7 @@ fn records() -> Result<()> {
         bytes: 70_000,
         code,
         block_bytes: 8192,
+        chunk_bytes: None,
         replace: false,
         name_of_put: "1-k3f9x2".into(),
         begun_unix_ms: 1_790_000_000_000,

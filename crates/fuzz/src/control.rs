@@ -1,9 +1,10 @@
 //! The control plane, both ways, without the length in front; and relays built from assignments.
 
+use std::convert::Infallible;
 use std::fmt::Debug;
 
 use repair::wire::control::{self, FromNode, ToNode};
-use repair::{Action, Assignment, BufferPool, Relay};
+use repair::{Action, Assignment, Buffer, BufferPool, Gathering, Relay};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -38,26 +39,37 @@ fn message<M: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) ->
 /// What a node does with an assignment: refuse it, or play its part with disks full of zeros.
 fn carry_out(assignment: &Assignment) {
     let Ok(mut relay) = Relay::new(assignment, BYTES, BufferPool::default()) else { return };
+    let mut gathering = Gathering::new(assignment);
     let mut moved = 0;
     for _ in 0..ACTIONS {
         feed(assignment, &mut relay, &mut moved);
         let Some(action) = relay.poll() else { continue };
         match action {
             Action::ReadAhead { .. } => {}
-            Action::Read { slice, locals, range } => {
-                assert!(!locals.is_empty() && range.bytes.start < range.bytes.end, "a read of nothing");
-                let bytes = (range.bytes.end - range.bytes.start) as usize / locals.len();
-                moved += bytes * locals.len();
+            Action::Read { slice, locals, transfer } => {
+                assert!(locals.len() == transfer.buffers() && transfer.bytes() > 0, "a read of nothing");
+                moved += transfer.bytes();
                 if moved > BYTES {
                     return;
                 }
-                for local in locals {
-                    let buffer = relay.buffer(bytes);
+                let mut buffers: Vec<Buffer> =
+                    locals.clone().map(|_| relay.buffer(transfer.buffer_bytes())).collect();
+                let zeros = |_: u64, bytes: &mut [u8]| -> Result<bool, Infallible> {
+                    bytes.fill(0);
+                    Ok(true)
+                };
+                assert_eq!(transfer.read(u64::MAX, &mut buffers, zeros), Ok(true));
+                for (local, buffer) in locals.zip(buffers) {
                     relay.handle_read(slice, local, buffer).expect("a read is as long as it was asked for");
                 }
             }
             Action::Send { slice, buffer, .. } => relay.handle_sent(slice, buffer),
-            Action::Deliver { slice, buffer, .. } => relay.handle_delivered(slice, buffer),
+            Action::Deliver { output, slice, buffer } => {
+                let Some((transfer, buffers)) = gathering.add(output, slice, buffer) else { continue };
+                let written = transfer.write(u64::MAX, &buffers, |_, _| Ok::<(), Infallible>(()));
+                assert_eq!(written, Ok(()));
+                buffers.into_iter().for_each(|buffer| relay.handle_delivered(slice, buffer));
+            }
             Action::Finished => return,
         }
     }

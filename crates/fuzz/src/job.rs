@@ -5,8 +5,8 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::{self, FromNode, ToNode};
 use repair::{
-    BlockId, Digest, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Report,
-    Scheme, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Chunking, Digest, Fingerprint, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy,
+    Report, Scheme, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 /// The node that gets the rebuilt block, and one that it is rebuilt from.
@@ -54,8 +54,8 @@ impl Scene {
         });
         let stripe = Stripe {
             id: StripeId("1".into()),
+            chunking: Chunking::whole(&*code, 8192),
             code,
-            block_bytes: 8192,
             blocks: blocks.collect(),
             label: None,
         };

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use client::{ByteRange, StripeSpan, pieces_of};
 use cluster::{Address, Bandwidth, ByteSize, ClusterId, Config, Host, Name, Role, peer_role};
 use codes::CodeSpec;
-use repair::Scheme;
+use repair::{Chunking, Scheme};
 use rustls_pki_types::CertificateDer;
 
 /// Larger codes are checked and not made: that takes a while, and reads no more of the text.
@@ -49,7 +49,8 @@ pub(crate) fn byte_range(bytes: &[u8]) -> bool {
     for file_bytes in [0, 1, 100_000, u64::MAX] {
         let Ok(wanted) = range.within("film", file_bytes) else { continue };
         assert!(wanted.start <= wanted.end && wanted.end <= file_bytes);
-        let stripe = StripeSpan { file_offset: 1000, data_bytes: 99_000, block_bytes: 32_768, sub_blocks: 4 };
+        let chunking = Chunking::new(32_768, 8192, 4).expect("it divides");
+        let stripe = StripeSpan { file_offset: 1000, data_bytes: 99_000, chunking };
         let clipped = stripe.clip(&wanted);
         let read: u64 = pieces_of(&stripe, &clipped).iter().map(client::Piece::bytes).sum();
         assert_eq!(read, clipped.end - clipped.start);

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
-use repair::{BlockId, Buffer};
+use repair::{BlockId, Buffer, Transfer};
 use stores::{BlockError, BlockReader, Delivery};
 use tokio::task::JoinHandle;
 
@@ -26,13 +26,13 @@ pub(crate) struct Source {
     pub(crate) reader: Arc<dyn BlockReader>,
 }
 
-/// A read to be done: `buffers` are filled one after another from `offset` on.
+/// A read to be done, which fills the buffers.
 pub(crate) struct ReadJob {
     pub(crate) slice: u32,
     /// The relay's number of the first buffer; those of the others follow.
     pub(crate) local: u16,
     pub(crate) source: Source,
-    pub(crate) offset: u64,
+    pub(crate) transfer: Transfer,
     pub(crate) buffers: Vec<Buffer>,
 }
 
@@ -44,14 +44,15 @@ pub(crate) struct ReadAhead {
     missed: bool,
 }
 
-/// A write to be done: `buffer[..bytes]` goes to `offset`; the rest is padding.
+/// A write to be done, of what the buffers hold.
 pub(crate) struct WriteJob {
     pub(crate) slice: u32,
     pub(crate) block: BlockId,
     pub(crate) writer: SharedDelivery,
-    pub(crate) offset: u64,
-    pub(crate) bytes: usize,
-    pub(crate) buffer: Buffer,
+    pub(crate) transfer: Transfer,
+    /// Bytes of the block; what lies beyond them is padding.
+    pub(crate) block_bytes: u64,
+    pub(crate) buffers: Vec<Buffer>,
 }
 
 /// A disk job that failed.
@@ -135,37 +136,15 @@ impl<J: DiskJob> DiskQueue<J> {
 }
 
 impl ReadJob {
-    /// Fills the buffers by `read`, which gets an offset and what is to be filled and says whether it did. What lies
-    /// beyond the block's end counts as zeros.
+    /// Fills the buffers by `read`, which gets an offset and what is to be filled and says whether it did.
     fn fill(
         &mut self,
         read: impl Fn(&dyn BlockReader, u64, &mut [u8]) -> Result<bool, BlockError>,
     ) -> Result<bool, DiskError> {
-        let (reader, bytes) = (&*self.source.reader, self.bytes());
-        let in_block = reader.bytes().saturating_sub(self.offset).min(bytes as u64) as usize;
-        let read = |bytes: &mut [u8]| match bytes {
-            [] => Ok(true),
-            bytes => read(reader, self.offset, bytes)
-                .map_err(|error| DiskError { block: self.source.id.clone(), error }),
-        };
-        match &mut self.buffers[..] {
-            [buffer] => {
-                let (bytes, padding) = buffer.split_at_mut(in_block);
-                padding.fill(0);
-                read(bytes)
-            }
-            buffers => {
-                let mut joined = vec![0; bytes];
-                let filled = read(&mut joined[..in_block])?;
-                let mut rest = &joined[..];
-                for buffer in buffers {
-                    let (part, after) = rest.split_at(buffer.len());
-                    buffer.copy_from_slice(part);
-                    rest = after;
-                }
-                Ok(filled)
-            }
-        }
+        let reader = &*self.source.reader;
+        let read = |offset: u64, bytes: &mut [u8]| read(reader, offset, bytes);
+        let filled = self.transfer.read(reader.bytes(), &mut self.buffers, read);
+        filled.map_err(|error| DiskError { block: self.source.id.clone(), error })
     }
 }
 
@@ -179,7 +158,7 @@ impl DiskJob for ReadJob {
     }
 
     fn bytes(&self) -> usize {
-        self.buffers.iter().map(|buffer| buffer.len()).sum()
+        self.transfer.bytes()
     }
 }
 
@@ -212,10 +191,8 @@ impl ReadAhead {
 
 impl WriteJob {
     fn write(&self, writer: &mut Delivery) -> Result<(), DiskError> {
-        if self.bytes == 0 {
-            return Ok(());
-        }
-        let written = writer.write_at(self.offset, &self.buffer[..self.bytes]);
+        let store = |offset: u64, bytes: &[u8]| writer.write_at(offset, bytes);
+        let written = self.transfer.write(self.block_bytes, &self.buffers, store);
         written.map_err(|error| DiskError { block: self.block.clone(), error })
     }
 }
@@ -234,7 +211,7 @@ impl DiskJob for WriteJob {
     }
 
     fn bytes(&self) -> usize {
-        self.bytes
+        self.transfer.bytes()
     }
 }
 

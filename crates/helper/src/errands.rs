@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
-use repair::{BlockId, Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Report};
+use repair::{Fingerprint, FingerprintErrand, LocalBlock, Report};
 use stores::{BlockError, BlockReader, Blocks, Gate};
 
 use crate::disk::SharedDelivery;
 use crate::engine::blocking;
 use crate::gate::DiskGate;
 use crate::problems::block_problem;
-
-/// Bytes read at once when a whole block is read through.
-const READ_THROUGH_BYTES: usize = 1 << 20;
 
 /// Fingerprints a block that is being delivered here.
 pub(crate) async fn fingerprint_delivery(
@@ -74,43 +71,17 @@ fn fingerprints(
     asked: &FingerprintErrand,
     gate: &dyn Gate,
 ) -> Result<Vec<Fingerprint>, BlockError> {
-    // What does not lie in a sub-block is nobody's business, and hostile numbers must not overflow.
-    let (start, end) = (asked.window.0.min(asked.sub_block_bytes), asked.window.1.min(asked.sub_block_bytes));
-    let starts = (0..u64::from(asked.sub_blocks)).map(|sub| sub.saturating_mul(asked.sub_block_bytes));
-    let bytes = end.saturating_sub(start);
-    let fingerprint = |start: u64| {
-        let window = (start, start.saturating_add(bytes));
-        fingerprint_of(reader, &asked.block.id, window, asked.seed, gate)
-    };
-    starts.map(|sub| fingerprint(sub.saturating_add(start))).collect()
-}
-
-/// The fingerprint of what lies between two offsets; what lies beyond the block's end counts as zeros.
-fn fingerprint_of(
-    reader: &dyn BlockReader,
-    block: &BlockId,
-    (start, end): (u64, u64),
-    seed: u64,
-    gate: &dyn Gate,
-) -> Result<Fingerprint, BlockError> {
-    let mut fingerprinter = Fingerprinter::new(seed);
-    let end = reader.bytes().min(end);
-    let mut buffer = vec![0; READ_THROUGH_BYTES];
-    let mut at = start;
-    while at < end {
-        let piece = &mut buffer[..(end - at).min(READ_THROUGH_BYTES as u64) as usize];
-        gate.pass(piece.len()).map_err(|closed| closed.of(block))?;
-        reader.read_at(at, piece)?;
-        fingerprinter.update(piece);
-        at += piece.len() as u64;
-    }
-    Ok(fingerprinter.finish())
+    let window = asked.window.0..asked.window.1;
+    repair::fingerprints(&asked.chunking, &window, asked.seed, reader.bytes(), |offset, bytes| {
+        gate.pass(bytes.len()).map_err(|closed| closed.of(&asked.block.id))?;
+        reader.read_at(offset, bytes)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use codes::BlockIndex;
-    use repair::Digest;
+    use repair::{BlockId, Digest};
 
     use super::*;
 

@@ -73,7 +73,7 @@ mod tests {
             slices: repair::SliceSet::all(1),
             dealing: repair::Dealing::even(1),
             pacing: Pacing::Pipelined,
-            sub_block_bytes: 1,
+            chunking: repair::Chunking::new(1, 1, 1).expect("one byte"),
             lanes: vec![None],
             locals: vec![],
             inlets: vec![],

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::wire::edge::{Direction, Greeting};
-use repair::{Action, Assignment, EdgeKey, Meter, NodeId, Part, Report, Sink};
+use repair::{Action, Assignment, EdgeKey, Gathering, Meter, NodeId, Part, Report, Sink};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
@@ -33,6 +33,8 @@ pub(crate) struct Motion {
     reads: DiskQueue<ReadJob>,
     ahead: ReadAhead,
     writes: DiskQueue<WriteJob>,
+    /// Deliveries that are written together.
+    gathering: Gathering,
     traffic: Traffic,
     rendezvous: Rendezvous,
     allowance: Allowance,
@@ -70,6 +72,7 @@ impl Motion {
             reads: DiskQueue::new(),
             ahead: ReadAhead::default(),
             writes: DiskQueue::new(),
+            gathering: Gathering::new(&assignment),
             traffic: node.traffic.clone(),
             rendezvous: node.rendezvous.clone(),
             allowance: Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class),
@@ -111,7 +114,7 @@ impl Motion {
     // ---- disk ----
 
     fn read(&mut self, job: ReadJob, part: &mut Part, now: Duration) {
-        self.allowance.spend(Meter::Disk, job.buffers.iter().map(|buffer| buffer.len()).sum());
+        self.allowance.spend(Meter::Disk, job.transfer.bytes());
         match self.reads.push(job) {
             Ok(Some(job)) => self.has_read(job, part, now),
             Ok(None) => self.ahead.miss(),
@@ -120,7 +123,7 @@ impl Motion {
     }
 
     fn write(&mut self, job: WriteJob, part: &mut Part, now: Duration) {
-        self.allowance.spend(Meter::Disk, job.bytes);
+        self.allowance.spend(Meter::Disk, job.transfer.bytes());
         match self.writes.push(job) {
             Ok(Some(job)) => self.has_written(job, part),
             Ok(None) => {}
@@ -176,14 +179,17 @@ impl Motion {
     }
 
     fn has_written(&mut self, job: WriteJob, part: &mut Part) {
-        self.traffic.delivered(job.buffer.len());
-        part.handle_delivered(job.slice, job.buffer);
+        for buffer in job.buffers {
+            self.traffic.delivered(buffer.len());
+            part.handle_delivered(job.slice, buffer);
+        }
     }
 
     /// Nothing is read or written any more that has not begun.
     pub(crate) fn drop_queued(&mut self) {
         self.held_reads.clear();
         self.held_writes.clear();
+        self.gathering.clear();
         self.reads.drop_queue();
         self.writes.drop_queue();
     }
@@ -208,12 +214,10 @@ impl Motion {
                 let ranges = ranges.map(|range| (self.sources[&range.block].clone(), range.bytes));
                 self.ahead.announce(ranges);
             }
-            Action::Read { slice, locals, range } => {
-                let bytes = (range.bytes.end - range.bytes.start) as usize / locals.len();
-                let buffers = locals.clone().map(|_| part.buffer(bytes)).collect();
-                let source = self.sources[&range.block].clone();
-                let offset = range.bytes.start;
-                let job = ReadJob { slice, local: locals.start, source, offset, buffers };
+            Action::Read { slice, locals, transfer } => {
+                let buffers = locals.clone().map(|_| part.buffer(transfer.buffer_bytes())).collect();
+                let source = self.sources[&transfer.block()].clone();
+                let job = ReadJob { slice, local: locals.start, source, transfer, buffers };
                 if self.held_reads.is_empty() && self.ask(Meter::Disk, part).is_some() {
                     self.read(job, part, now);
                 } else {
@@ -224,13 +228,10 @@ impl Motion {
                 self.outlets[outlet].push(lane, stream, slice, buffer);
             }
             Action::Deliver { output, slice, buffer } => {
-                let sub_block = self.assignment.outputs[output as usize];
-                let offset = u64::from(sub_block.sub) * self.assignment.sub_block_bytes
-                    + self.assignment.geometry.span(slice).start;
-                let (sink, writer) = &self.sinks[&sub_block.block];
-                let bytes = sink.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
-                let (block, writer) = (sink.id.clone(), writer.clone());
-                let job = WriteJob { slice, block, writer, offset, bytes, buffer };
+                let Some((transfer, buffers)) = self.gathering.add(output, slice, buffer) else { return };
+                let (sink, writer) = &self.sinks[&transfer.block()];
+                let (block, block_bytes, writer) = (sink.id.clone(), sink.bytes, writer.clone());
+                let job = WriteJob { slice, block, writer, transfer, block_bytes, buffers };
                 if self.held_writes.is_empty() && self.ask(Meter::Disk, part).is_some() {
                     self.write(job, part, now);
                 } else {

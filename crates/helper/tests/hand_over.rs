@@ -10,8 +10,9 @@ use codes::{BlockIndex, CodeSpec};
 use helper::{Engine, Local, Rendezvous, Workers, outbox};
 use repair::wire::control::{Description, FromNode, HeldBlock, ToNode};
 use repair::{
-    BlockId, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, LocalBlock, NodeId, NodeProfile,
-    Outcome, Policy, Refusal, Report, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Chunking, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, LocalBlock, NodeId,
+    NodeProfile, Outcome, Policy, Refusal, Report, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology,
+    Verify, Wanted,
 };
 use stores::dir::DirBlocks;
 use stores::{
@@ -255,7 +256,7 @@ impl Nodes {
             stripe: Stripe {
                 id: StripeId("s".into()),
                 code: "rs-4-2".parse::<CodeSpec>().unwrap().build().unwrap(),
-                block_bytes: BLOCK_BYTES,
+                chunking: Chunking::new(BLOCK_BYTES, BLOCK_BYTES, 1).unwrap(),
                 blocks: blocks.collect(),
                 label: None,
             },
@@ -408,8 +409,8 @@ async fn a_client_seals_and_rereads_nothing() {
     let told = said.recv().await.unwrap();
     assert_eq!(told, FromNode::Report { job, epoch, report: Report::Refused { why: Refusal::NoStore } });
     let block = LocalBlock { index: BlockIndex(0), id: id(0), bytes: BLOCK_BYTES, digest: None };
-    let (sub_block_bytes, window) = (BLOCK_BYTES, (0, BLOCK_BYTES));
-    engine.handle(ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks: 1, window, seed: 1 });
+    let (chunking, window) = (Chunking::new(BLOCK_BYTES, BLOCK_BYTES, 1).unwrap(), (0, BLOCK_BYTES));
+    engine.handle(ToNode::Fingerprint { job, epoch, block, chunking, window, seed: 1 });
     let told = said.recv().await.unwrap();
     assert_eq!(told, FromNode::Report { job, epoch, report: Report::Refused { why: Refusal::NoStore } });
 }

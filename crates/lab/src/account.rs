@@ -2,8 +2,8 @@
 
 use codes::{BlockIndex, CodeSpec};
 use repair::{
-    BlockId, NodeId, NodeProfile, PlanError, PlanRequest, Policy, Stripe, StripeBlock, StripeId, Topology,
-    Wanted,
+    BlockId, Chunking, NodeId, NodeProfile, PlanError, PlanRequest, Policy, Stripe, StripeBlock, StripeId,
+    Topology, Wanted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,8 @@ fn stripe(code: &CodeSpec, block_bytes: u64, lost: &[u16]) -> Stripe {
         digest: None,
     };
     let blocks = (0..code.blocks() as u16).map(block).collect();
-    Stripe { id: StripeId("account".to_owned()), code, block_bytes, blocks, label: None }
+    let chunking = Chunking::whole(&*code, block_bytes);
+    Stripe { id: StripeId("account".to_owned()), code, chunking, blocks, label: None }
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec, SubBlock};
 use repair::wire::control::ToNode;
 use repair::{
-    Action, Assignment, BlockId, BlockRange, BufferPool, Job, JobAction, JobId, JobRequest, NodeId,
+    Action, Assignment, BlockId, Buffer, BufferPool, Chunking, Job, JobAction, JobId, JobRequest, NodeId,
     NodeProfile, Policy, Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
@@ -76,14 +77,18 @@ impl Put {
         while let Some(action) = relay.poll() {
             match action {
                 Action::ReadAhead { .. } => {}
-                Action::Read { slice, locals, range } => {
-                    let BlockRange { block, bytes } = range;
-                    let part = (bytes.end - bytes.start) as usize / locals.len();
-                    for (local, from) in locals.zip((bytes.start as usize..).step_by(part)) {
-                        let mut buffer = relay.buffer(part);
-                        if reads == Reads::Copied {
-                            buffer.copy_from_slice(&self.data[usize::from(block.0)][from..from + part]);
-                        }
+                Action::Read { slice, locals, transfer } => {
+                    let mut buffers: Vec<Buffer> =
+                        locals.clone().map(|_| relay.buffer(transfer.buffer_bytes())).collect();
+                    if reads == Reads::Copied {
+                        let data = &self.data[usize::from(transfer.block().0)];
+                        let copy = |at: u64, bytes: &mut [u8]| -> Result<bool, Infallible> {
+                            bytes.copy_from_slice(&data[at as usize..][..bytes.len()]);
+                            Ok(true)
+                        };
+                        let _ = transfer.read(data.len() as u64, &mut buffers, copy);
+                    }
+                    for (local, buffer) in locals.zip(buffers) {
                         relay.handle_read(slice, local, buffer).expect("a read of the length asked for");
                     }
                 }
@@ -121,7 +126,7 @@ impl Put {
     fn assert_right(&self) {
         let code = self.code.build().expect("a code");
         let encoding = code.encoding();
-        let sub_block_bytes = self.assignment.sub_block_bytes as usize;
+        let sub_block_bytes = self.assignment.chunking.sub_block_bytes() as usize;
         let checked = (self.assignment.geometry.slice_bytes as usize).min(4096);
         let start = |source: &SubBlock| usize::from(source.sub) * sub_block_bytes;
         let sources: Vec<&[u8]> = encoding
@@ -158,7 +163,7 @@ fn assignment(code: &CodeSpec) -> Assignment {
     let wanted = |index: u16| Wanted { block: BlockIndex(index), requestor: NodeId(u32::from(index)) };
     let stripe = Stripe {
         id: StripeId("1".into()),
-        block_bytes: BLOCK_BYTES,
+        chunking: Chunking::whole(&*code, BLOCK_BYTES),
         blocks: blocks.collect(),
         code: code.clone(),
         label: None,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec};
 use repair::{
-    BlockId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock, StripeId, Topology,
-    Wanted, plan,
+    BlockId, Chunking, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock, StripeId,
+    Topology, Wanted, plan,
 };
 
 /// Mb/s from region to region (RP paper, Table 1, North America).
@@ -51,8 +51,8 @@ fn case(n: usize, k: usize, lost: u32, links: Links, scheme: Scheme) -> Case {
     });
     let stripe = Stripe {
         id: StripeId("1".into()),
+        chunking: Chunking::whole(&*code, 64 << 20),
         code,
-        block_bytes: 64 << 20,
         blocks: blocks.collect(),
         label: None,
     };

@@ -18,8 +18,8 @@ use repair::recovery::{
     Scheduler,
 };
 use repair::{
-    BlockId, JobId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock, StripeId,
-    Topology, plan,
+    BlockId, Chunking, JobId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock,
+    StripeId, Topology, plan,
 };
 
 const BLOCK_BYTES: u64 = 64 << 20;
@@ -177,7 +177,7 @@ impl Bench {
         let stripe = Stripe {
             id: proposal.stripe.clone(),
             code: self.code.clone(),
-            block_bytes: BLOCK_BYTES,
+            chunking: Chunking::whole(&*self.code, BLOCK_BYTES),
             blocks: self.places[number].iter().enumerate().map(block).collect(),
             label: None,
         };

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Task;
 use crate::{
-    BlockId, Class, Dealing, Digest, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet, StripeLabel,
+    BlockId, Chunking, Class, Dealing, Digest, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet,
+    StripeLabel,
 };
 
 /// Everything a node must know to play its part in one plan.
@@ -27,8 +28,8 @@ pub struct Assignment {
     pub dealing: Dealing,
     /// How slices are moved on.
     pub pacing: Pacing,
-    /// Bytes of a sub-block: sub-block `s` of a block starts at `s · sub_block_bytes`.
-    pub sub_block_bytes: u64,
+    /// Where sub-blocks lie in their blocks.
+    pub chunking: Chunking,
     /// The node's task in each lane; `None` where it takes no part.
     pub lanes: Vec<Option<Task>>,
     /// The blocks it reads.

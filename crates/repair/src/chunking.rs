@@ -2,19 +2,33 @@
 //!
 //! A system that encodes a file a chunk at a time writes blocks of many chunks, each cut into the code's α parts
 //! (Ceph's shards are such): sub-block j of the block is part j of every chunk, one after another. A block that is encoded
-//! as a whole is a single chunk. The code knows nothing of this: it sees sub-blocks, whose bytes are numbered from 0.
+//! as a whole is a single chunk. The code, plans and slices know nothing of this: they see sub-blocks, whose bytes are
+//! numbered from 0. Who reads or writes a block asks here where they are.
 //!
-//! **Always true:** sub-blocks have equal lengths, and every byte of a block belongs to one of them.
+//! **Always true:** sub-blocks have equal lengths, and every byte of a block belongs to one of them. A code without
+//! sub-blocks (α = 1) has its bytes one after another, whatever the chunks, so its blocks count as one chunk.
 
 use std::ops::Range;
 
+use codes::Code;
+use serde::{Deserialize, Serialize};
+
 /// The places of a block's sub-blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Sizes", into = "Sizes")]
 pub struct Chunking {
-    sub_blocks: u64,
+    sub_blocks: u16,
     /// Bytes of one sub-block in one chunk.
     part_bytes: u64,
     chunks: u64,
+}
+
+/// A [`Chunking`] as it is sent.
+#[derive(Serialize, Deserialize)]
+struct Sizes {
+    block_bytes: u64,
+    chunk_bytes: u64,
+    sub_blocks: u16,
 }
 
 /// Why a block cannot have chunks of a size.
@@ -28,7 +42,7 @@ pub enum ChunkingError {
         /// The chunk's size in bytes.
         chunk_bytes: u64,
         /// The code's α.
-        sub_blocks: u64,
+        sub_blocks: u16,
     },
     /// The last chunk is short.
     #[error("a block of {block_bytes} bytes is not a whole number of chunks of {chunk_bytes} bytes")]
@@ -58,15 +72,41 @@ impl Chunking {
     /// # Panics
     /// If there are no sub-blocks.
     pub fn new(block_bytes: u64, chunk_bytes: u64, sub_blocks: u16) -> Result<Self, ChunkingError> {
-        let sub_blocks = u64::from(sub_blocks);
         assert!(sub_blocks > 0, "a block is made of sub-blocks");
-        if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(sub_blocks) {
+        let chunk_bytes = if sub_blocks == 1 { block_bytes } else { chunk_bytes };
+        if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(sub_blocks.into()) {
             return Err(ChunkingError::Parts { chunk_bytes, sub_blocks });
         }
-        if !block_bytes.is_multiple_of(chunk_bytes) {
+        if block_bytes == 0 || !block_bytes.is_multiple_of(chunk_bytes) {
             return Err(ChunkingError::Chunks { block_bytes, chunk_bytes });
         }
-        Ok(Self { sub_blocks, part_bytes: chunk_bytes / sub_blocks, chunks: block_bytes / chunk_bytes })
+        let part_bytes = chunk_bytes / u64::from(sub_blocks);
+        Ok(Self { sub_blocks, part_bytes, chunks: block_bytes / chunk_bytes })
+    }
+
+    /// The blocks of a stripe as catalogs say it: a single chunk if they say nothing of chunks.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// If the code has 65,536 sub-blocks or more.
+    pub fn of(code: &dyn Code, block_bytes: u64, chunk_bytes: Option<u64>) -> Result<Self, ChunkingError> {
+        let sub_blocks = u16::try_from(code.sub_blocks()).expect("sub-blocks have numbers of 16 bits");
+        Self::new(block_bytes, chunk_bytes.unwrap_or(block_bytes), sub_blocks)
+    }
+
+    /// Blocks of a single chunk.
+    ///
+    /// # Panics
+    /// If the code's sub-blocks do not divide them.
+    pub fn whole(code: &dyn Code, block_bytes: u64) -> Self {
+        Self::of(code, block_bytes, None).expect("a block is cut into equal sub-blocks")
+    }
+
+    /// Number of sub-blocks: the code's α.
+    pub fn sub_blocks(&self) -> u16 {
+        self.sub_blocks
     }
 
     /// Bytes of a sub-block.
@@ -74,21 +114,34 @@ impl Chunking {
         self.part_bytes * self.chunks
     }
 
-    /// Where bytes of a sub-block lie in the block: ascending, in the order of the bytes, neighbours joined.
+    /// Bytes of a sub-block that lie in one chunk.
+    pub fn part_bytes(&self) -> u64 {
+        self.part_bytes
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u64 {
+        self.sub_block_bytes() * u64::from(self.sub_blocks)
+    }
+
+    /// Bytes of a chunk; `None` if the block is a single one.
+    pub fn chunk_bytes(&self) -> Option<u64> {
+        (self.chunks > 1).then_some(self.part_bytes * u64::from(self.sub_blocks))
+    }
+
+    /// Where bytes of a sub-block lie in the block: ascending, in the order of the bytes.
     ///
     /// # Panics
     /// If there is no such sub-block, or it ends before `within` does.
     pub fn ranges(&self, sub: u16, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-        assert!(u64::from(sub) < self.sub_blocks, "a sub-block of the block");
+        assert!(sub < self.sub_blocks, "a sub-block of the block");
         assert!(within.end <= self.sub_block_bytes(), "bytes of the sub-block");
         let layout = *self;
-        // A code without sub-blocks has its bytes one after another, whatever the chunks.
-        let step = if layout.sub_blocks == 1 { layout.sub_block_bytes() } else { layout.part_bytes };
         let mut next = within.start;
         std::iter::from_fn(move || {
             let start = (next < within.end).then_some(next)?;
-            next = within.end.min(start - start % step + step);
-            let first = layout.offset(sub, start);
+            next = within.end.min(start - start % layout.part_bytes + layout.part_bytes);
+            let first = layout.place(sub, start);
             Some(first..first + (next - start))
         })
     }
@@ -98,22 +151,42 @@ impl Chunking {
     /// # Panics
     /// If the block ends before the range does.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
-        assert!(range.end <= self.sub_block_bytes() * self.sub_blocks, "bytes of the block");
+        assert!(range.end <= self.block_bytes(), "bytes of the block");
         let layout = *self;
         let mut next = range.start;
         std::iter::from_fn(move || {
             let start = (next < range.end).then_some(next)?;
             next = range.end.min(start - start % layout.part_bytes + layout.part_bytes);
             let part = start / layout.part_bytes;
-            let first = part / layout.sub_blocks * layout.part_bytes + start % layout.part_bytes;
-            Some(Piece { sub: (part % layout.sub_blocks) as u16, within: first..first + (next - start) })
+            let (chunk, sub) = (part / u64::from(layout.sub_blocks), part % u64::from(layout.sub_blocks));
+            let first = chunk * layout.part_bytes + start % layout.part_bytes;
+            Some(Piece { sub: sub as u16, within: first..first + (next - start) })
         })
     }
 
     /// The place in the block of a byte of a sub-block.
-    fn offset(&self, sub: u16, within: u64) -> u64 {
+    pub(crate) fn place(&self, sub: u16, within: u64) -> u64 {
         let (chunk, in_part) = (within / self.part_bytes, within % self.part_bytes);
-        (chunk * self.sub_blocks + u64::from(sub)) * self.part_bytes + in_part
+        (chunk * u64::from(self.sub_blocks) + u64::from(sub)) * self.part_bytes + in_part
+    }
+}
+
+impl From<Chunking> for Sizes {
+    fn from(chunking: Chunking) -> Self {
+        let block_bytes = chunking.block_bytes();
+        let chunk_bytes = chunking.chunk_bytes().unwrap_or(block_bytes);
+        Self { block_bytes, chunk_bytes, sub_blocks: chunking.sub_blocks }
+    }
+}
+
+impl TryFrom<Sizes> for Chunking {
+    type Error = ChunkingError;
+
+    fn try_from(Sizes { block_bytes, chunk_bytes, sub_blocks }: Sizes) -> Result<Self, ChunkingError> {
+        match sub_blocks {
+            0 => Err(ChunkingError::Parts { chunk_bytes, sub_blocks }),
+            _ => Self::new(block_bytes, chunk_bytes, sub_blocks),
+        }
     }
 }
 
@@ -148,6 +221,8 @@ mod tests {
             let chunk_bytes = part_bytes * u64::from(sub_blocks);
             let layout = Chunking::new(bytes.len() as u64, chunk_bytes, sub_blocks).expect("it divides");
             prop_assert_eq!(layout.sub_block_bytes(), part_bytes * chunks);
+            let sent = serde_json::to_string(&layout).expect("numbers");
+            prop_assert_eq!(serde_json::from_str::<Chunking>(&sent).expect("what was sent"), layout);
             let span = |of: u64| from.min(to) * of / 100..from.max(to) * of / 100;
             for sub in 0..sub_blocks {
                 let within = span(layout.sub_block_bytes());
@@ -170,5 +245,19 @@ mod tests {
         let chunks = ChunkingError::Chunks { block_bytes: 30, chunk_bytes: 8 };
         assert_eq!(Chunking::new(30, 8, 4), Err(chunks));
         assert!(Chunking::new(8, 0, 4).is_err());
+        assert!(Chunking::new(0, 8, 4).is_err());
+        for hostile in [
+            r#"{"block_bytes":8,"chunk_bytes":8,"sub_blocks":0}"#,
+            r#"{"block_bytes":9,"chunk_bytes":8,"sub_blocks":4}"#,
+        ] {
+            assert!(serde_json::from_str::<Chunking>(hostile).is_err());
+        }
+    }
+
+    #[test]
+    fn a_code_without_sub_blocks_has_one_chunk() {
+        let layout = Chunking::new(30, 8, 1).unwrap();
+        assert_eq!((layout.chunk_bytes(), layout.sub_block_bytes()), (None, 30));
+        assert_eq!(layout.ranges(0, 5..25).collect::<Vec<_>>(), [5..25]);
     }
 }

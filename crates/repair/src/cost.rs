@@ -25,6 +25,8 @@ pub struct NodeCost {
     /// Ranges that the node asks its disks for, one after another, each of neighbouring bytes: how often a disk
     /// has to look for a place. See `docs/codes.md`, "Disk reads".
     pub reads: u64,
+    /// Bytes of these ranges: what is read, and small gaps between, see [`Transfer`](crate::Transfer).
+    pub disk_bytes: u64,
     /// Bytes of outputs produced here.
     pub delivered_bytes: u64,
 }
@@ -47,6 +49,8 @@ pub struct Cost {
     pub read_bytes: u64,
     /// Ranges of neighbouring bytes that nodes ask their disks for.
     pub reads: u64,
+    /// Bytes of these ranges.
+    pub disk_bytes: u64,
     /// Bytes of all outputs.
     pub delivered_bytes: u64,
     /// The node with the largest load; of several, the one that moves most in sum, then the lowest.
@@ -68,7 +72,7 @@ impl Cost {
 
     /// Mean bytes of a read, small where a code reads pieces of blocks; 0 if nothing is read.
     pub fn mean_read_bytes(&self) -> u64 {
-        self.read_bytes.checked_div(self.reads).unwrap_or(0)
+        self.disk_bytes.checked_div(self.reads).unwrap_or(0)
     }
 
     /// Bytes that each node with outputs receives.
@@ -97,7 +101,10 @@ impl Plan {
     /// What it costs.
     pub fn cost(&self) -> Cost {
         let mut nodes = self.node_costs();
-        nodes.iter_mut().for_each(|cost| cost.reads = self.reading(cost.node).jumps());
+        for cost in &mut nodes {
+            let work = self.reading(cost.node).disk_work();
+            (cost.reads, cost.disk_bytes) = (work.reads, work.bytes);
+        }
         let busiest = nodes.iter().max_by_key(|cost| {
             (cost.load_bytes(), cost.sent_bytes + cost.received_bytes, std::cmp::Reverse(cost.node))
         });
@@ -105,11 +112,12 @@ impl Plan {
             network_bytes: sent_bytes(&nodes),
             read_bytes: nodes.iter().map(|cost| cost.read_bytes).sum(),
             reads: nodes.iter().map(|cost| cost.reads).sum(),
+            disk_bytes: nodes.iter().map(|cost| cost.disk_bytes).sum(),
             delivered_bytes: nodes.iter().map(|cost| cost.delivered_bytes).sum(),
             busiest: busiest.expect("a plan has tasks").node,
             hops: self.hops(),
             timeslots: self.timeslots(&nodes),
-            block_bytes: self.block_bytes,
+            block_bytes: self.block_bytes(),
             nodes,
         }
     }
@@ -169,11 +177,11 @@ impl Plan {
             let task = self.lanes[usize::from(lane)].tasks.iter().find(|task| task.node == node);
             task.map_or(&[][..], |task| &task.reads)
         };
-        Reading::new(&self.geometry, &self.slices, &self.dealing, self.sub_block_bytes, reads_in)
+        Reading::new(&self.geometry, &self.slices, &self.dealing, self.chunking, reads_in)
     }
 
     fn timeslots(&self, nodes: &[NodeCost]) -> f64 {
-        let block = self.block_bytes as f64;
+        let block = self.block_bytes() as f64;
         if self.pacing == Pacing::WholeBlock {
             return self.rounds(|_, _| 1.0) / block;
         }
@@ -197,7 +205,7 @@ pub(crate) struct LaneShare {
 impl NodeCost {
     fn zero(node: NodeId) -> Self {
         let (sent_bytes, received_bytes, delivered_bytes) = (0, 0, 0);
-        Self { node, sent_bytes, received_bytes, read_bytes: 0, reads: 0, delivered_bytes }
+        Self { node, sent_bytes, received_bytes, read_bytes: 0, reads: 0, disk_bytes: 0, delivered_bytes }
     }
 
     fn add(&mut self, task: &Task, share: LaneShare) {

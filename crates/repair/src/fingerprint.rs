@@ -7,15 +7,24 @@
 //! to one byte always shows; independent differences escape with probability 256^-64 per run of a fresh
 //! seed.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use gf::Kernel;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use crate::Chunking;
+use crate::transfer::joined;
+
 /// Bytes of a fingerprint.
 pub const FINGERPRINT_BYTES: usize = 64;
 
 const PAGE_BYTES: usize = 4096;
+
+/// Bytes read at once when a block is read through.
+const READ_THROUGH_BYTES: usize = 1 << 20;
 
 /// A fingerprint; those of one seed may be summed with coefficients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +88,48 @@ impl Fingerprinter {
     }
 }
 
+/// The fingerprints of all sub-blocks of a block of `block_bytes` bytes, of the bytes `window` in each: read in the block's
+/// order by `read`, which is given an offset and what is to be filled. What lies beyond the block's end counts as zeros.
+///
+/// # Errors
+/// The first one of `read`.
+pub fn fingerprints<E>(
+    chunking: &Chunking,
+    window: &Range<u64>,
+    seed: u64,
+    block_bytes: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Vec<Fingerprint>, E> {
+    // What does not lie in a sub-block is nobody's business.
+    let end = window.end.min(chunking.sub_block_bytes());
+    let window = window.start.min(end)..end;
+    let subs: Vec<u16> = (0..chunking.sub_blocks()).collect();
+    let mut done = vec![Fingerprint::zero(); subs.len()];
+    let mut begun: BTreeMap<u16, Fingerprinter> = BTreeMap::new();
+    let mut buffer = vec![0; READ_THROUGH_BYTES];
+    for range in joined(chunking, &subs, &window, 1) {
+        let range = range.start..range.end.min(block_bytes);
+        for start in range.clone().step_by(READ_THROUGH_BYTES) {
+            let bytes = &mut buffer[..(range.end - start).min(READ_THROUGH_BYTES as u64) as usize];
+            read(start, bytes)?;
+            let mut rest = &bytes[..];
+            for piece in chunking.pieces(start..start + bytes.len() as u64) {
+                let (now, later) = rest.split_at((piece.within.end - piece.within.start) as usize);
+                begun.entry(piece.sub).or_insert_with(|| Fingerprinter::new(seed)).update(now);
+                if piece.within.end == window.end {
+                    let whole = begun.remove(&piece.sub).expect("it was just updated");
+                    done[usize::from(piece.sub)] = whole.finish();
+                }
+                rest = later;
+            }
+        }
+    }
+    for (sub, fingerprinter) in begun {
+        done[usize::from(sub)] = fingerprinter.finish();
+    }
+    Ok(done)
+}
+
 fn nonzero(coefficients: &mut ChaCha8Rng) -> u8 {
     1 + (coefficients.next_u32() % 255) as u8
 }
@@ -107,6 +158,30 @@ mod tests {
             expected.add(c, &fingerprint(seed, &[&b]));
             let (head, tail) = sum.split_at(cut.index(sum.len()));
             prop_assert_eq!(fingerprint(seed, &[head, tail]), expected);
+        }
+
+        #[test]
+        fn those_of_a_block_are_those_of_its_sub_blocks(
+            (sub_blocks, part, chunks) in (1u16..6, prop::sample::select(vec![1u64, 7, 64, 9000, 700_000]), 1u64..5),
+            (a, b) in (any::<prop::sample::Index>(), any::<prop::sample::Index>()), cut in 0u64..3_000, seed: u64,
+        ) {
+            let chunk_bytes = part * u64::from(sub_blocks);
+            let chunking = Chunking::new(chunk_bytes * chunks, chunk_bytes, sub_blocks).expect("it divides");
+            let block_bytes = chunking.block_bytes().saturating_sub(cut);
+            let byte = |at: u64| if at < block_bytes { (at * 13 % 241) as u8 + 1 } else { 0 };
+            let read = |at: u64, bytes: &mut [u8]| -> Result<(), std::convert::Infallible> {
+                assert!(at + bytes.len() as u64 <= block_bytes);
+                (at..).zip(bytes).for_each(|(at, target)| *target = byte(at));
+                Ok(())
+            };
+            let (a, b) = (a.index(1 + chunking.sub_block_bytes() as usize), b.index(1 + chunking.sub_block_bytes() as usize));
+            let window = a.min(b) as u64..a.max(b) as u64;
+            let found = fingerprints(&chunking, &window, seed, block_bytes, read).expect("it cannot fail");
+            let expected = (0..sub_blocks).map(|sub| {
+                let bytes: Vec<u8> = chunking.ranges(sub, window.clone()).flatten().map(byte).collect();
+                fingerprint(seed, &[&bytes])
+            });
+            prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }
 
         #[test]

@@ -18,6 +18,9 @@ pub struct StripeLabel {
     pub code: CodeSpec,
     /// Bytes of its blocks for the purpose of coding.
     pub block_bytes: u64,
+    /// Bytes of the chunks that its blocks are encoded in; `None` if each is a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// The file that it is part of.
     pub file: FilePart,
 }
@@ -31,6 +34,9 @@ pub struct FilePart {
     pub bytes: u64,
     /// Bytes of a block in all of the file's stripes but the last.
     pub block_bytes: u64,
+    /// Bytes of the chunks of those blocks; `None` if each is a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// Which of the file's stripes it is, from 0.
     pub position: u32,
     /// The put that brought the file: the same in all its stripes, and in no other put of the cluster.

@@ -16,6 +16,7 @@ mod dealing;
 mod digest;
 mod fingerprint;
 mod forecast;
+mod gathering;
 mod ids;
 mod job;
 mod label;
@@ -30,6 +31,7 @@ mod relay;
 mod slices;
 mod stripe;
 mod topology;
+mod transfer;
 pub mod wire;
 
 pub use assignment::{Assignment, Inlet, LaneTask, LocalBlock, Outlet, Sink, SinkEnd};
@@ -38,8 +40,9 @@ pub use chunking::{Chunking, ChunkingError, Piece};
 pub use cost::{Cost, NodeCost};
 pub use dealing::{Dealing, DealingError};
 pub use digest::{Digest, DigestError, MAX_DIGEST_BYTES, MAX_KIND_BYTES};
-pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter};
+pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter, fingerprints};
 pub use forecast::Forecast;
+pub use gathering::Gathering;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
     BlockProblem, Brought, Due, Job, JobAction, JobError, JobPhase, JobRequest, JobState, Outcome,
@@ -61,3 +64,4 @@ pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};
 pub use topology::{NodeProfile, Rates, Reach, Resource, Topology, TopologyError, Trunk};
+pub use transfer::Transfer;

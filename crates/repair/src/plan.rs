@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use codes::{BlockIndex, Recipe, SubBlock};
 use serde::{Deserialize, Serialize};
 
-use crate::{Dealing, Geometry, NodeId, Scheme, SliceSet, Stripe, StripeId};
+use crate::{Chunking, Dealing, Geometry, NodeId, Scheme, SliceSet, Stripe, StripeId};
 
 /// How a node moves slices on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,8 +160,7 @@ pub struct Plan {
     pub(crate) pacing: Pacing,
     pub(crate) stripe: StripeId,
     pub(crate) code: codes::CodeSpec,
-    pub(crate) block_bytes: u64,
-    pub(crate) sub_block_bytes: u64,
+    pub(crate) chunking: Chunking,
     pub(crate) geometry: Geometry,
     pub(crate) slices: SliceSet,
     pub(crate) outputs: Vec<Output>,
@@ -215,14 +214,14 @@ impl Plan {
         &self.lanes[usize::from(self.dealing.lane_of(slice))]
     }
 
-    /// Bytes of a sub-block of the stripe.
-    pub fn sub_block_bytes(&self) -> u64 {
-        self.sub_block_bytes
+    /// Where the sub-blocks of the stripe lie in their blocks.
+    pub fn chunking(&self) -> &Chunking {
+        &self.chunking
     }
 
     /// Bytes of a block of the stripe.
     pub fn block_bytes(&self) -> u64 {
-        self.block_bytes
+        self.chunking.block_bytes()
     }
 
     /// All nodes with a task in some lane, ascending.
@@ -434,8 +433,7 @@ impl<'a> PlanBuilder<'a> {
             pacing,
             stripe: self.stripe.id.clone(),
             code: self.stripe.code.spec().clone(),
-            block_bytes: self.stripe.block_bytes,
-            sub_block_bytes: self.stripe.sub_block_bytes(),
+            chunking: self.stripe.chunking,
             geometry,
             slices,
             outputs: self.outputs,

@@ -143,7 +143,7 @@ impl PlanText<'_> {
     fn part_of_block(&self, outputs: &[Output]) -> String {
         let Output { sub_block: SubBlock { block, .. }, requestor } = outputs[0];
         let to = self.name(requestor);
-        if outputs.len() as u64 == self.plan.block_bytes / self.plan.sub_block_bytes {
+        if outputs.len() == usize::from(self.plan.chunking.sub_blocks()) {
             return format!("{block} to {to}");
         }
         let subs: Vec<String> = outputs.iter().map(|output| output.sub_block.sub.to_string()).collect();
@@ -155,6 +155,9 @@ impl PlanText<'_> {
         let geometry = &self.plan.geometry;
         let slices = geometry.slices();
         write!(f, "window {}..{} of each sub-block", geometry.window.start, geometry.window.end)?;
+        if let Some(chunk_bytes) = self.plan.chunking.chunk_bytes() {
+            write!(f, " in chunks of {chunk_bytes}")?;
+        }
         write!(f, ", {} of {}", count(u64::from(slices), "slice"), geometry.slice_bytes)?;
         if self.plan.slices.len() != slices {
             write!(f, " of which {}", self.plan.slices)?;
@@ -215,7 +218,7 @@ impl PlanText<'_> {
     /// `b3`, or `b3.0` where blocks have several sub-blocks.
     fn sub_block(&self, sub_block: SubBlock) -> String {
         let SubBlock { block: BlockIndex(block), sub } = sub_block;
-        let whole = self.plan.block_bytes == self.plan.sub_block_bytes;
+        let whole = self.plan.chunking.sub_blocks() == 1;
         if whole { format!("b{block}") } else { format!("b{block}.{sub}") }
     }
 
@@ -228,12 +231,12 @@ impl PlanText<'_> {
         }
         writeln!(f, ", {:.3} timeslots", cost.timeslots)?;
         let read = cost.in_blocks(cost.read_bytes);
-        writeln!(
-            f,
-            "disks: {read:.2} blocks, {} of {} bytes",
-            count(cost.reads, "read"),
-            cost.mean_read_bytes()
-        )
+        let (reads, mean) = (count(cost.reads, "read"), cost.mean_read_bytes());
+        write!(f, "disks: {read:.2} blocks, {reads} of {mean} bytes")?;
+        if cost.disk_bytes != cost.read_bytes {
+            write!(f, ", {:.2} blocks with the gaps between", cost.in_blocks(cost.disk_bytes))?;
+        }
+        writeln!(f)
     }
 
     fn name(&self, node: NodeId) -> String {

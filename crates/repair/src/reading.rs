@@ -3,20 +3,25 @@
 //! A slice is a piece of every sub-block that is read, so with a code of many sub-blocks a slice is many small pieces
 //! scattered over the disk, each next to the same piece of the following slice. Reading slice by slice would seek
 //! between them. So a node that reads several sub-blocks of a block announces its reads for a stretch of slices at a
-//! time, with adjacent ranges merged, and the kernel prefetches these ranges into the page cache (not into the node's own
-//! memory). A node that reads one sub-block of each of its blocks announces nothing: its slices are contiguous on the
-//! disk, and the kernel's own readahead takes larger steps than can be asked for.
+//! time, with ranges merged that are adjacent or almost ([`Transfer`]), and the kernel prefetches these ranges into the
+//! page cache (not into the node's own memory). A node that reads one sub-block of each of its blocks announces nothing if
+//! the blocks are a single chunk: its slices are contiguous on the disk, and the kernel's own readahead takes larger
+//! steps than can be asked for.
 
 use std::ops::Range;
 
 use codes::{BlockIndex, SubBlock};
 
-use crate::{Dealing, Geometry, SliceSet};
+use crate::transfer::{GAP_BYTES, Transfer, joined, together};
+use crate::{Chunking, Dealing, Geometry, SliceSet};
 
 /// What a stretch holds at one node, unless a single slice is more. It is announced when half of the one before is
 /// used. Chosen for rotating disks: the 64 quarters of a megabyte which a helper of Clay (14, 10, 13) reads
 /// of 256 MiB take about as long to find as to read.
 const STRETCH_BYTES: u64 = 16 << 20;
+
+/// And no more places than these, whatever the chunks.
+const STRETCH_PIECES: u64 = 1 << 16;
 
 /// Joined reads are no larger: they take as much memory once more.
 const JOINED_BYTES: u64 = 1 << 20;
@@ -30,12 +35,21 @@ pub struct BlockRange {
     pub bytes: Range<u64>,
 }
 
+/// What the disks of a node do for a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DiskWork {
+    /// Ranges that begin elsewhere than where the one before ended.
+    pub reads: u64,
+    /// Bytes of all ranges, the gaps that are read through included.
+    pub bytes: u64,
+}
+
 /// All that one node reads for a plan.
 #[derive(Debug)]
 pub(crate) struct Reading {
     geometry: Geometry,
     slices: SliceSet,
-    sub_block_bytes: u64,
+    chunking: Chunking,
     /// What there is to read for a slice; all different.
     sets: Vec<Vec<SubBlock>>,
     dealing: Dealing,
@@ -53,7 +67,7 @@ impl Reading {
         geometry: &Geometry,
         slices: &SliceSet,
         dealing: &Dealing,
-        sub_block_bytes: u64,
+        chunking: Chunking,
         reads_in: impl Fn(u16) -> &'a [SubBlock],
     ) -> Self {
         let mut sets: Vec<Vec<SubBlock>> = Vec::new();
@@ -66,11 +80,15 @@ impl Reading {
         };
         let set_of = (0..dealing.lanes() as u16).map(&mut position).collect();
         let most = sets.iter().map(Vec::len).max().unwrap_or(0).max(1) as u64;
-        let stretch = STRETCH_BYTES / (most * u64::from(geometry.slice_bytes));
-        let scattered = sets.iter().any(|set| set.windows(2).any(|pair| pair[0].block == pair[1].block));
+        let slice_bytes = u64::from(geometry.slice_bytes);
+        let pieces = most * slice_bytes.div_ceil(chunking.part_bytes());
+        let stretch = (STRETCH_BYTES / (most * slice_bytes)).min(STRETCH_PIECES / pieces);
+        let of_one_block = |set: &Vec<SubBlock>| set.windows(2).any(|pair| pair[0].block == pair[1].block);
+        let is_cut = chunking.chunk_bytes().is_some() && !sets.iter().all(Vec::is_empty);
+        let scattered = is_cut || sets.iter().any(of_one_block);
         let stretch = if scattered { u32::try_from(stretch).unwrap_or(u32::MAX).max(1) } else { u32::MAX };
         let (geometry, slices, dealing) = (geometry.clone(), slices.clone(), dealing.clone());
-        Self { geometry, slices, sub_block_bytes, sets, dealing, set_of, scattered, stretch }
+        Self { geometry, slices, chunking, sets, dealing, set_of, scattered, stretch }
     }
 
     /// Whether the disk should be told what comes.
@@ -95,51 +113,37 @@ impl Reading {
         let clipped = self.slices.ranges().iter().map(|range| range.start.max(start)..range.end.min(end));
         let mut ranges = Vec::new();
         for (slices, set) in clipped.flat_map(|slices| self.alike(slices)) {
-            let (first, last) = (self.geometry.span(slices.start), self.geometry.span(slices.end - 1));
-            ranges.extend(set.iter().map(|read| BlockRange {
-                block: read.block,
-                bytes: self.in_block(*read, first.start..last.end),
-            }));
+            let within = self.geometry.span(slices.start).start..self.geometry.span(slices.end - 1).end;
+            for reads in set.chunk_by(|a, b| a.block == b.block) {
+                let subs: Vec<u16> = reads.iter().map(|read| read.sub).collect();
+                let places = joined(&self.chunking, &subs, &within, GAP_BYTES);
+                ranges.extend(places.into_iter().map(|bytes| BlockRange { block: reads[0].block, bytes }));
+            }
         }
         ranges.sort_unstable_by_key(|range| (range.block, range.bytes.start));
         ranges.dedup_by(|next, before| before.join(next));
         ranges
     }
 
-    /// The sub-blocks that a slice reads, neighbours of which the slice is all together: one read gets them.
-    pub(crate) fn joined<'a>(
-        &self,
-        slice: u32,
-        sub_blocks: &'a [SubBlock],
-    ) -> impl Iterator<Item = &'a [SubBlock]> + use<'a> {
-        let span = self.geometry.span(slice);
-        let whole = span == (0..self.sub_block_bytes);
-        let together = (JOINED_BYTES / (span.end - span.start)).max(1) as usize;
-        let beside = move |a: &SubBlock, b: &SubBlock| {
-            whole && a.block == b.block && a.sub.checked_add(1) == Some(b.sub)
-        };
-        sub_blocks.chunk_by(beside).flat_map(move |run| run.chunks(together))
+    /// The disk jobs that get what a slice reads, in the order of its sub-blocks.
+    pub(crate) fn transfers(&self, slice: u32, sub_blocks: &[SubBlock]) -> impl Iterator<Item = Transfer> {
+        let (chunking, within) = (self.chunking, self.geometry.span(slice));
+        let most = (JOINED_BYTES / (within.end - within.start)).max(1) as usize;
+        let close = together(&chunking, sub_blocks, &within).flat_map(move |close| close.chunks(most));
+        close.map(move |close| Transfer::new(chunking, close, within.clone()))
     }
 
-    /// What a slice reads of sub-blocks that lie beside one another.
-    pub(crate) fn range(&self, slice: u32, joined: &[SubBlock]) -> BlockRange {
-        let span = self.geometry.span(slice);
-        let (first, last) = (joined[0], joined[joined.len() - 1]);
-        let (start, end) = (self.in_block(first, span.clone()).start, self.in_block(last, span).end);
-        BlockRange { block: first.block, bytes: start..end }
-    }
-
-    /// How often a disk that follows the announcements, or reads ahead where there are none, begins to read somewhere
-    /// else than where it is.
-    pub(crate) fn jumps(&self) -> u64 {
-        let Some(last) = self.slices.ranges().last() else { return 0 };
+    /// What a disk that follows the announcements, or reads ahead where there are none, does.
+    pub(crate) fn disk_work(&self) -> DiskWork {
+        let mut work = DiskWork::default();
+        let Some(last) = self.slices.ranges().last() else { return work };
         let mut at: Option<BlockRange> = None;
-        let mut jumps = 0;
         for range in (0..=self.stretch_of(last.end - 1)).flat_map(|stretch| self.ranges(stretch)) {
-            jumps += u64::from(!at.is_some_and(|at| at.is_followed_by(&range)));
+            work.reads += u64::from(!at.is_some_and(|at| at.goes_on_with(&range)));
+            work.bytes += range.bytes.end - range.bytes.start;
             at = Some(range);
         }
-        jumps
+        work
     }
 
     /// Cuts slices where what is read for them changes.
@@ -154,26 +158,22 @@ impl Reading {
             Some((begun..from, &self.sets[set][..]))
         })
     }
-
-    /// Offsets in a sub-block as offsets in its block.
-    fn in_block(&self, sub_block: SubBlock, span: Range<u64>) -> Range<u64> {
-        let start = u64::from(sub_block.sub) * self.sub_block_bytes;
-        start + span.start..start + span.end
-    }
 }
 
 impl BlockRange {
-    fn is_followed_by(&self, next: &Self) -> bool {
-        self.block == next.block && self.bytes.end == next.bytes.start
+    /// Whether a disk that has read it is where the next one begins, or almost.
+    fn goes_on_with(&self, next: &Self) -> bool {
+        let near = self.bytes.start..self.bytes.end.saturating_add(GAP_BYTES);
+        self.block == next.block && near.contains(&next.bytes.start)
     }
 
-    /// Takes in a range that follows; whether it does.
+    /// Takes in a range that begins behind this one's beginning, if it is close; whether it was.
     fn join(&mut self, next: &Self) -> bool {
-        let follows = self.is_followed_by(next);
-        if follows {
-            self.bytes.end = next.bytes.end;
+        let goes_on = self.goes_on_with(next);
+        if goes_on {
+            self.bytes.end = self.bytes.end.max(next.bytes.end);
         }
-        follows
+        goes_on
     }
 }
 
@@ -183,13 +183,13 @@ mod tests {
 
     use super::*;
 
-    /// Neighbours joined, in a straightforward way.
+    /// Ranges between which less than a page lies joined, in a straightforward way.
     fn join(mut pieces: Vec<(u16, u64, u64)>) -> Vec<(u16, u64, u64)> {
         pieces.sort_unstable();
         let mut joined: Vec<(u16, u64, u64)> = Vec::new();
         for (block, start, end) in pieces {
             match joined.last_mut() {
-                Some(last) if (last.0, last.2) == (block, start) => last.2 = end,
+                Some(last) if last.0 == block && start < last.2 + 4096 => last.2 = last.2.max(end),
                 _ => joined.push((block, start, end)),
             }
         }
@@ -206,9 +206,14 @@ mod tests {
             lanes in prop::collection::vec(prop::collection::btree_set((0u16..2, 0u16..6), 0..8), 1..4),
             weights in prop::collection::vec(1u32..4, 3),
             parts in prop::collection::vec((0u32..40, 1u32..12), 1..4),
-            (slice_kib, sub_block_kib, from) in (prop::sample::select(vec![64u32, 1024, 4096]), 1u64..60_000, 0u64..3),
+            slice_kib in prop::sample::select(vec![64u32, 1024, 4096]),
+            (sub_block_kib, from) in (1u64..60_000, 0u64..3),
+            chunks in prop::sample::select(vec![1u64, 1, 2, 16, 256]),
         ) {
-            let window = (from << 10).min((sub_block_kib << 10) - 1)..sub_block_kib << 10;
+            let sub_block_bytes = (sub_block_kib << 10).next_multiple_of(chunks);
+            let chunk_bytes = 6 * sub_block_bytes / chunks;
+            let chunking = Chunking::new(6 * sub_block_bytes, chunk_bytes, 6).expect("it divides");
+            let window = (from << 10).min(sub_block_bytes - 1)..sub_block_bytes;
             let geometry = Geometry { window, slice_bytes: slice_kib << 10 };
             let mut slices = SliceSet::new();
             for (start, count) in parts {
@@ -220,44 +225,51 @@ mod tests {
                 .collect();
             let dealing = Dealing::weighted(&weights[..lanes.len()]).expect("small weights");
             let reads_of = |slice: u32| &reads[usize::from(dealing.lane_of(slice))];
-            let sub_block_bytes = sub_block_kib << 10;
-            let reading = Reading::new(&geometry, &slices, &dealing, sub_block_bytes, |lane| {
-                &reads[usize::from(lane)]
-            });
-            let piece = |slice: u32, read: &SubBlock| {
-                let (start, span) = (u64::from(read.sub) * sub_block_bytes, geometry.span(slice));
-                (read.block.0, start + span.start, start + span.end)
+            let reading = Reading::new(&geometry, &slices, &dealing, chunking, |lane| &reads[usize::from(lane)]);
+            let pieces_of = |slice: u32, read: &SubBlock| {
+                let ranges = chunking.ranges(read.sub, geometry.span(slice));
+                ranges.map(|range| (read.block.0, range.start, range.end)).collect::<Vec<_>>()
             };
-            let (mut announced, mut jumps, mut at) = (0, 0, None);
+            let (mut announced, mut work, mut at) = (0, DiskWork::default(), None);
             for slice in slices.iter() {
                 prop_assert!(reading.due_at(slice) >= reading.stretch_of(slice));
                 prop_assert!(reading.due_at(slice) <= reading.stretch_of(slice) + 1);
-                // One read gets what is joined.
-                let mut read: Vec<SubBlock> = Vec::new();
-                for joined in reading.joined(slice, reads_of(slice)) {
-                    let range = reading.range(slice, joined);
-                    prop_assert_eq!(plain(&[range]), join(joined.iter().map(|sub| piece(slice, sub)).collect()));
-                    read.extend(joined);
+                let stretch = reading.stretch_of(slice);
+                let ranges = plain(&reading.ranges(stretch));
+                let mut left = &reads_of(slice)[..];
+                for transfer in reading.transfers(slice, reads_of(slice)) {
+                    let (moved, later) = left.split_at(transfer.buffers());
+                    let block = transfer.block().0;
+                    let found = transfer.reads().into_iter().map(|range| (block, range.start, range.end));
+                    let found: Vec<_> = found.collect();
+                    prop_assert_eq!(&found, &join(moved.iter().flat_map(|read| pieces_of(slice, read)).collect()));
+                    let is_in = |read: &(u16, u64, u64)| {
+                        ranges.iter().any(|range| range.0 == read.0 && range.1 <= read.1 && read.2 <= range.2)
+                    };
+                    prop_assert!(found.iter().all(is_in), "what is read is announced");
+                    left = later;
                 }
-                prop_assert_eq!(&read, reads_of(slice));
-                if announced > reading.stretch_of(slice) {
+                prop_assert_eq!(left, &[]);
+                if announced > stretch {
                     continue;
                 }
-                let stretch = reading.stretch_of(slice);
                 announced = stretch + 1;
                 let inside = slices.iter().filter(|&slice| reading.stretch_of(slice) == stretch);
-                let pieces: Vec<_> =
-                    inside.flat_map(|slice| reads_of(slice).iter().map(move |read| piece(slice, read))).collect();
+                let of_slice = |slice| reads_of(slice).iter().flat_map(move |read| pieces_of(slice, read));
+                let pieces: Vec<_> = inside.flat_map(of_slice).collect();
                 prop_assert!(!reading.is_scattered() || pieces.iter().map(|piece| piece.2 - piece.1).sum::<u64>()
                     <= STRETCH_BYTES.max(8 * u64::from(geometry.slice_bytes)));
-                let expected = join(pieces);
-                prop_assert_eq!(plain(&reading.ranges(stretch)), expected.clone());
-                for (block, start, end) in expected {
-                    jumps += u64::from(at != Some((block, start)));
-                    at = Some((block, end));
+                prop_assert_eq!(&ranges, &join(pieces));
+                for (block, start, end) in ranges {
+                    let goes_on = at.is_some_and(|(last, from, to)| {
+                        last == block && from <= start && start < to + 4096
+                    });
+                    work.reads += u64::from(!goes_on);
+                    work.bytes += end - start;
+                    at = Some((block, start, end));
                 }
             }
-            prop_assert_eq!(reading.jumps(), jumps);
+            prop_assert_eq!(reading.disk_work(), work);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code};
 
-use crate::{BlockId, Digest, LocalBlock, NodeId, StripeId, StripeLabel};
+use crate::{BlockId, Chunking, Digest, LocalBlock, NodeId, StripeId, StripeLabel};
 
 /// A stripe: its code, its blocks, and who holds them now.
 #[derive(Clone, Debug)]
@@ -13,8 +13,9 @@ pub struct Stripe {
     pub id: StripeId,
     /// How its blocks depend on each other.
     pub code: Arc<dyn Code>,
-    /// Bytes of a block for the purpose of coding: shorter blocks count as followed by zeros.
-    pub block_bytes: u64,
+    /// How long its blocks are for the purpose of coding, and where their sub-blocks lie: shorter blocks count as
+    /// followed by zeros.
+    pub chunking: Chunking,
     /// All n blocks, by index.
     pub blocks: Vec<StripeBlock>,
     /// What a block that is made anew says of itself, if the store wants it to.
@@ -26,7 +27,7 @@ pub struct Stripe {
 pub struct StripeBlock {
     /// The store's name for it.
     pub id: BlockId,
-    /// Bytes it really has, at most the stripe's `block_bytes`.
+    /// Bytes it really has, at most the stripe's.
     pub bytes: u64,
     /// The node that holds it; `None` if it is lost.
     pub holder: Option<NodeId>,
@@ -35,9 +36,14 @@ pub struct StripeBlock {
 }
 
 impl Stripe {
+    /// Bytes of a block for the purpose of coding.
+    pub fn block_bytes(&self) -> u64 {
+        self.chunking.block_bytes()
+    }
+
     /// Bytes of each of the code's α sub-blocks.
     pub fn sub_block_bytes(&self) -> u64 {
-        self.block_bytes / self.code.sub_blocks() as u64
+        self.chunking.sub_block_bytes()
     }
 
     /// The block of index `index`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repair::wire::edge::crc32c;
-use repair::{BlockId, BlockProblem, Buffer, Digest, Fingerprint, Fingerprinter, SinkProblem};
+use repair::{BlockId, BlockProblem, Buffer, Chunking, Digest, Fingerprint, SinkProblem, Transfer};
 
 use crate::scene::Scene;
 
@@ -65,17 +65,25 @@ impl Disk {
         self.busy_until - scene.now + scene.dice.up_to(self.latency)
     }
 
-    pub(crate) fn read(&self, block: &BlockId, offset: u64, buffer: &mut Buffer) -> Result<(), BlockProblem> {
-        self.blocks.get(block).ok_or(BlockProblem::Missing)?.read(offset, buffer)
+    pub(crate) fn read(
+        &self,
+        block: &BlockId,
+        transfer: &Transfer,
+        buffers: &mut [Buffer],
+    ) -> Result<(), BlockProblem> {
+        let stored = self.blocks.get(block).ok_or(BlockProblem::Missing)?;
+        let read = |offset: u64, target: &mut [u8]| stored.read(offset, target).map(|()| true);
+        transfer.read(stored.bytes.len() as u64, buffers, read).map(drop)
     }
 
     /// Writes to a sink; what lies beyond its end is padding.
-    pub(crate) fn write(&mut self, block: &BlockId, offset: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn write(&mut self, block: &BlockId, transfer: &Transfer, buffers: &[Buffer]) -> bool {
         let Some(sink) = self.sinks.get_mut(block).filter(|_| !self.full) else { return false };
-        let start = sink.len().min(offset as usize);
-        let end = sink.len().min(offset as usize + bytes.len());
-        sink[start..end].copy_from_slice(&bytes[..end - start]);
-        true
+        let written = transfer.write(sink.len() as u64, buffers, |offset, bytes| {
+            sink[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        written.is_ok()
     }
 
     /// The digests of all sinks, which are durable from now on.
@@ -99,20 +107,14 @@ impl Disk {
     pub(crate) fn fingerprints(
         &self,
         block: &BlockId,
-        (sub_block_bytes, sub_blocks): (u64, u16),
+        chunking: &Chunking,
         window: (u64, u64),
         seed: u64,
     ) -> Result<Vec<Fingerprint>, BlockProblem> {
         let sink = self.sinks.get(block).cloned().map(Stored::good);
         let stored = sink.as_ref().or_else(|| self.blocks.get(block)).ok_or(BlockProblem::Missing)?;
-        let mut bytes = vec![0; (window.1 - window.0) as usize];
-        let fingerprint = |sub: u16| {
-            stored.read(u64::from(sub) * sub_block_bytes + window.0, &mut bytes)?;
-            let mut fingerprinter = Fingerprinter::new(seed);
-            fingerprinter.update(&bytes);
-            Ok(fingerprinter.finish())
-        };
-        (0..sub_blocks).map(fingerprint).collect()
+        let (window, bytes) = (window.0..window.1, stored.bytes.len() as u64);
+        repair::fingerprints(chunking, &window, seed, bytes, |offset, target| stored.read(offset, target))
     }
 
     /// The digest of what a block reads back as.

@@ -82,14 +82,11 @@ impl World<'_> {
         let Some(sinks) = &self.delivered_to_client else { return true }; // It took it and went.
         let Some(got) = sinks.get(&Scenario::block_id(block)) else { return false };
         let Kind::Read { window, sub_blocks } = &self.scenario.kind else { return false };
-        let sub_bytes = self.scenario.block_bytes / self.code.sub_blocks() as u64;
+        let chunking = self.scenario.chunking(&*self.code);
         let subs = sub_blocks.clone().unwrap_or(0..self.code.sub_blocks() as u16);
-        let limit = got.len() as u64;
-        subs.into_iter().all(|sub| {
-            let start = (u64::from(sub) * sub_bytes + window.start).min(limit) as usize;
-            let end = (u64::from(sub) * sub_bytes + window.end).min(limit) as usize;
-            got[start..end] == self.truth[usize::from(block.0)][start..end]
-        })
+        let truth = &self.truth[usize::from(block.0)];
+        let mut wanted = subs.into_iter().flat_map(|sub| chunking.ranges(sub, window.clone()).flatten());
+        wanted.all(|at| got.get(at as usize).is_none_or(|&byte| byte == truth[at as usize]))
     }
 
     fn judge_failure(&self, error: &JobError) -> Vec<String> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use repair::wire::edge::{FrameHeader, HEADER_BYTES};
 use repair::{
-    Action, Assignment, BlockId, BlockRange, Buffer, NodeId, Pacing, Part, Report, SinkProblem, WATCH_EVERY,
+    Action, Assignment, BlockId, Buffer, Gathering, NodeId, Pacing, Part, Report, SinkProblem, Transfer,
+    WATCH_EVERY,
 };
 
 use crate::disk::Disk;
@@ -26,6 +27,8 @@ pub(crate) struct Motion {
     /// Writes that are under way.
     writing: u32,
     settling: bool,
+    /// Deliveries that are written together.
+    gathering: Gathering,
     /// Buffers that are out of the relay, by slice.
     out: BTreeMap<u32, u32>,
 }
@@ -67,6 +70,7 @@ impl Motion {
             outlets: outlets.map(outbound).collect(),
             writing: 0,
             settling: false,
+            gathering: Gathering::new(&assignment),
             out: BTreeMap::new(),
             assignment,
         };
@@ -93,7 +97,9 @@ impl Motion {
     pub(crate) fn act(&mut self, part: &mut Part, action: Action, disk: &mut Disk, scene: &mut Scene) {
         match action {
             Action::ReadAhead { .. } => {} // Advice, which nothing depends on.
-            Action::Read { slice, locals, range } => self.read(part, slice, locals, range, disk, scene),
+            Action::Read { slice, locals, transfer } => {
+                self.read(part, slice, (locals, transfer), disk, scene);
+            }
             Action::Send { outlet, lane, stream, slice, buffer } => {
                 self.take_out(slice, scene);
                 self.outlets[outlet].queue.push_back(Frame { lane, stream, slice, buffer });
@@ -110,33 +116,32 @@ impl Motion {
         &mut self,
         part: &mut Part,
         slice: u32,
-        locals: Range<u16>,
-        BlockRange { block, bytes }: BlockRange,
+        (locals, transfer): (Range<u16>, Transfer),
         disk: &mut Disk,
         scene: &mut Scene,
     ) {
-        let block = self.assignment.locals.iter().find(|local| local.index == block);
+        let block = self.assignment.locals.iter().find(|local| local.index == transfer.block());
         let block = block.expect("the relay checked").id.clone();
-        let delay = disk.takes(bytes.end - bytes.start, scene);
-        let share = (bytes.end - bytes.start) / locals.len() as u64;
-        for (local, offset) in locals.zip(bytes.step_by(share as usize)) {
+        let delay = disk.takes(transfer.bytes() as u64, scene);
+        let mut buffers: Vec<Buffer> = locals.clone().map(|_| part.buffer(transfer.buffer_bytes())).collect();
+        let read = disk.read(&block, &transfer, &mut buffers);
+        for (local, buffer) in locals.zip(buffers) {
             self.take_out(slice, scene);
-            let mut buffer = part.buffer(share as usize);
-            let result = disk.read(&block, offset, &mut buffer).map(|()| buffer);
+            let result = read.clone().map(|()| buffer);
             scene.after_for(delay, self.node, NodeEvent::ReadDone { task: self.id, slice, local, result });
         }
     }
 
     fn deliver(&mut self, output: u32, slice: u32, buffer: Buffer, disk: &mut Disk, scene: &mut Scene) {
-        let sub_block = self.assignment.outputs[output as usize];
-        let offset = u64::from(sub_block.sub) * self.assignment.sub_block_bytes
-            + self.assignment.geometry.span(slice).start;
-        let sink = self.assignment.sinks.iter().find(|sink| sink.index == sub_block.block);
-        let written = disk.write(&sink.expect("the relay checked").id, offset, &buffer);
-        let delay = disk.takes(buffer.len() as u64, scene);
-        let (task, block) = (self.id, sub_block.block.0);
-        self.writing += 1;
-        scene.after_for(delay, self.node, NodeEvent::WriteDone { task, slice, block, written, buffer });
+        let Some((transfer, buffers)) = self.gathering.add(output, slice, buffer) else { return };
+        let sink = self.assignment.sinks.iter().find(|sink| sink.index == transfer.block());
+        let written = disk.write(&sink.expect("the relay checked").id, &transfer, &buffers);
+        let delay = disk.takes(transfer.bytes() as u64, scene);
+        let (task, block) = (self.id, transfer.block().0);
+        for buffer in buffers {
+            self.writing += 1;
+            scene.after_for(delay, self.node, NodeEvent::WriteDone { task, slice, block, written, buffer });
+        }
     }
 
     /// A write has ended; its buffer comes back if it went well.

@@ -241,8 +241,8 @@ impl Node {
                 Err((block, problem)) => Report::SinkFailed { block, problem },
             },
             Errand::Fingerprint(asked) => {
-                let (block, cut) = (asked.block.id, (asked.sub_block_bytes, asked.sub_blocks));
-                match self.disk.fingerprints(&block, cut, asked.window, asked.seed) {
+                let block = asked.block.id;
+                match self.disk.fingerprints(&block, &asked.chunking, asked.window, asked.seed) {
                     Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
                     Err(problem) => bad(block, problem),
                 }

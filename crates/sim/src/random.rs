@@ -31,13 +31,16 @@ impl Scenario {
         let code = random_code(dice);
         let sub_blocks = code.sub_blocks() as u64;
         let longest = dice.pick(&[200, 5_000, 20_000, 60_000, 200_000]);
-        let block_bytes = dice.between(1, longest).div_ceil(sub_blocks) * sub_blocks;
+        let unit = sub_blocks * if dice.one_in(3) { dice.pick(&[2, 3, 16, 64]) } else { 1 };
+        let block_bytes = dice.between(1, longest).next_multiple_of(unit);
+        let chunk_bytes = block_bytes / (unit / sub_blocks);
         let mut scenario = Self {
             seed,
             holders: random_holders(&code, dice),
             spares: dice.below(4) as u32,
             tail_bytes: if dice.one_in(4) { dice.below(block_bytes + 1) } else { block_bytes },
             block_bytes,
+            chunk_bytes: Some(chunk_bytes),
             digests: dice.one_in(2),
             parity: !dice.one_in(3),
             reread: !dice.one_in(3),

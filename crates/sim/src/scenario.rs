@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{
-    BlockId, Digest, Geometry, JobId, JobRequest, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy,
-    Rates, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Chunking, Digest, Geometry, JobId, JobRequest, NodeId, NodeProfile, Plan, PlanError,
+    PlanRequest, Policy, Rates, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 use crate::faults::{Fault, When};
@@ -46,6 +46,8 @@ pub struct Scenario {
     pub code: CodeSpec,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// Bytes of a chunk of it; the whole block if absent.
+    pub chunk_bytes: Option<u64>,
     /// Bytes that the last data block really has.
     pub tail_bytes: u64,
     /// Nodes to which the stripe's blocks are dealt in turn.
@@ -98,6 +100,7 @@ impl Scenario {
             holders: code.blocks() as u32,
             code,
             block_bytes: 256 << 10,
+            chunk_bytes: None,
             tail_bytes: 256 << 10,
             spares: 2,
             lost: wanted.iter().copied().collect(),
@@ -228,11 +231,16 @@ impl Scenario {
             digest: digests.get(usize::from(index.0)).copied().filter(|_| recorded(&index)),
         };
         let blocks = (0..self.code.blocks() as u16).map(BlockIndex).map(block).collect();
-        Stripe { id: StripeId("s".into()), code, block_bytes: self.block_bytes, blocks, label: None }
+        Stripe { id: StripeId("s".into()), chunking: self.chunking(&*code), code, blocks, label: None }
+    }
+
+    /// Where the sub-blocks of its blocks are.
+    pub(crate) fn chunking(&self, code: &dyn Code) -> Chunking {
+        Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }
 
     pub(crate) fn request(&self, code: Arc<dyn Code>, digests: &[Digest]) -> JobRequest {
-        let whole = 0..self.block_bytes / code.sub_blocks() as u64;
+        let whole = 0..self.chunking(&*code).sub_block_bytes();
         let (window, sub_blocks) = match &self.kind {
             Kind::Read { window, sub_blocks } => (window.clone(), sub_blocks.clone()),
             _ => (whole, None),

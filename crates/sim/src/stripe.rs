@@ -1,7 +1,8 @@
 //! The blocks as they should be.
 
-use codes::{Code, SubBlock};
+use codes::Code;
 use gf::Kernel;
+use repair::Chunking;
 
 use crate::dice::Dice;
 use crate::scenario::Scenario;
@@ -17,21 +18,23 @@ pub(crate) fn encode(code: &dyn Code, scenario: &Scenario, dice: &mut Dice) -> V
         })
         .collect();
     blocks.resize(code.blocks(), vec![0; block_bytes]);
-    let sub_bytes = block_bytes / code.sub_blocks();
+    let chunking = scenario.chunking(code);
     let encoding = code.encoding();
     for (row, &output) in encoding.outputs().iter().enumerate() {
-        let mut sum = vec![0; sub_bytes];
+        let mut sum = vec![0; chunking.sub_block_bytes() as usize];
         for &(source, coefficient) in encoding.row(row) {
             let source = encoding.sources()[source as usize];
-            Kernel::best().mul_add(coefficient, part(&blocks, source, sub_bytes), &mut sum);
+            let source = sub_block(&chunking, &blocks[usize::from(source.block.0)], source.sub);
+            Kernel::best().mul_add(coefficient, &source, &mut sum);
         }
-        let start = usize::from(output.sub) * sub_bytes;
-        blocks[usize::from(output.block.0)][start..start + sub_bytes].copy_from_slice(&sum);
+        let block = &mut blocks[usize::from(output.block.0)];
+        let places = chunking.ranges(output.sub, 0..chunking.sub_block_bytes()).flatten();
+        places.zip(sum).for_each(|(at, byte)| block[at as usize] = byte);
     }
     blocks
 }
 
-fn part(blocks: &[Vec<u8>], sub_block: SubBlock, sub_bytes: usize) -> &[u8] {
-    let start = usize::from(sub_block.sub) * sub_bytes;
-    &blocks[usize::from(sub_block.block.0)][start..start + sub_bytes]
+/// The bytes of a sub-block, from wherever they are in the block.
+fn sub_block(chunking: &Chunking, block: &[u8], sub: u16) -> Vec<u8> {
+    chunking.ranges(sub, 0..chunking.sub_block_bytes()).flatten().map(|at| block[at as usize]).collect()
 }

@@ -1,7 +1,9 @@
 //! The coordinator's half of the seam: stripes and who holds their blocks.
 
-use codes::CodeSpec;
-use repair::{BlockId, Digest, FilePart, NodeId, StripeId, StripeLabel};
+use std::fmt;
+
+use codes::{Code, CodeSpec};
+use repair::{BlockId, Chunking, ChunkingError, Digest, FilePart, NodeId, StripeId, StripeLabel};
 use serde::{Deserialize, Serialize};
 
 use crate::StripeWrite;
@@ -15,6 +17,9 @@ pub struct StripeRecord {
     pub code: CodeSpec,
     /// Bytes of a block for the purpose of coding.
     pub block_bytes: u64,
+    /// Bytes of the chunks that its blocks are encoded in; `None` if each is a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// All n blocks, by index.
     pub blocks: Vec<BlockRecord>,
     /// The part of a file that it holds, as its blocks say of themselves; `None` in stores whose blocks do not.
@@ -22,12 +27,56 @@ pub struct StripeRecord {
     pub file: Option<FilePart>,
 }
 
+/// How long blocks are, and how they are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize {
+    /// Bytes of a block for the purpose of coding.
+    pub block_bytes: u64,
+    /// Bytes of the chunks that it is encoded in; `None` if it is a single one.
+    pub chunk_bytes: Option<u64>,
+}
+
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.block_bytes)?;
+        self.chunk_bytes.map_or(Ok(()), |bytes| write!(f, " in chunks of {bytes}"))
+    }
+}
+
+impl BlockSize {
+    /// Blocks of a single chunk.
+    pub fn whole(block_bytes: u64) -> Self {
+        Self { block_bytes, chunk_bytes: None }
+    }
+
+    /// Where the sub-blocks of such blocks are under a code.
+    ///
+    /// # Errors
+    /// [`ChunkingError`] if there can be no such blocks.
+    pub fn chunking(&self, code: &dyn Code) -> Result<Chunking, ChunkingError> {
+        Chunking::of(code, self.block_bytes, self.chunk_bytes)
+    }
+
+    /// Whether blocks of a code can have its chunks; one chunk fits any code.
+    pub(crate) fn check(&self, code: &CodeSpec) -> Result<(), ChunkingError> {
+        let Some(chunk_bytes) = self.chunk_bytes else { return Ok(()) };
+        let sub_blocks = u16::try_from(code.sub_blocks()).unwrap_or(u16::MAX).max(1);
+        Chunking::new(self.block_bytes, chunk_bytes, sub_blocks).map(drop)
+    }
+}
+
 impl StripeRecord {
+    /// How long its blocks are.
+    pub fn size(&self) -> BlockSize {
+        BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
+    }
+
     /// What its blocks say of themselves in this cluster, if they say anything.
     pub fn label(&self, cluster: &str) -> Option<StripeLabel> {
         let (cluster, file) = (cluster.to_owned(), self.file.clone()?);
-        let (code, block_bytes) = (self.code.clone(), self.block_bytes);
-        Some(StripeLabel { cluster, stripe: self.id.clone(), code, block_bytes, file })
+        let (stripe, code) = (self.id.clone(), self.code.clone());
+        let BlockSize { block_bytes, chunk_bytes } = self.size();
+        Some(StripeLabel { cluster, stripe, code, block_bytes, chunk_bytes, file })
     }
 }
 

@@ -20,7 +20,7 @@ pub mod seaweedfs;
 mod steady;
 
 pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
-pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
+pub use catalog::{BlockRecord, BlockSize, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
 pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, Sinks, Sources, Taker,
 };

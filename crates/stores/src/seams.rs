@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dir::{FileRecord, NodeRecord, PutError, PutId, PutRecord, Snapshot};
-use crate::{BlockState, Catalog, CatalogError, StripeRecord};
+use crate::{BlockSize, BlockState, Catalog, CatalogError, StripeRecord};
 
 /// One coordinator's time in office. Whoever opens the storage later has a higher one, and from then on nothing that
 /// carries this one is carried out.
@@ -75,8 +75,8 @@ pub enum FileWrite {
         bytes: u64,
         /// Its code.
         code: CodeSpec,
-        /// Bytes of a block.
-        block_bytes: u64,
+        /// Its blocks.
+        size: BlockSize,
         /// Whether one of its name may be there.
         replace: bool,
     },
@@ -86,8 +86,8 @@ pub enum FileWrite {
         put: PutId,
         /// The position in the file.
         position: u32,
-        /// Bytes of each block.
-        block_bytes: u64,
+        /// Its blocks.
+        size: BlockSize,
         /// The nodes, by block index.
         nodes: Vec<NodeId>,
     },

@@ -16,6 +16,9 @@ pub struct FileView {
     pub code: String,
     /// Bytes of a block in all its stripes but the last.
     pub block_bytes: u64,
+    /// Bytes of the chunks that those blocks are encoded in; absent if each is a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// Number of stripes.
     pub stripes: u64,
     /// When it became visible, in milliseconds since 1970.
@@ -62,6 +65,10 @@ pub struct PutRequest {
     pub code: Option<String>,
     /// Bytes of a block; the cluster's default if absent.
     pub block_bytes: Option<u64>,
+    /// Bytes of the chunks that a block is encoded in, of which it is a whole number; a single one if absent. Codes without
+    /// sub-blocks have no use for it, and the file none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// Whether it may take the place of a file that has its name.
     #[serde(default)]
     pub replace: bool,

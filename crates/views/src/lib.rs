@@ -217,6 +217,9 @@ pub struct StripeView {
     pub code: String,
     /// Bytes of each of its blocks.
     pub block_bytes: u64,
+    /// Bytes of the chunks that its blocks are encoded in; absent if each is a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// Whether it can be read now.
     pub readable: bool,
     /// Further blocks that it can surely lose.
@@ -273,6 +276,9 @@ pub struct GivenStripe {
     pub code: String,
     /// Bytes of a block for the purpose of coding.
     pub block_bytes: u64,
+    /// Bytes of the chunks that a block is encoded in, each cut into the code's sub-blocks; a single one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// All its blocks, by index.
     pub blocks: Vec<GivenBlock>,
 }

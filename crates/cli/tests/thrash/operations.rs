@@ -19,7 +19,7 @@ const SCHEMES: [&str; 6] = ["auto", "conventional", "ppr", "crr-s", "pipelined",
 /// A verb with what it is about.
 #[derive(Clone, Debug)]
 pub enum Verb {
-    Put { name: String, content: Content, code: String, block_bytes: usize, replace: bool },
+    Put { name: String, content: Content, code: String, block_bytes: usize, chunks: usize, replace: bool },
     Get { name: String, range: Option<(usize, usize)>, to_file: bool, scheme: &'static str },
     Remove { name: String },
     Repair,
@@ -80,11 +80,13 @@ impl Operation {
         let text = |path: PathBuf| path.to_str().expect("our folders have plain names").to_owned();
         let mut words: Vec<String> = Vec::new();
         match &self.verb {
-            Verb::Put { name, code, block_bytes, replace, .. } => {
+            Verb::Put { name, code, block_bytes, chunks, replace, .. } => {
                 let (source, block) = (text(self.source(cluster)), block_bytes.to_string());
+                let chunk = (block_bytes / chunks).to_string();
                 words.extend(
                     ["put", &source, "--as", name, "--code", code, "--block-size", &block].map(Into::into),
                 );
+                words.extend(["--chunk", &chunk].map(Into::into));
                 words.extend(replace.then(|| "--replace".to_owned()));
             }
             Verb::Get { name, range, to_file, scheme } => {
@@ -175,10 +177,12 @@ fn draw_put(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb {
     };
     let block_bytes = *rng.choice(blocks).expect("not empty");
     let code = (*rng.choice(codes).expect("not empty")).to_owned();
+    // What codes without sub-blocks ignore.
+    let chunks = *rng.choice(&[1, 1, 2, 4]).expect("not empty");
     // Now and then it is asked for what must be refused.
     let replace = model.possible(&name).iter().any(Option::is_some) != (rng.u32(..10) == 0);
     let content = Content { number: rng.u64(..) ^ number, bytes };
-    Verb::Put { name, content, code, block_bytes, replace }
+    Verb::Put { name, content, code, block_bytes, chunks, replace }
 }
 
 fn draw_get(rng: &mut Rng, model: &Model, present: &[String], in_part: bool) -> Verb {

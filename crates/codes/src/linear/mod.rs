@@ -8,6 +8,7 @@ mod ceph_shec;
 mod explicit;
 mod groups;
 mod par1;
+mod published_lrc;
 mod uniform_lrc;
 
 use std::fmt;
@@ -15,11 +16,12 @@ use std::sync::Arc;
 
 pub use self::explicit::{Generator, GeneratorError};
 pub(crate) use self::groups::{every_set, sets};
+pub use self::published_lrc::LrcGlobals;
 
 use self::groups::find_groups;
 use crate::erasure::Erasure;
 use crate::systematic::Systematic;
-use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError};
+use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError, lrc};
 
 /// Which code of this kind; each has its rows in a file of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +53,17 @@ pub enum LinearCode {
         /// Data blocks in a stripe.
         k: usize,
     },
+    /// Azure's shape with global rows that others published, `lrc-K-L-G-powers` and `lrc-K-L-G-cauchy`.
+    PublishedLrc {
+        /// The coefficients of the global parity blocks.
+        globals: LrcGlobals,
+        /// Data blocks.
+        k: usize,
+        /// Local groups, and local parity blocks.
+        l: usize,
+        /// Global parity blocks.
+        g: usize,
+    },
     /// Google's uniform Cauchy LRC, `uniform-lrc-K-L-G`.
     UniformLrc {
         /// Data blocks.
@@ -73,7 +86,9 @@ impl LinearCode {
             }
             Self::CephShec { k, m, .. } => k.saturating_add(m),
             Self::Par1 { n, .. } => n,
-            Self::UniformLrc { k, l, g } => k.saturating_add(l).saturating_add(g),
+            Self::PublishedLrc { k, l, g, .. } | Self::UniformLrc { k, l, g } => {
+                k.saturating_add(l).saturating_add(g)
+            }
         }
     }
 
@@ -84,6 +99,7 @@ impl LinearCode {
             Self::CephLrc { k, .. }
             | Self::CephShec { k, .. }
             | Self::Par1 { k, .. }
+            | Self::PublishedLrc { k, .. }
             | Self::UniformLrc { k, .. } => k,
         }
     }
@@ -100,6 +116,7 @@ impl LinearCode {
             Self::CephLrc { k, m, l } => ceph_lrc::check(k, m, l),
             Self::CephShec { k, m, c } => ceph_shec::check(k, m, c),
             Self::Par1 { .. } => Ok(()),
+            Self::PublishedLrc { k, l, g, .. } => lrc::check(k, l, g),
             Self::UniformLrc { k, l, g } => uniform_lrc::check(k, l, g),
         }
     }
@@ -111,6 +128,7 @@ impl LinearCode {
             Self::CephLrc { k, m, l } => ceph_lrc::parity_rows(k, m, l),
             Self::CephShec { k, m, c } => ceph_shec::parity_rows(k, m, c),
             Self::Par1 { n, k } => Ok(par1::parity_rows(n, k)),
+            Self::PublishedLrc { globals, k, l, g } => Ok(published_lrc::parity_rows(globals, k, l, g)),
             Self::UniformLrc { k, l, g } => uniform_lrc::parity_rows(k, l, g),
         }
     }
@@ -119,6 +137,7 @@ impl LinearCode {
     fn known_groups(&self) -> Option<Vec<Vec<usize>>> {
         match *self {
             Self::CephLrc { k, m, l } => Some(ceph_lrc::groups(k, m, l)),
+            Self::PublishedLrc { k, l, .. } => Some(lrc::local_groups(k, l)),
             Self::UniformLrc { k, l, g } => Some(uniform_lrc::groups(k, l, g)),
             Self::Explicit(_) | Self::CephShec { .. } | Self::Par1 { .. } => None,
         }
@@ -132,6 +151,7 @@ impl fmt::Display for LinearCode {
             Self::CephLrc { k, m, l } => write!(f, "ceph-lrc-{k}-{m}-{l}"),
             Self::CephShec { k, m, c } => write!(f, "ceph-shec-{k}-{m}-{c}"),
             Self::Par1 { n, k } => write!(f, "par1-{n}-{k}"),
+            Self::PublishedLrc { globals, k, l, g } => write!(f, "lrc-{k}-{l}-{g}-{}", globals.suffix()),
             Self::UniformLrc { k, l, g } => write!(f, "uniform-lrc-{k}-{l}-{g}"),
         }
     }

@@ -260,6 +260,7 @@ mod tests {
                 id: stripe.clone(),
                 code: "rs-3-2".parse().unwrap(),
                 block_bytes: BYTES,
+                chunk_bytes: None,
                 blocks: holders.iter().enumerate().map(block).collect(),
                 file: None,
             })

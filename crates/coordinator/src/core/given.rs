@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use codes::{BlockIndex, CodeSpec};
+use codes::{BlockIndex, Code, CodeSpec};
 use repair::recovery::RepairId;
 use repair::wire::control::MAX_OPEN_REQUESTS;
-use repair::{BlockId, Digest, NodeId, StripeId};
+use repair::{BlockId, Chunking, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Core;
@@ -160,6 +160,7 @@ impl Core {
             let below = above.checked_sub(unit).filter(|&below| below > 0);
             return Err(RequestError::BlockBytes { asked: given.block_bytes, unit, below, above });
         }
+        let chunk_bytes = Self::given_chunk(&*code, given)?;
         if given.blocks.len() != code.blocks() {
             let (blocks, needed) = (given.blocks.len(), code.blocks());
             return Err(RequestError::GivenBlocks { code: given.code.clone(), needed, blocks });
@@ -172,7 +173,13 @@ impl Core {
             }
             blocks.push(self.given_block(block, given.block_bytes)?);
         }
-        Ok(StripeRecord { id, code: spec, block_bytes: given.block_bytes, blocks, file: None })
+        let block_bytes = given.block_bytes;
+        Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
+    }
+
+    /// The size of a given stripe's chunks, if it has several.
+    fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
+        Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
     }
 
     fn given_block(&self, given: &GivenBlock, block_bytes: u64) -> Result<BlockRecord, RequestError> {

@@ -10,7 +10,7 @@ use repair::wire::control::ToNode;
 use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, StripeId, Verify, Wanted};
 use serde_json::Value;
 use stores::dir::{FileRecord, PutError, PutId, PutRecord};
-use stores::{Answer, FileWrite, StoreError, StripeRecord, Write};
+use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
 
 use super::Core;
 use super::commands::{Reply, answer};
@@ -19,7 +19,7 @@ use super::nodes::PeerKind;
 use super::requests::policy;
 use super::storing::Then;
 use crate::error::RequestError;
-use crate::layout;
+use crate::layout::{self, BadBytes, BadSize};
 use crate::placement::{Candidate, spread};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
@@ -44,7 +44,7 @@ pub(super) struct OpenPuts {
 pub(super) struct Begun {
     code: Arc<dyn Code>,
     bytes: u64,
-    block_bytes: u64,
+    size: BlockSize,
     stripes: u64,
     reply: Reply<PutView>,
 }
@@ -60,47 +60,49 @@ impl Core {
     pub(super) fn begin_put(&mut self, request: &PutRequest, reply: Reply<PutView>) {
         match self.check_put(request) {
             Err(error) => answer(reply, Err(error)),
-            Ok((code, block_bytes, stripes)) => {
+            Ok((code, size, stripes)) => {
                 let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
-                let write =
-                    FileWrite::BeginPut { name, bytes, code: code.spec().clone(), block_bytes, replace };
-                let begun = Begun { code, bytes, block_bytes, stripes, reply };
+                let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
+                let begun = Begun { code, bytes, size, stripes, reply };
                 self.store(Write::Files(write), Then::PutBegun(begun));
             }
         }
     }
 
     /// That a put could be carried out: its code, the size of its blocks, and how many stripes it has.
-    fn check_put(&mut self, request: &PutRequest) -> Result<(Arc<dyn Code>, u64, u64), RequestError> {
+    fn check_put(&mut self, request: &PutRequest) -> Result<(Arc<dyn Code>, BlockSize, u64), RequestError> {
         self.check_not_behind()?;
         self.check_storage()?;
         let spec: CodeSpec = request.code.as_ref().unwrap_or(&self.settings.code).parse()?;
         let code = self.codes.get(&spec)?;
         let block_bytes = request.block_bytes.unwrap_or(self.settings.block_bytes);
-        layout::check_block_bytes(&*code, block_bytes).map_err(|bad| RequestError::BlockBytes {
-            asked: block_bytes,
-            unit: bad.unit,
-            below: bad.below,
-            above: bad.above,
+        let size = layout::checked(&*code, block_bytes, request.chunk_bytes).map_err(|bad| match bad {
+            BadSize::Block(BadBytes { unit, below, above }) => {
+                RequestError::BlockBytes { asked: block_bytes, unit, below, above }
+            }
+            BadSize::Chunk(BadBytes { unit, below, above }) => {
+                let asked = request.chunk_bytes.unwrap_or_default();
+                RequestError::ChunkBytes { asked, unit, below, above }
+            }
         })?;
-        let stripes = layout::stripe_count(&*code, request.bytes, block_bytes);
+        let stripes = layout::stripe_count(&*code, request.bytes, size);
         if stripes > MAX_STRIPES {
             return Err(RequestError::TooManyStripes { stripes, most: MAX_STRIPES });
         }
         if stripes > 0 {
-            let first = layout::extent(&*code, request.bytes, block_bytes, 0).block_bytes;
-            self.place(&*code, first)?;
+            let first = layout::extent(&*code, request.bytes, size, 0).size;
+            self.place(&*code, first.block_bytes)?;
         }
-        Ok((code, block_bytes, stripes))
+        Ok((code, size, stripes))
     }
 
     pub(super) fn put_begun(&mut self, begun: Begun, result: Result<Answer, StoreError>) {
-        let Begun { code, bytes, block_bytes, stripes, reply } = begun;
+        let Begun { code, bytes, size, stripes, reply } = begun;
         match result {
             Ok(Answer::Put(put)) => {
                 let until = Some(self.now + IDLE_LIMIT);
                 self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
-                answer(reply, Ok(put_view(put, &*code, bytes, block_bytes, stripes)));
+                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)));
             }
             Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
             Err(error) => answer(reply, Err(error.into())),
@@ -218,14 +220,13 @@ impl Core {
         }
         let code = self.codes.get(&record.code)?;
         let nodes = self.allocation(&record, &*code, position)?;
-        let block_bytes =
-            layout::extent(&*code, record.bytes, record.block_bytes, position.into()).block_bytes;
+        let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
         self.adopt_put(put, client);
         self.puts.allocating.insert((put, position));
         if let Some(PeerKind::Client { opening, .. }) = self.kind_mut(client) {
             opening.insert(tag);
         }
-        let write = FileWrite::Allocate { put, position, block_bytes, nodes };
+        let write = FileWrite::Allocate { put, position, size, nodes };
         self.store(Write::Files(write), Then::Allocated { client, tag, put, position });
         Ok(())
     }
@@ -276,8 +277,8 @@ impl Core {
         });
         let (id, blocks) = (allocated.id.clone(), blocks.collect());
         let label = allocated.label(&self.settings.cluster_id);
-        let block_bytes = allocated.block_bytes;
-        let stripe = Stripe { id, blocks, code, block_bytes, label };
+        let chunking = allocated.size().chunking(&*code)?;
+        let stripe = Stripe { id, blocks, code, chunking, label };
         let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
         let wanted = (0..).map(BlockIndex).zip(nodes);
         let request = JobRequest {
@@ -310,7 +311,7 @@ impl Core {
         code: &dyn Code,
         position: u32,
     ) -> Result<Vec<NodeId>, RequestError> {
-        let stripes = layout::stripe_count(code, put.bytes, put.block_bytes);
+        let stripes = layout::stripe_count(code, put.bytes, put.size());
         if u64::from(position) >= stripes {
             let error = stores::dir::PutError::NoSuchPosition { put: put.id, position, stripes };
             return Err(error.into());
@@ -324,8 +325,8 @@ impl Core {
         if allocating || self.jobs.values().any(|running| same(&running.owner)) {
             return Err(RequestError::StripeBusy { put: put.id, position });
         }
-        let block_bytes = layout::extent(code, put.bytes, put.block_bytes, position.into()).block_bytes;
-        self.place(code, block_bytes)
+        let size = layout::extent(code, put.bytes, put.size(), position.into()).size;
+        self.place(code, size.block_bytes)
     }
 
     /// Chooses nodes for a new stripe.
@@ -354,7 +355,7 @@ impl Core {
 
     fn has_room(&self, node: NodeId, block_bytes: u64) -> bool {
         let coming = self.jobs.values().filter(|running| running.targets.contains(&node));
-        let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes).sum();
+        let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
         let free = self.topology.get(node).map_or(0, |view| view.free_bytes);
         free >= block_bytes.saturating_add(reserved)
     }
@@ -409,14 +410,14 @@ impl OpenPuts {
     }
 }
 
-fn put_view(put: PutId, code: &dyn Code, bytes: u64, block_bytes: u64, stripes: u64) -> PutView {
+fn put_view(put: PutId, code: &dyn Code, bytes: u64, size: BlockSize, stripes: u64) -> PutView {
     let stripe = |position| {
-        let extent = layout::extent(code, bytes, block_bytes, position);
+        let extent = layout::extent(code, bytes, size, position);
         PutStripe {
             position,
             file_offset: extent.file_offset,
             data_bytes: extent.data_bytes,
-            block_bytes: extent.block_bytes,
+            block_bytes: extent.size.block_bytes,
         }
     };
     PutView {
@@ -435,6 +436,7 @@ pub(super) fn file_view(file: &FileRecord) -> FileView {
         bytes: file.bytes,
         code: file.code.to_string(),
         block_bytes: file.block_bytes,
+        chunk_bytes: file.chunk_bytes,
         stripes: file.stripes.len() as u64,
         created_unix_ms: file.created_unix_ms,
     }

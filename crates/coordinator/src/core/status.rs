@@ -144,7 +144,7 @@ impl Core {
         let mut stripes = Vec::with_capacity(file.stripes.len());
         for (id, position) in file.stripes.iter().zip(0..) {
             let record = self.stripe_record(id)?;
-            let extent = layout::extent(&*code, file.bytes, file.block_bytes, position);
+            let extent = layout::extent(&*code, file.bytes, file.size(), position);
             stripes.push(FileStripe {
                 position,
                 file_offset: extent.file_offset,

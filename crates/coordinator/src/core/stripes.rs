@@ -76,7 +76,8 @@ impl Core {
             })
             .collect();
         let label = record.label(&self.settings.cluster_id);
-        Ok(Stripe { id: record.id.clone(), code, block_bytes: record.block_bytes, blocks, label })
+        let chunking = record.size().chunking(&*code)?;
+        Ok(Stripe { id: record.id.clone(), code, chunking, blocks, label })
     }
 
     /// Whether the store does not have a block: it is good nowhere where it would be in service.
@@ -122,6 +123,7 @@ impl Core {
             stripe: record.id.to_string(),
             code: record.code.to_string(),
             block_bytes: record.block_bytes,
+            chunk_bytes: record.chunk_bytes,
             readable: survives.is_some(),
             survives: survives.unwrap_or(0),
             blocks: indexed(record).map(|(index, block)| self.block_view(index, block)).collect(),

@@ -299,7 +299,14 @@ impl Scene {
     }
 
     fn begin(&mut self, name: &str, bytes: u64) -> Result<PutView, RequestError> {
-        let request = PutRequest { name: name.into(), bytes, code: None, block_bytes: None, replace: false };
+        let request = PutRequest {
+            name: name.into(),
+            bytes,
+            code: None,
+            block_bytes: None,
+            chunk_bytes: None,
+            replace: false,
+        };
         self.ask(|reply| Command::BeginPut(request, reply))
     }
 
@@ -422,8 +429,8 @@ impl PlayedNode {
                 let digests = sinks.iter().map(|(block, _)| (block.clone(), made(block))).collect();
                 (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
             }
-            ToNode::Fingerprint { job, epoch, block, sub_blocks, .. } => {
-                let fingerprints = vec![Fingerprint::zero(); sub_blocks.into()];
+            ToNode::Fingerprint { job, epoch, block, chunking, .. } => {
+                let fingerprints = vec![Fingerprint::zero(); chunking.sub_blocks().into()];
                 (job, epoch, Report::Fingerprinted { block: block.id, fingerprints })
             }
             ToNode::Commit { job, epoch } => {
@@ -627,7 +634,8 @@ fn bad_puts_are_refused_with_what_would_be_right() {
     let mut scene = Scene::new(4);
     let mut refused = |code: &str, block_bytes| {
         let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
-        let request = PutRequest { name: "f".into(), bytes: 1, code, block_bytes, replace: false };
+        let request =
+            PutRequest { name: "f".into(), bytes: 1, code, block_bytes, chunk_bytes: None, replace: false };
         let error = scene.ask(|reply| Command::BeginPut(request, reply)).unwrap_err();
         format!("{error}; {}", error.next_step())
     };

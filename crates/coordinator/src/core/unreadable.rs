@@ -69,7 +69,8 @@ impl Core {
 /// The bytes of the file in these blocks, neighbouring ones as one.
 fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<FileRange> {
     let Some(part) = &record.file else { return Vec::new() };
-    let extent = layout::extent(code, part.bytes, part.block_bytes, u64::from(part.position));
+    let size = stores::BlockSize { block_bytes: part.block_bytes, chunk_bytes: part.chunk_bytes };
+    let extent = layout::extent(code, part.bytes, size, u64::from(part.position));
     let end = extent.file_offset + extent.data_bytes;
     let mut ranges: Vec<FileRange> = Vec::new();
     for index in lost.iter().filter(|index| usize::from(index.0) < code.data_blocks()) {

@@ -174,7 +174,7 @@ mod tests {
     use proptest::sample::{Index, select, subsequence};
 
     use super::*;
-    use crate::{Fingerprinter, StripeBlock, StripeId};
+    use crate::{Chunking, Fingerprinter, StripeBlock, StripeId};
 
     const CODES: [&str; 12] = [
         "rs-5-3",
@@ -200,7 +200,13 @@ mod tests {
             StripeBlock { id, bytes, holder: Some(NodeId(index.into())), digest: None }
         };
         let blocks = (0..code.blocks() as u16).map(block).collect();
-        Stripe { id: StripeId("s".into()), code, block_bytes: bytes, blocks, label: None }
+        Stripe {
+            id: StripeId("s".into()),
+            chunking: Chunking::whole(&*code, bytes),
+            code,
+            blocks,
+            label: None,
+        }
     }
 
     /// The sub-blocks of every block.

@@ -265,11 +265,10 @@ fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest
 fn ask_for_fingerprints(check: &ParityCheck, work: &mut Work) {
     let (job, epoch) = (work.id, work.epoch);
     let (window, seed) = ((work.window.start, work.window.end), work.check_seed);
-    let sub_block_bytes = work.stripe.sub_block_bytes();
-    let sub_blocks = work.stripe.code.sub_blocks() as u16;
+    let chunking = work.stripe.chunking;
     for (node, block) in check.questions() {
         work.touched.insert(node);
-        work.tell(node, ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, window, seed });
+        work.tell(node, ToNode::Fingerprint { job, epoch, block, chunking, window, seed });
     }
 }
 

@@ -175,7 +175,7 @@ impl Job {
             slices: plan.slices().clone(),
             dealing: plan.dealing().clone(),
             pacing: plan.pacing(),
-            sub_block_bytes: plan.sub_block_bytes(),
+            chunking: *plan.chunking(),
             lanes,
             locals: locals.into_iter().map(|index| self.work.stripe.local(index)).collect(),
             inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),

@@ -243,7 +243,7 @@ impl Job {
             .filter(|(node, view)| view.alive && view.reach != Reach::DialsOut && !taken.contains(node))
             .filter(|(node, view)| {
                 let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
-                !given_up && view.free_bytes >= self.work.stripe.block_bytes
+                !given_up && view.free_bytes >= self.work.stripe.block_bytes()
             })
             .min_by_key(|(node, view)| {
                 let failed = self.work.policy.avoid.contains(node);

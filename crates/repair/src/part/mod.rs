@@ -31,8 +31,8 @@ pub use self::moving::WATCH_EVERY;
 use self::moving::{Ending, Moving};
 use crate::wire::control::ToNode;
 use crate::{
-    Action, Assignment, BlockId, Buffer, BufferPool, Epoch, JobId, LocalBlock, Refusal, Relay, Report,
-    SliceSet,
+    Action, Assignment, BlockId, Buffer, BufferPool, Chunking, Epoch, JobId, LocalBlock, Refusal, Relay,
+    Report, SliceSet,
 };
 
 /// A part that failed keeps its edges open for this long; normally the coordinator stops it much earlier.
@@ -87,10 +87,8 @@ pub enum Errand {
 pub struct FingerprintErrand {
     /// The block.
     pub block: LocalBlock,
-    /// Bytes of a sub-block.
-    pub sub_block_bytes: u64,
-    /// Number of sub-blocks.
-    pub sub_blocks: u16,
+    /// Where its sub-blocks lie: one fingerprint for each.
+    pub chunking: Chunking,
     /// Offsets inside each sub-block.
     pub window: (u64, u64),
     /// Chooses the coefficients.
@@ -255,8 +253,8 @@ impl Part {
                 self.report(epoch, Report::Stopped { delivered });
             }
             ToNode::Seal { epoch, .. } => self.ask(epoch, Errand::Seal),
-            ToNode::Fingerprint { epoch, block, sub_block_bytes, sub_blocks, window, seed, .. } => {
-                let errand = FingerprintErrand { block, sub_block_bytes, sub_blocks, window, seed };
+            ToNode::Fingerprint { epoch, block, chunking, window, seed, .. } => {
+                let errand = FingerprintErrand { block, chunking, window, seed };
                 self.ask(epoch, Errand::Fingerprint(Box::new(errand)));
             }
             ToNode::Commit { epoch, .. } => self.ask(epoch, Errand::Commit),

@@ -27,7 +27,7 @@ use self::cover::Group;
 use self::factor::Factors;
 use self::program::{Destination, Program};
 use crate::reading::Reading;
-use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacing, SliceSet};
+use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacing, SliceSet, Transfer};
 
 /// Why an assignment or a frame is refused. All of these mean that the other end breaks the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,15 +72,15 @@ pub enum Action {
         /// In the order in which they should be read.
         ranges: Vec<BlockRange>,
     },
-    /// Read a range of a local block, and give its equal parts one by one to [`Relay::handle_read`]: neighbouring
-    /// sub-blocks that are one slice each are read together.
+    /// Read from a local block, and give the buffers one by one to [`Relay::handle_read`]: sub-blocks that lie close
+    /// together are read together.
     Read {
         /// The slice.
         slice: u32,
-        /// The numbers to hand back, one for each part.
+        /// The numbers to hand back, one for each buffer.
         locals: Range<u16>,
         /// What to read.
-        range: BlockRange,
+        transfer: Transfer,
     },
     /// Send a frame on outlet number `outlet`; once it is written, call [`Relay::handle_sent`].
     Send {
@@ -95,7 +95,8 @@ pub enum Action {
         /// The payload.
         buffer: Buffer,
     },
-    /// Write a slice of an output to its sink; once it is written, call [`Relay::handle_delivered`].
+    /// Write a slice of an output to its sink, see [`Gathering`](crate::Gathering); once it is written, call
+    /// [`Relay::handle_delivered`].
     Deliver {
         /// Which output.
         output: u32,
@@ -437,11 +438,10 @@ impl Relay {
         work.reads_asked = true;
         let program = self.programs[usize::from(self.lane_of(slice))].as_ref().expect("it is open");
         let mut local = 0;
-        for sub_blocks in self.reading.joined(slice, program.locals()) {
-            let locals = local..local + sub_blocks.len() as u16;
+        for transfer in self.reading.transfers(slice, program.locals()) {
+            let locals = local..local + transfer.buffers() as u16;
             local = locals.end;
-            let range = self.reading.range(slice, sub_blocks);
-            self.actions.push_back(Action::Read { slice, locals, range });
+            self.actions.push_back(Action::Read { slice, locals, transfer });
         }
     }
 
@@ -501,9 +501,9 @@ impl Relay {
 }
 
 fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
-    let Assignment { geometry, slices, dealing, sub_block_bytes, .. } = assignment;
+    let Assignment { geometry, slices, dealing, chunking, .. } = assignment;
     let reads_in = |lane: u16| programs[usize::from(lane)].as_ref().map_or(&[][..], Program::locals);
-    Reading::new(geometry, slices, dealing, *sub_block_bytes, reads_in)
+    Reading::new(geometry, slices, dealing, *chunking, reads_in)
 }
 
 /// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that comes in

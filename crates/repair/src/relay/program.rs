@@ -61,8 +61,10 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     let ok =
         |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(RelayError::BadAssignment(what)) };
     ok(geometry.window.start <= geometry.window.end, "the window ends before it starts")?;
-    ok(geometry.window.end <= assignment.sub_block_bytes, "the window is longer than a sub-block")?;
-    ok(assignment.sub_block_bytes <= u64::MAX >> 16, "sub-blocks that no block could be made of")?;
+    let chunking = &assignment.chunking;
+    ok(geometry.window.end <= chunking.sub_block_bytes(), "the window is longer than a sub-block")?;
+    let exists = |sub_block: &SubBlock| sub_block.sub < chunking.sub_blocks();
+    ok(assignment.outputs.iter().all(exists), "an output that no block has")?;
     ok((1..=Geometry::MAX_SLICE_BYTES).contains(&geometry.slice_bytes), "slices of a forbidden size")?;
     let slices = (geometry.window.end - geometry.window.start).div_ceil(u64::from(geometry.slice_bytes));
     ok(slices < u64::from(u32::MAX), "more slices than can be numbered")?;
@@ -78,6 +80,7 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     ok(distinct(assignment.sinks.iter().map(|sink| sink.index)), "a sink that is listed twice")?;
     for (_, task) in assignment.tasks() {
         ok(task.reads.is_sorted_by(|a, b| a < b), "reads that do not ascend")?;
+        ok(task.reads.iter().all(exists), "a read of a sub-block that no block has")?;
         ok(task.reads.len() <= usize::from(u16::MAX), "more reads than can be numbered")?;
         ok(distinct(task.receives.iter().map(|receive| receive.from)), "a sender that is listed twice")?;
         ok(distinct(task.sends.iter().map(|send| send.to)), "a receiver that is listed twice")?;

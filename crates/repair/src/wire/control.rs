@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, BlockId, Caps, Digest, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome, Report,
-    Scheme, StripeId, StripeLabel,
+    Assignment, BlockId, Caps, Chunking, Digest, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome,
+    Report, Scheme, StripeId, StripeLabel,
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -201,10 +201,8 @@ pub enum ToNode {
         epoch: Epoch,
         /// The block: one held, as it must be found, or one being delivered to this node by this job.
         block: LocalBlock,
-        /// Bytes of a sub-block; one fingerprint for each.
-        sub_block_bytes: u64,
-        /// Number of sub-blocks.
-        sub_blocks: u16,
+        /// Where its sub-blocks lie: one fingerprint for each.
+        chunking: Chunking,
         /// Offsets inside each sub-block: only these bytes count.
         window: (u64, u64),
         /// Chooses the fingerprint's coefficients.

@@ -294,3 +294,49 @@ fn auto_takes_the_fastest() {
     // A helper that is slow to receive is no hindrance to the star.
     assert_eq!(choice("rs-3-2; block 67108864; want b0>n100"), "pipelined");
 }
+
+/// Disk reads for one lost block of Clay (14, 10, 13), 64 MiB: how many, bytes of each, and blocks read with the gaps
+/// between. `docs/codes.md` has this table.
+#[test]
+fn what_chunks_cost_disks() {
+    const KIB: u64 = 1 << 10;
+    let table = [
+        // chunk, lost, reads, bytes of a read, blocks
+        (64 << 20, 0, 13, 16 << 20, 3.25),
+        (64 << 20, 4, 52, 4 << 20, 3.25),
+        (64 << 20, 13, 832, 256 * KIB, 3.25),
+        (1 << 20, 0, 832, 256 * KIB, 3.25),
+        (1 << 20, 4, 3328, 64 * KIB, 3.25),
+        (1 << 20, 13, 53_248, 4 * KIB, 3.25),
+        (64 * KIB, 0, 13_312, 16 * KIB, 3.25),
+        (64 * KIB, 4, 53_248, 4 * KIB, 3.25),
+        (64 * KIB, 13, 13, (64 << 20) - 768, 13.0),
+    ];
+    for (chunk, lost, reads, bytes, blocks_read) in table {
+        let scene =
+            format!("clay-14-10-13; block 67108864; chunk {chunk}; want b{lost}>n100; by conventional");
+        let cost = Scene::new(&scene).plan().cost();
+        let found = (cost.reads, cost.mean_read_bytes(), blocks(&cost, cost.disk_bytes));
+        assert_eq!(found, (reads, bytes, blocks_read), "chunks of {chunk}, b{lost}");
+        assert_eq!(blocks(&cost, cost.network_bytes), 3.25);
+    }
+}
+
+/// What a degraded read of 1 MiB of a lost block moves, in MiB: of a whole block it is a few sub-blocks, which need
+/// others than the whole block does; of a block in chunks it is one chunk.
+#[test]
+fn a_range_of_a_chunked_block_needs_only_its_chunks() {
+    let mib = |scene: &str| {
+        let scene = format!("{scene}; want b0>n100; by conventional");
+        let cost = Scene::new(&scene).plan().cost();
+        assert_eq!(cost.read_bytes, cost.network_bytes);
+        cost.read_bytes as f64 / f64::from(1 << 20)
+    };
+    let whole = "clay-14-10-13; block 67108864";
+    assert_eq!(mib(&format!("{whole}; subs 0..4")), 16.0);
+    assert_eq!(mib(&format!("{whole}; chunk 1048576; window 0..4096")), 3.25);
+    let whole = "hitchhiker-xorplus-14-10; block 67108864";
+    assert_eq!(mib(&format!("{whole}; subs 0..1; window 0..1048576")), 13.0);
+    assert_eq!(mib(&format!("{whole}; subs 1..2; window 0..1048576")), 10.0);
+    assert_eq!(mib(&format!("{whole}; chunk 1048576; window 0..524288")), 6.5);
+}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::recovery::Stretch;
 use repair::{
-    BlockId, Geometry, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Stripe, StripeBlock,
-    StripeId, Topology, Trunk, Wanted, plan,
+    BlockId, Chunking, Geometry, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Stripe,
+    StripeBlock, StripeId, Topology, Trunk, Wanted, plan,
 };
 
 /// What the planner is given.
@@ -24,13 +24,14 @@ impl Scene {
     /// Reads clauses that are separated by semicolons:
     ///
     /// ```text
-    /// rs-6-4; block 65536; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2; lost b5;
+    /// rs-6-4; block 65536; chunk 4096; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2; lost b5;
     /// held b1; subs 0..2; avoid n3; prefer n4 n2; chain 8192*n1>n2>n4>n5; dead n4; load n5=3; rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; resume 1,3-5; pacing whole-block
     /// ```
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
         let spec: CodeSpec = clauses.next().expect("a code").parse().expect("a code's name");
-        let mut scene = Self::of(spec.build().expect("a code"), 64 << 10);
+        let mut scene =
+            Self::of(spec.build().expect("a code"), (64u64 << 10).next_multiple_of(spec.sub_blocks() as u64));
         for clause in clauses {
             let (verb, words) = clause.split_once(' ').expect("a verb and words");
             words.split_whitespace().for_each(|word| scene.tell(verb, word));
@@ -51,11 +52,12 @@ impl Scene {
             }
         });
         let blocks = blocks.collect();
-        let window = 0..block_bytes / code.sub_blocks() as u64;
+        let chunking = Chunking::whole(&*code, block_bytes);
+        let window = 0..chunking.sub_block_bytes();
         let policy = Policy::default();
         let request = PlanRequest { wanted: Vec::new(), window, sub_blocks: None, resume: None, policy };
         Self {
-            stripe: Stripe { id: StripeId("17".into()), code, block_bytes, blocks, label: None },
+            stripe: Stripe { id: StripeId("17".into()), chunking, code, blocks, label: None },
             topology,
             request,
         }
@@ -63,6 +65,7 @@ impl Scene {
 
     fn tell(&mut self, verb: &str, word: &str) {
         match verb {
+            "chunk" => self.set_chunk_bytes(word.parse().expect("bytes")),
             "block" => self.set_block_bytes(word.parse().expect("bytes")),
             "want" => {
                 let (block, requestor) = pair(word, '>');
@@ -138,8 +141,14 @@ impl Scene {
         }
     }
 
+    /// Encodes the blocks in chunks of so many bytes.
+    pub fn set_chunk_bytes(&mut self, bytes: u64) {
+        let chunking = Chunking::of(&*self.stripe.code, self.stripe.block_bytes(), Some(bytes));
+        self.stripe.chunking = chunking.expect("chunks divide the block");
+    }
+
     fn set_block_bytes(&mut self, bytes: u64) {
-        self.stripe.block_bytes = bytes;
+        self.stripe.chunking = Chunking::whole(&*self.stripe.code, bytes);
         self.stripe.blocks.iter_mut().for_each(|block| block.bytes = bytes);
         self.request.window = 0..self.stripe.sub_block_bytes();
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
-    BlockId, BlockProblem, Job, JobAction, JobError, JobId, JobRequest, NodeId, NodeProfile, Outcome, Policy,
-    Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, BlockProblem, Chunking, Job, JobAction, JobError, JobId, JobRequest, NodeId, NodeProfile,
+    Outcome, Policy, Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -50,7 +50,7 @@ impl Scene {
             stripe: Stripe {
                 id: StripeId("s".into()),
                 code: CodeSpec::reed_solomon(6, 3).build().unwrap(),
-                block_bytes: BLOCK_BYTES,
+                chunking: Chunking::new(BLOCK_BYTES, BLOCK_BYTES, 1).unwrap(),
                 blocks: blocks.collect(),
                 label: None,
             },

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use repair::{Action, Assignment, BufferPool, Relay, Scheme, SliceSet};
 
-use crate::assignments::assignments;
+use crate::assignments::chunked;
 
 const SLICE_BYTES: u32 = 1 << 20;
 
@@ -17,19 +17,19 @@ fn drive(assignment: &Assignment) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
             Action::ReadAhead { ranges } => {
                 announcements.push(ranges.into_iter().map(|range| range.bytes).collect::<Vec<_>>());
             }
-            Action::Read { slice, locals, range } => {
-                let mut recent = announcements.iter().rev().take(2).flatten();
-                let bytes = range.bytes;
-                assert!(
-                    recent.any(|range| range.start <= bytes.start && bytes.end <= range.end),
-                    "{bytes:?} is in none of the last two announcements"
-                );
-                let part = (bytes.end - bytes.start) as usize / locals.len();
+            Action::Read { slice, locals, transfer } => {
+                for bytes in transfer.reads() {
+                    let mut recent = announcements.iter().rev().take(2).flatten();
+                    assert!(
+                        recent.any(|range| range.start <= bytes.start && bytes.end <= range.end),
+                        "{bytes:?} is in none of the last two announcements"
+                    );
+                    read.push(bytes);
+                }
                 for local in locals {
-                    let buffer = relay.buffer(part);
+                    let buffer = relay.buffer(transfer.buffer_bytes());
                     relay.handle_read(slice, local, buffer).unwrap();
                 }
-                read.push(bytes);
             }
             Action::Send { slice, buffer, .. } => relay.handle_sent(slice, buffer),
             Action::Deliver { .. } => unreachable!("it only sends"),
@@ -53,7 +53,11 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 /// A helper of a star.
 fn helper(code: &str, block_bytes: u64) -> Assignment {
-    let all = assignments(code, block_bytes, Scheme::Conventional, SLICE_BYTES);
+    chunked_helper(code, block_bytes, None)
+}
+
+fn chunked_helper(code: &str, block_bytes: u64, chunk_bytes: Option<u64>) -> Assignment {
+    let all = chunked(code, (block_bytes, chunk_bytes), Scheme::Conventional, SLICE_BYTES);
     all.into_iter().find(|assignment| assignment.inlets.is_empty()).expect("a star has leaves")
 }
 
@@ -70,6 +74,17 @@ fn every_read_is_announced_once_and_in_time() {
         let (announced, read) = drive(&assignment);
         assert_eq!(joined(announced), joined(read));
     }
+}
+
+#[test]
+fn so_are_reads_of_chunks_that_a_slice_is_scattered_over() {
+    let mut assignment = chunked_helper("clay-4-2-3", 88 << 20, Some(1 << 20));
+    let (announced, read) = drive(&assignment);
+    // Two neighbours of the four quarters of a megabyte of each of 88 chunks.
+    assert_eq!((joined(announced.clone()).len(), joined(announced)), (88, joined(read)));
+    assignment.slices = SliceSet::from(vec![(3, 4), (9, 22)]);
+    let (announced, read) = drive(&assignment);
+    assert_eq!(joined(announced), joined(read));
 }
 
 #[test]

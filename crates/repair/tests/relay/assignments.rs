@@ -5,12 +5,22 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
-    Assignment, BlockId, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Scheme, Stripe,
-    StripeBlock, StripeId, Topology, Verify, Wanted,
+    Assignment, BlockId, Chunking, Job, JobAction, JobId, JobRequest, NodeId, NodeProfile, Policy, Scheme,
+    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 /// The assignments of a repair of block 1, onto a node that holds none.
 pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u32) -> Vec<Assignment> {
+    chunked(code, (block_bytes, None), scheme, slice_bytes)
+}
+
+/// The same of a stripe whose blocks have chunks.
+pub fn chunked(
+    code: &str,
+    (block_bytes, chunk_bytes): (u64, Option<u64>),
+    scheme: Scheme,
+    slice_bytes: u32,
+) -> Vec<Assignment> {
     let code = code.parse::<CodeSpec>().unwrap().build().unwrap();
     let n = code.blocks() as u32;
     let mut topology = Topology::new();
@@ -24,8 +34,8 @@ pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u3
         holder: (index != 1).then_some(NodeId(index)),
         digest: None,
     });
-    let stripe =
-        Stripe { id: StripeId("1".into()), code, block_bytes, blocks: blocks.collect(), label: None };
+    let chunking = Chunking::of(&*code, block_bytes, chunk_bytes).unwrap();
+    let stripe = Stripe { id: StripeId("1".into()), code, chunking, blocks: blocks.collect(), label: None };
     let request = JobRequest {
         job: JobId(1),
         window: 0..stripe.sub_block_bytes(),

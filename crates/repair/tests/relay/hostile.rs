@@ -68,8 +68,9 @@ proptest! {
         if let Ok(mut relay) = Relay::new(&assignment, 1 << 20, BufferPool::default()) {
             for _ in 0..100 {
                 let Some(action) = relay.poll() else { break };
-                if let Action::Read { locals, range, .. } = action {
-                    prop_assert!(!locals.is_empty() && range.bytes.start < range.bytes.end);
+                if let Action::Read { locals, transfer, .. } = action {
+                    prop_assert!(!locals.is_empty() && locals.len() == transfer.buffers());
+                    prop_assert!(transfer.reads().iter().all(|range| range.start < range.end));
                 }
             }
             for inlet in 0..assignment.inlets.len() {

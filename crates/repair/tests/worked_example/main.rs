@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec, Recipe};
 use repair::{
-    BlockId, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock, StripeId, Topology,
-    Wanted, plan,
+    BlockId, Chunking, NodeId, NodeProfile, PlanRequest, Policy, Scheme, Stripe, StripeBlock, StripeId,
+    Topology, Wanted, plan,
 };
 
 const PAGE: &str = include_str!("../../../../docs/worked-example.md");
@@ -29,7 +29,7 @@ fn stripe() -> Stripe {
     Stripe {
         id: StripeId("17".to_owned()),
         code: code(),
-        block_bytes: 64 << 20,
+        chunking: Chunking::whole(&*code(), 64 << 20),
         blocks: (0..4).map(block).collect(),
         label: None,
     }

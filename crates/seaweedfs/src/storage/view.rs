@@ -159,6 +159,7 @@ impl View {
         Some(StripeRecord {
             code: CodeSpec::ReedSolomon { family: RsFamily::Vandermonde, n, k },
             block_bytes: known.shard_bytes,
+            chunk_bytes: None,
             blocks: (0..ratio.total()).map(block).collect(),
             file: None,
             id: stripe.clone(),

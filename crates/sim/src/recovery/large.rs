@@ -20,8 +20,8 @@ use repair::recovery::{
     Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
 };
 use repair::{
-    BlockId, JobId, NodeId, NodeProfile, PlanRequest, Policy, Rates, Scheme, Stripe, StripeBlock, StripeId,
-    Topology, plan,
+    BlockId, Chunking, JobId, NodeId, NodeProfile, PlanRequest, Policy, Rates, Scheme, Stripe, StripeBlock,
+    StripeId, Topology, plan,
 };
 
 use super::flows::{Flows, ResourceNo};
@@ -429,7 +429,7 @@ impl<'a> Run<'a> {
         let stripe = Stripe {
             id: proposal.stripe.clone(),
             code: self.code.clone(),
-            block_bytes: self.cluster.block_bytes,
+            chunking: Chunking::whole(&*self.code, self.cluster.block_bytes),
             blocks: self.homes[number].iter().enumerate().map(block).collect(),
             label: None,
         };

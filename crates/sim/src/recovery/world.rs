@@ -10,8 +10,8 @@ use repair::recovery::{
     RepairId, RepairSpec, Scheduler,
 };
 use repair::{
-    BlockId, Digest, Geometry, JobError, JobId, JobRequest, NodeId, NodeProfile, Policy, Rates, Scheme,
-    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    BlockId, Chunking, Digest, Geometry, JobError, JobId, JobRequest, NodeId, NodeProfile, Policy, Rates,
+    Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 use super::scenario::{Scenario, Turn};
@@ -437,7 +437,7 @@ impl<'a> World<'a> {
             stripe: Stripe {
                 id: proposal.stripe.clone(),
                 code: self.code.clone(),
-                block_bytes: self.scenario.block_bytes,
+                chunking: Chunking::whole(&*self.code, self.scenario.block_bytes),
                 blocks: (0..).zip(homes).map(block).collect(),
                 label: None,
             },

@@ -16,6 +16,8 @@ pub(super) struct Shared {
     codes: Vec<CodeSpec>,
     /// Kinds of digests; the first has number 1.
     kinds: Vec<String>,
+    /// Sizes of chunks; the first has number 1.
+    chunks: Vec<u64>,
     /// What stripes say of their files, by the name of the put; the position is each stripe's own.
     parts: BTreeMap<String, Arc<FilePart>>,
 }
@@ -27,6 +29,10 @@ impl Shared {
 
     pub(super) fn code_of(&self, number: u16) -> &CodeSpec {
         &self.codes[usize::from(number)]
+    }
+
+    fn chunks(&mut self, bytes: u64) -> u32 {
+        number(&mut self.chunks, |&known| known == bytes, || bytes) as u32 + 1
     }
 
     fn part(&mut self, part: &FilePart) -> Arc<FilePart> {
@@ -130,6 +136,8 @@ pub(super) struct Entry {
     pub code: u16,
     pub pending: bool,
     naming: Naming,
+    /// The size of its chunks, from 1; 0 if it has none.
+    chunks: u32,
     pub block_bytes: u64,
     places: Box<[Place]>,
     /// Of each block the number of the kind, the length, and the bytes; a zero if it has none.
@@ -160,6 +168,7 @@ impl Entry {
             code: shared.code(&stripe.code),
             pending,
             naming: Naming::of(stripe),
+            chunks: stripe.chunk_bytes.map_or(0, |bytes| shared.chunks(bytes)),
             block_bytes: stripe.block_bytes,
             places: stripe.blocks.iter().map(place).collect(),
             digests: digests.into(),
@@ -245,6 +254,7 @@ impl Entry {
             id: StripeId(self.name.to_string()),
             code: shared.code_of(self.code).clone(),
             block_bytes: self.block_bytes,
+            chunk_bytes: self.chunks.checked_sub(1).map(|number| shared.chunks[number as usize]),
             blocks,
             file: self.file.as_ref().map(part),
         }

@@ -68,6 +68,7 @@ fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u
         name: "f".into(),
         bytes: 1,
         block_bytes: 64,
+        chunk_bytes: (at % 2 == 1).then_some(32),
         position: at.into(),
         put: (at % 2).to_string(),
         begun_unix_ms: 3,
@@ -77,6 +78,7 @@ fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u
         id: name(at),
         code: CodeSpec::reed_solomon(3, 2),
         block_bytes: 64,
+        chunk_bytes: [None, Some(8), Some(32)][usize::from(at % 3)],
         blocks: (0..3).map(block).collect(),
         file,
     }
@@ -210,13 +212,14 @@ fn memory_of_a_picture() {
             name: format!("file {}", number / 100),
             bytes: 1 << 40,
             block_bytes: 64 << 20,
+            chunk_bytes: None,
             position: number % 100,
             put: format!("{}-k3f9x2", number / 100),
             begun_unix_ms: 1,
         };
         let blocks = (0..14).map(block).collect();
         let (code, file) = (CodeSpec::reed_solomon(14, 10), Some(part));
-        let stripe = StripeRecord { id, code, block_bytes: 64 << 20, blocks, file };
+        let stripe = StripeRecord { id, code, block_bytes: 64 << 20, chunk_bytes: None, blocks, file };
         picture.apply(StoreChange::Stripe(stripe, false));
     }
     let bytes = resident() - before;

@@ -16,6 +16,7 @@ fn described(lost: &[u16]) -> GivenStripe {
         stripe: "group".into(),
         code: "rs-4-2".into(),
         block_bytes: 4096,
+        chunk_bytes: None,
         blocks: (0..4).map(block).collect(),
     }
 }

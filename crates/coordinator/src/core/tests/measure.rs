@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use stores::{Answer, BlockRecord, FileWrite, Records, Storage, StripeWrite, Write};
+use stores::{Answer, BlockRecord, BlockSize, FileWrite, Records, Storage, StripeWrite, Write};
 
 use super::*;
 use crate::storage::TOGETHER;
@@ -26,7 +26,13 @@ fn damaged(helpers: u32, stripes: u32) -> Scene {
     let mut catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
     let nodes: Vec<NodeId> = (0..helpers).map(|node| catalog.node_id(&format!("h{node}")).unwrap()).collect();
     let put = catalog
-        .begin_put("f", u64::from(stripes) * 40_960, "rs-14-10".parse().unwrap(), 4096, false)
+        .begin_put(
+            "f",
+            u64::from(stripes) * 40_960,
+            "rs-14-10".parse().unwrap(),
+            BlockSize::whole(4096),
+            false,
+        )
         .unwrap();
     let mut disks: Vec<BTreeMap<BlockId, u64>> = vec![BTreeMap::new(); helpers as usize];
     let mut state = 7u64;
@@ -42,7 +48,12 @@ fn damaged(helpers: u32, stripes: u32) -> Scene {
             }
         }
         let on: Vec<NodeId> = chosen.iter().map(|&at| nodes[at]).collect();
-        places.push(Write::Files(FileWrite::Allocate { put, position, block_bytes: 4096, nodes: on }));
+        places.push(Write::Files(FileWrite::Allocate {
+            put,
+            position,
+            size: BlockSize::whole(4096),
+            nodes: on,
+        }));
         on_disks.push(chosen);
     }
     // Many in one transaction, as the storage's thread does it.

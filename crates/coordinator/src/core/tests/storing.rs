@@ -100,7 +100,14 @@ fn nothing_is_acknowledged_or_removed_before_it_is_stored() {
 #[test]
 fn of_two_puts_of_one_name_one_becomes_the_file() {
     let mut scene = Scene::new(4);
-    let request = || PutRequest { name: "f".into(), bytes: 0, code: None, block_bytes: None, replace: false };
+    let request = || PutRequest {
+        name: "f".into(),
+        bytes: 0,
+        code: None,
+        block_bytes: None,
+        chunk_bytes: None,
+        replace: false,
+    };
     let puts = [0, 1].map(|_| scene.ask(|reply| Command::BeginPut(request(), reply)).unwrap());
     scene.stuck = true;
     let commits = puts.map(|put| scene.await_later(|reply| Command::CommitPut(PutId(put.put), reply)));
@@ -120,7 +127,14 @@ fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
         scene.ask(|reply| Command::RemoveFile("f".into(), reply)),
         Err(RequestError::Catalog(CatalogError::Storage { fault: Fault::Io(_), .. }))
     ));
-    let request = PutRequest { name: "g".into(), bytes: 1, code: None, block_bytes: None, replace: false };
+    let request = PutRequest {
+        name: "g".into(),
+        bytes: 1,
+        code: None,
+        block_bytes: None,
+        chunk_bytes: None,
+        replace: false,
+    };
     assert!(scene.ask(|reply| Command::BeginPut(request, reply)).is_err());
     let all = RepairRequest { all: true, ..RepairRequest::default() };
     assert!(scene.ask(|reply| Command::Repair(all.clone(), reply)).is_err());

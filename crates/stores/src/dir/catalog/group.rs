@@ -117,11 +117,11 @@ impl Files for DirCatalog {
 
     fn write_files(&mut self, write: &FileWrite) -> Result<Answer, StoreError> {
         Ok(match write {
-            FileWrite::BeginPut { name, bytes, code, block_bytes, replace } => {
-                Answer::Put(self.begin_put(name, *bytes, code.clone(), *block_bytes, *replace)?)
+            FileWrite::BeginPut { name, bytes, code, size, replace } => {
+                Answer::Put(self.begin_put(name, *bytes, code.clone(), *size, *replace)?)
             }
-            FileWrite::Allocate { put, position, block_bytes, nodes } => {
-                Answer::Stripe(self.allocate_stripe(*put, *position, *block_bytes, nodes)?)
+            FileWrite::Allocate { put, position, size, nodes } => {
+                Answer::Stripe(self.allocate_stripe(*put, *position, *size, nodes)?)
             }
             FileWrite::CommitPut(put) => Answer::File(self.commit_put(*put)?),
             FileWrite::AbortPut(put) => {

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::{DirCatalog, PutError, PutId};
 use crate::{
-    Answer, BlockState, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records, Storage,
-    StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
+    Answer, BlockSize, BlockState, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records,
+    Storage, StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
 };
 
 const CLUSTER: &str = "cluster-1";
@@ -28,14 +28,14 @@ fn begin(name: &str) -> Write {
         name: name.into(),
         bytes: 200,
         code,
-        block_bytes: 100,
+        size: BlockSize::whole(100),
         replace: false,
     })
 }
 
 fn allocate(put: u64) -> Write {
     let nodes = [1, 2, 3].map(NodeId).to_vec();
-    Write::Files(FileWrite::Allocate { put: PutId(put), position: 0, block_bytes: 100, nodes })
+    Write::Files(FileWrite::Allocate { put: PutId(put), position: 0, size: BlockSize::whole(100), nodes })
 }
 
 fn publish(stripe: &str, blocks: u16) -> Write {

@@ -40,14 +40,15 @@ use tables::{Change, View};
 ///
 /// ```
 /// use codes::{BlockIndex, CodeSpec};
+/// use stores::BlockSize;
 /// use stores::dir::DirCatalog;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let mut catalog = DirCatalog::create(folder.path().join("catalog.redb"), "my-cluster")?;
 /// let nodes = ["a", "b", "c"].map(|name| catalog.node_id(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
 ///
-/// let put = catalog.begin_put("greeting", 10, CodeSpec::reed_solomon(3, 2), 4096, false)?;
-/// let stripe = catalog.allocate_stripe(put, 0, 64, &nodes)?;
+/// let put = catalog.begin_put("greeting", 10, CodeSpec::reed_solomon(3, 2), BlockSize::whole(4096), false)?;
+/// let stripe = catalog.allocate_stripe(put, 0, BlockSize::whole(64), &nodes)?;
 /// for (index, &node) in nodes.iter().enumerate() {
 ///     catalog.publish_all(&stripe.id, &[(BlockIndex(index as u16), node, None)])?;
 /// }

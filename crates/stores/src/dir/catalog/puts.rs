@@ -4,14 +4,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use codes::{CodeSpec, SpecError};
-use repair::{BlockId, NodeId, StripeId};
+use repair::{BlockId, ChunkingError, NodeId, StripeId};
 
 use super::super::checksums::MAX_BLOCK_BYTES;
 use super::names::{Era, Key};
 use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, store, stored};
 use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
 use super::{DirCatalog, FileRecord, PutId, PutRecord};
-use crate::{BlockState, CatalogError, StoreChange, StripeRecord};
+use crate::{BlockSize, BlockState, CatalogError, StoreChange, StripeRecord};
 
 /// The counter of puts.
 pub(super) const NEXT_PUT: &str = "next-put";
@@ -40,6 +40,9 @@ pub enum PutError {
         /// The most there can be.
         most: u64,
     },
+    /// A chunk size that blocks of this size and code cannot have.
+    #[error(transparent)]
+    Chunks(#[from] ChunkingError),
     /// The file would have more stripes than can be counted.
     #[error("{stripes} stripes are more than a file can have: choose larger blocks")]
     TooManyStripes {
@@ -74,14 +77,14 @@ pub enum PutError {
         given: usize,
     },
     /// The stripe was allocated before, with blocks of another size.
-    #[error("stripe {stripe} has blocks of {found} bytes, not {asked}: abort the put and begin a new one")]
-    OtherBlockBytes {
+    #[error("stripe {stripe} has blocks of {found}, not {asked}: abort the put and begin a new one")]
+    OtherSize {
         /// The stripe.
         stripe: StripeId,
         /// The size it was allocated with.
-        found: u64,
+        found: BlockSize,
         /// The size it is now asked for.
-        asked: u64,
+        asked: BlockSize,
     },
     /// A stripe was never allocated.
     #[error("put {put} lacks the stripe at position {position}: put it, or abort")]
@@ -142,19 +145,28 @@ impl DirCatalog {
         name: &str,
         bytes: u64,
         code: CodeSpec,
-        block_bytes: u64,
+        size: BlockSize,
         replace: bool,
     ) -> Result<PutId, PutError> {
         check_name(name)?;
         code.check()?;
-        check_block_bytes(block_bytes, MAX_BLOCK_BYTES)?;
+        check_size(size, &code, MAX_BLOCK_BYTES)?;
         if !replace && self.file(name)?.is_some() {
             return Err(PutError::Exists { name: name.to_owned() });
         }
         let name = name.to_owned();
-        let (name_of_put, begun_unix_ms) = (String::new(), 0);
-        let mut put =
-            PutRecord { id: PutId(0), name, bytes, code, block_bytes, replace, name_of_put, begun_unix_ms };
+        let BlockSize { block_bytes, chunk_bytes } = size;
+        let mut put = PutRecord {
+            id: PutId(0),
+            name,
+            bytes,
+            code,
+            block_bytes,
+            chunk_bytes,
+            replace,
+            name_of_put: String::new(),
+            begun_unix_ms: 0,
+        };
         if put.stripes() > u64::from(u32::MAX) {
             return Err(PutError::TooManyStripes { stripes: put.stripes() });
         }
@@ -187,7 +199,7 @@ impl DirCatalog {
         self.look(|view| view.get(PUTS, put.0))?.ok_or(PutError::NoSuchPut(put))
     }
 
-    /// Gives a put its stripe at `position`, with blocks of `block_bytes` bytes, one on each of `nodes` by
+    /// Gives a put its stripe at `position`, with blocks of this size, one on each of `nodes` by
     /// block index.
     ///
     /// Asked again for the same position, it gives the same stripe, with the blocks moved to `nodes`; a
@@ -199,15 +211,15 @@ impl DirCatalog {
         &mut self,
         put: PutId,
         position: u32,
-        block_bytes: u64,
+        size: BlockSize,
         nodes: &[NodeId],
     ) -> Result<StripeRecord, PutError> {
         let record = self.put(put)?;
-        check_allocation(&record, position, block_bytes, nodes)?;
+        check_allocation(&record, position, size, nodes)?;
         let era = self.era;
         self.change(|change| match change.get(PUT_STRIPES, (put.0, position))? {
-            Some(key) => move_stripe(change, key, block_bytes, nodes),
-            None => add_stripe(change, &record, position, block_bytes, nodes, era),
+            Some(key) => move_stripe(change, key, size, nodes),
+            None => add_stripe(change, &record, position, size, nodes, era),
         })
     }
 
@@ -257,14 +269,18 @@ fn check_name(name: &str) -> Result<(), PutError> {
     Err(PutError::BadName { name: name.to_owned() })
 }
 
-fn check_block_bytes(block_bytes: u64, most: u64) -> Result<(), PutError> {
-    if (1..=most).contains(&block_bytes) { Ok(()) } else { Err(PutError::BlockBytes { block_bytes, most }) }
+fn check_size(size: BlockSize, code: &CodeSpec, most: u64) -> Result<(), PutError> {
+    let block_bytes = size.block_bytes;
+    if !(1..=most).contains(&block_bytes) {
+        return Err(PutError::BlockBytes { block_bytes, most });
+    }
+    Ok(size.check(code)?)
 }
 
 fn check_allocation(
     put: &PutRecord,
     position: u32,
-    block_bytes: u64,
+    size: BlockSize,
     nodes: &[NodeId],
 ) -> Result<(), PutError> {
     let stripes = put.stripes();
@@ -274,19 +290,19 @@ fn check_allocation(
     if nodes.len() != put.code.blocks() {
         return Err(PutError::WrongNodes { code: put.code.clone(), given: nodes.len() });
     }
-    check_block_bytes(block_bytes, put.block_bytes)
+    check_size(size, &put.code, put.block_bytes)
 }
 
 fn add_stripe(
     change: &Change<'_>,
     put: &PutRecord,
     position: u32,
-    block_bytes: u64,
+    size: BlockSize,
     nodes: &[NodeId],
     era: Era,
 ) -> Result<StripeRecord, PutError> {
     let key = Key::new(change.count(NEXT_STRIPE, 1)?, era);
-    let stripe = new_stripe(key, put, position, block_bytes, nodes);
+    let stripe = new_stripe(key, put, position, size, nodes);
     store(change, key, stripe.clone(), true)?;
     change.tell(StoreChange::Counted(key.count() + 1));
     change.put(PUT_STRIPES, (put.id.0, position), &key)?;
@@ -296,13 +312,13 @@ fn add_stripe(
 fn move_stripe(
     change: &Change<'_>,
     key: Key,
-    block_bytes: u64,
+    size: BlockSize,
     nodes: &[NodeId],
 ) -> Result<StripeRecord, PutError> {
     let old = stored(change, key)?;
-    if old.block_bytes != block_bytes {
-        let (found, stripe) = (old.block_bytes, old.id);
-        return Err(PutError::OtherBlockBytes { stripe, found, asked: block_bytes });
+    if old.size() != size {
+        let (found, stripe) = (old.size(), old.id);
+        return Err(PutError::OtherSize { stripe, found, asked: size });
     }
     let mut new = old;
     for (block, &node) in new.blocks.iter_mut().zip(nodes) {
@@ -380,6 +396,7 @@ fn new_file(put: &PutRecord, stripes: Vec<StripeId>) -> FileRecord {
         bytes: put.bytes,
         code: put.code.clone(),
         block_bytes: put.block_bytes,
+        chunk_bytes: put.chunk_bytes,
         stripes,
         created_unix_ms: unix_ms(),
     }

@@ -20,7 +20,7 @@ use super::records::stripe_count;
 use super::stripes::NEXT_STRIPE;
 use super::tables::{Change, FILES, META, NODE_NAMES, NODES, STRIPES, guard};
 use super::{DirCatalog, FileRecord, NodeRecord, OpenError, block_index};
-use crate::{BlockRecord, BlockState, StripeRecord};
+use crate::{BlockRecord, BlockSize, BlockState, StripeRecord};
 
 /// What a helper holds, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,12 +166,14 @@ fn as_text(value: &impl serde::Serialize) -> String {
 fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex, &'b StripeLabel)> {
     let (index, label) = block.label.as_ref()?;
     let (key, named) = Key::of_block(&block.id)?;
+    let size = BlockSize { block_bytes: label.block_bytes, chunk_bytes: label.chunk_bytes };
     let fits = label.cluster == cluster
         && key.stripe() == label.stripe
         && named == *index
         && key.count() < MAX_COUNT / 2 // Beyond that nobody counts, and we could not count on.
         && usize::from(index.0) < label.code.blocks()
-        && block.bytes == label.block_bytes;
+        && block.bytes == label.block_bytes
+        && size.check(&label.code).is_ok();
     fits.then_some((key, *index, label))
 }
 
@@ -204,8 +206,8 @@ fn record(key: Key, mut found: Found) -> StripeRecord {
     };
     let indices = (0..label.code.blocks()).map(block_index);
     let blocks = indices.map(|index| found.blocks.remove(&index).unwrap_or_else(|| unknown(index))).collect();
-    let (block_bytes, file) = (label.block_bytes, Some(label.file));
-    StripeRecord { id: label.stripe, code: label.code, block_bytes, blocks, file }
+    let StripeLabel { stripe: id, code, block_bytes, chunk_bytes, file, .. } = label;
+    StripeRecord { id, code, block_bytes, chunk_bytes, blocks, file: Some(file) }
 }
 
 /// The put of each name that is its file.
@@ -261,6 +263,7 @@ fn file(part: FilePart, stripes: &Stripes) -> FileRecord {
         bytes: part.bytes,
         code: first.code.clone(),
         block_bytes: part.block_bytes,
+        chunk_bytes: part.chunk_bytes,
         stripes: stripes.values().map(|(_, stripe)| stripe.id.clone()).collect(),
         created_unix_ms: part.begun_unix_ms,
     }

@@ -6,6 +6,8 @@ use codes::CodeSpec;
 use repair::{FilePart, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 
+use crate::BlockSize;
+
 /// A file of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
@@ -17,6 +19,9 @@ pub struct FileRecord {
     pub code: CodeSpec,
     /// Bytes of a block in all its stripes but the last, whose blocks may be shorter.
     pub block_bytes: u64,
+    /// Bytes of the chunks of those blocks; `None` if each is a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// Its stripes, in file order; each holds the next k · `block_bytes` bytes.
     pub stripes: Vec<StripeId>,
     /// When it became visible, in milliseconds since 1970.
@@ -58,6 +63,9 @@ pub struct PutRecord {
     pub code: CodeSpec,
     /// Bytes of a block in all its stripes but the last.
     pub block_bytes: u64,
+    /// Bytes of the chunks of those blocks; `None` if each is a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// Whether it takes the place of a file that has its name.
     pub replace: bool,
     /// What its blocks call it: no other put of the cluster has this name.
@@ -66,13 +74,26 @@ pub struct PutRecord {
     pub begun_unix_ms: u64,
 }
 
+impl FileRecord {
+    /// How long its blocks are, but for the last stripe's.
+    pub fn size(&self) -> BlockSize {
+        BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
+    }
+}
+
 impl PutRecord {
+    /// How long its blocks are, but for the last stripe's.
+    pub fn size(&self) -> BlockSize {
+        BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
+    }
+
     /// The place of one of its stripes in the file.
     pub(super) fn part(&self, position: u32) -> FilePart {
         FilePart {
             name: self.name.clone(),
             bytes: self.bytes,
             block_bytes: self.block_bytes,
+            chunk_bytes: self.chunk_bytes,
             position,
             put: self.name_of_put.clone(),
             begun_unix_ms: self.begun_unix_ms,

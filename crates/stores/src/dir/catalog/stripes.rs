@@ -8,7 +8,9 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use super::names::{Key, parse_count};
 use super::tables::{Change, DISCARDS, META, PUT_STRIPES, STRIPES};
 use super::{DirCatalog, PutRecord, block_index};
-use crate::{BlockRecord, BlockState, Catalog, CatalogError, StoreChange, StripeRecord, StripeWrite};
+use crate::{
+    BlockRecord, BlockSize, BlockState, Catalog, CatalogError, StoreChange, StripeRecord, StripeWrite,
+};
 
 /// The counter of stripes.
 pub(super) const NEXT_STRIPE: &str = "next-stripe";
@@ -247,9 +249,10 @@ pub(super) fn new_stripe(
     key: Key,
     put: &PutRecord,
     position: u32,
-    block_bytes: u64,
+    size: BlockSize,
     nodes: &[NodeId],
 ) -> StripeRecord {
+    let BlockSize { block_bytes, chunk_bytes } = size;
     let block = |(index, &node): (usize, &NodeId)| BlockRecord {
         id: key.block(block_index(index)),
         bytes: block_bytes,
@@ -260,5 +263,5 @@ pub(super) fn new_stripe(
     };
     let blocks = nodes.iter().enumerate().map(block).collect();
     let (code, file) = (put.code.clone(), Some(put.part(position)));
-    StripeRecord { id: key.stripe(), code, block_bytes, blocks, file }
+    StripeRecord { id: key.stripe(), code, block_bytes, chunk_bytes, blocks, file }
 }

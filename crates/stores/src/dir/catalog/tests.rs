@@ -12,7 +12,7 @@ use super::names::{Era, Key};
 use super::stripes::NEXT_STRIPE;
 use super::tables::META;
 use super::*;
-use crate::{BlockState, Catalog, StripeRecord};
+use crate::{BlockSize, BlockState, Catalog, StripeRecord};
 
 fn digest(sum: u32) -> Option<Digest> {
     Some(Digest::of_u32("crc32c-list", sum))
@@ -115,12 +115,18 @@ impl Scene {
     }
 
     fn begin_or(&mut self, name: &str, stripes: u64, replace: bool) -> Result<PutId, PutError> {
-        self.catalog.begin_put(name, 200 * stripes, CodeSpec::reed_solomon(3, 2), 100, replace)
+        self.catalog.begin_put(
+            name,
+            200 * stripes,
+            CodeSpec::reed_solomon(3, 2),
+            BlockSize::whole(100),
+            replace,
+        )
     }
 
     fn allocate(&mut self, put: PutId, position: u32, nodes: [usize; 3]) -> StripeRecord {
         let nodes = nodes.map(|node| self.nodes[node]);
-        self.catalog.allocate_stripe(put, position, 100, &nodes).expect("allocated")
+        self.catalog.allocate_stripe(put, position, BlockSize::whole(100), &nodes).expect("allocated")
     }
 
     fn publish(&mut self, stripe: &StripeRecord) {
@@ -208,7 +214,10 @@ fn a_put_becomes_a_file_at_once() {
 fn an_empty_file_has_no_stripes() {
     let mut scene = Scene::new();
     let put = scene.begin("empty", 0);
-    let error = scene.catalog.allocate_stripe(put, 0, 100, &scene.nodes[..3]).expect_err("none needed");
+    let error = scene
+        .catalog
+        .allocate_stripe(put, 0, BlockSize::whole(100), &scene.nodes[..3])
+        .expect_err("none needed");
     assert!(matches!(error, PutError::NoSuchPosition { stripes: 0, .. }));
     assert_eq!(scene.catalog.commit_put(put).expect("complete").stripes, []);
 }
@@ -262,8 +271,11 @@ fn a_stripe_asked_for_again_moves_its_blocks() {
 
     let put = scene.begin("g", 1);
     scene.allocate(put, 0, [0, 1, 2]);
-    let error = scene.catalog.allocate_stripe(put, 0, 64, &scene.nodes[..3]).expect_err("another size");
-    assert!(matches!(error, PutError::OtherBlockBytes { found: 100, asked: 64, .. }));
+    let error = scene
+        .catalog
+        .allocate_stripe(put, 0, BlockSize::whole(64), &scene.nodes[..3])
+        .expect_err("another size");
+    assert!(error.to_string().contains("has blocks of 100 bytes, not 64 bytes"), "{error}");
 }
 
 #[test]
@@ -424,7 +436,8 @@ fn bad_puts_are_refused() {
     scene.begin(&long[1..], 1);
     let mut begin = |n, k, bytes, block_bytes| {
         let code = CodeSpec::reed_solomon(n, k);
-        scene.catalog.begin_put("f", bytes, code, block_bytes, false).expect_err("refused").to_string()
+        let size = BlockSize::whole(block_bytes);
+        scene.catalog.begin_put("f", bytes, code, size, false).expect_err("refused").to_string()
     };
     assert!(begin(3, 3, 1, 1).contains("must be more than"));
     assert!(begin(256, 3, 1, 1).contains("at most 255"));
@@ -432,9 +445,16 @@ fn bad_puts_are_refused() {
     assert!(begin(3, 2, 1, (256 << 30) + 1).contains("274877906944"));
     assert!(begin(3, 2, u64::MAX, 1).contains("choose larger blocks"));
 
+    let hitchhiker: CodeSpec = "hitchhiker-xor-9-6".parse().unwrap();
+    let uneven = BlockSize { block_bytes: 96, chunk_bytes: Some(36) };
+    let error =
+        scene.catalog.begin_put("f", 1, hitchhiker, uneven, false).expect_err("96 is not 36 times something");
+    assert!(matches!(error, PutError::Chunks(_)), "{error}");
+
     let put = scene.begin("f", 1);
     let mut allocate = |position, block_bytes, nodes: usize| {
-        scene.catalog.allocate_stripe(put, position, block_bytes, &scene.nodes[..nodes]).expect_err("refused")
+        let size = BlockSize::whole(block_bytes);
+        scene.catalog.allocate_stripe(put, position, size, &scene.nodes[..nodes]).expect_err("refused")
     };
     assert!(matches!(allocate(1, 100, 3), PutError::NoSuchPosition { position: 1, stripes: 1, .. }));
     assert!(matches!(allocate(0, 0, 3), PutError::BlockBytes { .. }));

@@ -1,0 +1,110 @@
+//! Files whose blocks are encoded chunk by chunk.
+
+use std::fs;
+
+use crate::cluster::{Cluster, noise};
+
+fn put(cluster: &Cluster, name: &str, content: &[u8], more: &[&str]) {
+    fs::write(cluster.path(name), content).unwrap();
+    let path = cluster.path(name);
+    cluster.mend(&[&["put", path.to_str().unwrap(), "--as", name], more].concat()).ok();
+}
+
+/// Ranges that begin and end in the middle of chunks and sub-blocks, of a file in which much is lost.
+fn assert_reads_ranges(cluster: &Cluster, name: &str, content: &[u8], seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for _ in 0..12 {
+        let start = rng.usize(..content.len());
+        let end = rng.usize(start..content.len()) + 1;
+        let range = format!("{start}-{}", end - 1);
+        cluster.assert_reads(name, &content[start..end], &["--range", &range]);
+    }
+}
+
+fn restart_without_catalog(cluster: &mut Cluster) {
+    cluster.kill("coordinator");
+    fs::remove_file(cluster.folder().join("coordinator/catalog.redb")).unwrap();
+    cluster.mend(&["catalog", "rebuild"]).ok();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster
+        .eventually("all helpers are counted", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
+}
+
+/// Lost, read by ranges, repaired, read back, and all of it again once the catalog is made anew.
+#[test]
+fn chunked_files_are_read_repaired_and_found_again() {
+    let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");
+    // Parts of 2 KiB, of 512 bytes, and of 8 KiB; last stripes of some chunks, and of less than one.
+    let files = [
+        ("film", "clay-6-4-5", "64KiB", "16KiB", 700_001),
+        ("tiny", "clay-6-4-5", "64KiB", "4KiB", 300_000),
+        ("song", "hitchhiker-xor-9-6", "64KiB", "16KiB", 6 * (64 << 10) + 777),
+    ];
+    let mut contents = Vec::new();
+    for (name, code, block, chunk, bytes) in files {
+        let content = noise(bytes);
+        put(&cluster, name, &content, &["--code", code, "--block-size", block, "--chunk", chunk]);
+        contents.push(content);
+    }
+    let listed = cluster.mend(&["ls", "-l"]).ok();
+    assert!(listed.out.contains("64 KiB in 16 KiB") && listed.out.contains("64 KiB in 4 KiB"), "{listed:?}");
+    let plan = cluster.mend(&["plan", "1.0"]).ok();
+    assert!(plan.out.contains("in chunks of 16384"), "{plan:?}");
+    for round in 0..2 {
+        for ((name, ..), content) in files.iter().zip(&contents) {
+            cluster.assert_reads(name, content, &[]);
+            let layout = cluster.mend(&["stat", name, "--output", "json"]).ok().json();
+            for stripe in layout["layout"].as_array().unwrap() {
+                let of_data = format!("{}.{round}", stripe["stripe"].as_str().unwrap());
+                let of_parity = format!("{}.5", stripe["stripe"].as_str().unwrap());
+                fs::remove_file(cluster.block_file(&of_data)).unwrap();
+                fs::remove_file(cluster.block_file(&of_parity)).unwrap();
+            }
+            cluster.mend(&["scrub"]).fails_with(&["repair --all"]);
+            assert_reads_ranges(&cluster, name, content, round);
+            cluster.assert_reads(name, content, &["--verify"]);
+            cluster.mend(&["repair", "--all"]).ok();
+            cluster.mend(&["scrub"]).ok();
+            cluster.assert_reads(name, content, &["--verify"]);
+        }
+        if round == 0 {
+            restart_without_catalog(&mut cluster);
+            let listed_again = cluster.mend(&["ls", "-l"]).ok();
+            assert!(listed_again.out.contains("64 KiB in 4 KiB"), "{listed_again:?}");
+        }
+    }
+    let film = cluster.path("film");
+    let put = |chunk: &str, more: &[&str]| {
+        let all = ["put", film.to_str().unwrap(), "--as", "other", "--chunk", chunk];
+        cluster.mend(&[&all[..], more].concat())
+    };
+    put("1000", &["--code", "clay-6-4-5"]).fails_with(&["chunks of 1000 bytes", "multiple of 512"]);
+    put("48KiB", &["--code", "clay-6-4-5"]).fails_with(&["blocks of 65536 bytes", "multiple of 49152"]);
+    // A code without sub-blocks has no use for chunks.
+    put("1000", &[]).ok();
+    cluster.assert_reads("other", &contents[0], &[]);
+}
+
+fn block(cluster: &Cluster, block: &str) -> Vec<u8> {
+    fs::read(cluster.block_file(block)).unwrap()
+}
+
+/// Every chunk of a stripe is what a stripe of blocks as long as a chunk would be.
+#[test]
+fn every_chunk_is_encoded_by_itself() {
+    const CHUNK: usize = 8 << 10;
+    let cluster = Cluster::new(6, "clay-6-4-5", "32KiB");
+    let content = noise(4 * 4 * CHUNK);
+    put(&cluster, "chunked", &content, &["--chunk", "8KiB"]);
+    let chunk = |of_block: usize, number: usize| &content[(of_block * 4 + number) * CHUNK..][..CHUNK];
+    let by_chunks: Vec<u8> =
+        (0..4).flat_map(|number| (0..4).flat_map(move |of_block| chunk(of_block, number))).copied().collect();
+    put(&cluster, "stripes", &by_chunks, &["--block-size", "8KiB"]);
+    for index in 0..6 {
+        let whole = block(&cluster, &format!("1.{index}"));
+        let apart: Vec<u8> =
+            (2..6).flat_map(|stripe| block(&cluster, &format!("{stripe}.{index}"))).collect();
+        assert!(whole == apart, "block {index}");
+    }
+}

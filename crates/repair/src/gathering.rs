@@ -1,0 +1,71 @@
+//! Deliveries that wait for one another.
+//!
+//! Where chunks are small, a slice of one output is many pieces below a page, each between pieces of the block's other
+//! outputs. All outputs of a block are delivered at one node, so they are gathered here and written together, a whole
+//! run of chunks at a time. What is a page or more is written as it comes.
+
+use std::collections::BTreeMap;
+
+use codes::{BlockIndex, SubBlock};
+
+use crate::transfer::GAP_BYTES;
+use crate::{Assignment, Buffer, Chunking, Geometry, Transfer};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Gathering {
+    chunking: Chunking,
+    geometry: Geometry,
+    outputs: Vec<SubBlock>,
+    /// The outputs of each block that is delivered here, ascending; none if they do not wait for one another.
+    of_block: BTreeMap<BlockIndex, Vec<SubBlock>>,
+    waiting: BTreeMap<(u32, BlockIndex), BTreeMap<u16, Buffer>>,
+}
+
+impl Gathering {
+    /// For the deliveries of an assignment.
+    pub fn new(assignment: &Assignment) -> Self {
+        let mut of_block: BTreeMap<BlockIndex, Vec<SubBlock>> = BTreeMap::new();
+        if assignment.chunking.part_bytes() < GAP_BYTES {
+            for &output in &assignment.outputs {
+                of_block.entry(output.block).or_default().push(output);
+            }
+        }
+        for outputs in of_block.values_mut() {
+            outputs.sort_unstable();
+            outputs.dedup();
+        }
+        Self {
+            chunking: assignment.chunking,
+            geometry: assignment.geometry.clone(),
+            outputs: assignment.outputs.clone(),
+            of_block,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a slice that [`Action::Deliver`](crate::Action::Deliver) hands out. What is to be written now, if that
+    /// is something, with a buffer for each sub-block of it.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    pub fn add(&mut self, output: u32, slice: u32, buffer: Buffer) -> Option<(Transfer, Vec<Buffer>)> {
+        let output = self.outputs[output as usize];
+        let within = self.geometry.span(slice);
+        let Some(all) = self.of_block.get(&output.block) else {
+            return Some((Transfer::new(self.chunking, &[output], within), vec![buffer]));
+        };
+        let waiting = self.waiting.entry((slice, output.block)).or_default();
+        waiting.insert(output.sub, buffer);
+        if waiting.len() < all.len() {
+            return None;
+        }
+        let buffers = self.waiting.remove(&(slice, output.block)).unwrap_or_default();
+        Some((Transfer::new(self.chunking, all, within), buffers.into_values().collect()))
+    }
+
+    /// Drops what waits.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}
