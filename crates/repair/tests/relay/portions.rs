@@ -44,22 +44,24 @@ fn sub_blocks(block: u16) -> Vec<Vec<u8>> {
     of_block.map(|(_, bytes)| bytes).collect()
 }
 
-/// Frames are written only when the relay has nothing else to do. What it holds then is a fraction of the slice, and what
-/// leaves is the code's.
+/// Frames are written only when the relay has nothing else to do. It holds a fraction of a slice's data at any time, and
+/// what leaves is the code's.
 #[test]
 fn a_put_reads_what_it_needs_next() {
     let assignments = put(CODE, SUB_BLOCKS * SUB_BLOCK_BYTES, SLICE_BYTES);
     let client = assignments.iter().find(|assignment| assignment.inlets.is_empty()).unwrap();
     let mut relay = relay(client);
     let mut found = vec![vec![Vec::new(); SUB_BLOCKS as usize]; 9];
-    let mut unsent: VecDeque<(u32, Buffer)> = VecDeque::new();
-    let (mut reads, mut sends, mut most_unsent) = (0_usize, 0_usize, 0);
+    let mut unsent: VecDeque<(bool, u32, Buffer)> = VecDeque::new();
+    let (mut reads, mut sends, mut held_bytes, mut most_bytes) = (0_usize, 0_usize, 0, 0);
     loop {
         match relay.poll() {
             Some(Action::ReadAhead { .. }) => {}
             Some(Action::Read { slice, locals, range }) => {
                 reads += locals.len();
                 let part = (range.bytes.end - range.bytes.start) / locals.len() as u64;
+                held_bytes += range.bytes.end - range.bytes.start;
+                most_bytes = most_bytes.max(held_bytes);
                 for (local, from) in locals.zip((range.bytes.start..).step_by(part as usize)) {
                     let mut buffer = relay.buffer(part as usize);
                     buffer.copy_from_slice(&bytes(range.block.0, from..from + part));
@@ -69,20 +71,21 @@ fn a_put_reads_what_it_needs_next() {
             Some(Action::Send { outlet, stream, slice, buffer, .. }) => {
                 let node = client.outlets[outlet].to.0 as usize;
                 found[node][usize::from(stream)].extend_from_slice(&buffer);
-                unsent.push_back((slice, buffer));
-                most_unsent = most_unsent.max(unsent.len());
+                unsent.push_back((node < 6, slice, buffer));
             }
             Some(Action::Deliver { .. }) => unreachable!("the client keeps nothing"),
             Some(Action::Finished) => break,
             None => {
-                let (slice, buffer) = unsent.pop_front().expect("it waits for nothing else");
+                let (is_data, slice, buffer) = unsent.pop_front().expect("it waits for nothing else");
+                held_bytes -= if is_data { buffer.len() as u64 } else { 0 };
                 relay.handle_sent(slice, buffer);
                 sends += 1;
             }
         }
     }
     assert_eq!((reads, sends), (3 * 6 * 27, 3 * 9 * 27));
-    assert!(most_unsent < 9 * 27 / 2, "{most_unsent} buffers of a slice's 243");
+    let slice_bytes = 6 * 27 * u64::from(SLICE_BYTES);
+    assert!(2 * most_bytes < slice_bytes, "{most_bytes} bytes of data at once, of a slice's {slice_bytes}");
     for (block, found) in (0..).zip(found) {
         assert!(found == sub_blocks(block), "block {block}");
     }
