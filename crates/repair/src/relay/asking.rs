@@ -57,13 +57,14 @@ impl Relay {
             .is_some_and(|program| program.received() == 0 && bytes(program) > LARGE_SLICE_BYTES)
     }
 
-    /// Asks for more of the first slice that has not asked for everything, if what left before is almost gone.
+    /// Asks for more of the first slice that has not asked for everything, if what was asked for before has come and most
+    /// of what it gave has left.
     pub(super) fn ask_portion(&mut self) {
         let slice_bytes = self.geometry.slice_bytes as usize;
         let mut open = self.open.iter();
         let wanting = open.find(|(_, work)| work.reads_asked && !work.reads.is_empty());
         if let Some((&slice, _)) = wanting
-            && self.leaving * slice_bytes <= LEAVING_BYTES
+            && (self.leaving + self.coming) * slice_bytes <= LEAVING_BYTES
         {
             self.ask(slice, (PORTION_BYTES / slice_bytes).max(1));
         }
@@ -79,6 +80,7 @@ impl Relay {
             && let Some(locals) = work.reads.pop()
         {
             asked += locals.len();
+            self.coming += locals.len();
             let sub_blocks = &program.locals()[usize::from(locals.start)..usize::from(locals.end)];
             let range = self.reading.range(slice, sub_blocks);
             self.actions.push_back(Action::Read { slice, locals, range });

@@ -134,6 +134,8 @@ pub struct Relay {
     actions: VecDeque<Action>,
     /// Frames and deliveries that were handed out, or are about to be, and are not written yet.
     leaving: usize,
+    /// Local buffers that were asked for and have not come yet.
+    coming: usize,
     finished: bool,
     tools: Tools,
 }
@@ -243,6 +245,7 @@ impl Relay {
             delivered: SliceSet::new(),
             actions: VecDeque::new(),
             leaving: 0,
+            coming: 0,
             finished: false,
             tools: Tools { pool, kernel: Kernel::best() },
         };
@@ -346,6 +349,7 @@ impl Relay {
     /// If it was not asked for.
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer) -> Result<(), RelayError> {
         self.check_length(slice, &buffer)?;
+        self.coming -= 1;
         self.add(slice, usize::from(local), buffer);
         Ok(())
     }
