@@ -161,16 +161,6 @@ impl Kernel {
         });
     }
 
-    /// Adds a product of one source to each of many targets: targets\[i] ^= coefficients\[i]·source.
-    ///
-    /// It reads `source` once for every four targets, which [`Kernel::mul_add`] in a loop would not.
-    ///
-    /// # Panics
-    /// If there are not as many coefficients as targets, or a target's length differs from the source's.
-    pub fn mul_add_multi(self, coefficients: &[u8], source: &[u8], targets: &mut [&mut [u8]]) {
-        self.checked_combine(coefficients, &[source], targets, true);
-    }
-
     /// Overwrites each target with a linear combination of the sources:
     /// targets\[r] = Σ coefficients\[r·sources.len() + j]·sources\[j].
     ///
@@ -181,7 +171,7 @@ impl Kernel {
     /// # Panics
     /// If the number of coefficients is not targets times sources, or any two lengths differ.
     pub fn combine(self, coefficients: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
-        self.checked_combine(coefficients, sources, targets, false);
+        self.combine_pairs(coefficients, sources, &[], targets, false);
     }
 
     /// Adds linear combinations of the sources to the targets, as [`Kernel::combine`] overwrites them with.
@@ -189,11 +179,11 @@ impl Kernel {
     /// # Panics
     /// If the number of coefficients is not targets times sources, or any two lengths differ.
     pub fn combine_add(self, coefficients: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
-        self.checked_combine(coefficients, sources, targets, true);
+        self.combine_pairs(coefficients, sources, &[], targets, true);
     }
 
-    /// As [`Kernel::combine`], with `pairs` for further sources after `sources`: the sum of a pair is made in
-    /// registers, once for every four targets, and never in memory.
+    /// As [`Kernel::combine`], or if it is to `accumulate` as [`Kernel::combine_add`], with `pairs` for further sources
+    /// after `sources`: the sum of a pair is made in registers, once for every four targets, and never in memory.
     ///
     /// # Panics
     /// If the number of coefficients is not targets times sources and pairs, or any two lengths differ.
@@ -203,13 +193,14 @@ impl Kernel {
         sources: &[&[u8]],
         pairs: &[Pair<'_>],
         targets: &mut [&mut [u8]],
+        accumulate: bool,
     ) {
         let (r, k) = (targets.len(), sources.len() + pairs.len());
         assert_eq!(coefficients.len(), r * k, "{r} targets of {k} sources need a coefficient for each pair");
         let of_pairs = pairs.iter().flat_map(|pair| [pair.first.len(), pair.second.len()]);
         let lengths = targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len())).chain(of_pairs);
         assert_equal(lengths);
-        self.0.run(Work::Combine { coefficients, sources, pairs, targets, accumulate: false });
+        self.0.run(Work::Combine { coefficients, sources, pairs, targets, accumulate });
     }
 
     /// Overwrites `first` with first + second, and `second` with ratios\[0]·first + ratios\[1]·second.
@@ -219,19 +210,6 @@ impl Kernel {
     pub fn mix(self, ratios: [u8; 2], first: &mut [u8], second: &mut [u8]) {
         assert_equal([first.len(), second.len()].into_iter());
         self.0.run(Work::Mix { ratios, first, second });
-    }
-
-    fn checked_combine(
-        self,
-        coefficients: &[u8],
-        sources: &[&[u8]],
-        targets: &mut [&mut [u8]],
-        accumulate: bool,
-    ) {
-        let (r, k) = (targets.len(), sources.len());
-        assert_eq!(coefficients.len(), r * k, "{r} targets of {k} sources need a coefficient for each pair");
-        assert_equal(targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len())));
-        self.0.run(Work::Combine { coefficients, sources, pairs: &[], targets, accumulate });
     }
 }
 

@@ -174,13 +174,9 @@ proptest! {
         check(&scene.targets, |kernel, targets| {
             kernel.combine(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(targets));
         });
-        for (j, source) in scene.sources.iter().take(2).enumerate() {
-            let column: Vec<u8> =
-                scene.coefficients.iter().skip(j).step_by(scene.sources.len()).copied().collect();
-            check(&scene.targets, |kernel, targets| {
-                kernel.mul_add_multi(&column, source.slice(), &mut slices_mut(targets));
-            });
-        }
+        check(&scene.targets, |kernel, targets| {
+            kernel.combine_add(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(targets));
+        });
     }
 
     /// What is made in registers is what it is when made in memory first; scalar's pairs, too, are held to that.
@@ -198,12 +194,15 @@ proptest! {
             first.iter().zip(*second).map(|(&a, &b)| a ^ gf::mul(c(i), b)).collect()
         }).collect();
         let made: Vec<&[u8]> = plain.iter().copied().chain(sums.iter().map(Vec::as_slice)).collect();
-        let mut expected = scene.targets.clone();
+        let (mut expected, mut added) = (scene.targets.clone(), scene.targets.clone());
         scalar().combine(&scene.coefficients, &made, &mut slices_mut(&mut expected));
-        for kernel in Kernel::available() {
-            let mut targets = scene.targets.clone();
-            kernel.combine_pairs(&scene.coefficients, plain, &pairs, &mut slices_mut(&mut targets));
-            prop_assert!(targets == expected, "{:?}", kernel);
+        scalar().combine_add(&scene.coefficients, &made, &mut slices_mut(&mut added));
+        for (expected, adds) in [(expected, false), (added, true)] {
+            for kernel in Kernel::available() {
+                let mut targets = scene.targets.clone();
+                kernel.combine_pairs(&scene.coefficients, plain, &pairs, &mut slices_mut(&mut targets), adds);
+                prop_assert!(targets == expected, "{:?}", kernel);
+            }
         }
     }
 
@@ -262,12 +261,6 @@ fn unequal_lengths_panic_in_mul_add_even_for_zero() {
 
 #[test]
 #[should_panic(expected = "differ in length")]
-fn unequal_lengths_panic_in_mul_add_multi() {
-    Kernel::best().mul_add_multi(&[2, 3], &[0; 4], &mut [&mut [0; 4], &mut [0; 3]]);
-}
-
-#[test]
-#[should_panic(expected = "differ in length")]
 fn unequal_lengths_panic_in_combine() {
     Kernel::best().combine(&[2, 3], &[&[0; 4], &[0; 5]], &mut [&mut [0; 4]]);
 }
@@ -276,7 +269,7 @@ fn unequal_lengths_panic_in_combine() {
 #[should_panic(expected = "differ in length")]
 fn unequal_lengths_panic_in_combine_pairs() {
     let pair = Pair { first: &[0; 4], c: 2, second: &[0; 5] };
-    Kernel::best().combine_pairs(&[3], &[], &[pair], &mut [&mut [0; 4]]);
+    Kernel::best().combine_pairs(&[3], &[], &[pair], &mut [&mut [0; 4]], false);
 }
 
 #[test]

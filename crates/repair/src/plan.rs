@@ -256,6 +256,8 @@ pub(crate) struct Footprint {
     pub hops: u32,
     /// The most streams of one lane that begin or end at one node.
     pub streams: usize,
+    /// Whether all that is received is delivered as it comes, as at a put: nobody waits for several streams.
+    pub passes_on: bool,
 }
 
 /// Puts a plan together stream by stream and checks each as it is added.
@@ -283,6 +285,17 @@ struct TaskDraft {
     reads: Vec<SubBlock>,
     sends: BTreeMap<NodeId, Vec<Combination>>,
     delivers: Vec<Delivery>,
+}
+
+impl TaskDraft {
+    /// Whether what it receives is delivered as it comes.
+    fn passes_on(&self) -> bool {
+        let is_received = |term: &Term| matches!(term.input, Input::Received(_));
+        let sent = self.sends.values().flatten();
+        let delivered = self.delivers.iter().map(|delivery| &delivery.combination);
+        !sent.flatten().any(is_received)
+            && delivered.into_iter().all(|sum| sum.len() == 1 || !sum.iter().any(is_received))
+    }
 }
 
 /// What a stream carries, as a combination of the recipe's sources.
@@ -396,6 +409,7 @@ impl<'a> PlanBuilder<'a> {
             lanes: self.lanes.len(),
             hops: self.hops(),
             streams: streams.map(|(sent, received)| sent + received).max().unwrap_or(0),
+            passes_on: self.lanes.iter().flat_map(|lane| lane.tasks.values()).all(TaskDraft::passes_on),
         }
     }
 

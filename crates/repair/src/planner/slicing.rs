@@ -10,6 +10,9 @@ use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 const LARGEST_CHOSEN: u32 = 1 << 20;
 /// What the streams of one slice number may hold in memory at one node, where that can be kept.
 const BYTES_AT_A_NODE: u64 = 1 << 20;
+/// The same for one stream where a node that sends holds few of its streams at a time, and one that receives holds what its
+/// disk has not taken yet: below it, reading and sending many small pieces takes longer than encoding them.
+const BYTES_PASSED_ON: u64 = 16 << 10;
 /// What one slice of every lane amounts to at most: lanes take turns, and short turns keep all links busy.
 const ROUND_BYTES: u64 = 256 << 10;
 /// Filling a pipeline for this part of the transfer is next to nothing.
@@ -91,7 +94,10 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
         1 => window_bytes,
         lanes => (window_bytes / SLICES_PER_LANE).min(ROUND_BYTES) / lanes as u64,
     };
-    let smallest = u64::from(Geometry::MIN_SLICE_BYTES);
+    let smallest = match footprint.passes_on && in_memory < BYTES_PASSED_ON {
+        true => BYTES_PASSED_ON,
+        false => u64::from(Geometry::MIN_SLICE_BYTES),
+    };
     let largest = u64::from(LARGEST_CHOSEN).min(in_memory).min(in_lanes);
     let mut slice = smallest;
     let in_no_time = window_bytes / SHARE_FOR_FILLING / footprint.hops.max(1) as u64;

@@ -2,18 +2,22 @@
 //!
 //! A pass reads each of its inputs once for four sums, which is what makes encoding fast. Where sums are of the same
 //! inputs one pass does it. The parity of Hitchhiker and Rotated RS is almost so: rows differ in a few inputs. Then
-//! passes that share most of it come first, and others add the rest.
+//! passes that share most of it come first, others add the rest, and all of them are one group, which is computed once its
+//! inputs are there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::factor::Factors;
+use super::factor::{self, UnionFind};
+use super::passes::{Pass, Passes};
 
 /// Beyond so many kinds of inputs (Clay's) passes are not looked for: the sums go through values that they share, or only
 /// equal sums share a pass.
 const MOST_KINDS: usize = 64;
 /// Sums that the kernels compute in one walk over the inputs.
 const AT_ONCE: usize = 4;
+/// Groups of the same inputs are one if it has no more inputs and sums than this: strips of them all stay close by.
+const MOST_TOGETHER: usize = 64;
 
 /// A sum of two or more local inputs and nothing received.
 #[derive(Debug)]
@@ -25,43 +29,20 @@ pub(super) struct LocalSum {
 /// The locals of a sum, ascending, and their coefficients.
 pub(super) type Terms = Vec<(usize, u8)>;
 
-/// A pass: all of some local inputs are added to all of some sums.
+/// Some sums, computed together as soon as all of their inputs are there. They are in no other group.
 #[derive(Debug, PartialEq)]
 pub(super) struct Group {
     pub(super) locals: Vec<usize>,
     pub(super) outputs: Vec<usize>,
-    products: Products,
-}
-
-/// How a pass computes.
-#[derive(Clone, Debug, PartialEq)]
-enum Products {
-    /// By coefficients, row-major, outputs × locals.
-    Dense(Vec<u8>),
-    /// Through values that its sums share; it has all there are of their terms.
-    Shared(Arc<Factors>),
+    /// How; inputs and sums are numbered by their positions here.
+    pub(super) passes: Arc<Passes>,
 }
 
 impl Group {
-    /// The same pass for sums that go to other outputs.
+    /// The same for sums that go to other outputs.
     fn with_outputs(&self, outputs: &[usize]) -> Self {
         let outputs = self.outputs.iter().map(|&number| outputs[number]).collect();
-        Self { locals: self.locals.clone(), outputs, products: self.products.clone() }
-    }
-
-    /// The coefficients of some of its outputs, by their positions.
-    pub(super) fn rows(&self, rows: &[usize]) -> Vec<u8> {
-        let Products::Dense(coefficients) = &self.products else { return Vec::new() };
-        let columns = self.locals.len();
-        rows.iter().flat_map(|row| &coefficients[row * columns..][..columns]).copied().collect()
-    }
-
-    /// How it computes all of its sums at once, if they go through shared values.
-    pub(super) fn factors(&self) -> Option<&Factors> {
-        match &self.products {
-            Products::Dense(_) => None,
-            Products::Shared(factors) => Some(factors),
-        }
+        Self { locals: self.locals.clone(), outputs, passes: self.passes.clone() }
     }
 }
 
@@ -118,22 +99,74 @@ impl Covers {
     }
 }
 
-/// The passes that compute the sums, whose number is their output.
+/// The groups that compute the sums, whose number is their output.
 fn cover(rows: &[Terms]) -> Vec<Group> {
     let mut terms: Uncovered = rows.iter().map(|row| row.iter().copied().collect()).enumerate().collect();
-    let mut groups = Vec::new();
+    let mut passes = Vec::new();
     while !terms.is_empty() {
         let kinds = kinds(&terms);
         if kinds.len() > MOST_KINDS {
-            // What passes came before would have begun the sums; but each of them leaves fewer kinds, and so there are none.
-            debug_assert!(groups.is_empty());
-            groups.extend(shared(&terms).map_or_else(|| equal_sums(terms), |group| vec![group]));
-            break;
+            // Each pass leaves fewer kinds, so none came before.
+            debug_assert!(passes.is_empty());
+            return shared(&terms).unwrap_or_else(|| grouped(equal_sums(terms)));
         }
         let (outputs, locals) = best_pass(&kinds);
-        groups.push(take(&mut terms, &outputs, &locals));
+        passes.push(take(&mut terms, &outputs, &locals));
+    }
+    grouped(passes)
+}
+
+/// Puts passes together that add to the same sums, and those that read the same inputs if that is not too many.
+fn grouped(passes: Vec<Pass>) -> Vec<Group> {
+    let of_sums = families(passes, |pass| pass.targets.clone());
+    let sources = |passes: &Vec<Pass>| passes.iter().flat_map(|pass| pass.sources.clone()).collect();
+    let mut groups = Vec::new();
+    for family in families(of_sums, sources) {
+        let places = |passes: &[Pass]| sources_of(passes).len() + targets_of(passes).len();
+        let all: Vec<Pass> = family.iter().flatten().cloned().collect();
+        match places(&all) <= MOST_TOGETHER {
+            true => groups.push(group(all)),
+            false => groups.extend(family.into_iter().map(group)),
+        }
     }
     groups
+}
+
+/// Puts things together that have numbers in common; those that come first, first.
+fn families<T>(things: Vec<T>, numbers: impl Fn(&T) -> Vec<usize>) -> Vec<Vec<T>> {
+    let mut together = UnionFind::new(things.len());
+    let mut first_of: BTreeMap<usize, usize> = BTreeMap::new();
+    for (place, thing) in things.iter().enumerate() {
+        for number in numbers(thing) {
+            together.union(place, *first_of.entry(number).or_insert(place));
+        }
+    }
+    let mut families: BTreeMap<usize, Vec<T>> = BTreeMap::new();
+    for (place, thing) in things.into_iter().enumerate() {
+        families.entry(together.find(place)).or_default().push(thing);
+    }
+    families.into_values().collect()
+}
+
+fn sources_of(passes: &[Pass]) -> BTreeSet<usize> {
+    passes.iter().flat_map(|pass| &pass.sources).copied().collect()
+}
+
+fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
+    passes.iter().flat_map(|pass| &pass.targets).copied().collect()
+}
+
+/// One group of passes whose inputs and sums are numbered as locals and outputs.
+fn group(mut passes: Vec<Pass>) -> Group {
+    let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
+    let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();
+    let place = |of: &[usize], number: usize| of.binary_search(&number).expect("it is of a pass");
+    for pass in &mut passes {
+        pass.sources.iter_mut().for_each(|source| *source = place(&locals, *source));
+        pass.targets.iter_mut().for_each(|target| *target = place(&outputs, *target));
+    }
+    let passes = Passes::new(passes, Vec::new(), outputs.len());
+    Group { locals, outputs, passes: Arc::new(passes) }
 }
 
 fn kinds(terms: &Uncovered) -> Kinds {
@@ -173,7 +206,7 @@ fn worth((outputs, locals): &(BTreeSet<usize>, BTreeSet<usize>)) -> f64 {
     (locals.len() * outputs.len()) as f64 / moved as f64
 }
 
-fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usize>) -> Group {
+fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usize>) -> Pass {
     let mut coefficients = Vec::new();
     for output in outputs {
         let row = terms.get_mut(output).expect("it has terms left");
@@ -182,40 +215,37 @@ fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usiz
             terms.remove(output);
         }
     }
-    Group {
-        locals: locals.iter().copied().collect(),
-        outputs: outputs.iter().copied().collect(),
-        products: Products::Dense(coefficients),
-    }
+    let (sources, targets) = (locals.iter().copied().collect(), outputs.iter().copied().collect());
+    Pass { sources, pairs: Vec::new(), targets, coefficients }
 }
 
-/// One pass for all sums, if they go through values that they share.
-fn shared(terms: &Uncovered) -> Option<Group> {
+/// A group for each part of the sums, if they go through values that some of them share.
+fn shared(terms: &Uncovered) -> Option<Vec<Group>> {
     let locals: BTreeSet<usize> = terms.values().flat_map(BTreeMap::keys).copied().collect();
     let locals: Vec<usize> = locals.into_iter().collect();
     let place = |local: &usize| locals.binary_search(local).expect("a local of the terms");
     let rows: Vec<Terms> =
         terms.values().map(|row| row.iter().map(|(local, &c)| (place(local), c)).collect()).collect();
-    let (order, factors) = Factors::of(rows, locals.len())?;
-    let numbers: Vec<usize> = terms.keys().copied().collect();
-    let outputs = order.into_iter().map(|sum| numbers[sum]).collect();
-    Some(Group { locals, outputs, products: Products::Shared(Arc::new(factors)) })
+    let outputs: Vec<usize> = terms.keys().copied().collect();
+    let group = |part: factor::Part| Group {
+        locals: part.inputs.into_iter().map(|input| locals[input]).collect(),
+        outputs: part.sums.into_iter().map(|sum| outputs[sum]).collect(),
+        passes: Arc::new(part.passes),
+    };
+    Some(factor::parts(rows, locals.len())?.into_iter().map(group).collect())
 }
 
 /// A pass for each set of inputs that sums have in common as a whole.
-fn equal_sums(terms: Uncovered) -> Vec<Group> {
-    let mut groups: BTreeMap<Vec<usize>, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
+fn equal_sums(terms: Uncovered) -> Vec<Pass> {
+    let mut passes: BTreeMap<Vec<usize>, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
     for (output, row) in terms {
-        let (outputs, coefficients) = groups.entry(row.keys().copied().collect()).or_default();
+        let (outputs, coefficients) = passes.entry(row.keys().copied().collect()).or_default();
         outputs.push(output);
         coefficients.extend(row.into_values());
     }
-    let group = |(locals, (outputs, coefficients))| Group {
-        locals,
-        outputs,
-        products: Products::Dense(coefficients),
-    };
-    groups.into_iter().map(group).collect()
+    let pass =
+        |(sources, (targets, coefficients))| Pass { sources, pairs: Vec::new(), targets, coefficients };
+    passes.into_iter().map(pass).collect()
 }
 
 #[cfg(test)]
@@ -238,9 +268,9 @@ mod tests {
     fn terms_of(groups: &[Group]) -> BTreeMap<usize, Terms> {
         let mut found: BTreeMap<usize, Terms> = BTreeMap::new();
         for group in groups {
-            for (row, &output) in group.outputs.iter().enumerate() {
-                let terms = group.locals.iter().copied().zip(group.rows(&[row]));
-                found.entry(output).or_default().extend(terms);
+            for (sum, row) in group.passes.rows() {
+                let terms = row.into_iter().map(|(input, c)| (group.locals[input], c)).collect();
+                assert_eq!(found.insert(group.outputs[sum], terms), None, "a sum is in one group");
             }
         }
         found.values_mut().for_each(|terms| terms.sort_unstable());
@@ -282,8 +312,30 @@ mod tests {
 
     #[test]
     fn what_sums_share_comes_first_and_the_rest_is_added() {
-        let shapes = shapes(&[&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5], &[0, 1, 2, 3, 6, 7]]);
-        assert_eq!(shapes, [(vec![0, 1, 2, 3], vec![0, 1, 2]), (vec![6, 7], vec![2]), (vec![4, 5], vec![1])]);
+        let groups = cover(&rows(&[&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5], &[0, 1, 2, 3, 6, 7]]));
+        let [group] = &groups[..] else { panic!("{groups:?}") };
+        let shared = (vec![0, 1, 2, 3], vec![0, 1, 2], true);
+        assert_eq!(
+            group.passes.shapes(),
+            [shared, (vec![6, 7], vec![2], false), (vec![4, 5], vec![1], false)]
+        );
+    }
+
+    /// The rows of Hitchhiker's second half differ in some of the first half's blocks; both halves are read once for four
+    /// rows.
+    #[test]
+    fn what_does_most_begins_sums() {
+        let groups = cover(&rows(&[&[0, 1, 2], &[0, 1, 2], &[3, 4, 5], &[0, 3, 4, 5], &[1, 2, 3, 4, 5]]));
+        let [group] = &groups[..] else { panic!("{groups:?}") };
+        let begun: Vec<_> = group.passes.shapes().into_iter().filter(|(_, _, begins)| *begins).collect();
+        assert_eq!(begun, [(vec![3, 4, 5], vec![2, 3, 4], true), (vec![0, 1, 2], vec![0, 1], true)]);
+    }
+
+    #[test]
+    fn sums_of_other_inputs_do_not_wait_for_each_other() {
+        assert_eq!(shapes(&[&[0, 1], &[2, 3]]).len(), 2);
+        let wide: Vec<usize> = (0..MOST_TOGETHER).collect();
+        assert_eq!(shapes(&[&wide[1..], &wide[..2]]).len(), 2, "too many");
     }
 
     #[test]

@@ -6,135 +6,42 @@
 //! enough to find all this again: inputs that occur in the same sums are a pair, and of two sums of the same inputs,
 //! those parts that are proportional are a value by itself.
 //!
-//! The inputs are many, too, and do not stay in the processor's cache, nor their addresses in its translation buffer, from
-//! one operation to the next. So sums that share values are done together and at once, and nothing that is between has a
-//! place in memory: a pair is added up in registers where a pass reads it, and what a pass computes for two sums is mixed
-//! in the place of these. In Clay (14, 10, 13) that is 16 parity sub-blocks of four planes, from some 80 inputs.
+//! The inputs are many, too, thousands of buffers, so sums are done in parts: those that share values together, and nothing
+//! that is between has a place in memory: a pair is added up in registers where a pass reads it, and what a pass computes
+//! for two sums is mixed in the place of these. In Clay (14, 10, 13) a part is 16 parity sub-blocks of four planes, from some
+//! 80 inputs. What reads for the parts in their order has each input close by when it is used.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gf::{Kernel, Pair, inv, mul};
+use gf::{inv, mul};
 
 use super::cover::Terms;
+use super::passes::{Couple, Mix, Pass, Passes};
 
-/// Bytes of each input at a time: of the hundred inputs and sums of a part, what a processor keeps close by.
-const STRIP_BYTES: usize = 4 << 10;
 /// Below this many sums there is nothing to gain.
 const LEAST_SUMS: usize = 16;
 
-/// Sums in parts that share no values but inputs.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Factors {
-    parts: Vec<Part>,
-}
-
-/// Some sums: each a target of one pass, numbered in turn, and then mixed with another if they share their values.
-#[derive(Debug, Default, PartialEq)]
-struct Part {
-    passes: Vec<Pass>,
-    mixes: Vec<Mix>,
-    targets: usize,
-}
-
-/// Some values that are sums of the same inputs and pairs of inputs.
+/// Sums that share values with each other and with no others.
 #[derive(Debug, PartialEq)]
-struct Pass {
-    sources: Vec<usize>,
-    pairs: Vec<Couple>,
-    targets: usize,
-    /// Row-major, targets × sources and pairs.
-    coefficients: Vec<u8>,
+pub(super) struct Part {
+    /// The numbers of its sums.
+    pub(super) sums: Vec<usize>,
+    /// The inputs that they are made of.
+    pub(super) inputs: Vec<usize>,
+    /// How; sums and inputs are numbered by their positions here.
+    pub(super) passes: Passes,
 }
 
-/// Two inputs that occur together: `first + ratio · second`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Couple {
-    first: usize,
-    ratio: u8,
-    second: usize,
-}
-
-/// Two values become two sums: first + second, and ratios[0] · first + ratios[1] · second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Mix {
-    first: usize,
-    second: usize,
-    ratios: [u8; 2],
-}
-
-impl Factors {
-    /// How to compute sums of inputs `0..inputs` with far fewer products, and the order in which it computes them; `None`
-    /// if they do not have it in them.
-    pub(super) fn of(mut rows: Vec<Terms>, inputs: usize) -> Option<(Vec<usize>, Self)> {
-        if rows.len() < LEAST_SUMS {
-            return None;
-        }
-        let products: usize = rows.iter().map(Vec::len).sum();
-        let couples = take_couples(&mut rows, inputs);
-        let (parts, order) = Middles::of(&rows).into_parts(&couples, inputs);
-        let factors = Self { parts };
-        (factors.products() * 3 < products * 2).then_some((order, factors))
+/// How to compute sums of inputs `0..inputs` with far fewer products, in parts; `None` if they do not have it in them.
+pub(super) fn parts(mut rows: Vec<Terms>, inputs: usize) -> Option<Vec<Part>> {
+    if rows.len() < LEAST_SUMS {
+        return None;
     }
-
-    fn products(&self) -> usize {
-        let of_pass = |pass: &Pass| pass.coefficients.len() + pass.pairs.len();
-        let of_part = |part: &Part| part.passes.iter().map(of_pass).sum::<usize>() + 2 * part.mixes.len();
-        self.parts.iter().map(of_part).sum()
-    }
-
-    /// Computes the sums, which come in the order that [`Factors::of`] gave.
-    pub(super) fn compute(&self, kernel: Kernel, inputs: &[&[u8]], sums: &mut [&mut [u8]]) {
-        let bytes = inputs.first().map_or(0, |input| input.len());
-        for start in (0..bytes).step_by(STRIP_BYTES) {
-            let strip = start..bytes.min(start + STRIP_BYTES);
-            let mut sums = sums.iter_mut();
-            for part in &self.parts {
-                let of_part = sums.by_ref().take(part.targets);
-                let mut targets: Vec<&mut [u8]> = of_part.map(|sum| &mut sum[strip.clone()]).collect();
-                part.compute(kernel, &strip, inputs, &mut targets);
-            }
-        }
-    }
-}
-
-impl Part {
-    /// Computes a strip of its sums.
-    fn compute(&self, kernel: Kernel, strip: &Range<usize>, inputs: &[&[u8]], targets: &mut [&mut [u8]]) {
-        let input = |number: usize| &inputs[number][strip.clone()];
-        let (mut sources, mut pairs) = (Vec::new(), Vec::new());
-        let mut done = 0;
-        for pass in &self.passes {
-            sources.clear();
-            sources.extend(pass.sources.iter().map(|&number| input(number)));
-            pairs.clear();
-            pairs.extend(pass.pairs.iter().map(|couple| Pair {
-                first: input(couple.first),
-                c: couple.ratio,
-                second: input(couple.second),
-            }));
-            let of_pass = &mut targets[done..done + pass.targets];
-            kernel.combine_pairs(&pass.coefficients, &sources, &pairs, of_pass);
-            done += pass.targets;
-        }
-        for mix in &self.mixes {
-            let both = targets.get_disjoint_mut([mix.first, mix.second]);
-            let [first, second] = both.expect("a mix is of two targets");
-            kernel.mix(mix.ratios, first, second);
-        }
-    }
-
-    /// Adds targets that are sums of the same sources.
-    fn push(&mut self, rows: &[&Terms], couples: &[Couple], inputs: usize) {
-        let numbers = || rows[0].iter().map(|&(source, _)| source);
-        self.targets += rows.len();
-        self.passes.push(Pass {
-            sources: numbers().filter(|&number| number < inputs).collect(),
-            pairs: numbers().filter_map(|number| Some(couples[number.checked_sub(inputs)?])).collect(),
-            targets: rows.len(),
-            coefficients: rows.iter().flat_map(|row| row.iter().map(|&(_, c)| c)).collect(),
-        });
-    }
+    let long: usize = rows.iter().map(Vec::len).sum();
+    let couples = take_couples(&mut rows, inputs);
+    let parts = Middles::of(&rows).into_parts(&couples, inputs);
+    let products: usize = parts.iter().map(|part| part.passes.products()).sum();
+    (products * 3 < long * 2).then_some(parts)
 }
 
 /// Where just two inputs occur in the same rows, and in these in one of two proportions, makes values of the two of them,
@@ -208,8 +115,8 @@ impl Middles {
         middles
     }
 
-    /// Puts together what is mixed; also returns the order of the sums.
-    fn into_parts(self, couples: &[Couple], inputs: usize) -> (Vec<Part>, Vec<usize>) {
+    /// Puts together what is mixed.
+    fn into_parts(self, couples: &[Couple], inputs: usize) -> Vec<Part> {
         let passes: Vec<Vec<usize>> = by_sources(&self.values).into_values().collect();
         let mut pass_of = vec![0; self.values.len()];
         for (pass, values) in passes.iter().enumerate() {
@@ -218,27 +125,42 @@ impl Middles {
         let mut together = UnionFind::new(passes.len());
         self.mixes.iter().for_each(|mix| together.union(pass_of[mix.first], pass_of[mix.second]));
         let mut members: BTreeMap<usize, (Vec<usize>, Vec<Mix>)> = BTreeMap::new();
-        for pass in 0..passes.len() {
-            members.entry(together.find(pass)).or_default().0.push(pass);
+        for (pass, values) in passes.into_iter().enumerate() {
+            members.entry(together.find(pass)).or_default().0.extend(values);
         }
         for mix in &self.mixes {
             members.entry(together.find(pass_of[mix.first])).or_default().1.push(*mix);
         }
-        let (mut parts, mut order) = (Vec::new(), Vec::new());
-        let mut place = vec![0; self.values.len()];
-        for (of_passes, mixes) in members.into_values() {
-            let mut part = Part::default();
-            for pass in of_passes {
-                passes[pass].iter().zip(part.targets..).for_each(|(&value, target)| place[value] = target);
-                let rows: Vec<&Terms> = passes[pass].iter().map(|&value| &self.values[value]).collect();
-                part.push(&rows, couples, inputs);
-                order.extend(passes[pass].iter().map(|&value| self.sums[value]));
+        members.into_values().map(|(values, mixes)| self.part(&values, mixes, couples, inputs)).collect()
+    }
+
+    /// The part that computes some values and mixes them.
+    fn part(&self, values: &[usize], mixes: Vec<Mix>, couples: &[Couple], inputs: usize) -> Part {
+        let is_input = |source: &usize| *source < inputs;
+        let couple = |source: usize| Some(couples[source.checked_sub(inputs)?]);
+        let sources: BTreeSet<usize> =
+            values.iter().flat_map(|&value| &self.values[value]).map(|&(source, _)| source).collect();
+        let halves = sources.iter().filter_map(|&source| couple(source)).flat_map(|c| [c.first, c.second]);
+        let used: BTreeSet<usize> = sources.iter().copied().filter(is_input).chain(halves).collect();
+        let used: Vec<usize> = used.into_iter().collect();
+        let input = |number: usize| used.binary_search(&number).expect("an input of the part");
+        let rows: Vec<Terms> = values.iter().map(|&value| self.values[value].clone()).collect();
+        let passes = by_sources(&rows).into_values().map(|targets| {
+            let numbers = || rows[targets[0]].iter().map(|&(source, _)| source);
+            let halves = |c: Couple| Couple { first: input(c.first), second: input(c.second), ..c };
+            Pass {
+                sources: numbers().filter(is_input).map(input).collect(),
+                pairs: numbers().filter_map(couple).map(halves).collect(),
+                coefficients: targets.iter().flat_map(|&row| rows[row].iter().map(|&(_, c)| c)).collect(),
+                targets,
             }
-            let placed = |mix: Mix| Mix { first: place[mix.first], second: place[mix.second], ..mix };
-            part.mixes = mixes.into_iter().map(placed).collect();
-            parts.push(part);
-        }
-        (parts, order)
+        });
+        let place =
+            |value: usize| values.iter().position(|&other| other == value).expect("a value of the part");
+        let placed = |mix: Mix| Mix { first: place(mix.first), second: place(mix.second), ..mix };
+        let mixes = mixes.into_iter().map(placed).collect();
+        let passes = Passes::new(passes.collect(), mixes, values.len());
+        Part { sums: values.iter().map(|&value| self.sums[value]).collect(), inputs: used, passes }
     }
 }
 
@@ -261,23 +183,23 @@ fn split(a: &Terms, b: &Terms) -> Option<([Terms; 2], [u8; 2])> {
 }
 
 /// Which of some things belong together.
-struct UnionFind {
+pub(super) struct UnionFind {
     parent: Vec<usize>,
 }
 
 impl UnionFind {
-    fn new(things: usize) -> Self {
+    pub(super) fn new(things: usize) -> Self {
         Self { parent: (0..things).collect() }
     }
 
-    fn find(&self, mut thing: usize) -> usize {
+    pub(super) fn find(&self, mut thing: usize) -> usize {
         while self.parent[thing] != thing {
             thing = self.parent[thing];
         }
         thing
     }
 
-    fn union(&mut self, a: usize, b: usize) {
+    pub(super) fn union(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
         self.parent[a.max(b)] = a.min(b);
     }
@@ -307,34 +229,20 @@ mod tests {
         ((0..encoding.outputs().len()).map(terms).collect(), encoding.sources().len())
     }
 
-    /// Whatever goes through shared values is what the long sums say, for lengths that are no multiple of a strip, too.
+    /// Whatever goes through shared values is what the long sums say.
     #[test]
-    fn factors_compute_the_sums() {
-        for (code, bytes) in [
-            ("clay-14-10-13", 300),
-            ("clay-8-4-7", 1),
-            ("clay-9-6-8", 513),
-            ("clay-12-8-11-ceph-jerasure", 64),
-        ] {
+    fn parts_compute_the_sums() {
+        for code in ["clay-14-10-13", "clay-8-4-7", "clay-9-6-8", "clay-12-8-11-ceph-jerasure"] {
             let (sums, inputs) = sums_of(code);
-            let (order, factors) = Factors::of(sums.clone(), inputs).expect(code);
-            let data: Vec<Vec<u8>> = (0..inputs)
-                .map(|input| (0..bytes).map(|at| (input * 151 + at * 29 + (input >> 3) * at) as u8).collect())
-                .collect();
-            let mut found = vec![vec![0xa5; bytes]; sums.len()];
-            let sources: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-            let mut targets: Vec<&mut [u8]> = found.iter_mut().map(Vec::as_mut_slice).collect();
-            factors.compute(Kernel::best(), &sources, &mut targets);
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, (0..sums.len()).collect::<Vec<_>>(), "{code}: every sum once");
-            for (sum, found) in order.iter().zip(found) {
-                let mut expected = vec![0; bytes];
-                for &(input, coefficient) in &sums[*sum] {
-                    expected.iter_mut().zip(&data[input]).for_each(|(e, &byte)| *e ^= mul(coefficient, byte));
+            let mut found: Vec<Option<Terms>> = vec![None; sums.len()];
+            for part in parts(sums.clone(), inputs).expect(code) {
+                for (place, row) in part.passes.rows() {
+                    let terms = row.into_iter().map(|(input, c)| (part.inputs[input], c)).collect();
+                    assert_eq!(found[part.sums[place]].replace(terms), None, "{code}: a sum once");
                 }
-                assert_eq!(found, expected, "{code}: sum {sum}");
             }
+            let expected: Vec<Option<Terms>> = sums.into_iter().map(Some).collect();
+            assert_eq!(found, expected, "{code}");
         }
     }
 
@@ -342,16 +250,17 @@ mod tests {
     #[test]
     fn the_operations_of_clay_are_found_again() {
         let (sums, inputs) = sums_of("clay-14-10-13");
-        let (_, factors) = Factors::of(sums.clone(), inputs).expect("Clay");
-        assert_eq!(factors.parts.len(), 64, "planes that differ in the digit of the parity blocks only");
+        let parts = parts(sums.clone(), inputs).expect("Clay");
+        assert_eq!(parts.len(), 64, "planes that differ in the digit of the parity blocks only");
         // Where a virtual block is coupled with a data block, its part is not zero; so some planes have two inputs more.
-        let is_plane =
-            |pass: &Pass| matches!((pass.sources.len() + pass.pairs.len(), pass.targets), (10 | 12, 4));
-        let is_part = |part: &Part| (part.passes.len(), part.targets) == (4, 16);
-        assert!(factors.parts.iter().all(is_part));
-        assert!(factors.parts.iter().flat_map(|part| &part.passes).all(is_plane));
+        let is_plane = |size: (usize, usize)| matches!(size, (10 | 12, 4));
+        for part in &parts {
+            assert_eq!((part.passes.sizes().len(), part.sums.len()), (4, 16));
+            assert!(part.passes.sizes().into_iter().all(is_plane));
+        }
+        let products: usize = parts.iter().map(|part| part.passes.products()).sum();
         let long: usize = sums.iter().map(Vec::len).sum();
-        assert_eq!((factors.products(), long), (13_696, 31_360), "Reed-Solomon in each plane has 10,240");
+        assert_eq!((products, long), (13_696, 31_360), "Reed-Solomon in each plane has 10,240");
     }
 
     #[test]
@@ -365,7 +274,7 @@ mod tests {
             "rs-200-100",
         ] {
             let (sums, inputs) = sums_of(code);
-            assert!(Factors::of(sums, inputs).is_none(), "{code}");
+            assert!(parts(sums, inputs).is_none(), "{code}");
         }
     }
 }

@@ -9,13 +9,17 @@
 //! make waiting in a circle impossible: take the lowest slice that is unfinished anywhere, and of its streams
 //! the one created first: all it is made from has been sent, nothing that is unfinished stands before it on any
 //! connection, its slice is inside every window, and no earlier one is awaited. (With [`Pacing::WholeBlock`] a
-//! node holds whole streams, the window is unbounded, and whatever comes is wanted.)
+//! node holds whole streams, the window is unbounded, and whatever comes is wanted.) Two things hold back more than that, and
+//! both only where nothing can come of it: a node that receives nothing reads a large slice in portions, as those before have
+//! left; and one that sends nothing wants no more while its sinks are behind.
 //!
 //! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
 //! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
 
+mod asking;
 pub(crate) mod cover;
 mod factor;
+mod passes;
 mod program;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +28,6 @@ use std::ops::Range;
 use gf::Kernel;
 
 use self::cover::Group;
-use self::factor::Factors;
 use self::program::{Destination, Program};
 use crate::reading::Reading;
 use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacing, SliceSet, Transfer};
@@ -130,6 +133,10 @@ pub struct Relay {
     held_back: WholeStreams,
     delivered: SliceSet,
     actions: VecDeque<Action>,
+    /// Frames and deliveries that were handed out, or are about to be, and are not written yet.
+    leaving: usize,
+    /// Local buffers that were asked for and have not come yet.
+    coming: usize,
     finished: bool,
     tools: Tools,
 }
@@ -162,11 +169,13 @@ struct Work {
     held: Vec<Option<Buffer>>,
     /// For each local buffer: sums that still need it.
     uses_left: Vec<u32>,
-    /// For each pass: local buffers that have not come yet.
+    /// For each group: local buffers that have not come yet.
     awaited: Vec<usize>,
     /// Received inputs that have not come yet.
     to_receive: u16,
     reads_asked: bool,
+    /// Local buffers that are to be read together, those wanted last first, until they are asked for.
+    reads: Vec<(Range<u16>, Transfer)>,
     /// Outputs that are not sent or delivered yet.
     unfinished: usize,
     /// Deliveries that are not written yet.
@@ -177,6 +186,10 @@ struct Work {
 const LARGE_SLICE_BYTES: usize = 8 << 20;
 /// Slices whose buffers are kept, all of a relay that only sends: one that is read and one that goes out.
 const KEPT_SLICES: usize = 2;
+
+/// Such a slice asks for no more while so much is leaving: what is written next was computed just now. And a node that
+/// sends nothing takes no more in.
+const LEAVING_BYTES: usize = 1 << 20;
 
 /// What the arithmetic needs besides the data.
 #[derive(Debug)]
@@ -232,6 +245,8 @@ impl Relay {
             held_back: WholeStreams::default(),
             delivered: SliceSet::new(),
             actions: VecDeque::new(),
+            leaving: 0,
+            coming: 0,
             finished: false,
             tools: Tools { pool, kernel: Kernel::best() },
         };
@@ -245,7 +260,13 @@ impl Relay {
         let Some((slice, _)) = self.inlets[inlet].due else { return false };
         // In rounds each sender has a round of its own, and those behind come later anyway.
         let in_turn = self.pacing == Pacing::WholeBlock || !self.earlier_is_awaited(slice);
-        self.open.contains_key(&slice) && in_turn
+        self.open.contains_key(&slice) && in_turn && !self.sinks_are_behind()
+    }
+
+    /// Whether enough waits to be written. Where something is sent as well, what comes may be what somebody waits for.
+    fn sinks_are_behind(&self) -> bool {
+        let most = LEAVING_BYTES.max(2 * self.geometry.slice_bytes as usize);
+        self.outlets.is_empty() && self.leaving * self.geometry.slice_bytes as usize > most
     }
 
     /// Whether all frames of inlet `inlet` have come.
@@ -329,6 +350,7 @@ impl Relay {
     /// If it was not asked for.
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer) -> Result<(), RelayError> {
         self.check_length(slice, &buffer)?;
+        self.coming -= 1;
         self.add(slice, usize::from(local), buffer);
         Ok(())
     }
@@ -347,6 +369,9 @@ impl Relay {
 
     /// The next thing to do, if there is one.
     pub fn poll(&mut self) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.ask_portion();
+        }
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
@@ -401,20 +426,6 @@ impl Relay {
         }
     }
 
-    /// Announces what will be read for the stretch of a slice whose turn has come, and in time for the next.
-    fn announce(&mut self, slice: u32) {
-        let due = self.reading.due_at(slice);
-        if due < self.next_stretch || !self.reading.is_scattered() {
-            return;
-        }
-        let first = self.next_stretch.max(self.reading.stretch_of(slice));
-        self.next_stretch = due + 1;
-        let ranges: Vec<_> = (first..=due).flat_map(|stretch| self.reading.ranges(stretch)).collect();
-        if !ranges.is_empty() {
-            self.actions.push_back(Action::ReadAhead { ranges });
-        }
-    }
-
     /// Whether an earlier slice of the same lane still waits for something to come. Senders that are ahead wait for
     /// those behind them then, and leave them the link: a slice is of use only when all of it is here.
     fn earlier_is_awaited(&self, slice: u32) -> bool {
@@ -427,22 +438,6 @@ impl Relay {
     fn may_open(&self) -> bool {
         let first = self.open.first_key_value();
         first.is_none_or(|(_, work)| self.opened - work.ordinal < self.window)
-    }
-
-    /// Asks for the local reads of a slice: at once, or for [`Pacing::Serial`] when all has been received.
-    fn ask_reads(&mut self, slice: u32) {
-        let work = self.open.get_mut(&slice).expect("it is open");
-        if work.reads_asked || (self.pacing == Pacing::Serial && work.to_receive > 0) {
-            return;
-        }
-        work.reads_asked = true;
-        let program = self.programs[usize::from(self.lane_of(slice))].as_ref().expect("it is open");
-        let mut local = 0;
-        for transfer in self.reading.transfers(slice, program.locals()) {
-            let locals = local..local + transfer.buffers() as u16;
-            local = locals.end;
-            self.actions.push_back(Action::Read { slice, locals, transfer });
-        }
     }
 
     fn check_length(&self, slice: u32, buffer: &Buffer) -> Result<(), RelayError> {
@@ -467,11 +462,14 @@ impl Relay {
             let destination = program.destination(output);
             let mut pass_on = |slice, buffer| match destination {
                 Destination::Deliver { output } => {
+                    self.leaving += 1;
                     self.actions.push_back(Action::Deliver { output, slice, buffer });
                 }
                 Destination::Send { outlet, stream } => {
                     let order = (&self.slices, &self.dealing);
+                    let before = self.actions.len();
                     self.outlets[outlet].put(outlet, (slice, stream), buffer, order, &mut self.actions);
+                    self.leaving += self.actions.len() - before;
                 }
             };
             if self.held_back.pending.is_empty() {
@@ -485,6 +483,7 @@ impl Relay {
     }
 
     fn finish_output(&mut self, slice: u32, delivery: bool) {
+        self.leaving -= 1;
         let work = self.open.get_mut(&slice).expect("its buffers were out");
         work.unfinished -= 1;
         if delivery {
@@ -625,6 +624,7 @@ impl Work {
             awaited: program.groups().iter().map(|group| group.locals.len()).collect(),
             to_receive: program.received(),
             reads_asked: false,
+            reads: Vec::new(),
             unfinished: program.outputs(),
             undelivered: program.deliveries(),
         }
@@ -705,10 +705,7 @@ impl Work {
                 continue;
             }
             let group = &program.groups()[number];
-            match group.factors() {
-                None => self.compute_group(tools, group, complete),
-                Some(factors) => self.compute_shared(tools, group, factors, complete),
-            }
+            self.compute_group(tools, group, complete);
             let waited = group.locals.iter().filter(|&&other| other != local);
             waited.for_each(|&other| self.add_singles(tools, program, other, complete));
         }
@@ -735,47 +732,13 @@ impl Work {
         }
     }
 
-    /// Adds several local inputs to several sums in one pass; all of the inputs are here.
+    /// Computes the sums of a group; all of its inputs are here.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
-        let held = |&local: &usize| self.held[local].as_deref().expect("it is not awaited any more");
-        let sources: Vec<&[u8]> = group.locals.iter().map(held).collect();
-        let (begun, fresh): (Vec<usize>, Vec<usize>) =
-            (0..group.outputs.len()).partition(|&row| self.sums[group.outputs[row]].is_some());
-        for (rows, is_begun) in [(begun, true), (fresh, false)] {
-            let take = |&row: &usize| self.sums[group.outputs[row]].take();
-            let mut sums: Vec<Buffer> = match is_begun {
-                true => rows.iter().filter_map(take).collect(),
-                false => rows.iter().map(|_| tools.pool.take(sources[0].len())).collect(),
-            };
-            let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
-            let coefficients = group.rows(&rows);
-            match is_begun {
-                true => tools.kernel.combine_add(&coefficients, &sources, &mut targets),
-                false => tools.kernel.combine(&coefficients, &sources, &mut targets),
-            }
-            for (&row, sum) in rows.iter().zip(sums) {
-                self.sums[group.outputs[row]] = Some(sum);
-            }
-        }
-        for &output in &group.outputs {
-            self.count(output, group.locals.len() as u16, complete);
-            group.locals.iter().for_each(|&local| self.release(tools, local));
-        }
-    }
-
-    /// Computes sums that go through values which they share; all of their inputs are here.
-    fn compute_shared(
-        &mut self,
-        tools: &mut Tools,
-        group: &Group,
-        factors: &Factors,
-        complete: &mut Vec<usize>,
-    ) {
         let held = |&local: &usize| self.held[local].as_deref().expect("it is not awaited any more");
         let inputs: Vec<&[u8]> = group.locals.iter().map(held).collect();
         let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(inputs[0].len())).collect();
         let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
-        factors.compute(tools.kernel, &inputs, &mut targets);
+        group.passes.compute(tools.kernel, &inputs, &mut targets);
         for (&output, sum) in group.outputs.iter().zip(sums) {
             self.sums[output] = Some(sum);
             let inputs = self.missing[output];

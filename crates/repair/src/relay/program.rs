@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codes::SubBlock;
+use codes::{BlockIndex, SubBlock};
 
 use super::RelayError;
 use super::cover::{Covers, Group, LocalSum};
@@ -18,6 +18,40 @@ pub(super) enum Destination {
     Deliver { output: u32 },
 }
 
+/// A short list for each of some numbers, one after the other in memory: a slice of Clay goes through thousands of them.
+#[derive(Debug)]
+struct Lists<T> {
+    unsorted: Vec<(usize, T)>,
+    /// Where each list ends.
+    ends: Vec<u32>,
+    items: Vec<T>,
+}
+
+impl<T> Default for Lists<T> {
+    fn default() -> Self {
+        Self { unsorted: Vec::new(), ends: Vec::new(), items: Vec::new() }
+    }
+}
+
+impl<T> Lists<T> {
+    fn push(&mut self, number: usize, item: T) {
+        self.unsorted.push((number, item));
+    }
+
+    /// Makes the lists of numbers `0..numbers` of what was pushed.
+    fn sort(&mut self, numbers: usize) {
+        self.unsorted.sort_by_key(|&(number, _)| number);
+        let end = |number| self.unsorted.partition_point(|&(other, _)| other <= number) as u32;
+        self.ends = (0..numbers).map(end).collect();
+        self.items = std::mem::take(&mut self.unsorted).into_iter().map(|(_, item)| item).collect();
+    }
+
+    fn of(&self, number: usize) -> &[T] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.items[start as usize..self.ends[number] as usize]
+    }
+}
+
 /// One lane's task. Inputs are numbered: local sub-blocks first, then received streams by inlet.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -30,17 +64,19 @@ pub(super) struct Program {
     /// For each received input, from `locals.len()` on: the sums that use it.
     uses: Vec<Vec<(usize, u8)>>,
     /// For each local: the sums of it alone.
-    single_uses: Vec<Vec<(usize, u8)>>,
+    single_uses: Lists<(usize, u8)>,
     /// For each local: the sums of it and something received.
-    mixed_uses: Vec<Vec<(usize, u8)>>,
+    mixed_uses: Lists<(usize, u8)>,
     /// For each sum with something received: its locals.
     locals_of: Vec<Vec<(usize, u8)>>,
-    /// The passes that compute the sums of two or more locals and nothing received.
+    /// They compute the sums of two or more locals and nothing received.
     groups: Vec<Group>,
-    /// For each local: the passes that read it.
-    groups_of: Vec<Vec<usize>>,
-    /// For each local: how many sums need it.
+    /// For each local: the groups that read it.
+    groups_of: Lists<usize>,
+    /// For each local: how many groups and other sums need it.
     local_uses: Vec<u32>,
+    /// For each local: how many are wanted before it, if groups are to be computed one after the other.
+    rank_of: Vec<u16>,
 }
 
 /// The programs of all lanes.
@@ -129,16 +165,22 @@ fn compile_task(assignment: &Assignment, task: &Task, covers: &mut Covers) -> Re
 struct Numbering<'a> {
     /// Ascending.
     locals: &'a [SubBlock],
+    /// Of each block that is read: its first sub-block and where this stands in `locals`.
+    blocks: BTreeMap<BlockIndex, (u16, usize)>,
     first_of: BTreeMap<NodeId, (usize, u16)>,
 }
 
 impl<'a> Numbering<'a> {
     fn new(assignment: &Assignment, task: &'a Task) -> Result<Self, RelayError> {
-        let of_blocks = task.reads.chunk_by(|a, b| a.block == b.block);
-        for read in of_blocks.map(|reads| reads[0]) {
+        let mut blocks = BTreeMap::new();
+        for (place, read) in task.reads.iter().enumerate() {
+            if blocks.contains_key(&read.block) {
+                continue;
+            }
             if !assignment.locals.iter().any(|local| local.index == read.block) {
                 return Err(RelayError::BadAssignment("a read of a block that is not local"));
             }
+            blocks.insert(read.block, (read.sub, place));
         }
         let locals = &task.reads[..];
         let mut next = locals.len();
@@ -150,12 +192,12 @@ impl<'a> Numbering<'a> {
             first_of.insert(receive.from, (next, receive.streams));
             next += usize::from(receive.streams);
         }
-        Ok(Self { locals, first_of })
+        Ok(Self { locals, blocks, first_of })
     }
 
     fn number(&self, input: Input) -> Result<usize, RelayError> {
         match input {
-            Input::Local(sub_block) => self.locals.binary_search(&sub_block).ok(),
+            Input::Local(sub_block) => self.local(sub_block),
             Input::Received(StreamRef { from, stream }) => self
                 .first_of
                 .get(&from)
@@ -163,6 +205,16 @@ impl<'a> Numbering<'a> {
                 .map(|&(first, _)| first + usize::from(stream)),
         }
         .ok_or(RelayError::BadAssignment("a combination of something that is neither read nor received"))
+    }
+
+    /// Where a sub-block stands among the locals. Of most blocks all is read, or a run.
+    fn local(&self, sub_block: SubBlock) -> Option<usize> {
+        let &(first, place) = self.blocks.get(&sub_block.block)?;
+        let guess = place + usize::from(sub_block.sub.checked_sub(first)?);
+        match self.locals.get(guess) {
+            Some(found) if *found == sub_block => Some(guess),
+            _ => self.locals.binary_search(&sub_block).ok(),
+        }
     }
 }
 
@@ -182,12 +234,13 @@ impl Program {
             destinations: Vec::new(),
             inputs_of: Vec::new(),
             uses: vec![Vec::new(); received],
-            single_uses: vec![Vec::new(); locals],
-            mixed_uses: vec![Vec::new(); locals],
+            single_uses: Lists::default(),
+            mixed_uses: Lists::default(),
             locals_of: Vec::new(),
             groups: Vec::new(),
-            groups_of: vec![Vec::new(); locals],
+            groups_of: Lists::default(),
             local_uses: vec![0; locals],
+            rank_of: Vec::new(),
         }
     }
 
@@ -218,12 +271,12 @@ impl Program {
         }
         match locals {
             &[(local, coefficient)] if received.is_empty() => {
-                self.single_uses[local].push((output, coefficient));
+                self.single_uses.push(local, (output, coefficient));
             }
             _ if received.is_empty() => return Ok(Some(LocalSum { output, terms: locals.to_vec() })),
             _ => {
                 for &(local, coefficient) in locals {
-                    self.mixed_uses[local].push((output, coefficient));
+                    self.mixed_uses.push(local, (output, coefficient));
                 }
             }
         }
@@ -231,18 +284,25 @@ impl Program {
     }
 
     fn use_groups(&mut self, groups: Vec<Group>) {
-        for local in 0..self.locals.len() {
-            self.local_uses[local] = (self.single_uses[local].len() + self.mixed_uses[local].len()) as u32;
-        }
         for (group, number) in groups.iter().zip(0..) {
-            for &local in &group.locals {
-                self.groups_of[local].push(number);
-                // Sums that share values take all their inputs at once.
-                self.local_uses[local] +=
-                    if group.factors().is_some() { 1 } else { group.outputs.len() as u32 };
-            }
+            group.locals.iter().for_each(|&local| self.groups_of.push(local, number));
+        }
+        self.groups_of.sort(self.locals.len());
+        self.single_uses.sort(self.locals.len());
+        self.mixed_uses.sort(self.locals.len());
+        for (local, uses) in self.local_uses.iter_mut().enumerate() {
+            let sums = self.single_uses.of(local).len() + self.mixed_uses.of(local).len();
+            *uses = (self.groups_of.of(local).len() + sums) as u32;
         }
         self.groups = groups;
+        // What no group reads can leave at once.
+        let first_use = |local: &usize| self.groups_of.of(*local).first().map_or(0, |group| group + 1);
+        let mut in_order: Vec<usize> = (0..self.locals.len()).collect();
+        in_order.sort_by_key(first_use);
+        self.rank_of = vec![0; in_order.len()];
+        for (local, rank) in in_order.into_iter().zip(0..) {
+            self.rank_of[local] = rank;
+        }
     }
 
     fn check_used(&self) -> Result<(), RelayError> {
@@ -297,11 +357,11 @@ impl Program {
     }
 
     pub(super) fn single_uses(&self, local: usize) -> &[(usize, u8)] {
-        &self.single_uses[local]
+        self.single_uses.of(local)
     }
 
     pub(super) fn mixed_uses(&self, local: usize) -> &[(usize, u8)] {
-        &self.mixed_uses[local]
+        self.mixed_uses.of(local)
     }
 
     pub(super) fn locals_of(&self, output: usize) -> &[(usize, u8)] {
@@ -312,14 +372,19 @@ impl Program {
         &self.groups
     }
 
-    /// Positions in [`Program::groups`] of the passes that read a local.
+    /// Positions in [`Program::groups`] of those that read a local.
     pub(super) fn groups_of(&self, local: usize) -> &[usize] {
-        &self.groups_of[local]
+        self.groups_of.of(local)
     }
 
-    /// How many sums need local number `local`.
+    /// How many groups and other sums need local number `local`.
     pub(super) fn local_uses(&self, local: usize) -> u32 {
         self.local_uses[local]
+    }
+
+    /// How many locals are wanted before one, if groups are to be computed one after the other.
+    pub(super) fn rank_of(&self, local: usize) -> u16 {
+        self.rank_of[local]
     }
 
     /// The most buffers that one slice can occupy.

@@ -4,3 +4,4 @@ mod announcements;
 mod assignments;
 mod hostile;
 mod pacing;
+mod portions;

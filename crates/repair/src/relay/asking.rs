@@ -1,0 +1,85 @@
+//! What a relay asks to be read, and when.
+//!
+//! Most slices are asked for as a whole when they are opened. One of thousands of buffers, as at a put with Clay, would
+//! leave the processor's caches between being read and being used, and would be sent long after that. So it is read in
+//! portions, in the order in which sums need it, and the next portion is asked for when most of what the ones before gave
+//! has left. The relay then holds a fraction of the slice.
+
+use super::program::Program;
+use super::{Action, LARGE_SLICE_BYTES, LEAVING_BYTES, Pacing, Relay};
+
+/// What such a slice asks to be read at a time: as much as a processor's second cache holds, with the sums.
+const PORTION_BYTES: usize = 256 << 10;
+
+impl Relay {
+    /// Announces what will be read for the stretch of a slice whose turn has come, and in time for the next.
+    pub(super) fn announce(&mut self, slice: u32) {
+        let due = self.reading.due_at(slice);
+        if due < self.next_stretch || !self.reading.is_scattered() {
+            return;
+        }
+        let first = self.next_stretch.max(self.reading.stretch_of(slice));
+        self.next_stretch = due + 1;
+        let ranges: Vec<_> = (first..=due).flat_map(|stretch| self.reading.ranges(stretch)).collect();
+        if !ranges.is_empty() {
+            self.actions.push_back(Action::ReadAhead { ranges });
+        }
+    }
+
+    /// Asks for the local reads of a slice: at once, or for [`Pacing::Serial`] when all has been received.
+    pub(super) fn ask_reads(&mut self, slice: u32) {
+        let lane = self.lane_of(slice);
+        let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
+        let work = self.open.get_mut(&slice).expect("it is open");
+        if work.reads_asked || (self.pacing == Pacing::Serial && work.to_receive > 0) {
+            return;
+        }
+        work.reads_asked = true;
+        let mut reads = vec![None; program.locals().len()];
+        let mut local = 0;
+        for transfer in self.reading.transfers(slice, program.locals()) {
+            let locals = local..local + transfer.buffers() as u16;
+            local = locals.end;
+            let rank = locals.clone().map(|local| program.rank_of(usize::from(local))).min();
+            reads[usize::from(rank.expect("something is read"))] = Some((locals, transfer));
+        }
+        work.reads = reads.into_iter().rev().flatten().collect();
+        if !self.in_portions(slice) {
+            self.ask(slice, usize::MAX);
+        }
+    }
+
+    /// Whether a slice is so large that it is better read as its parts are needed. One that also receives is not: what
+    /// it sends might wait at the other end for something that waits for this.
+    fn in_portions(&self, slice: u32) -> bool {
+        let bytes = |program: &Program| program.buffers() * self.geometry.bytes_of(slice);
+        self.program(slice)
+            .is_some_and(|program| program.received() == 0 && bytes(program) > LARGE_SLICE_BYTES)
+    }
+
+    /// Asks for more of the first slice that has not asked for everything, if what was asked for before has come and most
+    /// of what it gave has left.
+    pub(super) fn ask_portion(&mut self) {
+        let slice_bytes = self.geometry.slice_bytes as usize;
+        let mut open = self.open.iter();
+        let wanting = open.find(|(_, work)| work.reads_asked && !work.reads.is_empty());
+        if let Some((&slice, _)) = wanting
+            && (self.leaving + self.coming) * slice_bytes <= LEAVING_BYTES
+        {
+            self.ask(slice, (PORTION_BYTES / slice_bytes).max(1));
+        }
+    }
+
+    /// Asks for the next reads of a slice, until these fill `most` buffers.
+    fn ask(&mut self, slice: u32, most: usize) {
+        let work = self.open.get_mut(&slice).expect("it is open");
+        let mut asked = 0;
+        while asked < most
+            && let Some((locals, transfer)) = work.reads.pop()
+        {
+            asked += locals.len();
+            self.coming += locals.len();
+            self.actions.push_back(Action::Read { slice, locals, transfer });
+        }
+    }
+}
