@@ -23,6 +23,6 @@ pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, Sinks, Sources, Taker,
 };
 pub use seams::{
-    Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Storage, StoreChange, StoreError,
+    Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply, Storage, StoreChange, StoreError,
     StripeWrite, Term, Write,
 };

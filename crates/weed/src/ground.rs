@@ -17,7 +17,7 @@ pub enum Seat {
 }
 
 /// Where processes run.
-pub trait Ground: Send {
+pub trait Ground: Send + Sync {
     /// The address of a seat.
     fn host(&self, seat: Seat) -> String;
     /// A program that runs there, and ends with whoever starts it.
