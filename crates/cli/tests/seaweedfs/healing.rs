@@ -7,7 +7,7 @@ use std::time::Duration;
 use seaweedfs::Standing;
 use stores::seaweedfs::{ShardName, VolumeName};
 
-use weed::eventually;
+use weed::{Mend, eventually};
 
 use crate::world::{World, counts};
 
@@ -56,23 +56,102 @@ pub fn what_is_lost(world: &mut World) {
     world.assert_whole();
 }
 
-/// One shard with a wrong byte, and one whose file is gone while its server goes on serving it.
+/// Flips a bit of a shard; what it was.
+fn rot(world: &World, name: &ShardName, at: u64) -> Vec<u8> {
+    let path = world.holder(name).1;
+    let before = fs::read(&path).expect("there");
+    let file = File::options().write(true).open(&path).expect("there");
+    file.write_all_at(&[before[at as usize] ^ 0x40], at).expect("written");
+    before
+}
+
+/// A data and a parity shard with a wrong byte, and one whose file is gone while its server goes on serving it.
 pub fn what_is_rotten(world: &mut World) {
     let mend = world.attach(GRACE);
-    let (rotten, gone) = (shard(&world.pictures, 7), shard(&world.pictures, 12));
-    let paths = [&rotten, &gone].map(|name| world.holder(name).1);
-    let before = paths.clone().map(|path| fs::read(path).expect("there"));
-    let wrong = [before[0][17_000_000] ^ 0x40];
-    let file = File::options().write(true).open(&paths[0]).expect("there");
-    file.write_all_at(&wrong, 17_000_000).expect("written");
-    fs::remove_file(&paths[1]).expect("removed");
+    let (rotten, parity, gone) =
+        (shard(&world.pictures, 7), shard(&world.bucket, 11), shard(&world.pictures, 12));
+    let path = world.holder(&gone).1;
+    let before = [rot(world, &rotten, 17_000_000), fs::read(&path).expect("there"), rot(world, &parity, 5)];
+    fs::remove_file(&path).expect("removed");
     let scrub = mend.ask(world, &["scrub"]).expect("it reports");
     let text = scrub.to_string();
-    assert!(text.contains(&rotten.to_string()) && text.contains(&gone.to_string()), "{text}");
+    assert!([&rotten, &parity, &gone].iter().all(|name| text.contains(&name.to_string())), "{text}");
     wait_until_as_it_was(world, &rotten, &before[0]);
     wait_until_as_it_was(world, &gone, &before[1]);
+    wait_until_as_it_was(world, &parity, &before[2]);
     mend.wait_until_safe(world, 2);
     wait_until_unlocked(world);
+    world.assert_whole();
+}
+
+/// Found by the steady scrub, which nobody started; and a server that mounts it anew in between makes it no better.
+pub fn rot_that_nobody_looked_for(world: &mut World) {
+    let mut mend = world.attach(GRACE);
+    mend.kill_coordinator();
+    let rotten = shard(&world.pictures, 13);
+    let before = rot(world, &rotten, 1_000_000);
+    let config = mend.folder().join("mend.toml");
+    let text = fs::read_to_string(&config).expect("its configuration");
+    let text = text.replace("# scrub_rate = \"20MB/s\"", "scrub_rate = \"60MB/s\"");
+    let text = text.replace("repair = \"auto\"", "repair = \"off\"");
+    fs::write(&config, &text).expect("written");
+    mend.start_coordinator(world);
+    let is_known = |mend: &Mend| {
+        let status = mend.ask(world, &["status"])?;
+        (status["stripes"]["blocks_lost"] == 1 && status["settling"] == false).then_some(())
+    };
+    eventually("the rot to be found", || is_known(&mend));
+    let holder = world.holder(&rotten).0;
+    let server = world.server(holder);
+    world.runtime.block_on(server.unmount(&rotten.volume, &[13])).expect("unmounted");
+    world.runtime.block_on(server.mount(&rotten.volume, &[13])).expect("mounted again");
+    eventually("the rot to be remembered", || is_known(&mend));
+    mend.kill_coordinator();
+    fs::write(&config, text.replace("repair = \"off\"", "repair = \"auto\"")).expect("written");
+    mend.start_coordinator(world);
+    wait_until_as_it_was(world, &rotten, &before);
+    mend.wait_until_safe(world, 2);
+    wait_until_unlocked(world);
+    world.assert_whole();
+}
+
+/// A server that is to get shards and has small files that broke off while they were brought.
+pub fn small_files_that_are_not_whole(world: &mut World) {
+    let mend = world.attach(GRACE);
+    let volume = world.bucket.clone();
+    let index = |at: usize| world.servers[at].folders[0].join(format!("{volume}.ecx"));
+    let victim = (0..world.servers.len()).find(|&at| {
+        let holds = |shard: &ShardName| {
+            world.servers[at].folders.iter().any(|it| it.join(shard.to_string()).exists())
+        };
+        index(at).exists() && world.shards(&volume).iter().any(holds)
+    });
+    let victim = victim.expect("somebody has the volume on the first disk");
+    let whole = fs::read(index(victim)).expect("its index");
+    let lost: Vec<ShardName> =
+        world.shards(&volume).into_iter().filter(|shard| world.holder(shard).0 == victim).collect();
+    let before: Vec<_> = lost.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
+    let numbers: Vec<u8> = lost.iter().map(|name| name.shard).collect();
+    world.runtime.block_on(world.server(victim).unmount(&volume, &numbers)).expect("unmounted");
+    fs::write(index(victim), &whole[..whole.len() - 16]).expect("cut off");
+    let vif = index(victim).with_extension("vif");
+    if vif.exists() {
+        fs::remove_file(vif).expect("removed");
+    }
+    for name in &lost {
+        let path = world.servers[victim].folders.iter().map(|it| it.join(name.to_string()));
+        path.filter(|path| path.exists()).for_each(|path| fs::remove_file(path).expect("removed"));
+    }
+    for (name, before) in lost.iter().zip(&before) {
+        wait_until_as_it_was(world, name, before);
+    }
+    wait_until_whole(world);
+    assert_eq!(world.holder(&lost[0]).0, victim, "it goes back to where it was");
+    assert!(fs::read(index(victim)).expect("its index") == whole, "the index was brought anew");
+    mend.wait_until_safe(world, 2);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.forget_locations(&world.both());
     world.assert_whole();
 }
 
@@ -116,7 +195,14 @@ pub fn killed_in_the_middle(world: &mut World) {
         mend.kill_helper(round);
         mend.start_helper(world, round);
         std::thread::sleep(Duration::from_millis(400 * (round as u64 + 1)));
+        if round == 1 {
+            world.delete("pictures/41");
+        }
+        if round == 2 {
+            world.restart_master();
+        }
     }
+    eventually("all servers again", || (world.list().servers.len() == world.servers.len()).then_some(()));
     wait_until_whole(world);
     for (name, before) in lost.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
@@ -124,7 +210,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     mend.wait_until_safe(world, 2);
     // At the same time as SeaweedFS's own: whoever has the lock first makes them, and the other finds nothing to do.
     let before = lost.clone().map(|name| world.lose(&name).1);
-    let said = world.shell(&["lock", "ec.rebuild -apply", "unlock"]);
+    let said = world.shell(&["lock", "ec.rebuild -apply", "ec.balance -apply", "unlock"]);
     wait_until_whole(world);
     for (name, before) in lost.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);

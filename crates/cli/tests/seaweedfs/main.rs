@@ -31,6 +31,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_restarted_master_has_forgotten_the_lock", faults::a_restarted_master_has_forgotten_the_lock),
     ("mend_repairs_what_is_lost_by_itself", healing::what_is_lost),
     ("mend_finds_what_is_rotten_and_what_is_missing", healing::what_is_rotten),
+    ("mend_finds_rot_that_nobody_looked_for", healing::rot_that_nobody_looked_for),
+    ("mend_brings_small_files_that_are_not_whole", healing::small_files_that_are_not_whole),
     ("mend_repairs_elsewhere_and_removes_what_comes_back", healing::a_server_that_goes),
     ("mend_killed_in_the_middle_beside_ec_rebuild", healing::killed_in_the_middle),
     ("who_may_not_is_told_so", faults::who_may_not_is_told_so),
