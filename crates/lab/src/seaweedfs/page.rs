@@ -64,7 +64,7 @@ fn used(usage: &Usage) -> [String; 5] {
 
 impl LossRow {
     /// The time of Mend over that of reading one shard.
-    pub(super) fn ratio(&self) -> f64 {
+    fn ratio(&self) -> f64 {
         seconds(&self.mend) / self.direct.as_secs_f64()
     }
 
@@ -79,7 +79,7 @@ impl LossRow {
             format!("{stock:.2}"),
             format!("{mend:.2}"),
             format!("{:.2}", stock / direct),
-            format!("{:.2}", mend / direct),
+            format!("{:.2}", self.ratio()),
             format!("{:.1}", stock / mend),
             if busy { "processors" } else { "" }.to_owned(),
         ]

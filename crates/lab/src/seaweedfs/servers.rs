@@ -88,6 +88,7 @@ impl Gone {
     /// Starts the server and its helper again, empty; nobody remembers where shards were.
     pub(super) fn replace(self, scene: &mut Scene, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
+        scene.cluster.await_server(self.server);
         mend.start_helper(&scene.cluster, self.server);
         mend.wait_until_safe(&scene.cluster, volumes);
     }
