@@ -60,7 +60,7 @@ pub struct WideArgs {
     pub requestors: Vec<Name>,
     #[command(flatten)]
     pub how: HowArgs,
-    /// Do not check a parity equation that the repair did not use (digests are checked always)
+    /// Do not check parity equations of what was rebuilt (digests are checked always)
     #[arg(long)]
     pub no_verify: bool,
     /// Do not wait for its end

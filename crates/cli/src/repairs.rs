@@ -161,7 +161,7 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
 fn parity_in_words(parity: ParityCheck) -> &'static str {
     match parity {
         ParityCheck::Holds => ", parity holds",
-        ParityCheck::NoSpareBlock => ", parity not checked (no block survives that the repair did not use)",
+        ParityCheck::NoSpareBlock => ", parity not checked (no more blocks survive than are needed)",
         ParityCheck::NotAsked => ", parity not checked",
     }
 }

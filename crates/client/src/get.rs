@@ -171,7 +171,7 @@ impl Client {
     ) -> Result<Got, ClientError> {
         let (file, fault) = (target.file()?, Fault::default());
         let mut got = Got::new(layout, wanted);
-        let mut running = Running::default();
+        let mut running = ReadsUnderWay::default();
         for fetch in fetches(layout, wanted, &pieces_of) {
             while running.is_full(fetch.piece.bytes()) {
                 got.add(running.next(&fault).await?);
@@ -321,12 +321,12 @@ impl Got {
 
 /// Reads that go to a file.
 #[derive(Default)]
-struct Running {
+struct ReadsUnderWay {
     reads: JoinSet<(u64, Result<Ended, ClientError>)>,
     bytes: u64,
 }
 
-impl Running {
+impl ReadsUnderWay {
     fn is_full(&self, bytes: u64) -> bool {
         let count = self.reads.len();
         count >= READS_AT_ONCE || (count > 1 && self.bytes + bytes > BYTES_AT_ONCE)

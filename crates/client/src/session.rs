@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cluster::{Address, Identity};
 use codes::BlockIndex;
-use helper::{Ends, Engine, Incoming, Local, Rendezvous, Reports, Session, Workers};
+use helper::{Ends, Engine, Incoming, Local, Rendezvous, Reports, Session, Workers, outbox};
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, MAX_OPEN_REQUESTS, ToNode};
 use repair::{Caps, NodeId, Pacing, Scheme, StripeId};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::ClientError;
@@ -72,7 +72,7 @@ impl DataSession {
         data_tls: bool,
         caps: Caps,
     ) -> Result<Self, ClientError> {
-        let (reports, outgoing) = mpsc::unbounded_channel();
+        let (reports, outgoing) = outbox();
         let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth: caps.down.or(caps.up) };
         let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;
         let requests = Arc::new(Requests::default());

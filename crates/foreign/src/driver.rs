@@ -11,10 +11,10 @@ const BLOCK_BYTES: usize = 1536;
 /// A driver that is started when it is first needed and ends with its input.
 pub struct Driver {
     command: Command,
-    running: Option<Running>,
+    running: Option<DriverProcess>,
 }
 
-struct Running {
+struct DriverProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -25,12 +25,12 @@ impl Driver {
         Self { command, running: None }
     }
 
-    fn running(&mut self) -> std::io::Result<&mut Running> {
+    fn running(&mut self) -> std::io::Result<&mut DriverProcess> {
         if self.running.is_none() {
             let mut child = self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             let input = child.stdin.take().expect("it is piped");
             let output = BufReader::new(child.stdout.take().expect("it is piped"));
-            self.running = Some(Running { child, input, output });
+            self.running = Some(DriverProcess { child, input, output });
         }
         Ok(self.running.as_mut().expect("just started"))
     }
@@ -68,7 +68,7 @@ impl Encoder for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(Running { mut child, input, output }) = self.running.take() {
+        if let Some(DriverProcess { mut child, input, output }) = self.running.take() {
             drop((input, output));
             // It has nothing left to read, and so it ends.
             let _ = child.wait();

@@ -171,6 +171,7 @@ fn from_node() -> Vec<FromNode> {
         report(Report::Fingerprinted { block: block.clone(), fingerprints: vec![Fingerprint::zero(); 2] }),
         report(Report::Committed),
         report(Report::Reread { block, digest: Some(digest(1)) }),
+        FromNode::Verifying { ask: 3 },
     ]
 }
 

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use repair::wire::control::{self, FromNode, StoreProblem, ToNode};
-use repair::{BlockId, BlockProblem, Digest};
+use repair::{BlockId, BlockProblem, Class, Digest};
 use stores::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
-use crate::engine::{Engine, Reports, blocking};
+use crate::engine::{Engine, blocking};
+use crate::gate::{DiskGate, Interest};
+use crate::outbox::Reports;
 use crate::problems::block_problem;
 
 /// Whole blocks that are read through at once for scrubbing.
@@ -20,12 +22,17 @@ const VERIFIES_AT_ONCE: usize = 2;
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// While a cap holds back what is verified, that is said so often; the coordinator waits for two minutes.
+const SAY_EVERY: Duration = Duration::from_secs(20);
+
 /// See the module's documentation.
 pub(crate) struct Chores {
     blocks: Arc<dyn Blocks>,
     reports: Reports,
     engine: Engine,
     verifies: Arc<Semaphore>,
+    /// What is verified is read in this interest, which ends with the connection.
+    interest: Interest,
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
 }
@@ -33,17 +40,17 @@ pub(crate) struct Chores {
 impl Chores {
     pub(crate) fn new(blocks: Arc<dyn Blocks>, reports: Reports, engine: Engine) -> Self {
         let verifies = Arc::new(Semaphore::new(VERIFIES_AT_ONCE));
-        Self { blocks, reports, engine, verifies, answering: Arc::default() }
+        Self { blocks, reports, engine, verifies, interest: Interest::default(), answering: Arc::default() }
     }
 
     pub(crate) fn handle(&self, message: ToNode) {
         match message {
             ToNode::Ping => self.pong(),
             ToNode::Remove { block } => self.answer(move |blocks| match blocks.remove(&block) {
-                Ok(_) => vec![FromNode::Removed { block }],
-                Err(error) => vec![FromNode::RemoveFailed { block, problem: store_problem(&error) }],
+                Ok(_) => FromNode::Removed { block },
+                Err(error) => FromNode::RemoveFailed { block, problem: store_problem(&error) },
             }),
-            ToNode::List { ask } => self.answer(move |blocks| list(blocks, ask)),
+            ToNode::List { ask } => self.list(ask),
             ToNode::Verify { ask, block } => self.verify(ask, block),
             ToNode::Describe { ask } => self.describe(ask),
             other => tracing::warn!(?other, "a message that is not for a helper"),
@@ -62,16 +69,34 @@ impl Chores {
                 0
             });
             answering.store(false, Ordering::Relaxed);
-            vec![FromNode::Pong { free_bytes, tasks }]
+            FromNode::Pong { free_bytes, tasks }
         });
     }
 
-    fn answer(&self, work: impl FnOnce(&dyn Blocks) -> Vec<FromNode> + Send + 'static) {
+    fn answer(&self, work: impl FnOnce(&dyn Blocks) -> FromNode + Send + 'static) {
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
-            for message in work(&*blocks) {
-                let _ = reports.send(message); // A lost coordinator asks again.
-            }
+            let _ = reports.send(work(&*blocks)); // A lost coordinator asks again.
+        });
+    }
+
+    /// Says what is held, a part at a time.
+    fn list(&self, ask: u64) {
+        let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
+        tokio::task::spawn_blocking(move || {
+            let held = match blocks.list() {
+                Ok(held) => control::parts(held),
+                Err(error) => {
+                    tracing::error!(%error, "cannot list the blocks");
+                    let problem = store_problem(&error);
+                    let _ = reports.send(FromNode::ListFailed { ask, problem });
+                    return;
+                }
+            };
+            let last = held.len() - 1;
+            let part = |(at, blocks)| FromNode::Listed { ask, blocks, more: at < last };
+            let mut parts = held.into_iter().enumerate().map(part);
+            let _ = parts.try_for_each(|part| reports.send_part(part)); // A lost coordinator asks again.
         });
     }
 
@@ -97,7 +122,7 @@ impl Chores {
                     }
                 }
                 let (blocks, last) = (described, held.peek().is_none());
-                if reports.send(FromNode::Described { ask, blocks, last }).is_err() || last {
+                if reports.send_part(FromNode::Described { ask, blocks, last }).is_err() || last {
                     return; // A lost coordinator asks again.
                 }
             }
@@ -106,33 +131,45 @@ impl Chores {
 
     fn verify(&self, ask: u64, block: BlockId) {
         let (blocks, reports, verifies) = (self.blocks.clone(), self.reports.clone(), self.verifies.clone());
+        let gate = self.interest.gate(self.engine.allowance(Class::Repair));
         tokio::spawn(async move {
-            let _permit = verifies.acquire_owned().await;
-            let result = verified(&blocks, &block).await;
+            let verifying = async {
+                let _permit = verifies.acquire_owned().await;
+                verified(&blocks, &block, &gate).await
+            };
+            let result = saying_so(verifying, ask, &gate, &reports).await;
             let _ = reports.send(FromNode::Verified { ask, block, result });
         });
     }
 }
 
-fn list(blocks: &dyn Blocks, ask: u64) -> Vec<FromNode> {
-    let held = match blocks.list() {
-        Ok(held) => control::parts(held),
-        Err(error) => {
-            tracing::error!(%error, "cannot list the blocks");
-            return vec![FromNode::ListFailed { ask, problem: store_problem(&error) }];
+/// What `verifying` finds; meanwhile the coordinator is told that a cap holds it back, if one does. One that waits for its
+/// turn behind others is held back with them.
+async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskGate, reports: &Reports) -> T {
+    tokio::pin!(verifying);
+    let mut before = gate.held_back();
+    loop {
+        tokio::select! {
+            result = &mut verifying => return result,
+            () = tokio::time::sleep(SAY_EVERY) => {}
         }
-    };
-    let last = held.len() - 1;
-    let part = |(at, blocks)| FromNode::Listed { ask, blocks, more: at < last };
-    held.into_iter().enumerate().map(part).collect()
+        let held_back = gate.held_back();
+        if std::mem::replace(&mut before, held_back) < held_back {
+            let _ = reports.send(FromNode::Verifying { ask }); // A lost coordinator waits for nothing.
+        }
+    }
 }
 
 /// The block's digest, if its store has any. What the machine or the medium failed is tried again.
-async fn verified(blocks: &Arc<dyn Blocks>, block: &BlockId) -> Result<Option<Digest>, BlockProblem> {
+async fn verified(
+    blocks: &Arc<dyn Blocks>,
+    block: &BlockId,
+    gate: &DiskGate,
+) -> Result<Option<Digest>, BlockProblem> {
     let mut attempt = 1;
     loop {
-        let (blocks, name) = (blocks.clone(), block.clone());
-        let error = match blocking(move || blocks.verify(&name)).await {
+        let (blocks, name, gate) = (blocks.clone(), block.clone(), gate.clone());
+        let error = match blocking(move || blocks.verify(&name, &gate)).await {
             Ok(digest) => return Ok(digest),
             Err(error) => error,
         };

@@ -12,12 +12,12 @@ use repair::Caps;
 use repair::wire::control::{self, FromNode, HeldBlock};
 use stores::{BlockError, Blocks};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::chores::Chores;
 use crate::engine::{Engine, blocking};
 use crate::local::Local;
+use crate::outbox::outbox;
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session};
 use crate::workers::Workers;
@@ -135,7 +135,7 @@ impl Daemon {
     }
 
     async fn serve(&self, workers: &Workers, ready: &mut impl FnMut()) -> Result<(), DaemonError> {
-        let (reports, outgoing) = mpsc::unbounded_channel();
+        let (reports, outgoing) = outbox();
         let hello = self.hello().await?;
         let mut session =
             Session::open(&self.options.coordinator, &self.options.identity, hello, outgoing).await?;

@@ -51,6 +51,8 @@ pub(crate) struct WriteJob {
     pub(crate) writer: SharedDelivery,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
+    /// The medium is to take all that was written so far.
+    pub(crate) write_out: bool,
     pub(crate) buffer: Buffer,
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct DiskError {
 type Batch<J> = JoinHandle<Result<Vec<J>, DiskError>>;
 
 /// Jobs of one kind, done in batches in order.
-pub(crate) struct Lane<J> {
+pub(crate) struct DiskQueue<J> {
     queue: VecDeque<J>,
     batch: Option<Batch<J>>,
 }
@@ -77,7 +79,7 @@ pub(crate) trait DiskJob: Send + 'static {
     fn bytes(&self) -> usize;
 }
 
-impl<J: DiskJob> Lane<J> {
+impl<J: DiskJob> DiskQueue<J> {
     pub(crate) fn new() -> Self {
         Self { queue: VecDeque::new(), batch: None }
     }
@@ -215,7 +217,10 @@ impl WriteJob {
         if self.bytes == 0 {
             return Ok(());
         }
-        let written = writer.write_at(self.offset, &self.buffer[..self.bytes]);
+        let mut written = writer.write_at(self.offset, &self.buffer[..self.bytes]);
+        if self.write_out {
+            written = written.and_then(|()| writer.write_out());
+        }
         written.map_err(|error| DiskError { block: self.block.clone(), error })
     }
 }

@@ -8,6 +8,7 @@ use stores::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError};
 
 use crate::disk::{Deliveries, SharedDelivery};
 use crate::engine::blocking;
+use crate::gate::DiskGate;
 use crate::problems::{block_problem, sink_report};
 
 pub(crate) async fn seal(deliveries: Deliveries) -> Report {
@@ -45,13 +46,14 @@ pub(crate) async fn commit(deliveries: Deliveries) -> Report {
     Report::Committed
 }
 
-/// Reads a block back: as its readers get it if the store has a process that serves them, and else from its files.
-pub(crate) async fn reread(blocks: Arc<dyn Blocks>, block: BlockId) -> Report {
+/// Reads a block back: as its readers get it if the store has a process that serves them, which reads at its own pace, and
+/// else from its files, no faster than the cap of the disk allows.
+pub(crate) async fn reread(blocks: Arc<dyn Blocks>, block: BlockId, gate: DiskGate) -> Report {
     let read = match blocks.read_back(&block) {
         Some(read) => read.await,
         None => {
             let name = block.clone();
-            blocking(move || blocks.verify(&name)).await
+            blocking(move || blocks.verify(&name, &gate)).await
         }
     };
     match read {

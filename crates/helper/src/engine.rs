@@ -8,20 +8,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use repair::wire::control::{FromNode, ToNode};
-use repair::{Assignment, Caps, JobId, MAX_WAITING_MESSAGES, Refusal, Report, too_many_messages};
+use repair::{Assignment, Caps, Class, JobId, MAX_WAITING_MESSAGES, Refusal, Report, too_many_messages};
 use tokio::sync::mpsc;
 
 use crate::buffers::Buffers;
 use crate::job::JobTask;
 use crate::local::Local;
 use crate::memory::Memory;
+use crate::outbox::Reports;
 use crate::rendezvous::Rendezvous;
-use crate::throttle::Throttle;
+use crate::throttle::{Allowance, Throttle};
 use crate::traffic::Traffic;
 use crate::workers::Workers;
-
-/// Where a node's messages to the coordinator go.
-pub type Reports = mpsc::UnboundedSender<FromNode>;
 
 /// Carries out assignments; cheap to clone.
 #[derive(Clone)]
@@ -75,6 +73,11 @@ impl Engine {
             let _ = self.node.reports.send(FromNode::Report { job, epoch, report }); // A lost coordinator knows.
         }
         None
+    }
+
+    /// What may be done besides jobs, under the same caps.
+    pub(crate) fn allowance(&self, class: Class) -> Allowance {
+        Allowance::new(self.node.throttle.clone(), None, class)
     }
 
     /// What went through it so far.

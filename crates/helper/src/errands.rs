@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use repair::{Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Meter, Report};
-use stores::{BlockError, BlockReader, Blocks};
+use repair::{BlockId, Fingerprint, FingerprintErrand, Fingerprinter, LocalBlock, Report};
+use stores::{BlockError, BlockReader, Blocks, Gate};
 
 use crate::disk::SharedDelivery;
 use crate::engine::blocking;
+use crate::gate::DiskGate;
 use crate::problems::block_problem;
-use crate::throttle::Allowance;
 
 /// Bytes read at once when a whole block is read through.
 const READ_THROUGH_BYTES: usize = 1 << 20;
@@ -18,33 +18,33 @@ const READ_THROUGH_BYTES: usize = 1 << 20;
 pub(crate) async fn fingerprint_delivery(
     delivery: SharedDelivery,
     asked: FingerprintErrand,
-    allowance: Allowance,
+    gate: DiskGate,
 ) -> Report {
     let reader = move || delivery.lock().expect("no holder panics").reader();
-    fingerprint(reader, asked, allowance).await
+    fingerprint(reader, asked, gate).await
 }
 
 /// Fingerprints a block of the store.
 pub(crate) async fn fingerprint_held(
     blocks: Arc<dyn Blocks>,
     asked: FingerprintErrand,
-    allowance: Allowance,
+    gate: DiskGate,
 ) -> Report {
     let block = asked.block.clone();
     let reader = move || {
         let reader = blocks.open(&block)?;
         check_identity(&*reader, &block).map(|()| reader)
     };
-    fingerprint(reader, asked, allowance).await
+    fingerprint(reader, asked, gate).await
 }
 
 async fn fingerprint(
     open: impl FnOnce() -> Result<Arc<dyn BlockReader>, BlockError> + Send + 'static,
     asked: FingerprintErrand,
-    allowance: Allowance,
+    gate: DiskGate,
 ) -> Report {
     let block = asked.block.id.clone();
-    match blocking(move || fingerprints(&*open()?, &asked, &allowance)).await {
+    match blocking(move || fingerprints(&*open()?, &asked, &gate)).await {
         Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
         Err(error) => Report::BadBlock { problem: block_problem(&error), block },
     }
@@ -72,31 +72,34 @@ pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Re
 fn fingerprints(
     reader: &dyn BlockReader,
     asked: &FingerprintErrand,
-    allowance: &Allowance,
+    gate: &dyn Gate,
 ) -> Result<Vec<Fingerprint>, BlockError> {
     // What does not lie in a sub-block is nobody's business, and hostile numbers must not overflow.
     let (start, end) = (asked.window.0.min(asked.sub_block_bytes), asked.window.1.min(asked.sub_block_bytes));
     let starts = (0..u64::from(asked.sub_blocks)).map(|sub| sub.saturating_mul(asked.sub_block_bytes));
     let bytes = end.saturating_sub(start);
-    let fingerprint = |start| fingerprint_of(reader, start, bytes, asked.seed, allowance);
+    let fingerprint = |start: u64| {
+        let window = (start, start.saturating_add(bytes));
+        fingerprint_of(reader, &asked.block.id, window, asked.seed, gate)
+    };
     starts.map(|sub| fingerprint(sub.saturating_add(start))).collect()
 }
 
-/// The fingerprint of a sub-block; what lies beyond the block's end counts as zeros.
+/// The fingerprint of what lies between two offsets; what lies beyond the block's end counts as zeros.
 fn fingerprint_of(
     reader: &dyn BlockReader,
-    start: u64,
-    bytes: u64,
+    block: &BlockId,
+    (start, end): (u64, u64),
     seed: u64,
-    allowance: &Allowance,
+    gate: &dyn Gate,
 ) -> Result<Fingerprint, BlockError> {
     let mut fingerprinter = Fingerprinter::new(seed);
-    let end = reader.bytes().min(start.saturating_add(bytes));
+    let end = reader.bytes().min(end);
     let mut buffer = vec![0; READ_THROUGH_BYTES];
     let mut at = start;
     while at < end {
         let piece = &mut buffer[..(end - at).min(READ_THROUGH_BYTES as u64) as usize];
-        allowance.wait_for(Meter::Disk, piece.len());
+        gate.pass(piece.len()).map_err(|closed| closed.of(block))?;
         reader.read_at(at, piece)?;
         fingerprinter.update(piece);
         at += piece.len() as u64;
@@ -107,7 +110,7 @@ fn fingerprint_of(
 #[cfg(test)]
 mod tests {
     use codes::BlockIndex;
-    use repair::{BlockId, Digest};
+    use repair::Digest;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Drives a node's part of one job: waits for messages, sockets and disk, tells [`repair::Part`], and does what it asks.
 //!
 //! One task per job, no locks, no channels on the way of a slice: the task polls every inlet that the relay wants
-//! something from, every outlet with frames in its queue, and its two disk lanes, until none of them can move.
+//! something from, every outlet with frames in its queue, and its two disk queues, until none of them can move.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,6 +17,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::disk::Deliveries;
 use crate::engine::Node;
+use crate::gate::{DiskGate, Interest};
 use crate::motion::Motion;
 use crate::opening::{Opened, open};
 use crate::throttle::Allowance;
@@ -40,6 +41,10 @@ pub(crate) struct JobTask {
     motion: Option<Motion>,
     opening: Option<Chore<(Deliveries, Result<Opened, Report>)>>,
     errand: Option<Chore<Report>>,
+    /// Whole blocks are read in this interest; it ends with the coordinator's.
+    interest: Interest,
+    /// How often that was held back when it was last looked at.
+    held_back: u64,
     settling: bool,
     ticks: Interval,
     /// Times are counted from here.
@@ -58,6 +63,8 @@ impl JobTask {
             motion: None,
             opening: None,
             errand: None,
+            interest: Interest::default(),
+            held_back: 0,
             settling: false,
             ticks,
             start: Instant::now(),
@@ -75,6 +82,10 @@ impl JobTask {
     fn poll(&mut self, cx: &mut Context<'_>, messages: &mut mpsc::Receiver<ToNode>) -> Poll<bool> {
         let is_lost = self.poll_messages(cx, messages);
         while self.ticks.poll_tick(cx).is_ready() {
+            let held_back = self.interest.held_back();
+            if std::mem::replace(&mut self.held_back, held_back) < held_back {
+                self.part.handle_errand_limited();
+            }
             self.part.handle_tick(self.now());
         }
         while self.poll_all(cx) {}
@@ -92,6 +103,7 @@ impl JobTask {
     fn poll_messages(&mut self, cx: &mut Context<'_>, messages: &mut mpsc::Receiver<ToNode>) -> bool {
         while let Poll::Ready(message) = messages.poll_recv(cx) {
             let Some(message) = message else {
+                (self.interest, self.held_back) = Default::default();
                 self.part.handle_coordinator_lost(self.now());
                 return true;
             };
@@ -202,15 +214,25 @@ impl JobTask {
             Errand::Seal => Box::pin(ending::seal(self.deliveries.clone())),
             Errand::Commit => Box::pin(ending::commit(std::mem::take(&mut self.deliveries))),
             Errand::Fingerprint(asked) => {
-                let allowance = Allowance::new(self.node.throttle.clone(), self.part.job(), self.class);
+                let gate = self.gate();
                 match self.deliveries.get(&asked.block.id).cloned() {
-                    Some(delivery) => Box::pin(errands::fingerprint_delivery(delivery, *asked, allowance)),
-                    None => self
-                        .ask_store(|blocks| Box::pin(errands::fingerprint_held(blocks, *asked, allowance))),
+                    Some(delivery) => Box::pin(errands::fingerprint_delivery(delivery, *asked, gate)),
+                    None => {
+                        self.ask_store(|blocks| Box::pin(errands::fingerprint_held(blocks, *asked, gate)))
+                    }
                 }
             }
-            Errand::Reread(block) => self.ask_store(|blocks| Box::pin(ending::reread(blocks, block))),
+            Errand::Reread(block) => {
+                let gate = self.gate();
+                self.ask_store(|blocks| Box::pin(ending::reread(blocks, block, gate)))
+            }
         }
+    }
+
+    /// What slows whole blocks that are read for this job.
+    fn gate(&self) -> DiskGate {
+        let job = Some(self.part.job());
+        self.interest.gate(Allowance::new(self.node.throttle.clone(), job, self.class))
     }
 
     fn ask_store(&self, ask: impl FnOnce(Arc<dyn Blocks>) -> Chore<Report>) -> Chore<Report> {

@@ -12,6 +12,8 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
         BlockError::Corrupt { detail, .. } | BlockError::Other { detail, .. } => {
             BlockProblem::Corrupt(detail.clone())
         }
+        // It was not looked at to its end, which says nothing of it.
+        BlockError::GivenUp(_) => BlockProblem::Unavailable(error.to_string()),
         BlockError::Io { source, .. } if is_of_the_machine(source) => {
             BlockProblem::Unavailable(error.to_string())
         }

@@ -18,8 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Messages to the coordinator; anybody who reports something has a sender.
-pub type Outgoing = mpsc::UnboundedReceiver<FromNode>;
+use crate::outbox::Outgoing;
 
 /// Messages from the coordinator, in order; ends when the connection does.
 pub type Incoming = mpsc::Receiver<ToNode>;
@@ -35,6 +34,8 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(6);
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
+/// What waits is written together until it has so many bytes.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -291,7 +292,9 @@ async fn read_all(mut reader: Reader, incoming: mpsc::Sender<ToNode>) {
 async fn write_all(mut writer: Writer, mut outgoing: Outgoing) -> io::Result<()> {
     while let Some(message) = outgoing.recv().await {
         let mut bytes = control::encode(&message);
-        while let Ok(next) = outgoing.try_recv() {
+        while bytes.len() < WRITE_BYTES
+            && let Some(next) = outgoing.try_recv()
+        {
             bytes.extend(control::encode(&next));
         }
         // A coordinator that reads slowly is there as long as it pings, which the reader watches.

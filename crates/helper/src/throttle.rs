@@ -24,22 +24,35 @@ struct Shared {
     own: Caps,
     is_limited: AtomicBool,
     limits: Mutex<Limits>,
-    start: Instant,
+    clock: Clock,
 }
 
-/// What one job may do.
+#[derive(Debug)]
+enum Clock {
+    /// Since then.
+    Running(Instant),
+    /// Moved on by tests.
+    #[cfg(test)]
+    Standing(Mutex<Duration>),
+}
+
+/// What one job may do, or what is done besides all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance {
     throttle: Throttle,
-    job: JobId,
+    job: Option<JobId>,
     class: Class,
 }
 
 impl Throttle {
     pub(crate) fn new(own: Caps) -> Self {
+        Self::by(Clock::Running(Instant::now()), own)
+    }
+
+    fn by(clock: Clock, own: Caps) -> Self {
         let limits = Mutex::new(Limits::new(own, Duration::ZERO));
         let is_limited = AtomicBool::new(!own.are_none());
-        Self { shared: Arc::new(Shared { own, is_limited, limits, start: Instant::now() }) }
+        Self { shared: Arc::new(Shared { own, is_limited, limits, clock }) }
     }
 
     /// Keeps to these caps from now on, and to its own where they are lower.
@@ -59,8 +72,12 @@ impl Throttle {
         self.shared.is_limited.load(Ordering::Relaxed)
     }
 
-    fn now(&self) -> Duration {
-        self.shared.start.elapsed()
+    pub(crate) fn now(&self) -> Duration {
+        match &self.shared.clock {
+            Clock::Running(start) => start.elapsed(),
+            #[cfg(test)]
+            Clock::Standing(now) => *now.lock().expect("no holder panics"),
+        }
     }
 
     fn limits(&self) -> std::sync::MutexGuard<'_, Limits> {
@@ -68,14 +85,32 @@ impl Throttle {
     }
 }
 
+#[cfg(test)]
+impl Throttle {
+    /// One whose time is moved on by [`let_pass`](Self::let_pass).
+    pub(crate) fn standing(own: Caps) -> Self {
+        Self::by(Clock::Standing(Mutex::default()), own)
+    }
+
+    pub(crate) fn let_pass(&self, time: Duration) {
+        let Clock::Standing(now) = &self.shared.clock else { panic!("that clock runs by itself") };
+        *now.lock().unwrap() += time;
+    }
+}
+
 impl Allowance {
-    pub(crate) fn new(throttle: Throttle, job: JobId, class: Class) -> Self {
+    pub(crate) fn new(throttle: Throttle, job: Option<JobId>, class: Class) -> Self {
         Self { throttle, job, class }
     }
 
     /// Whether there is any cap.
     pub(crate) fn is_limited(&self) -> bool {
         self.throttle.is_limited()
+    }
+
+    /// Whether there is a cap on what moves there.
+    pub(crate) fn is_capped(&self, meter: Meter) -> bool {
+        self.ask(meter) != Ok(usize::MAX)
     }
 
     /// How many bytes may move now; [`usize::MAX`] if nothing limits them. Otherwise, how long to wait.
@@ -95,13 +130,5 @@ impl Allowance {
         if bytes > 0 && self.throttle.is_limited() {
             self.throttle.limits().spend(meter, self.class, self.job, bytes, self.throttle.now());
         }
-    }
-
-    /// Moves so many bytes on a thread that may wait, once it may.
-    pub(crate) fn wait_for(&self, meter: Meter, bytes: usize) {
-        while let Err(wait) = self.ask(meter) {
-            std::thread::sleep(wait);
-        }
-        self.spend(meter, bytes);
     }
 }

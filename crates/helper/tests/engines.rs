@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
-use helper::{Engine, Local, Moved, Rendezvous, Workers};
+use helper::{Engine, Local, Moved, Rendezvous, Workers, outbox};
 use proptest::prelude::*;
 use repair::wire::control::{Description, FromNode, HeldBlock, ToNode};
 use repair::{
@@ -20,8 +20,8 @@ use repair::{
     Policy, Reach, Scheme, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 use stores::{
-    BlockError, BlockReader, BlockWriter, Blocks, Delivery, Intake, Publish, Sinks, Sources, StoredBlock,
-    Taker,
+    BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, Sinks, Sources,
+    StoredBlock, Taker,
 };
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -69,7 +69,7 @@ impl BlockReader for Bytes {
 }
 
 impl StoredBlock for Bytes {
-    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
+    fn verify(&self, _gate: &dyn Gate) -> Result<Option<repair::Digest>, BlockError> {
         Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&self.0]))))
     }
 }
@@ -170,8 +170,8 @@ impl Sinks for Memory {
 }
 
 impl Blocks for Memory {
-    fn verify(&self, block: &BlockId) -> Result<Option<repair::Digest>, BlockError> {
-        self.held(block)?.verify()
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<repair::Digest>, BlockError> {
+        self.held(block)?.verify(gate)
     }
 
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
@@ -248,7 +248,7 @@ impl Nodes {
                 tokio::spawn(rendezvous.clone().listen(listener));
             }
             topology.set(node, view);
-            let (reports, mut outgoing) = mpsc::unbounded_channel();
+            let (reports, mut outgoing) = outbox();
             let sender = sender.clone();
             tokio::spawn(async move {
                 while let Some(message) = outgoing.recv().await {

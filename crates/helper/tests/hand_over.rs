@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec};
-use helper::{Engine, Local, Rendezvous, Workers};
+use helper::{Engine, Local, Rendezvous, Workers, outbox};
 use repair::wire::control::{Description, FromNode, HeldBlock, ToNode};
 use repair::{
     BlockId, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, LocalBlock, NodeId, NodeProfile,
@@ -15,8 +15,8 @@ use repair::{
 };
 use stores::dir::DirBlocks;
 use stores::{
-    BlockError, BlockReader, BlockWriter, Blocks, Delivery, HandOver, HandOverTerms, Intake, Later,
-    ProcessError, Publish, Sinks, Sources, StoredBlock, Taker,
+    BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, HandOver, HandOverTerms, Intake, Later,
+    OpenGate, ProcessError, Publish, Sinks, Sources, StoredBlock, Taker,
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -120,8 +120,8 @@ impl Sinks for Served {
 }
 
 impl Blocks for Served {
-    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
-        self.files.verify(block)
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.files.verify(block, gate)
     }
 
     fn read_back(&self, block: &BlockId) -> Option<Later<'static, Result<Option<Digest>, BlockError>>> {
@@ -133,7 +133,7 @@ impl Blocks for Served {
             match served.server.mood {
                 _ if !is_served => Err(missing),
                 Mood::Garbles => Ok(Some(Digest::of_u32("crc32c", 0))),
-                _ => served.files.verify(&block),
+                _ => served.files.verify(&block, &OpenGate),
             }
         }))
     }
@@ -220,7 +220,7 @@ impl Nodes {
             let address = listener.local_addr().unwrap().to_string();
             tokio::spawn(rendezvous.clone().listen(listener));
             topology.set(node, NodeProfile::helper(format!("h{node}"), address));
-            let (reports, mut outgoing) = mpsc::unbounded_channel();
+            let (reports, mut outgoing) = outbox();
             let sender = sender.clone();
             tokio::spawn(async move {
                 while let Some(message) = outgoing.recv().await {
@@ -400,7 +400,7 @@ async fn a_client_seals_and_rereads_nothing() {
             None
         }
     }
-    let (reports, mut said) = mpsc::unbounded_channel();
+    let (reports, mut said) = outbox();
     let local = Local::Requests(Arc::new(Nothing));
     let engine = Engine::new(local, Rendezvous::default(), reports, Workers::here());
     let (job, epoch) = (JobId(1), Epoch(1));

@@ -1,5 +1,5 @@
 //! The process that a lab starts in a namespace of its own to take part as a client: it carries out one
-//! [`Order`] after another. Times are taken here, beside the library that users call, so that neither the start of
+//! [`Instruction`] after another. Times are taken here, beside the library that users call, so that neither the start of
 //! a process nor a TLS handshake is part of them.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::direct;
-use crate::order::{Answer, BlockAt, Expected, Order, ReadOrder, Took};
+use crate::instruction::{Answer, BlockAt, Expected, Instruction, ReadInstruction, Took};
 
 /// How often a repair is asked for its state; a repair's time is known no better than this.
 const ASK_EVERY: Duration = Duration::from_millis(1);
@@ -97,25 +97,27 @@ impl Agent {
         Ok(())
     }
 
-    async fn carry_out(&mut self, order: Order) -> Answer {
+    async fn carry_out(&mut self, order: Instruction) -> Answer {
         self.try_carry_out(order).await.unwrap_or_else(|error| Answer::Failed { reason: error.to_string() })
     }
 
-    async fn try_carry_out(&mut self, order: Order) -> Result<Answer, AgentError> {
+    async fn try_carry_out(&mut self, order: Instruction) -> Result<Answer, AgentError> {
         match order {
-            Order::Nodes => self.nodes().await,
-            Order::Put { path, name, code, block_bytes } => self.put(&path, &name, code, block_bytes).await,
-            Order::Layout { name } => self.layout(name).await,
-            Order::Remove { name } => Ok(self.client.remove(&name).await.map(|()| Answer::Done)?),
-            Order::Direct { address, bytes } => {
+            Instruction::Nodes => self.nodes().await,
+            Instruction::Put { path, name, code, block_bytes } => {
+                self.put(&path, &name, code, block_bytes).await
+            }
+            Instruction::Layout { name } => self.layout(name).await,
+            Instruction::Remove { name } => Ok(self.client.remove(&name).await.map(|()| Answer::Done)?),
+            Instruction::Direct { address, bytes } => {
                 let time = tokio::task::spawn_blocking(move || direct::fetch(address, bytes)).await;
                 let time = time.map_err(io::Error::other)??;
                 Ok(Answer::Took(Took { ns: nanoseconds(time), ..Took::default() }))
             }
-            Order::Read(order) => self.read(&order).await.map(Answer::Took),
-            Order::Compare { expected } => self.compare(&expected).map(|()| Answer::Done),
-            Order::Save { stripe, block, window, block_bytes, path } => {
-                let order = ReadOrder {
+            Instruction::Read(order) => self.read(&order).await.map(Answer::Took),
+            Instruction::Compare { expected } => self.compare(&expected).map(|()| Answer::Done),
+            Instruction::Save { stripe, block, window, block_bytes, path } => {
+                let order = ReadInstruction {
                     stripe,
                     blocks: vec![block],
                     window,
@@ -127,8 +129,8 @@ impl Agent {
                 };
                 self.save(&order, &path).await
             }
-            Order::Many { stripe, block, block_bytes, reads, bytes, scheme, expected } => {
-                let order = ReadOrder {
+            Instruction::Many { stripe, block, block_bytes, reads, bytes, scheme, expected } => {
+                let order = ReadInstruction {
                     stripe,
                     blocks: vec![block],
                     window: 0..block_bytes,
@@ -140,7 +142,7 @@ impl Agent {
                 };
                 self.many(&order, reads, bytes, &expected).await
             }
-            Order::Repair { stripe, blocks, scheme, slice_bytes } => {
+            Instruction::Repair { stripe, blocks, scheme, slice_bytes } => {
                 let request = RepairRequest {
                     stripe: Some(stripe),
                     scheme: Some(scheme.name().to_owned()),
@@ -185,7 +187,7 @@ impl Agent {
         })
     }
 
-    async fn read(&mut self, order: &ReadOrder) -> Result<Took, AgentError> {
+    async fn read(&mut self, order: &ReadInstruction) -> Result<Took, AgentError> {
         // The memory of the last read is used again: fresh pages would be part of the time.
         let mut used = std::mem::take(&mut self.rooms).into_iter();
         self.rooms = order
@@ -204,7 +206,7 @@ impl Agent {
         Ok(())
     }
 
-    async fn save(&self, order: &ReadOrder, path: &Path) -> Result<Answer, AgentError> {
+    async fn save(&self, order: &ReadInstruction, path: &Path) -> Result<Answer, AgentError> {
         let room = Arc::new(Room::new(order.blocks[0], order.block_bytes as usize, None));
         read(&self.client, order, vec![room.clone()]).await?;
         std::fs::write(path, &*room.bytes())?;
@@ -213,7 +215,7 @@ impl Agent {
 
     async fn many(
         &self,
-        order: &ReadOrder,
+        order: &ReadInstruction,
         reads: u32,
         bytes: u64,
         expected: &Expected,
@@ -275,7 +277,7 @@ impl Agent {
 }
 
 /// One read, timed.
-async fn read(client: &Client, order: &ReadOrder, rooms: Vec<Arc<Room>>) -> Result<Took, AgentError> {
+async fn read(client: &Client, order: &ReadInstruction, rooms: Vec<Arc<Room>>) -> Result<Took, AgentError> {
     let blocks: Vec<_> = order.blocks.iter().map(|&block| BlockIndex(block)).collect();
     let request = ReadRequest {
         stripe: StripeId(order.stripe.clone()),

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::fleet::Fleet;
+use crate::instruction::{Answer, Instruction};
 use crate::meter::Meter;
 use crate::network::{Network, Place};
-use crate::order::{Answer, Order};
 
 /// What is sent: enough that a burst at the start does not count.
 pub const CHECK_BYTES: u64 = 64 << 20;
@@ -68,7 +68,7 @@ pub(crate) fn check(network: &Network, fleet: &mut Fleet) -> Result<Check, LabEr
     let nominal =
         network.topology().pair_rate(0, None).map(|rate| CHECK_BYTES as f64 / rate.bytes_per_second());
     let address = fleet.sender(network, Place::Helper(0))?;
-    let order = Order::Direct { address, bytes: CHECK_BYTES };
+    let order = Instruction::Direct { address, bytes: CHECK_BYTES };
     let mut best: Option<Check> = None;
     for _ in 0..TRIES {
         let meter = Meter::start(network)?;

@@ -14,9 +14,9 @@ use cluster::{Cluster, HelperConfig, InitOptions, Name, RepairAfter};
 
 use crate::direct;
 use crate::error::LabError;
+use crate::instruction::{Answer, Instruction};
 use crate::medium::forget_cached;
 use crate::network::{Network, Place};
-use crate::order::{Answer, Order};
 
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
@@ -187,7 +187,7 @@ impl Fleet {
     }
 
     /// Has the client in its own namespace carry out an order.
-    pub(crate) fn ask(&mut self, network: &Network, order: &Order) -> Result<Answer, LabError> {
+    pub(crate) fn ask(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.reader.is_none() {
             self.reader = Some(self.spawn_agent(network, "client", Place::Client)?);
         }
@@ -195,7 +195,7 @@ impl Fleet {
     }
 
     /// Has a client beside the coordinator, whose link is not shaped, carry out an order.
-    pub(crate) fn ask_loader(&mut self, network: &Network, order: &Order) -> Result<Answer, LabError> {
+    pub(crate) fn ask_loader(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.loader.is_none() {
             self.loader = Some(self.spawn_agent(network, "loader", Place::Coordinator)?);
         }
@@ -323,7 +323,7 @@ impl Drop for Fleet {
 }
 
 impl Agent {
-    fn ask(&mut self, order: &Order) -> Result<Answer, LabError> {
+    fn ask(&mut self, order: &Instruction) -> Result<Answer, LabError> {
         let failed = |reason: String| LabError::Agent { who: self.name.to_owned(), reason };
         let line = serde_json::to_string(order).expect("plain data") + "\n";
         let sent = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());

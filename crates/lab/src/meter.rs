@@ -21,7 +21,7 @@ const COUNTING_ERROR: f64 = 0.03;
 
 /// Bytes that crossed a node's link, headers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Traffic {
+pub struct LinkBytes {
     /// From the node.
     pub sent_bytes: u64,
     /// To the node.
@@ -42,7 +42,7 @@ pub struct Metered {
     /// Whether the processors and not the links may have set the time.
     pub cpu_bound: bool,
     /// By name of the node.
-    pub traffic: BTreeMap<String, Traffic>,
+    pub traffic: BTreeMap<String, LinkBytes>,
     /// Bytes that each helper read from its disk, the page cache included.
     pub disk: BTreeMap<String, u64>,
 }
@@ -51,7 +51,7 @@ pub struct Metered {
 pub struct Meter {
     machine: CpuTimes,
     own: OwnCpu,
-    traffic: BTreeMap<String, Traffic>,
+    traffic: BTreeMap<String, LinkBytes>,
     read: BTreeMap<String, u64>,
     started: Instant,
     group: Option<PathBuf>,
@@ -176,12 +176,12 @@ struct Count {
 }
 
 /// The bridge's ports: what one receives its node has sent.
-fn traffic(net: &str) -> Result<BTreeMap<String, Traffic>, ScriptError> {
+fn traffic(net: &str) -> Result<BTreeMap<String, LinkBytes>, ScriptError> {
     let text = Script::new(format!("ip -n {net} -json -stats link show")).run()?;
     Ok(parse_traffic(&text))
 }
 
-fn parse_traffic(text: &str) -> BTreeMap<String, Traffic> {
+fn parse_traffic(text: &str) -> BTreeMap<String, LinkBytes> {
     let links: Vec<Link> = serde_json::from_str(text).unwrap_or_default();
     let is_node = |name: &str| {
         matches!(name, "client" | "coord")
@@ -192,7 +192,7 @@ fn parse_traffic(text: &str) -> BTreeMap<String, Traffic> {
         .filter(|link| is_node(&link.ifname))
         .filter_map(|link| {
             let stats = link.stats64?;
-            let traffic = Traffic { sent_bytes: stats.rx.bytes, received_bytes: stats.tx.bytes };
+            let traffic = LinkBytes { sent_bytes: stats.rx.bytes, received_bytes: stats.tx.bytes };
             Some((link.ifname, traffic))
         })
         .collect()
@@ -206,7 +206,7 @@ mod tests {
     fn ports_of_nodes_are_counted() {
         let text = r#"[{"ifname":"lo"},{"ifname":"core","stats64":{"rx":{"bytes":9},"tx":{"bytes":9}}},
             {"ifname":"h1","link_index":2,"stats64":{"rx":{"bytes":5,"packets":1},"tx":{"bytes":7}}}]"#;
-        let expected = Traffic { sent_bytes: 5, received_bytes: 7 };
+        let expected = LinkBytes { sent_bytes: 5, received_bytes: 7 };
         assert_eq!(parse_traffic(text), BTreeMap::from([("h1".to_owned(), expected)]));
     }
 

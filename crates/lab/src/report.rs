@@ -11,7 +11,7 @@ use crate::check::Check;
 use crate::figure::Constants;
 use crate::machine::Machine;
 use crate::medium::DeviceReads;
-use crate::meter::{Metered, Traffic};
+use crate::meter::{LinkBytes, Metered};
 use crate::scenario::Scenario;
 use crate::yardstick::{Yardstick, is_cpu_bound};
 
@@ -92,7 +92,7 @@ pub struct Row {
     /// Plans that were dropped on the way, over all repetitions.
     pub replanned: Vec<String>,
     /// Bytes per node in the repetition of the median, headers included.
-    pub traffic: BTreeMap<String, Traffic>,
+    pub traffic: BTreeMap<String, LinkBytes>,
     /// Bytes that each helper read from its disk in the same repetition, the page cache included.
     #[serde(default)]
     pub disk: BTreeMap<String, u64>,

@@ -2,8 +2,7 @@
 //!
 //! The fingerprint of a byte stream is a few bytes that depend on it linearly over GF(2^8). If blocks obey
 //! `Σ c_i · block_i = 0`, then so do their fingerprints, whatever the coefficients chosen for the
-//! fingerprint; so a repaired block can be held against a survivor that the repair did not use by moving
-//! 64 bytes per block. The stream is cut in pages; page `j` is multiplied by a pseudo-random non-zero
+//! fingerprint; so a repaired block can be held against the survivors by moving 64 bytes per block. The stream is cut in pages; page `j` is multiplied by a pseudo-random non-zero
 //! element and summed, then the summed page is folded the same way, word by word. A difference confined
 //! to one byte always shows; independent differences escape with probability 256^-64 per run of a fresh
 //! seed.

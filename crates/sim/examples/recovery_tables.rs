@@ -1,6 +1,6 @@
 //! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p mend-sim --example recovery_tables`.
 
-use repair::recovery::fastpr::{Chunk, Model, Order, schedule, sets};
+use repair::recovery::fastpr::{Chunk, Model, RoundOrder, schedule, sets};
 use repair::recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
 use sim::Dice;
@@ -141,7 +141,7 @@ fn fastpr_row(standbys: Option<usize>, n: usize, k: usize, count: usize) {
         let sets = sets(&chunks(seed, count, n - 1, k), 99, model.largest_set(k));
         number += sets.len();
         rebuilds += sets.iter().map(|set| seconds(set.len())).sum::<f64>();
-        let rounds = schedule(sets, Order::Size, model.migration(), |set| seconds(set.len()));
+        let rounds = schedule(sets, RoundOrder::Size, model.migration(), |set| seconds(set.len()));
         both += rounds.iter().map(|round| round.seconds).sum::<f64>();
     }
     let all = (SEEDS * count as u64) as f64;

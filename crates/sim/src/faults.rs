@@ -175,10 +175,12 @@ impl World<'_> {
             Fault::Cut { a, b } => self.scene.cut_data(a, b),
             Fault::DiskFull { node } => self.node(node).disk.full = true,
             Fault::Slow { node, factor } => {
-                let factor = f64::from(factor);
-                self.scene.network.ports.get_mut(&node).expect("every node has a port").rate /= factor;
-                let disk = &mut self.node(node).disk;
-                disk.rate /= factor;
+                // A node that is struck twice is as slow as the worse of both makes it.
+                let (link, disk) = (self.scenario.rate, self.scenario.disk_rate);
+                let port = self.scene.network.ports.get_mut(&node).expect("every node has a port");
+                port.rate = port.rate.min(link / f64::from(factor));
+                let store = &mut self.node(node).disk;
+                store.rate = store.rate.min(disk / f64::from(factor));
             }
             Fault::SlowControl { node, limit } => {
                 self.scene.control.slow.insert(node, limit);

@@ -160,14 +160,10 @@ impl World<'_> {
         all.filter(is_sound).collect()
     }
 
-    /// Whether sound blocks are one more than a repair reads, whichever they are.
+    /// Whether sound blocks are one more than any k, which shows what a disk has made up.
     fn can_check(&self, sound: &[BlockIndex]) -> bool {
-        let is_mds = self.scenario.code.is_mds();
-        let wanted = &self.scenario.wanted;
-        let others: Vec<BlockIndex> = sound.iter().copied().filter(|block| !wanted.contains(block)).collect();
-        let Ok(recipe) = self.code.repair(wanted, &others) else { return false };
-        let read: BTreeSet<BlockIndex> = recipe.sources().iter().map(|source| source.block).collect();
-        is_mds && others.len() > read.len().max(self.code.data_blocks())
+        let is_other = |block: &&BlockIndex| !self.scenario.wanted.contains(block);
+        self.scenario.code.is_mds() && sound.iter().filter(is_other).count() > self.code.data_blocks()
     }
 
     /// Whether wrong bytes are the fault of a disk that nobody could find out.
@@ -183,9 +179,16 @@ impl World<'_> {
 
     fn unfit_requestors(&self) -> usize {
         let unfit = self.unfit();
+        // Of two whose connection broke one is given up, if another node can take its place.
+        let broke = |node: NodeId| {
+            let faults = self.scenario.faults.iter().map(|(_, fault)| fault);
+            faults.into_iter().any(|fault| matches!(*fault, Fault::Break { a, b } if a == node || b == node))
+        };
         (0..self.scenario.wanted.len())
             .map(|position| self.scenario.requestor(position))
-            .filter(|&node| unfit.contains(&node) || (self.scenario.publishes() && self.no_room(node)))
+            .filter(|&node| {
+                unfit.contains(&node) || broke(node) || (self.scenario.publishes() && self.no_room(node))
+            })
             .count()
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest};
 
-use crate::{Later, Sinks, Sources};
+use crate::{Gate, Later, Sinks, Sources};
 
 /// Why a block cannot be read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,9 @@ pub enum BlockError {
     /// The name cannot be a block's.
     #[error("`{0}` cannot be the name of a block")]
     BadName(String),
+    /// Whoever had it read is not there any more.
+    #[error("block {0} was not read to its end: nobody waits for the result any more")]
+    GivenUp(BlockId),
     /// The system refuses.
     #[error("{path}: {source}")]
     Io {
@@ -118,7 +121,7 @@ pub trait Blocks: Sources + Sinks {
     ///
     /// # Errors
     /// [`BlockError`].
-    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError>;
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError>;
 
     /// Reads a block back the way the readers of the store get it, from the store's own process; `None` from a store
     /// that has none, whose files are then [verified](Self::verify). It ends in bounded time, whatever the process does.
@@ -186,9 +189,10 @@ pub trait BlockReader: Send + Sync {
 /// A block of a store, open: it can tell whether all of it is what it was.
 pub trait StoredBlock: BlockReader {
     /// The block's digest in the store's own format, found by reading all its bytes and whatever the store checks them
-    /// by from the medium; `None` from a store without digests, which has read all of it nevertheless.
+    /// by from the medium, no faster than `gate` lets its bytes pass; `None` from a store without digests, which has read
+    /// all of it nevertheless.
     ///
     /// # Errors
-    /// [`BlockError::Corrupt`] if any checksum differs.
-    fn verify(&self) -> Result<Option<Digest>, BlockError>;
+    /// [`BlockError::Corrupt`] if any checksum differs, [`BlockError::GivenUp`] if the gate is closed.
+    fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError>;
 }

@@ -13,6 +13,7 @@ mod blocks;
 mod catalog;
 pub mod dir;
 mod ends;
+mod gate;
 pub mod hdfs;
 mod seams;
 pub mod seaweedfs;
@@ -22,6 +23,7 @@ pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, Replica
 pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, Sinks, Sources, Taker,
 };
+pub use gate::{Closed, Gate, OpenGate};
 pub use seams::{
     Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply, Storage, StoreChange, StoreError,
     StripeWrite, Term, Write,

@@ -5,7 +5,7 @@ use std::process::Command;
 use codes::BlockIndex;
 use repair::{BlockId, Sink, SinkEnd};
 use stores::dir::DirBlocks;
-use stores::{BlockError, Blocks};
+use stores::{BlockError, Blocks, OpenGate};
 use tempfile::TempDir;
 
 fn sink(id: &BlockId, bytes: u64) -> Sink {
@@ -80,7 +80,7 @@ fn a_full_disk_is_no_space_and_nothing_is_lost() {
     first.commit().expect("committed");
 
     for name in ["a", "c"] {
-        blocks.open_block(&id(name)).expect("there").verify().expect("whole");
+        blocks.open_block(&id(name)).expect("there").verify(&OpenGate).expect("whole");
     }
     assert_eq!(blocks.list().expect("readable").len(), 2);
 }

@@ -351,7 +351,7 @@ pub struct RepairRequest {
     pub scheme: Option<String>,
     /// Bytes of a slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Whether one parity equation that the repair did not use is checked; true if absent.
+    /// Whether parity equations of what was rebuilt are checked; true if absent.
     pub verify_parity: Option<bool>,
 }
 

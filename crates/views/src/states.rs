@@ -157,11 +157,11 @@ states! {
         Finished = "finished",
     }
 
-    /// What came of the check of a parity equation that the repair did not use.
+    /// What came of the check of parity equations.
     ParityCheck {
         /// It was not asked for.
         NotAsked = "not-asked",
-        /// No block survives that the repair did not use.
+        /// Too few blocks survive to tell.
         NoSpareBlock = "no-spare-block",
         /// It holds.
         Holds = "holds",

@@ -8,7 +8,7 @@ use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink, SinkEnd};
 use stores::dir::DirBlocks;
-use stores::{BlockError, BlockReader, Blocks, Delivery, Sinks, Sources};
+use stores::{BlockError, BlockReader, Blocks, Delivery, Gate, Sinks, Sources};
 
 use crate::cluster::{Cluster, noise};
 
@@ -127,8 +127,8 @@ impl Sinks for Liar {
 }
 
 impl Blocks for Liar {
-    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
-        self.0.verify(block)
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.0.verify(block, gate)
     }
 
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use seaweedfs::{AskError, Change, Event, Lock, ServerId, SmallFile, Volumes, Watch};
+use stores::OpenGate;
 use stores::seaweedfs::{Ecsum, Protection, Ratio};
 
 use weed::eventually;
@@ -35,7 +36,7 @@ pub fn the_files_are_what_the_master_lists(world: &mut World) {
                 let digest = blocks
                     .open_block(&name.block_id())
                     .expect("good")
-                    .verify()
+                    .verify(&OpenGate)
                     .expect("whole")
                     .expect("by .ecsum");
                 assert_eq!((facts.bytes, facts.protection), (bytes, Protection::Ecsum { digest }));

@@ -9,7 +9,7 @@ use codes::{BlockIndex, Code, CodeSpec};
 use repair::{Sink, SinkEnd};
 use seaweedfs::{ServerId, Standing, place};
 use stores::seaweedfs::{Ratio, ShardBlocks, ShardName, VolumeName};
-use stores::{BlockError, Blocks, StoredBlock};
+use stores::{BlockError, Blocks, OpenGate, StoredBlock};
 
 use weed::eventually;
 
@@ -85,7 +85,7 @@ fn make(
     }
     let sealed = writer.seal()?;
     writer.commit()?;
-    assert_eq!(blocks[target].open_block(&name.block_id())?.verify()?, sealed);
+    assert_eq!(blocks[target].open_block(&name.block_id())?.verify(&OpenGate)?, sealed);
     Ok(())
 }
 
@@ -224,7 +224,7 @@ pub fn a_foreign_shard(world: &mut World) {
     fs::copy(world.holder(&other).1, &path).expect("copied");
     world.runtime.block_on(server.mount(&volume, &[4])).expect("SeaweedFS mounts it without a word");
     let reader = world.servers[holder].blocks().open_block(&name.block_id()).expect("its length is right");
-    is_corrupt(reader.verify().map(drop), &name, "differ from their checksum");
+    is_corrupt(reader.verify(&OpenGate).map(drop), &name, "differ from their checksum");
     lose(world, &name);
     repair(world, &volume, &[(4, holder)]).expect("repaired");
     world.assert_whole();
@@ -274,7 +274,7 @@ pub fn a_duplicate(world: &mut World) {
         world.servers[at]
             .blocks()
             .open_block(&name.block_id())
-            .and_then(|reader| reader.verify())
+            .and_then(|reader| reader.verify(&OpenGate))
             .expect("whole");
     }
     world.runtime.block_on(world.server(other).unmount(&volume, &[1])).expect("unmounted");

@@ -20,7 +20,7 @@ use super::storing::Then;
 use views::{JobKind, JobView};
 
 /// A job that runs.
-pub(super) struct Running {
+pub(super) struct RunningJob {
     pub job: Job,
     pub owner: Owner,
     pub stripe: StripeId,
@@ -80,12 +80,12 @@ impl Core {
     }
 
     /// A job with its first plan, of which nothing is carried out before [`run`](Self::run).
-    pub(super) fn new_job(&mut self, owner: Owner, request: JobRequest) -> Running {
+    pub(super) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
         let targets = match request.publish {
             true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
             false => BTreeSet::new(),
         };
-        Running {
+        RunningJob {
             owner,
             targets,
             left: BTreeSet::new(),
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    pub(super) fn run(&mut self, id: JobId, running: Running) {
+    pub(super) fn run(&mut self, id: JobId, running: RunningJob) {
         self.jobs.insert(id, running);
         self.stirred.insert(id);
     }
@@ -263,7 +263,7 @@ impl Core {
     }
 
     /// Gives back what a job reserved that did not wait for room.
-    fn end_foreground(&mut self, running: &mut Running) {
+    fn end_foreground(&mut self, running: &mut RunningJob) {
         let scheduler = &mut self.repairs.scheduler;
         running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));
         if let Owner::Put { .. } = running.owner {
@@ -301,11 +301,11 @@ impl Core {
     }
 
     pub(super) fn job_views(&self) -> Vec<JobView> {
-        self.jobs.values().map(Running::view).collect()
+        self.jobs.values().map(RunningJob::view).collect()
     }
 }
 
-impl Running {
+impl RunningJob {
     pub(super) fn view(&self) -> JobView {
         let state = self.job.state();
         JobView {

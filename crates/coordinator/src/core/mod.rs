@@ -59,7 +59,7 @@ use given::Given;
 pub(crate) use healing::HealPolicy;
 use healing::Healing;
 use history::History;
-use jobs::Running;
+use jobs::RunningJob;
 use maintenance::Maintenance;
 use nodes::Peer;
 use picture::Picture;
@@ -156,7 +156,7 @@ pub(crate) struct Core {
     next_client: u32,
     /// Connections whose outbox is full or closed.
     broken: BTreeSet<NodeId>,
-    jobs: BTreeMap<JobId, Running>,
+    jobs: BTreeMap<JobId, RunningJob>,
     /// Jobs that may have something to do.
     stirred: BTreeSet<JobId>,
     asks: BTreeMap<u64, Question>,

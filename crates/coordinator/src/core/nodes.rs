@@ -63,6 +63,7 @@ impl Core {
             FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
             FromNode::Removed { block } => self.note_removed(node, &block),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
+            FromNode::Verifying { ask } => self.wait_for_ask(node, ask),
             FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
             FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
             FromNode::RemoveFailed { block, problem } => self.note_stuck(node, block, &problem),

@@ -33,6 +33,17 @@ pub(super) enum Subject {
     Returned,
 }
 
+impl Subject {
+    /// How long its answer is waited for.
+    fn patience(&self) -> Duration {
+        let reading = match self {
+            Self::Block { known, .. } => Duration::from_secs(known.bytes / SLOW_BYTES_PER_SECOND),
+            Self::List | Self::Orphans | Self::Returned => Duration::ZERO,
+        };
+        ANSWER_LIMIT + reading
+    }
+}
+
 impl Core {
     /// Has a block verified.
     pub(super) fn ask_for_block(
@@ -51,13 +62,16 @@ impl Core {
 
     pub(super) fn ask(&mut self, node: NodeId, subject: Subject) -> u64 {
         self.next_ask += 1;
-        let reading = match &subject {
-            Subject::Block { known, .. } => Duration::from_secs(known.bytes / SLOW_BYTES_PER_SECOND),
-            Subject::List | Subject::Orphans | Subject::Returned => Duration::ZERO,
-        };
-        let until = self.now + ANSWER_LIMIT + reading;
+        let until = self.now + subject.patience();
         self.asks.insert(self.next_ask, Question { node, subject, until });
         self.next_ask
+    }
+
+    /// A cap of the helper holds back what it was asked: it is waited for anew.
+    pub(super) fn wait_for_ask(&mut self, node: NodeId, number: u64) {
+        if let Some(ask) = self.asks.get_mut(&number).filter(|ask| ask.node == node) {
+            ask.until = self.now + ask.subject.patience();
+        }
     }
 
     /// Goes on without answers that do not come, though the helper's connection lives.

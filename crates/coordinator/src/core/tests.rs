@@ -992,6 +992,38 @@ fn a_helper_that_does_not_answer_is_told_of_and_the_scrub_ends() {
 }
 
 #[test]
+fn a_helper_whose_cap_holds_back_a_scrub_is_waited_for_as_long_as_it_says_so() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.frozen.insert("h1".into());
+    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    scene.play();
+    let asked = |message: &ToNode| match message {
+        ToNode::Verify { ask, .. } => Some(*ask),
+        _ => None,
+    };
+    let ask = scene.node("h1").backlog.iter().find_map(asked).unwrap();
+    let listed = scene.node("h1").backlog.iter().find_map(|message| match message {
+        ToNode::List { ask } => Some(*ask),
+        _ => None,
+    });
+    let held: Vec<HeldBlock> =
+        scene.node("h1").disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect();
+    scene.say("h1", FromNode::Listed { ask: listed.unwrap(), blocks: held, more: false });
+    for _ in 0..10 {
+        scene.wait(Duration::from_secs(60));
+        scene.say("h1", FromNode::Verifying { ask });
+        // Nobody speaks for another.
+        scene.say("h2", FromNode::Verifying { ask });
+        let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+        assert_eq!((state.state.name(), state.skipped.len()), ("running", 0));
+    }
+    scene.wait(Duration::from_secs(130));
+    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.skipped[0].why.as_str()), ("done", "it does not answer"));
+}
+
+#[test]
 fn what_a_machine_cannot_do_at_the_moment_says_nothing_of_its_blocks() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);

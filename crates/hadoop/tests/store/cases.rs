@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 use hadoop::eventually;
-use stores::{BlockError, Blocks};
+use stores::{BlockError, Blocks, OpenGate};
 
 use crate::world::{Group, World};
 
@@ -50,7 +50,7 @@ pub fn a_rotten_block(world: &mut World) {
         file.read_exact_at(&mut byte, 1_000_001).expect("in the block");
         file.write_all_at(&[byte[0] ^ 0x10], 1_000_001).expect("written");
         let blocks = world.blocks(node);
-        let found = blocks.open_block(&name.block_id()).and_then(|reader| reader.verify());
+        let found = blocks.open_block(&name.block_id()).and_then(|reader| reader.verify(&OpenGate));
         assert!(matches!(found, Err(BlockError::Corrupt { .. })), "{found:?}");
         let read = blocks.open_block(&name.block_id()).expect("there").read_at(1_000_000, &mut [0; 4]);
         assert!(matches!(read, Err(BlockError::Corrupt { .. })), "{read:?}");

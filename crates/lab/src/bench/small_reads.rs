@@ -5,9 +5,9 @@ use repair::Scheme;
 use super::finding::{Finding, Verdict};
 use crate::error::LabError;
 use crate::fleet::{Fleet, Programs};
+use crate::instruction::{Answer, Expected, Instruction};
 use crate::meter::Meter;
 use crate::network::{Names, Network, Place};
-use crate::order::{Answer, Expected, Order};
 use crate::run::write_noise;
 use crate::topology::{Rate, Topology};
 
@@ -24,12 +24,12 @@ pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec
     let source = fleet.work().join("many.source");
     write_noise(&source, 10 * block_bytes, 1).map_err(LabError::file("write", &source))?;
     let (name, code) = ("many".to_owned(), "rs-14-10".to_owned());
-    let put = Order::Put { path: source.clone(), name: name.clone(), code, block_bytes };
+    let put = Instruction::Put { path: source.clone(), name: name.clone(), code, block_bytes };
     fleet.ask_loader(&network, &put)?;
-    let Answer::Layout { stripe, .. } = fleet.ask_loader(&network, &Order::Layout { name })? else {
+    let Answer::Layout { stripe, .. } = fleet.ask_loader(&network, &Instruction::Layout { name })? else {
         return Ok(Vec::new());
     };
-    let order = Order::Many {
+    let order = Instruction::Many {
         stripe,
         block: 3,
         block_bytes,

@@ -12,11 +12,11 @@ use cluster::ByteSize;
 use crate::check::check;
 use crate::error::LabError;
 use crate::fleet::{Fleet, Programs};
+use crate::instruction::{Answer, Expected, Instruction, Took};
 use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::meter::Meter;
 use crate::network::{Names, Network, Place};
-use crate::order::{Answer, Expected, Order, Took};
 use crate::report::{Report, Row, Sample};
 use crate::scenario::{Destination, Many, Scenario, Slice};
 use crate::way::Way;
@@ -188,7 +188,7 @@ impl Run<'_> {
         let node = other.map_or("h1", |(at, _)| at.node.as_str());
         let index = node.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
         let address = self.fleets[self.current].fleet.sender(&self.network, Place::Helper(index))?;
-        let order = Order::Direct { address, bytes: stored.block_bytes };
+        let order = Instruction::Direct { address, bytes: stored.block_bytes };
         self.undisturbed(|run| run.took(&order))
     }
 
@@ -196,7 +196,7 @@ impl Run<'_> {
     fn bare_chain(&mut self, stored: &Stored, slice_bytes: u32) -> Result<Sample, LabError> {
         let hops = stored.data_blocks as u16;
         let address = self.fleets[self.current].fleet.chain(&self.network, hops, slice_bytes)?;
-        let order = Order::Direct { address, bytes: stored.block_bytes };
+        let order = Instruction::Direct { address, bytes: stored.block_bytes };
         self.undisturbed(|run| run.took(&order))
     }
 
@@ -234,7 +234,7 @@ impl Run<'_> {
     }
 
     /// An order of the client's, metered.
-    fn took(&mut self, order: &Order) -> Result<Sample, LabError> {
+    fn took(&mut self, order: &Instruction) -> Result<Sample, LabError> {
         if self.scenario.cold {
             self.fleets[self.current].fleet.forget_cached()?;
         }

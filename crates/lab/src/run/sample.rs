@@ -3,14 +3,14 @@
 use super::Run;
 use super::stored::{Stored, remove_named};
 use crate::error::LabError;
-use crate::order::{Expected, Order, ReadOrder};
+use crate::instruction::{Expected, Instruction, ReadInstruction};
 use crate::report::Sample;
 use crate::scenario::{Loss, Slice};
 use crate::way::Way;
 
 impl Run<'_> {
-    fn read_order(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> ReadOrder {
-        ReadOrder {
+    fn read_order(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> ReadInstruction {
+        ReadInstruction {
             stripe: stored.stripe.clone(),
             blocks: lost.to_vec(),
             window: 0..stored.block_bytes / u64::from(stored.sub_blocks),
@@ -30,8 +30,8 @@ impl Run<'_> {
         lost: &[u16],
         expected: &[Expected],
     ) -> Result<Sample, LabError> {
-        let sample = self.took(&Order::Read(self.read_order(stored, way, slice, lost)))?;
-        let compare = Order::Compare { expected: expected.to_vec() };
+        let sample = self.took(&Instruction::Read(self.read_order(stored, way, slice, lost)))?;
+        let compare = Instruction::Compare { expected: expected.to_vec() };
         let compared = self.fleets[self.current].fleet.ask(&self.network, &compare);
         compared.map_err(|error| wrong_bytes(stored, way, &error))?;
         Ok(sample)
@@ -53,13 +53,13 @@ impl Run<'_> {
             remove_named(&folder, &at.block).map_err(LabError::file("remove a block in", folder))?;
             blocks.push(at.block);
         }
-        let plain = ReadOrder { pretend_lost: false, ..self.read_order(stored, way, slice, lost) };
+        let plain = ReadInstruction { pretend_lost: false, ..self.read_order(stored, way, slice, lost) };
         for &index in lost {
             // A read finds that the block is gone; what it reads is not needed.
-            let touch = ReadOrder { blocks: vec![index], window: 0..4096, ..plain.clone() };
-            self.fleets[self.current].fleet.ask_loader(&self.network, &Order::Read(touch))?;
+            let touch = ReadInstruction { blocks: vec![index], window: 0..4096, ..plain.clone() };
+            self.fleets[self.current].fleet.ask_loader(&self.network, &Instruction::Read(touch))?;
         }
-        let sample = self.took(&Order::Repair {
+        let sample = self.took(&Instruction::Repair {
             stripe: stored.stripe.clone(),
             blocks,
             scheme: way.scheme,
@@ -75,12 +75,12 @@ impl Run<'_> {
         &mut self,
         stored: &Stored,
         way: Way,
-        plain: ReadOrder,
+        plain: ReadInstruction,
         expected: &[Expected],
     ) -> Result<(), LabError> {
         let fleet = &mut self.fleets[self.current].fleet;
-        fleet.ask_loader(&self.network, &Order::Read(plain))?;
-        let compare = Order::Compare { expected: expected.to_vec() };
+        fleet.ask_loader(&self.network, &Instruction::Read(plain))?;
+        let compare = Instruction::Compare { expected: expected.to_vec() };
         let compared = fleet.ask_loader(&self.network, &compare);
         compared.map(drop).map_err(|error| wrong_bytes(stored, way, &error))
     }

@@ -9,7 +9,7 @@ use codes::CodeSpec;
 
 use super::{Run, unexpected};
 use crate::error::LabError;
-use crate::order::{Answer, BlockAt, Expected, Order};
+use crate::instruction::{Answer, BlockAt, Expected, Instruction};
 use crate::scenario::Loss;
 
 /// How long a coordinator may take to notice that a helper was killed.
@@ -36,10 +36,14 @@ impl Run<'_> {
         let source = self.fleets[self.current].fleet.work().join(format!("{name}.source"));
         write_noise(&source, data_blocks as u64 * block_bytes, block_bytes)
             .map_err(LabError::file("write", &source))?;
-        let put =
-            Order::Put { path: source.clone(), name: name.clone(), code: code.to_string(), block_bytes };
+        let put = Instruction::Put {
+            path: source.clone(),
+            name: name.clone(),
+            code: code.to_string(),
+            block_bytes,
+        };
         self.fleets[self.current].fleet.ask_loader(&self.network, &put)?;
-        let layout = Order::Layout { name: name.clone() };
+        let layout = Instruction::Layout { name: name.clone() };
         match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
             Answer::Layout { stripe, block_bytes, sub_blocks, blocks, .. } => Ok(Stored {
                 name,
@@ -58,7 +62,7 @@ impl Run<'_> {
     pub(super) fn forget(&mut self, stored: &Stored) -> Result<(), LabError> {
         self.fleets[self.current]
             .fleet
-            .ask_loader(&self.network, &Order::Remove { name: stored.name.clone() })?;
+            .ask_loader(&self.network, &Instruction::Remove { name: stored.name.clone() })?;
         fs::remove_file(&stored.source).map_err(LabError::file("remove", &stored.source))
     }
 
@@ -71,7 +75,7 @@ impl Run<'_> {
         }
         let path = self.fleets[self.current].fleet.work().join(format!("{}.{block}", stored.name));
         if !path.exists() {
-            let save = Order::Save {
+            let save = Instruction::Save {
                 stripe: stored.stripe.clone(),
                 block,
                 window: 0..stored.block_bytes / u64::from(stored.sub_blocks),
@@ -94,7 +98,7 @@ impl Run<'_> {
         }
         let give_up = Instant::now() + NOTICE_LIMIT;
         loop {
-            match self.fleets[self.current].fleet.ask_loader(&self.network, &Order::Nodes)? {
+            match self.fleets[self.current].fleet.ask_loader(&self.network, &Instruction::Nodes)? {
                 Answer::Nodes { up } if !holders.iter().any(|holder| up.contains(holder)) => {
                     return Ok(holders);
                 }
@@ -109,7 +113,7 @@ impl Run<'_> {
 
     /// Where a block is now.
     pub(super) fn holder(&mut self, stored: &Stored, block: u16) -> Result<BlockAt, LabError> {
-        let layout = Order::Layout { name: stored.name.clone() };
+        let layout = Instruction::Layout { name: stored.name.clone() };
         match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
             Answer::Layout { blocks, .. } => Ok(blocks[usize::from(block)].clone()),
             other => Err(unexpected(&other)),

@@ -191,25 +191,32 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
     breakers
 }
 
-/// Nodes that wait for what a client has sent: it is at rest, so that what they lack is lost on its way, and waiting longer
-/// brings nothing. The client is not at fault and cannot be replaced; another edge to it may do.
+/// Nodes that wait for what was sent: the others are at rest, so that what is missing is lost on its way, or comes more slowly
+/// than they sent it. A client is not at fault and cannot be replaced; another edge to it may do. Of one helper at rest it
+/// may be either end's fault; that several have the same, is not likely.
 fn bereft(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
     rules: Rules,
     limited: &BTreeSet<NodeId>,
 ) -> BTreeMap<NodeId, String> {
-    let at_rest = |client: NodeId| {
-        let at_rest = evidence.contains(&Evidence::AtRest { node: client });
-        at_rest && worth(client).standing == Standing::Client
+    let at_rest = |node: NodeId| evidence.contains(&Evidence::AtRest { node });
+    let is_client = |node: NodeId| worth(node).standing == Standing::Client;
+    let why = |receive: &[Due]| {
+        let late: Vec<&Due> = receive.iter().filter(|due| due.rested_ms >= rules.patience_ms).collect();
+        if late.iter().any(|due| at_rest(due.node) && is_client(due.node)) {
+            return Some("{} has not got what the client sent");
+        }
+        let all = late.len() > 1 && late.iter().all(|due| at_rest(due.node));
+        all.then_some("{} has not got what others sent")
     };
-    let waits_in_vain = |due: &Due| due.rested_ms >= rules.patience_ms && at_rest(due.node);
     let bereft = evidence.iter().filter_map(|item| match item {
-        Evidence::Waiting { node, receive, .. } if receive.iter().any(waits_in_vain) => Some(*node),
+        Evidence::Waiting { node, receive, .. } if !is_client(*node) => {
+            Some((*node, why(receive)?.to_owned()))
+        }
         _ => None,
     });
-    let why = "{} has not got what the client sent";
-    bereft.filter(|node| !limited.contains(node)).map(|node| (node, why.to_owned())).collect()
+    bereft.filter(|(node, _)| !limited.contains(node)).collect()
 }
 
 #[cfg(test)]
@@ -275,6 +282,9 @@ mod tests {
         assert_eq!(culprits(&[waiting(60, &[(100, 3)], &[]), waiting(100, &[], &[])]), [0; 0]);
         // A helper at rest did not send what is missed.
         assert_eq!(culprits(&[waiting(60, &[(5, 3)], &[]), Evidence::AtRest { node: NodeId(5) }]), [5]);
+        // Unless several are: whoever waits for all of them has a slow link of its own.
+        let [five, six] = [5, 6].map(|node| Evidence::AtRest { node: NodeId(node) });
+        assert_eq!(culprits(&[waiting(60, &[(5, 3), (6, 4)], &[]), five, six]), [60]);
     }
 
     #[test]

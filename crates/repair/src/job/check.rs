@@ -1,19 +1,22 @@
-//! Parity equations that a repair did not use, checked by fingerprints.
+//! Parity equations that tell whether what was rebuilt is right, checked by fingerprints.
 //!
-//! An equation tells that something is wrong only if it is not the very one by which the block was rebuilt:
-//! a bad source then makes both sides wrong alike. After a failure a block may have been rebuilt partly from
-//! one set of sources and partly from another, so each set needs an equation of its own, with a block that
-//! is not in the set. For an MDS code every single bad source then shows: in terms of the set, the block
-//! outside has a coefficient other than zero for each of its blocks.
+//! A block may be wrong although its checksums hold, and what is rebuilt from it is wrong as well, in ways that depend on
+//! the plans that delivered it. So an error lies in one surviving block and in the rebuilt ones, and nothing else is known
+//! of it. Equations *show* it if none of these errors satisfies them all, except one that leaves the rebuilt blocks right:
+//! then it does not matter here, and a scrub finds it.
+//!
+//! For an MDS code any k + 1 survivors will do. With f rebuilt blocks they are k + f + 1 blocks of a stripe, which
+//! differ in at least f + 2 blocks from those of any other stripe, and an error lies in f + 1 at most. Fewer, or fewer
+//! equations, are not enough: where parity blocks share their coefficients, as Hitchhiker's do, an equation is blind to
+//! an error that two of its terms have in common. For other codes equations are gathered until every survivor's errors show.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codes::{BlockIndex, Recipe, SubBlock};
+use codes::{BlockIndex, Matrix, Recipe};
 
 use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe};
 
-/// Equations over rebuilt blocks, blocks the repair used, and one that it did not use; each sub-block of a rebuilt
-/// block takes part in at least one.
+/// Equations over rebuilt blocks and surviving ones, and the fingerprints that came.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
     equations: Vec<Recipe>,
@@ -23,34 +26,27 @@ pub(super) struct ParityCheck {
 }
 
 impl ParityCheck {
-    /// A check of the `rebuilt` blocks, which are where they were delivered, by blocks that are `usable`, or
-    /// `None` if there is a set of sources in `used` outside which no usable block can be expressed by the
-    /// rebuilt ones and other usable ones.
+    /// A check of the `rebuilt` blocks, which are where they were delivered, by blocks that are `usable`, in order of
+    /// preference; `None` if those are too few to show an error of any of them.
     pub(super) fn new(
         stripe: &Stripe,
         rebuilt: &[(BlockIndex, NodeId)],
-        used: &BTreeSet<BTreeSet<BlockIndex>>,
         usable: &[BlockIndex],
     ) -> Option<Self> {
-        let mut equations = Vec::new();
-        for sources in used {
-            for equation in equations_for(stripe, rebuilt, sources, usable)? {
-                if !equations.contains(&equation) {
-                    equations.push(equation);
-                }
-            }
-        }
+        let wanted: Vec<BlockIndex> = rebuilt.iter().map(|&(block, _)| block).collect();
+        let equations = if stripe.code.spec().is_mds() {
+            vec![any_survivors(stripe, &wanted, usable)?]
+        } else {
+            Gathered::new(stripe, &wanted, usable).equations()?
+        };
+        let terms = equations.iter().flat_map(|equation| equation.sources().iter().chain(equation.outputs()));
         let mut blocks = BTreeMap::new();
-        for equation in &equations {
-            for sub_block in equation.sources().iter().chain(equation.outputs()) {
-                let index = sub_block.block;
-                let at = rebuilt.iter().find(|&&(block, _)| block == index).map(|&(_, node)| node);
-                let node = at.or(stripe.block(index).holder)?;
-                blocks.insert(index, (node, stripe.local(index)));
-            }
+        for index in terms.map(|sub_block| sub_block.block).collect::<BTreeSet<_>>() {
+            let at = rebuilt.iter().find(|&&(block, _)| block == index).map(|&(_, node)| node);
+            blocks.insert(index, (at.or(stripe.block(index).holder)?, stripe.local(index)));
         }
         let sub_blocks = stripe.code.sub_blocks();
-        (!equations.is_empty()).then(|| Self { equations, blocks, answers: BTreeMap::new(), sub_blocks })
+        Some(Self { equations, blocks, answers: BTreeMap::new(), sub_blocks })
     }
 
     /// Whom to ask for the fingerprints of which block.
@@ -87,47 +83,208 @@ impl ParityCheck {
     }
 }
 
-/// Equations in which every sub-block of every rebuilt block takes part, each with one usable block that is not among the
-/// `sources`.
-fn equations_for(
-    stripe: &Stripe,
-    rebuilt: &[(BlockIndex, NodeId)],
-    sources: &BTreeSet<BlockIndex>,
-    usable: &[BlockIndex],
-) -> Option<Vec<Recipe>> {
-    let (trusted, unused): (Vec<BlockIndex>, Vec<BlockIndex>) =
-        usable.iter().copied().partition(|index| sources.contains(index));
-    let mut equations: Vec<Recipe> = Vec::new();
-    for &(block, _) in rebuilt {
-        let others = rebuilt.iter().map(|&(other, _)| other).filter(|&other| other != block);
-        let first: Vec<BlockIndex> =
-            std::iter::once(block).chain(others).chain(trusted.iter().copied()).collect();
-        let mut open: BTreeSet<u16> = (0..stripe.code.sub_blocks() as u16).collect();
-        equations.iter().for_each(|equation| open.retain(|&sub| !takes_part(equation, block, sub)));
-        // Sources come first; where too few of them are left, others help out. Given only as many blocks as decode it, an
-        // equation must read all of each.
-        for most in [stripe.code.blocks(), stripe.code.data_blocks()] {
-            for &spare in &unused {
-                if open.is_empty() {
-                    break;
-                }
-                let rest = unused.iter().copied().filter(|&other| other != spare);
-                let available: Vec<BlockIndex> = first.iter().copied().chain(rest).take(most).collect();
-                let Ok(equation) = stripe.code.repair(&[spare], &available) else { continue };
-                let before = open.len();
-                open.retain(|&sub| !takes_part(&equation, block, sub));
-                if open.len() < before {
-                    equations.push(equation);
-                }
-            }
-        }
-        if !open.is_empty() {
-            return None;
-        }
-    }
-    Some(equations)
+/// The rebuilt blocks and one survivor, as k other survivors tell.
+fn any_survivors(stripe: &Stripe, rebuilt: &[BlockIndex], usable: &[BlockIndex]) -> Option<Recipe> {
+    let (sources, rest) = usable.split_at_checked(stripe.code.data_blocks())?;
+    let outputs: Vec<BlockIndex> = rest.first().into_iter().chain(rebuilt).copied().collect();
+    if rest.is_empty() { None } else { stripe.code.repair(&outputs, sources).ok() }
 }
 
-fn takes_part(equation: &Recipe, block: BlockIndex, sub: u16) -> bool {
-    equation.sources().contains(&SubBlock { block, sub })
+/// Equations that are gathered one by one, each because it shows more errors than those before it.
+struct Gathered<'stripe> {
+    stripe: &'stripe Stripe,
+    rebuilt: &'stripe [BlockIndex],
+    usable: &'stripe [BlockIndex],
+    equations: Vec<Recipe>,
+    shown: usize,
+}
+
+impl<'stripe> Gathered<'stripe> {
+    fn new(stripe: &'stripe Stripe, rebuilt: &'stripe [BlockIndex], usable: &'stripe [BlockIndex]) -> Self {
+        Self { stripe, rebuilt, usable, equations: Vec::new(), shown: 0 }
+    }
+
+    /// Those that show every error, if there are such.
+    fn equations(mut self) -> Option<Vec<Recipe>> {
+        let all = self.usable.len() * self.rebuilt.len() * self.stripe.code.sub_blocks();
+        for &block in self.rebuilt.iter().chain(self.usable) {
+            let Some(equation) = self.equation(block) else { continue };
+            self.equations.push(equation);
+            let shown = self.shown();
+            if shown == all {
+                return Some(self.equations);
+            }
+            if shown == self.shown {
+                self.equations.pop();
+            }
+            self.shown = shown;
+        }
+        None
+    }
+
+    /// A block as others tell; rather by those that take part in other equations already.
+    fn equation(&self, block: BlockIndex) -> Option<Recipe> {
+        let terms =
+            self.equations.iter().flat_map(|equation| equation.sources().iter().chain(equation.outputs()));
+        let known: BTreeSet<BlockIndex> = terms.map(|sub_block| sub_block.block).collect();
+        let (first, rest): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            self.usable.iter().partition(|index| known.contains(index));
+        let rebuilt = self.rebuilt.iter().copied();
+        let others: Vec<BlockIndex> =
+            first.into_iter().chain(rebuilt).chain(rest).filter(|&other| other != block).collect();
+        self.stripe.code.repair(&[block], &others).ok()
+    }
+
+    /// For every survivor, how many dimensions of errors in the rebuilt blocks show whatever is wrong in itself. More
+    /// equations never show less.
+    fn shown(&self) -> usize {
+        let of = |blocks: &[BlockIndex]| self.columns(blocks).rank();
+        let beside = |survivor: BlockIndex| {
+            let both: Vec<BlockIndex> =
+                std::iter::once(survivor).chain(self.rebuilt.iter().copied()).collect();
+            of(&both) - of(&[survivor])
+        };
+        self.usable.iter().map(|&survivor| beside(survivor)).sum()
+    }
+
+    /// The coefficients of these blocks' sub-blocks: a row for each equation.
+    fn columns(&self, blocks: &[BlockIndex]) -> Matrix {
+        let sub_blocks = self.stripe.code.sub_blocks();
+        let rows = self
+            .equations
+            .iter()
+            .flat_map(|equation| (0..equation.outputs().len()).map(move |at| (equation, at)));
+        Matrix::from_rows(rows.map(|(equation, at)| {
+            let mut row = vec![0; blocks.len() * sub_blocks];
+            let terms = equation.row(at).iter().map(|&(source, c)| (equation.sources()[source as usize], c));
+            for (sub_block, coefficient) in terms.chain([(equation.outputs()[at], 1)]) {
+                if let Some(place) = blocks.iter().position(|&block| block == sub_block.block) {
+                    row[place * sub_blocks + usize::from(sub_block.sub)] = coefficient;
+                }
+            }
+            row
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codes::CodeSpec;
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select, subsequence};
+
+    use super::*;
+    use crate::{Fingerprinter, StripeBlock, StripeId};
+
+    const CODES: [&str; 12] = [
+        "rs-5-3",
+        "rs-9-6-jerasure",
+        "hitchhiker-xor-9-6",
+        "hitchhiker-xorplus-9-6",
+        "hitchhiker-nonxor-7-4",
+        "rotated-8-6-2",
+        "clay-6-4-5",
+        "less-7-4-2",
+        "lrc-6-2-2",
+        "lrc1-4-2-2",
+        "ceph-shec-4-3-2",
+        "ceph-lrc-4-2-3",
+    ];
+    const SUB_BLOCK_BYTES: usize = 24;
+
+    fn stripe(spec: &CodeSpec) -> Stripe {
+        let code = spec.build().unwrap();
+        let bytes = (code.sub_blocks() * SUB_BLOCK_BYTES) as u64;
+        let block = |index: u16| {
+            let id = BlockId(format!("s.{index}"));
+            StripeBlock { id, bytes, holder: Some(NodeId(index.into())), digest: None }
+        };
+        let blocks = (0..code.blocks() as u16).map(block).collect();
+        Stripe { id: StripeId("s".into()), code, block_bytes: bytes, blocks, label: None }
+    }
+
+    /// The sub-blocks of every block.
+    type Contents = BTreeMap<BlockIndex, Vec<Vec<u8>>>;
+
+    fn computed(recipe: &Recipe, contents: &Contents) -> Vec<Vec<u8>> {
+        let bytes = |sub_block: &codes::SubBlock| &contents[&sub_block.block][usize::from(sub_block.sub)][..];
+        recipe.apply(&recipe.sources().iter().map(bytes).collect::<Vec<_>>())
+    }
+
+    fn encoded(stripe: &Stripe, random: impl Iterator<Item = u8>) -> Contents {
+        let (code, mut random) = (&stripe.code, random);
+        let mut sub_block = || random.by_ref().take(SUB_BLOCK_BYTES).collect::<Vec<u8>>();
+        let mut contents: Contents = (0..code.data_blocks() as u16)
+            .map(|index| (BlockIndex(index), (0..code.sub_blocks()).map(|_| sub_block()).collect()))
+            .collect();
+        let parity = computed(code.encoding(), &contents);
+        for (index, sub_blocks) in (code.data_blocks() as u16..).zip(parity.chunks(code.sub_blocks())) {
+            contents.insert(BlockIndex(index), sub_blocks.to_vec());
+        }
+        contents
+    }
+
+    fn verdict(check: &mut ParityCheck, contents: &Contents) -> Option<bool> {
+        for (_, local) in check.questions() {
+            let fingerprint = |bytes: &Vec<u8>| {
+                let mut fingerprinter = Fingerprinter::new(7);
+                fingerprinter.update(bytes);
+                fingerprinter.finish()
+            };
+            check.take(&local.id, contents[&local.index].iter().map(fingerprint).collect());
+        }
+        check.verdict()
+    }
+
+    proptest! {
+        /// Whatever a single survivor has made up, in whichever of its sub-blocks: what it makes of the rebuilt blocks
+        /// is found, and nothing is found where nothing is wrong.
+        #[test]
+        fn what_one_survivor_made_up_is_found(
+            spec in select(&CODES[..]),
+            lost in subsequence((0..5u16).collect::<Vec<_>>(), 1..=2),
+            out_of_reach in subsequence((5..7u16).collect::<Vec<_>>(), 0..=1),
+            order in any::<u64>(),
+            liar in any::<Index>(),
+            lies in prop::collection::vec((any::<Index>(), 0..SUB_BLOCK_BYTES, 1..=255u8), 1..3),
+            seed in any::<u64>(),
+        ) {
+            use rand_chacha::rand_core::{Rng, SeedableRng};
+            let stripe = stripe(&spec.parse().unwrap());
+            let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+            let truth = encoded(&stripe, std::iter::repeat_with(move || random.next_u32() as u8));
+            let lost: Vec<BlockIndex> = lost.into_iter().map(BlockIndex).collect();
+            let is_there = |index: &BlockIndex| !lost.contains(index) && !out_of_reach.contains(&index.0);
+            let mut usable: Vec<BlockIndex> = stripe.indices().filter(is_there).collect();
+            let turns = usable.len();
+            usable.rotate_left(order as usize % turns);
+            let rebuilt: Vec<(BlockIndex, NodeId)> = lost.iter().map(|&block| (block, NodeId(99))).collect();
+            let check = ParityCheck::new(&stripe, &rebuilt, &usable);
+            if stripe.code.spec().is_mds() {
+                prop_assert_eq!(check.is_some(), usable.len() > stripe.code.data_blocks());
+            }
+            let (Some(mut check), Ok(recipe)) = (check, stripe.code.repair(&lost, &usable)) else { return Ok(()) };
+            prop_assert_eq!(verdict(&mut check, &truth), Some(true), "nothing is wrong");
+            let mut found = truth.clone();
+            for (sub, at, flip) in lies {
+                let sub_blocks = found.get_mut(liar.get(&usable)).unwrap();
+                sub_blocks[sub.index(stripe.code.sub_blocks())][at] ^= flip;
+            }
+            let outputs = computed(&recipe, &found);
+            for (&block, sub_blocks) in lost.iter().zip(outputs.chunks(stripe.code.sub_blocks())) {
+                found.insert(block, sub_blocks.to_vec());
+            }
+            if lost.iter().any(|block| found[block] != truth[block]) {
+                prop_assert_eq!(verdict(&mut check, &found), Some(false), "{:?} are wrong", lost);
+            }
+        }
+    }
+
+    #[test]
+    fn an_lrc_is_checked_by_its_group_and_one_global_equation() {
+        let stripe = stripe(&"lrc-6-2-2".parse().unwrap());
+        let usable: Vec<BlockIndex> = (1..10).map(BlockIndex).collect();
+        let check = ParityCheck::new(&stripe, &[(BlockIndex(0), NodeId(99))], &usable).unwrap();
+        assert!(check.equations.len() <= 3, "{:?}", check.equations);
+    }
 }

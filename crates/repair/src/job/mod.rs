@@ -1,12 +1,12 @@
 //! One request carried out: plan, watch, plan anew, check, publish.
 //!
-//! A job goes through these states, and each holds only what it needs:
+//! A job moves slices, and then it ends; each half holds only what it needs:
 //!
 //! ```text
-//!  Running ──all delivered──▶ Sealing ─▶ Checking ─▶ Committing ─▶ Rereading ─▶ done
-//!     │ ▲                        └────────┴── what was delivered is wrong ──┐
-//!  evidence                                                                 │
-//!     ▼ └────────────────────── Stopping ◀──────────────────────────────────┘
+//!  moving: Running ──all delivered──▶ ending: seal, check, commit, read back ─▶ done
+//!     │ ▲                                │
+//!  evidence                    what was delivered is wrong, or a requestor failed
+//!     ▼ └────────── Stopping ◀───────────┘
 //! ```
 //!
 //! When something breaks, the reports of all nodes are gathered for a moment, a culprit is found
@@ -15,34 +15,38 @@
 //!
 //! **Always true:** at most one plan of a job runs; reports of earlier plans are dropped by their epoch; a
 //! block is published only after its whole length was delivered, its digest agreed with the recorded one
-//! (if there is one) and, if asked for, a parity equation that the repair did not use holds.
+//! (if there is one) and, if asked for, parity equations hold that would show what one survivor made up.
 
 mod blame;
 mod check;
+mod ending;
+mod outcome;
 mod planning;
-mod publishing;
 mod report;
+mod trust;
 mod waiting;
 mod watching;
+mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
 use codes::BlockIndex;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
-use serde::{Deserialize, Serialize};
 
 use self::blame::Evidence;
-use self::check::ParityCheck;
-use self::publishing::Doubt;
+use self::ending::{Ending, Scene, Turn};
+pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
 pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, SinkProblem};
+use self::trust::Trust;
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
+use self::work::{Goal, Work};
 use crate::wire::control::ToNode;
 use crate::{
-    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Plan, PlanError, Policy, Scheme, SliceSet,
-    Stripe, Topology, Wanted,
+    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Plan, Policy, Scheme, SliceSet, Stripe, Topology,
+    Wanted,
 };
 
 /// What is to be done, and how carefully.
@@ -72,7 +76,7 @@ pub struct JobRequest {
 /// What is checked before a block is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verify {
-    /// Whether one parity equation that the repair or the read did not use must hold, if enough blocks survive.
+    /// Whether parity equations must hold that show what any one survivor made up, if enough of them survive.
     pub parity: bool,
     /// Whether a committed block is read back from the disk.
     pub reread: bool,
@@ -108,244 +112,71 @@ pub enum JobAction {
     Finish(Box<Result<Outcome, JobError>>),
 }
 
-/// How a job ended well.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// The scheme of the last plan.
-    pub scheme: Scheme,
-    /// The digests of the published blocks.
-    pub digests: BTreeMap<BlockIndex, Digest>,
-    /// Where the wanted blocks were delivered.
-    pub homes: BTreeMap<BlockIndex, NodeId>,
-    /// Why plans were dropped on the way.
-    pub replanned: Vec<String>,
-    /// Whether a parity equation was checked, or why not.
-    pub parity: ParityOutcome,
-}
-
-/// What came of the parity check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ParityOutcome {
-    /// It was not asked for.
-    NotAsked,
-    /// No block survives that the repair did not use.
-    NoSpareBlock,
-    /// An equation that the repair did not use holds.
-    Holds,
-}
-
-/// Why a job failed. What it delivered and did not publish is dropped.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JobError {
-    /// No plan can be made.
-    #[error("{error}{}", history(.replanned))]
-    Plan {
-        /// Why.
-        error: PlanError,
-        /// What happened before.
-        replanned: Vec<String>,
-    },
-    /// No node can take the place of a requestor that failed.
-    #[error("no other node can take block {block}: {reason}{}", history(.replanned))]
-    NoRequestor {
-        /// The block.
-        block: BlockId,
-        /// What became of the one before.
-        reason: String,
-        /// What happened before.
-        replanned: Vec<String>,
-    },
-    /// The client that takes part is gone, or cannot go on.
-    #[error("the client cannot go on: {reason}")]
-    Client {
-        /// Why.
-        reason: String,
-    },
-    /// Plan after plan was dropped without a new slice.
-    #[error("given up after {attempts} plans without progress{}", history(.replanned))]
-    NoProgress {
-        /// Plans tried.
-        attempts: u32,
-        /// What happened.
-        replanned: Vec<String>,
-    },
-    /// The blocks contradict each other or the recorded digests, and nothing tells which of them is wrong.
-    #[error(
-        "the blocks contradict each other, and too few are left to find out which is wrong{}",
-        history(.replanned)
-    )]
-    Contradiction {
-        /// What happened.
-        replanned: Vec<String>,
-    },
-    /// The store takes no block of this stripe now, whichever node brings it.
-    #[error("the store takes no block of this stripe now: {reason}{}", history(.replanned))]
-    StoreNotReady {
-        /// What the last node that was asked says of it.
-        reason: String,
-        /// What happened before.
-        replanned: Vec<String>,
-    },
-    /// It was called off.
-    #[error("cancelled")]
-    Cancelled,
-}
-
-fn history(replanned: &[String]) -> String {
-    if replanned.is_empty() { String::new() } else { format!(" (before that: {})", replanned.join("; ")) }
-}
-
-/// What a job is doing, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct JobState {
-    /// What it is about.
-    pub phase: JobPhase,
-    /// The scheme of the current plan.
-    pub scheme: Scheme,
-    /// Slices delivered so far, of all wanted blocks.
-    pub delivered: u32,
-    /// Slices to deliver in all.
-    pub slices: u32,
-    /// Bytes of one slice.
-    pub slice_bytes: u32,
-    /// Why plans were dropped so far.
-    pub replanned: Vec<String>,
-}
-
-/// The phases of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum JobPhase {
-    /// Slices travel.
-    MovingSlices,
-    /// A plan is being stopped.
-    StoppingPlan,
-    /// It waits for nodes to come back.
-    WaitingForNodes,
-    /// What was delivered is being made durable.
-    MakingDurable,
-    /// A parity equation is being checked.
-    CheckingParity,
-    /// Blocks are being published.
-    Publishing,
-    /// What was published is being read back.
-    ReadingBack,
-    /// It is over.
-    Finished,
-}
-
 /// Plans in a row that bring no new slice before the job gives up.
 const MAX_FRUITLESS: u32 = 6;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Job {
-    id: JobId,
-    stripe: Stripe,
-    window: Range<u64>,
-    sub_blocks: Option<Range<u16>>,
-    policy: Policy,
-    verify: Verify,
-    publish: bool,
-    tag: Option<u64>,
-    goals: Vec<Goal>,
-    epoch: Epoch,
+    work: Work,
+    trust: Trust,
+    phase: Phase,
     geometry: Option<Geometry>,
     scheme: Scheme,
-    phase: Phase,
     keys: ChaCha20Rng,
-    replanned: Vec<String>,
     fruitless: u32,
     /// How often nodes were blamed.
     blamed: BTreeMap<NodeId, u32>,
     /// How often nodes were given up as requestors; what they say of themselves counts twice.
     given_up: BTreeMap<NodeId, u32>,
-    /// Each set of blocks that some plan read and of which something was delivered.
-    used: BTreeSet<BTreeSet<BlockIndex>>,
-    doubt: Option<Doubt>,
-    /// One for each plan, so that a check which begins anew can use answers that were under way.
-    check_seed: u64,
-    parity: ParityOutcome,
-    touched: BTreeSet<NodeId>,
     /// Nodes whose store takes no block now. One may be wrong about that; when a second one agrees the job ends.
     not_now: BTreeSet<NodeId>,
-    actions: Vec<JobAction>,
-}
-
-/// A wanted block and what is left of it.
-#[derive(Debug)]
-struct Goal {
-    block: BlockIndex,
-    requestor: NodeId,
-    missing: Option<SliceSet>,
-    /// Its requestor has made it durable; what is delivered after that unmakes it.
-    sealed: bool,
-    /// What its requestor says of it then, if its store has digests.
-    digest: Option<Digest>,
-    /// How long its requestor's store may take to take it over, on top of what a disk does.
-    hand_over: Duration,
-    /// It was checked and is a block of its requestor's store.
-    committed: bool,
-    /// Who held it before that, if somebody did: still does, until the job is over.
-    former: Option<NodeId>,
+    /// What was found of parity in an ending that did not come to its end.
+    parity: ParityOutcome,
 }
 
 #[derive(Debug)]
 enum Phase {
     Running(Box<Running>),
-    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BTreeSet<BlockIndex>> },
+    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BlockIndex> },
     Pausing { until: Duration },
-    Sealing { waiting: BTreeSet<NodeId>, until: Duration },
-    Checking { check: ParityCheck, until: Duration },
-    Committing { waiting: BTreeSet<NodeId>, until: Duration },
-    Rereading { waiting: BTreeSet<BlockIndex>, until: Duration },
+    Ending(Ending),
     Finished,
 }
 
 impl Job {
     /// Starts a job: plans and hands out the first tasks.
     pub fn new(request: JobRequest, seed: [u8; 32], topology: &Topology, now: Duration) -> Self {
-        let goals = request
-            .wanted
-            .iter()
-            .map(|wanted| Goal {
-                block: wanted.block,
-                requestor: wanted.requestor,
-                missing: None,
-                sealed: false,
-                digest: None,
-                hand_over: Duration::ZERO,
-                committed: false,
-                former: None,
-            })
-            .collect();
-        let mut job = Self {
+        let goals = request.wanted.iter().map(|wanted| Goal::new(wanted.block, wanted.requestor)).collect();
+        let scheme = request.policy.scheme;
+        let work = Work {
             id: request.job,
             stripe: request.stripe,
             window: request.window,
             sub_blocks: request.sub_blocks,
-            scheme: request.policy.scheme,
             policy: request.policy,
             verify: request.verify,
             publish: request.publish,
             tag: request.tag,
             goals,
             epoch: Epoch(0),
-            geometry: None,
-            phase: Phase::Finished,
-            keys: ChaCha20Rng::from_seed(seed),
+            check_seed: 0,
             replanned: Vec::new(),
+            touched: BTreeSet::new(),
+            actions: VecDeque::new(),
+        };
+        let mut job = Self {
+            work,
+            trust: Trust::default(),
+            phase: Phase::Finished,
+            geometry: None,
+            scheme,
+            keys: ChaCha20Rng::from_seed(seed),
             fruitless: 0,
             blamed: BTreeMap::new(),
             given_up: BTreeMap::new(),
-            used: BTreeSet::new(),
-            doubt: None,
-            check_seed: 0,
-            parity: ParityOutcome::NotAsked,
-            touched: BTreeSet::new(),
             not_now: BTreeSet::new(),
-            actions: Vec::new(),
+            parity: ParityOutcome::NotAsked,
         };
         job.plan(topology, now);
         job
@@ -353,31 +184,27 @@ impl Job {
 
     /// The job's number.
     pub fn id(&self) -> JobId {
-        self.id
+        self.work.id
     }
 
     /// The plan that runs now; replies to anything must carry its epoch.
     pub fn epoch(&self) -> Epoch {
-        self.epoch
+        self.work.epoch
     }
 
     /// The stripe it works on.
     pub fn stripe(&self) -> &Stripe {
-        &self.stripe
+        &self.work.stripe
     }
 
     /// The client's number for the request, if a client takes part.
     pub fn tag(&self) -> Option<u64> {
-        self.tag
+        self.work.tag
     }
 
-    /// What it is for: a client takes part in reads, of which nothing is published, and in puts.
+    /// What it is for, which decides who goes first where caps are reached.
     pub fn class(&self) -> Class {
-        match (self.publish, self.tag) {
-            (false, _) => Class::Read,
-            (true, Some(_)) => Class::Put,
-            (true, None) => Class::Repair,
-        }
+        self.work.class()
     }
 
     /// Whether it has ended.
@@ -395,15 +222,15 @@ impl Job {
 
     /// Nodes that hold something of this job, or do something for it.
     pub fn nodes(&self) -> &BTreeSet<NodeId> {
-        &self.touched
+        &self.work.touched
     }
 
     /// What it is doing.
     pub fn state(&self) -> JobState {
         let per_goal = self.geometry.as_ref().map_or(0, Geometry::slices);
-        let slices = per_goal * self.goals.len() as u32;
+        let slices = per_goal * self.work.goals.len() as u32;
         let missing: u32 =
-            self.goals.iter().map(|goal| goal.missing.as_ref().map_or(per_goal, SliceSet::len)).sum();
+            self.work.goals.iter().map(|goal| goal.missing.as_ref().map_or(per_goal, SliceSet::len)).sum();
         let running = match &self.phase {
             Phase::Running(running) => running.progress.values().map(|&(slices, _)| slices).sum(),
             _ => 0,
@@ -414,13 +241,13 @@ impl Job {
             delivered: (slices - missing + running).min(slices),
             slices,
             slice_bytes: self.geometry.as_ref().map_or(0, |geometry| geometry.slice_bytes),
-            replanned: self.replanned.clone(),
+            replanned: self.work.replanned.clone(),
         }
     }
 
     /// The next thing to do for the job, if there is one.
     pub fn poll(&mut self) -> Option<JobAction> {
-        if self.actions.is_empty() { None } else { Some(self.actions.remove(0)) }
+        self.work.actions.pop_front()
     }
 
     /// Takes a node's report on plan `epoch`.
@@ -432,7 +259,7 @@ impl Job {
         topology: &Topology,
         now: Duration,
     ) {
-        if self.is_finished() || epoch != self.epoch || !self.touched.contains(&node) {
+        if self.is_finished() || epoch != self.work.epoch || !self.work.touched.contains(&node) {
             return;
         }
         if let Report::BadBlock { block, .. } = &report
@@ -441,11 +268,11 @@ impl Job {
             return;
         }
         if let Report::SinkFailed { problem: SinkProblem::NotNow(reason), .. } = &report
-            && self.goals.iter().any(|goal| goal.requestor == node)
+            && self.work.is_requestor(node)
         {
             self.not_now.insert(node);
             if self.not_now.len() > 1 {
-                let (reason, replanned) = (reason.clone(), self.replanned.clone());
+                let (reason, replanned) = (reason.clone(), self.work.replanned.clone());
                 return self.finish(Err(JobError::StoreNotReady { reason, replanned }));
             }
         }
@@ -459,31 +286,7 @@ impl Job {
             }
             (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains(&node) => {
                 // Another requestor failed while this one was told to commit what was checked.
-                self.publish_at(node);
-            }
-            (Phase::Sealing { waiting, .. }, Report::Sealed { digests, hand_over_ms })
-                if waiting.contains(&node) =>
-            {
-                waiting.remove(&node);
-                self.take_sealed(node, &digests, Duration::from_millis(hand_over_ms.into()));
-                self.after_sealing(topology, now);
-            }
-            (Phase::Checking { check, .. }, Report::Fingerprinted { block, fingerprints }) => {
-                check.take(&block, fingerprints);
-                self.after_check(topology, now);
-            }
-            (Phase::Committing { waiting, .. }, Report::Committed) if waiting.contains(&node) => {
-                waiting.remove(&node);
-                self.publish_at(node);
-                self.after_commit(now);
-            }
-            (Phase::Rereading { .. }, Report::Reread { block, digest }) => {
-                self.take_reread(&block, digest, topology, now);
-            }
-            (Phase::Sealing { waiting, .. } | Phase::Committing { waiting, .. }, Report::Refused { why })
-                if waiting.contains(&node) =>
-            {
-                self.requestor_failed(node, &why.to_string(), topology, now);
+                self.work.publish_at(node);
             }
             (_, Report::SinkFailed { block, problem }) => {
                 self.requestor_failed(node, &format!("block {block}: {problem}"), topology, now);
@@ -492,26 +295,89 @@ impl Job {
                 self.lose_block(&block, &problem);
                 self.drop_plan(format!("block {block} is {problem}"), topology, now);
             }
+            (Phase::Ending(_), report) => {
+                self.end(topology, now, |ending, work, scene| {
+                    ending.handle_report(node, report, work, scene)
+                });
+            }
             _ => {}
+        }
+    }
+
+    /// Does something of the ending, and what follows from it.
+    fn end(
+        &mut self,
+        topology: &Topology,
+        now: Duration,
+        step: impl FnOnce(&mut Ending, &mut Work, Scene<'_>) -> Turn,
+    ) {
+        let Phase::Ending(ending) = &mut self.phase else { return };
+        let turn = step(ending, &mut self.work, Scene { trust: &self.trust, topology, now });
+        self.parity = ending.parity();
+        self.take_turn(turn, topology, now);
+    }
+
+    fn take_turn(&mut self, turn: Turn, topology: &Topology, now: Duration) {
+        match turn {
+            Turn::On => {}
+            Turn::Done(parity) => self.succeed(parity),
+            Turn::Wrong(reason) => self.distrust(reason, topology, now),
+            Turn::RequestorFailed { node, reason } => self.requestor_failed(node, &reason, topology, now),
+            Turn::ReadsBackWrong { node, block, problem } => {
+                self.lose_block(&block, &problem);
+                self.requestor_failed(node, &format!("block {block} {problem}"), topology, now);
+            }
+            Turn::Late => self.drop_plan("a check did not end in time".into(), topology, now),
+        }
+    }
+
+    /// All wanted slices are with their requestors.
+    fn all_delivered(&mut self, topology: &Topology, now: Duration) {
+        if let Phase::Running(running) = &self.phase {
+            self.trust.note(trust::sources(&running.plan));
+        }
+        self.work.goals.iter_mut().for_each(|goal| goal.missing = Some(SliceSet::new()));
+        let scene = Scene { trust: &self.trust, topology, now };
+        let (ending, turn) = Ending::begin(&mut self.work, self.parity, scene);
+        self.parity = ending.parity();
+        self.phase = Phase::Ending(ending);
+        self.take_turn(turn, topology, now);
+    }
+
+    /// What was delivered is wrong, and nobody knows through whom: everything is delivered again, without
+    /// one of the blocks that may be bad.
+    fn distrust(&mut self, reason: String, topology: &Topology, now: Duration) {
+        // Requestors must drop what they have, so they are told to forget the job, not to stop.
+        self.forget_everywhere();
+        self.work.goals.iter_mut().filter(|goal| !goal.committed).for_each(Goal::restart);
+        self.work.replanned.push(reason);
+        if self.trust.distrust(&self.work.stripe) {
+            self.plan(topology, now);
+        } else {
+            let replanned = self.work.replanned.clone();
+            self.finish(Err(JobError::Contradiction { replanned }));
+        }
+    }
+
+    fn forget_everywhere(&mut self) {
+        let job = self.work.id;
+        for node in self.work.touched.clone() {
+            self.work.tell(node, ToNode::Forget { job });
         }
     }
 
     /// A block is called bad by the node that holds it, or that it is delivered to, and by nobody else.
     fn may_speak_of(&self, node: NodeId, block: &BlockId) -> bool {
-        let holds =
-            self.stripe.held().any(|(index, holder)| holder == node && self.stripe.block(index).id == *block);
-        holds
-            || self
-                .goals
-                .iter()
-                .any(|goal| goal.requestor == node && self.stripe.block(goal.block).id == *block)
+        let work = &self.work;
+        let holds = work.stripe.held().any(|(index, holder)| holder == node && work.id_of(index) == block);
+        holds || work.goals.iter().any(|goal| goal.requestor == node && work.id_of(goal.block) == block)
     }
 
     /// A node is gone: its process ended, or the coordinator cannot reach it.
     pub fn handle_node_lost(&mut self, node: NodeId, topology: &Topology, now: Duration) {
         // A node that is to take a delivery matters even before it is told so.
-        let is_requestor = self.goals.iter().any(|goal| goal.requestor == node);
-        if self.is_finished() || !(self.touched.contains(&node) || is_requestor) {
+        let is_requestor = self.work.is_requestor(node);
+        if self.is_finished() || !(self.work.touched.contains(&node) || is_requestor) {
             return;
         }
         match &mut self.phase {
@@ -523,17 +389,17 @@ impl Job {
             Phase::Stopping { waiting, .. } => {
                 waiting.remove(&node);
                 self.replace_if_requestor(node, GIVEN_UP, "it is gone", topology);
-                self.policy.avoid.insert(node);
+                self.work.policy.avoid.insert(node);
                 self.plan_when_stopped(topology, now);
             }
-            _ if self.goals.iter().any(|goal| goal.requestor == node) => {
+            Phase::Pausing { .. } | Phase::Ending(_) if is_requestor => {
                 self.requestor_failed(node, "it is gone", topology, now);
             }
-            Phase::Checking { .. } => {
-                self.policy.avoid.insert(node);
-                self.restart_check(topology, now);
+            Phase::Ending(_) => {
+                self.work.policy.avoid.insert(node);
+                self.end(topology, now, Ending::handle_node_lost);
             }
-            _ => {}
+            Phase::Pausing { .. } | Phase::Finished => {}
         }
     }
 
@@ -541,7 +407,7 @@ impl Job {
     pub fn handle_tick(&mut self, topology: &Topology, now: Duration) {
         match &mut self.phase {
             Phase::Running(running) => {
-                running.watch(&self.goals, topology, now);
+                running.watch(&self.work.goals, topology, now);
                 if running.judge_at.is_some_and(|at| at <= now) {
                     self.judge(topology, now);
                 }
@@ -554,20 +420,14 @@ impl Job {
                 *waiting = clients;
                 *until = now + STOP_LIMIT;
                 for node in silent {
-                    self.policy.avoid.insert(node);
+                    self.work.policy.avoid.insert(node);
                     self.replace_if_requestor(node, 1, "it does not answer", topology);
                 }
                 self.plan_when_stopped(topology, now);
             }
             Phase::Pausing { until } if *until <= now => self.plan(topology, now),
-            Phase::Sealing { waiting, until } | Phase::Committing { waiting, until } if *until <= now => {
-                let silent = *waiting.first().expect("somebody is awaited");
-                self.requestor_failed(silent, "its disk does not answer", topology, now);
-            }
-            Phase::Checking { until, .. } | Phase::Rereading { until, .. } if *until <= now => {
-                self.drop_plan("a check did not end in time".into(), topology, now);
-            }
-            _ => {}
+            Phase::Ending(_) => self.end(topology, now, |ending, _, scene| ending.handle_tick(scene.now)),
+            Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::Finished => {}
         }
     }
 
@@ -581,9 +441,9 @@ impl Job {
     fn succeed(&mut self, parity: ParityOutcome) {
         let outcome = Outcome {
             scheme: self.scheme,
-            digests: self.goals.iter().filter_map(|goal| Some((goal.block, goal.digest?))).collect(),
-            homes: self.goals.iter().map(|goal| (goal.block, goal.requestor)).collect(),
-            replanned: self.replanned.clone(),
+            digests: self.work.goals.iter().filter_map(|goal| Some((goal.block, goal.digest?))).collect(),
+            homes: self.work.goals.iter().map(|goal| (goal.block, goal.requestor)).collect(),
+            replanned: self.work.replanned.clone(),
             parity,
         };
         self.finish(Ok(outcome));
@@ -591,27 +451,8 @@ impl Job {
 
     fn finish(&mut self, result: Result<Outcome, JobError>) {
         self.phase = Phase::Finished;
-        let job = self.id;
-        self.actions.extend(self.touched.iter().map(|&node| tell(node, ToNode::Forget { job })));
-        self.actions.push(JobAction::Finish(Box::new(result)));
-    }
-}
-
-/// What is said to a node.
-fn tell(node: NodeId, message: ToNode) -> JobAction {
-    JobAction::Tell { node, message }
-}
-
-impl Goal {
-    /// All of it is to be delivered again.
-    fn restart(&mut self) {
-        self.missing = None;
-        (self.sealed, self.digest) = (false, None);
-        (self.hand_over, self.committed) = (Duration::ZERO, false);
-    }
-
-    fn is_met(&self) -> bool {
-        self.missing.as_ref().is_some_and(SliceSet::is_empty)
+        self.forget_everywhere();
+        self.work.actions.push_back(JobAction::Finish(Box::new(result)));
     }
 }
 
@@ -621,10 +462,7 @@ impl Phase {
             Self::Running(_) => JobPhase::MovingSlices,
             Self::Stopping { .. } => JobPhase::StoppingPlan,
             Self::Pausing { .. } => JobPhase::WaitingForNodes,
-            Self::Sealing { .. } => JobPhase::MakingDurable,
-            Self::Checking { .. } => JobPhase::CheckingParity,
-            Self::Committing { .. } => JobPhase::Publishing,
-            Self::Rereading { .. } => JobPhase::ReadingBack,
+            Self::Ending(ending) => ending.phase(),
             Self::Finished => JobPhase::Finished,
         }
     }

@@ -1,19 +1,18 @@
 //! From what is still missing to a plan, and from a plan to one assignment per node.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
-use super::publishing::Doubt;
-use super::watching::{Running, sources};
-use super::{Goal, Job, JobError, MAX_FRUITLESS, Phase, tell};
+use super::watching::{MAX_DOUBLINGS, Running};
+use super::work::Goal;
+use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
 use crate::wire::control::ToNode;
 use crate::{
-    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, Stripe, StripeBlock,
+    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, StripeBlock,
     Topology, Wanted, plan,
 };
 
@@ -31,40 +30,35 @@ const SECOND_CHANCE: Duration = Duration::from_millis(500);
 
 impl Job {
     pub(super) fn plan(&mut self, topology: &Topology, now: Duration) {
-        let turns = self.doubt.as_ref().map_or(1, |doubt| doubt.suspects.len());
+        let turns = self.trust.turns();
         let mut error = None;
         for _ in 0..turns {
             match self.make_plan(topology) {
-                Ok(plan) if self.can_be_trusted(&plan, topology) => return self.start(plan, topology, now),
+                Ok(plan) if self.trust.can_be_known(&self.work, topology) => {
+                    return self.start(plan, topology, now);
+                }
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
             // Without this suspect it does not go now; without another it may.
-            self.doubt.iter_mut().for_each(Doubt::postpone);
+            self.trust.postpone();
         }
-        if !self.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS {
+        if !self.work.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS {
             // Too few are left without those that failed before: they get another chance.
-            self.policy.avoid.clear();
+            self.work.policy.avoid.clear();
             self.fruitless += 1;
             self.phase = Phase::Pausing { until: now + SECOND_CHANCE };
             return;
         }
-        let replanned = self.replanned.clone();
+        let replanned = self.work.replanned.clone();
         self.finish(Err(match error {
-            Some(error) if self.doubt.is_none() => JobError::Plan { error, replanned },
+            Some(error) if !self.trust.is_in_doubt() => JobError::Plan { error, replanned },
             _ => JobError::Contradiction { replanned },
         }));
     }
 
-    /// Whether what a plan delivers can be known to be right, if there is reason to doubt.
-    pub(super) fn can_be_trusted(&self, plan: &Plan, topology: &Topology) -> bool {
-        let mut used = self.used.clone();
-        used.extend(sources(plan));
-        !self.needs_parity() || self.parity_check(&used, topology).is_some()
-    }
-
     pub(super) fn make_plan(&mut self, topology: &Topology) -> Result<Plan, PlanError> {
-        let unmet: Vec<&Goal> = self.goals.iter().filter(|goal| !goal.is_met()).collect();
+        let unmet: Vec<&Goal> = self.work.goals.iter().filter(|goal| !goal.is_met()).collect();
         let resume = self.geometry.clone().map(|geometry| {
             let all = SliceSet::all(geometry.slices());
             let missing = |goal: &&Goal| goal.missing.clone().unwrap_or_else(|| all.clone());
@@ -75,47 +69,29 @@ impl Job {
             unmet.iter().map(|goal| Wanted { block: goal.block, requestor: goal.requestor }).collect();
         let request = PlanRequest {
             wanted,
-            window: self.window.clone(),
-            sub_blocks: self.sub_blocks.clone(),
+            window: self.work.window.clone(),
+            sub_blocks: self.work.sub_blocks.clone(),
             resume,
-            policy: self.policy.clone(),
+            policy: self.work.policy.clone(),
         };
-        plan(&self.trusted_stripe(), &request, topology)
-    }
-
-    /// The stripe without a block that is under suspicion.
-    pub(super) fn trusted_stripe(&self) -> Cow<'_, Stripe> {
-        let Some(doubt) = &self.doubt else { return Cow::Borrowed(&self.stripe) };
-        let mut stripe = self.stripe.clone();
-        stripe.blocks[usize::from(doubt.suspect().0)].holder = None;
-        // A read has no other judge than a block to spare, so one is not read.
-        let is_wanted = |index| self.goals.iter().any(|goal| goal.block == index);
-        let spare = stripe.held().map(|(index, _)| index).filter(|&index| !is_wanted(index)).last();
-        if let Some(spare) =
-            spare.filter(|_| !self.publish && stripe.held().count() > stripe.code.data_blocks())
-        {
-            stripe.blocks[usize::from(spare.0)].holder = None;
-        }
-        Cow::Owned(stripe)
+        plan(&self.trust.trusted_stripe(&self.work), &request, topology)
     }
 
     pub(super) fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
-        self.epoch = Epoch(self.epoch.0 + 1);
-        self.check_seed = self.keys.next_u64();
+        self.work.epoch = Epoch(self.work.epoch.0 + 1);
+        self.work.check_seed = self.keys.next_u64();
         self.geometry = Some(plan.geometry().clone());
         self.scheme = plan.scheme();
-        if let Some(doubt) = &mut self.doubt
-            && !std::mem::replace(&mut doubt.named, true)
-        {
-            let id = &self.stripe.block(doubt.suspect()).id;
-            self.replanned.push(format!("block {id} is left out, as it may be wrong"));
+        if let Some(suspect) = self.trust.name_suspect() {
+            let id = self.work.id_of(suspect);
+            self.work.replanned.push(format!("block {id} is left out, as it may be wrong"));
         }
-        let patience = patience(&plan, topology);
+        let patience = patience(&plan, topology, self.fruitless);
         let assignments = self.assignments(&plan, topology, patience);
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         for (node, assignment) in assignments {
-            self.touched.insert(node);
-            self.actions.push(tell(node, ToNode::Assign(Box::new(assignment))));
+            self.work.touched.insert(node);
+            self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
         self.phase = Phase::Running(Box::new(Running {
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
@@ -169,9 +145,9 @@ impl Job {
             .map(|output| output.sub_block.block)
             .collect();
         let sink = |index: BlockIndex| {
-            let StripeBlock { id, bytes, .. } = self.stripe.block(index).clone();
-            let end = if self.publish {
-                SinkEnd::Kept { label: self.stripe.label.clone() }
+            let StripeBlock { id, bytes, .. } = self.work.stripe.block(index).clone();
+            let end = if self.work.publish {
+                SinkEnd::Kept { label: self.work.stripe.label.clone() }
             } else {
                 SinkEnd::Taken
             };
@@ -191,17 +167,17 @@ impl Job {
             tls_name: topology.tls_name(to),
         };
         Assignment {
-            job: self.id,
-            epoch: self.epoch,
-            class: self.class(),
-            tag: if topology.dials_out(node) { self.tag } else { None },
+            job: self.work.id,
+            epoch: self.work.epoch,
+            class: self.work.class(),
+            tag: if topology.dials_out(node) { self.work.tag } else { None },
             geometry: plan.geometry().clone(),
             slices: plan.slices().clone(),
             dealing: plan.dealing().clone(),
             pacing: plan.pacing(),
             sub_block_bytes: plan.sub_block_bytes(),
             lanes,
-            locals: locals.into_iter().map(|index| self.stripe.local(index)).collect(),
+            locals: locals.into_iter().map(|index| self.work.stripe.local(index)).collect(),
             inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
             outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),
             outputs: plan.outputs().iter().map(|output| output.sub_block).collect(),
@@ -213,12 +189,14 @@ impl Job {
 
 /// How long an edge may rest before its ends complain, from the plan's own predicted rate: the time of
 /// some slices, or of some whole transfers where nodes wait for whole blocks; never so little that a busy
-/// machine's scheduler looks like a stall.
-fn patience(plan: &Plan, topology: &Topology) -> Duration {
+/// machine's scheduler looks like a stall. It doubles with each plan that brought nothing: somebody may be slower than
+/// anything that is known of him.
+fn patience(plan: &Plan, topology: &Topology, fruitless: u32) -> Duration {
     let whole = plan.predict(topology);
     let rest = match plan.pacing() {
         Pacing::WholeBlock => whole * PATIENT_TRANSFERS,
         Pacing::Pipelined | Pacing::Serial => whole / plan.slices().len().max(1) * PATIENT_SLICES,
     };
-    rest.clamp(MIN_PATIENCE, MAX_PATIENCE)
+    let longer = 1 << fruitless.saturating_sub(1).min(MAX_DOUBLINGS);
+    (rest.max(MIN_PATIENCE) * longer).min(MAX_PATIENCE)
 }

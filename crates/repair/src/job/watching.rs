@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use codes::BlockIndex;
-
 use super::blame::{self, Evidence, Standing, Worth};
+use super::trust::sources;
 use super::waiting::Rules;
-use super::{BlockProblem, Goal, Job, JobAction, JobError, MAX_FRUITLESS, Phase, Report, tell};
+use super::work::Goal;
+use super::{BlockProblem, Job, JobError, MAX_FRUITLESS, Phase, Report};
 use crate::wire::control::ToNode;
-use crate::{BlockId, Lane, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
+use crate::{BlockId, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
 
 /// How long the reports of other nodes are awaited once something looks wrong.
 const GATHER: Duration = Duration::from_millis(250);
-/// The time for reports doubles so often at most.
-const MAX_DOUBLINGS: u32 = 3;
+/// The time for reports, and a plan's patience, doubles so often at most.
+pub(super) const MAX_DOUBLINGS: u32 = 3;
 /// How long requestors have to say what they have.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// A node that was given up so often as a requestor does not become one again, so that replacing ends.
@@ -40,9 +40,9 @@ impl Job {
         let gather = GATHER * (1 << self.fruitless.min(MAX_DOUBLINGS));
         let Phase::Running(running) = &mut self.phase else { return };
         if running.take(node, report, gather, now) {
-            let (job, epoch) = (self.id, self.epoch);
+            let (job, epoch) = (self.work.id, self.work.epoch);
             let nodes = running.plan.nodes().into_iter().filter(|&node| topology.is_alive(node));
-            self.actions.extend(nodes.map(|node| tell(node, ToNode::Explain { job, epoch })));
+            nodes.for_each(|node| self.work.tell(node, ToNode::Explain { job, epoch }));
         }
         self.after_report(topology, now);
     }
@@ -69,7 +69,7 @@ impl Job {
             self.lose_block(block, problem);
         }
         for culprit in &verdict.culprits {
-            self.policy.avoid.insert(culprit.node);
+            self.work.policy.avoid.insert(culprit.node);
             *self.blamed.entry(culprit.node).or_insert(0) += 1;
         }
         let named = |text: &str, node: NodeId| text.replace("{}", &topology.name(node));
@@ -98,7 +98,7 @@ impl Job {
     pub(super) fn worth(&self, node: NodeId, topology: &Topology) -> Worth {
         let standing = if topology.dials_out(node) {
             Standing::Client
-        } else if self.goals.iter().any(|goal| goal.requestor == node) {
+        } else if self.work.is_requestor(node) {
             Standing::Requestor
         } else {
             Standing::Helper
@@ -111,40 +111,41 @@ impl Job {
         if self.is_finished() {
             return;
         }
-        if !reason.is_empty() && self.replanned.last() != Some(&reason) {
-            self.replanned.push(reason);
+        if !reason.is_empty() && self.work.replanned.last() != Some(&reason) {
+            self.work.replanned.push(reason);
         }
         self.fruitless += 1;
         if self.fruitless > MAX_FRUITLESS {
-            let (attempts, replanned) = (self.fruitless, self.replanned.clone());
+            let (attempts, replanned) = (self.fruitless, self.work.replanned.clone());
             return self.finish(Err(JobError::NoProgress { attempts, replanned }));
         }
-        for &node in &self.touched {
-            if topology.is_alive(node) {
-                self.actions.push(tell(node, ToNode::Stop { job: self.id, epoch: self.epoch }));
-            }
+        let (job, epoch) = (self.work.id, self.work.epoch);
+        let alive = self.work.touched.iter().copied().filter(|&node| topology.is_alive(node));
+        for node in alive.collect::<Vec<_>>() {
+            self.work.tell(node, ToNode::Stop { job, epoch });
         }
         // What a store is taking over at this moment is not given to another node as well.
         let under_way = match &self.phase {
-            Phase::Committing { waiting, .. } => self.hand_over_limit(waiting),
-            _ => Duration::ZERO,
+            Phase::Ending(ending) => ending.committing().map(|nodes| self.work.hand_over_limit(nodes)),
+            _ => None,
         };
         // That something else fails meanwhile does not cut off those who are waited for already.
         let granted = match &self.phase {
             Phase::Stopping { until, .. } => *until,
             _ => Duration::ZERO,
         };
-        let until = granted.max(now + STOP_LIMIT + under_way);
+        let until = granted.max(now + STOP_LIMIT + under_way.unwrap_or_default());
         let sources = match &mut self.phase {
             Phase::Running(running) => sources(&running.plan),
             Phase::Stopping { sources, .. } => std::mem::take(sources),
             _ => BTreeSet::new(),
         };
         let waiting = self
+            .work
             .goals
             .iter()
             .map(|goal| goal.requestor)
-            .filter(|node| self.touched.contains(node) && topology.is_alive(*node))
+            .filter(|node| self.work.touched.contains(node) && topology.is_alive(*node))
             .collect();
         self.phase = Phase::Stopping { waiting, until, sources };
         self.plan_when_stopped(topology, now);
@@ -154,7 +155,7 @@ impl Job {
         if let Phase::Stopping { waiting, .. } = &self.phase
             && waiting.is_empty()
         {
-            if self.goals.iter().all(Goal::is_met) {
+            if self.work.goals.iter().all(Goal::is_met) {
                 self.all_delivered(topology, now);
             } else {
                 self.plan(topology, now);
@@ -166,11 +167,11 @@ impl Job {
     pub(super) fn credit(&mut self, node: NodeId, delivered: &SliceSet) {
         let Some(geometry) = &self.geometry else { return };
         let missing = SliceSet::all(geometry.slices()).minus(delivered);
-        for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.is_met()) {
+        for goal in self.work.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.is_met()) {
             if missing.len() < goal.missing.as_ref().map_or(geometry.slices(), SliceSet::len) {
                 self.fruitless = 0;
                 if let Phase::Stopping { sources, .. } = &self.phase {
-                    self.used.extend(sources.iter().cloned());
+                    self.trust.note(sources.iter().copied());
                 }
             }
             goal.missing = Some(missing.clone());
@@ -178,25 +179,21 @@ impl Job {
     }
 
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) {
-        let Some(index) = self.stripe.indices().find(|&index| self.stripe.block(index).id == *block) else {
-            return;
-        };
-        if self.stripe.blocks[usize::from(index.0)].holder.take().is_some() {
+        if self.work.lose_block(block, problem) {
             self.fruitless = 0; // It can happen only once per block.
-            self.actions.push(JobAction::BlockLost { block: index, problem: problem.clone() });
         }
     }
 
     pub(super) fn can_be_replaced(&self, node: NodeId, topology: &Topology) -> bool {
-        let deliveries = self.goals.iter().filter(|goal| goal.requestor == node).count();
+        let deliveries = self.work.goals.iter().filter(|goal| goal.requestor == node).count();
         let mut taken = self.taken();
         (0..deliveries).all(|_| self.stand_in(&taken, topology).is_some_and(|other| taken.insert(other)))
     }
 
     /// Nodes that hold a block of the stripe or are to get one.
     pub(super) fn taken(&self) -> BTreeSet<NodeId> {
-        let holders = self.stripe.held().map(|(_, holder)| holder);
-        holders.chain(self.goals.iter().map(|goal| goal.requestor)).collect()
+        let holders = self.work.stripe.held().map(|(_, holder)| holder);
+        holders.chain(self.work.goals.iter().map(|goal| goal.requestor)).collect()
     }
 
     /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
@@ -207,35 +204,35 @@ impl Job {
         reason: &str,
         topology: &Topology,
     ) {
-        self.policy.avoid.insert(node);
+        self.work.policy.avoid.insert(node);
         if self.is_finished() {
             return;
         }
-        if self.goals.iter().any(|goal| goal.requestor == node) {
+        if self.work.is_requestor(node) {
             *self.given_up.entry(node).or_insert(0) += weight;
             // What it says it has must not count for another block, should it ever be given one.
-            self.actions.push(tell(node, ToNode::Forget { job: self.id }));
+            self.work.tell(node, ToNode::Forget { job: self.work.id });
         }
         let mut taken = self.taken();
-        for at in 0..self.goals.len() {
-            if self.is_finished() || self.goals[at].requestor != node {
+        for at in 0..self.work.goals.len() {
+            if self.is_finished() || self.work.goals[at].requestor != node {
                 continue;
             }
             if topology.dials_out(node) {
                 return self.finish(Err(JobError::Client { reason: reason.to_owned() }));
             }
             let Some(other) = self.stand_in(&taken, topology) else {
-                let block = self.stripe.block(self.goals[at].block).id.clone();
-                let (reason, replanned) = (reason.to_owned(), self.replanned.clone());
+                let block = self.work.stripe.block(self.work.goals[at].block).id.clone();
+                let (reason, replanned) = (reason.to_owned(), self.work.replanned.clone());
                 return self.finish(Err(JobError::NoRequestor { block, reason, replanned }));
             };
             taken.insert(other);
-            if self.goals[at].committed {
-                let former = self.goals[at].former.take();
-                self.stripe.blocks[usize::from(self.goals[at].block.0)].holder = former;
+            if self.work.goals[at].committed {
+                let former = self.work.goals[at].former.take();
+                self.work.stripe.blocks[usize::from(self.work.goals[at].block.0)].holder = former;
             }
-            self.goals[at].requestor = other;
-            self.goals[at].restart();
+            self.work.goals[at].requestor = other;
+            self.work.goals[at].restart();
         }
     }
 
@@ -246,10 +243,10 @@ impl Job {
             .filter(|(node, view)| view.alive && view.reach != Reach::DialsOut && !taken.contains(node))
             .filter(|(node, view)| {
                 let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
-                !given_up && view.free_bytes >= self.stripe.block_bytes
+                !given_up && view.free_bytes >= self.work.stripe.block_bytes
             })
             .min_by_key(|(node, view)| {
-                let failed = self.policy.avoid.contains(node);
+                let failed = self.work.policy.avoid.contains(node);
                 (failed, self.blamed.get(node), view.load, std::cmp::Reverse(view.free_bytes))
             })
             .map(|(node, _)| node)
@@ -333,10 +330,4 @@ impl Running {
             self.judge_at = Some(now);
         }
     }
-}
-
-/// The blocks that each lane of a plan reads: what a slice was made from.
-pub(super) fn sources(plan: &Plan) -> BTreeSet<BTreeSet<BlockIndex>> {
-    let reads = |lane: &Lane| lane.tasks.iter().flat_map(|task| &task.reads).map(|read| read.block).collect();
-    plan.lanes().iter().map(reads).collect()
 }

@@ -46,7 +46,7 @@ impl Class {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caps {
-    /// What is read from and written to its disk for jobs.
+    /// What is read from and written to its disk, for jobs and to verify what is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
     /// What it sends, over all connections.
@@ -146,8 +146,8 @@ impl Limits {
         }
     }
 
-    /// What a job may move now.
-    pub fn grant(&mut self, meter: Meter, class: Class, job: JobId, now: Duration) -> Grant {
+    /// What a job may move now; without a job, what is done besides all of them, such as a scrub.
+    pub fn grant(&mut self, meter: Meter, class: Class, job: Option<JobId>, now: Duration) -> Grant {
         let mut bytes = usize::MAX;
         for (bucket, class) in self.buckets(meter, class, job, now).into_iter().flatten() {
             match bucket.allowance(class, now) {
@@ -159,7 +159,7 @@ impl Limits {
     }
 
     /// A job has moved bytes: more than it was granted if it could not stop in the middle.
-    pub fn spend(&mut self, meter: Meter, class: Class, job: JobId, bytes: usize, now: Duration) {
+    pub fn spend(&mut self, meter: Meter, class: Class, job: Option<JobId>, bytes: usize, now: Duration) {
         self.buckets(meter, class, job, now)
             .into_iter()
             .flatten()
@@ -176,12 +176,13 @@ impl Limits {
         &mut self,
         meter: Meter,
         class: Class,
-        job: JobId,
+        job: Option<JobId>,
         now: Duration,
     ) -> [Option<(&mut Bucket, Class)>; 3] {
-        let own = match self.caps.repair.filter(|_| class == Class::Repair && meter != Meter::Disk) {
+        let cap = self.caps.repair.filter(|_| class == Class::Repair && meter != Meter::Disk);
+        let own = match cap.zip(job) {
             None => None,
-            Some(rate) => {
+            Some((rate, job)) => {
                 let bucket = self.repairs.entry((job, meter)).or_insert_with(|| Bucket::new(rate, now));
                 Some((bucket, Class::Read))
             }

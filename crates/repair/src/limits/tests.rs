@@ -18,14 +18,14 @@ fn play(
             return moved;
         }
         let (job, class) = jobs[at];
-        match limits.grant(Meter::Up, class, job, now) {
+        match limits.grant(Meter::Up, class, Some(job), now) {
             Grant::Unlimited => unreachable!("there is a cap"),
             Grant::Wait(wait) => {
                 ready[at] = now + wait.clamp(Duration::from_micros(1), Duration::from_millis(50))
             }
             Grant::Bytes(bytes) => {
                 let bytes = bytes.min(slice);
-                limits.spend(Meter::Up, class, job, bytes, now);
+                limits.spend(Meter::Up, class, Some(job), bytes, now);
                 moved[at] += bytes as u64;
                 ready[at] = now + Duration::from_micros(100);
             }
@@ -83,7 +83,7 @@ proptest! {
             prop_assert!(within(moved, rate as f64 * SECONDS.as_secs_f64()), "{moved} at {rate}");
         }
         for class in [Class::Read, Class::Put] {
-            prop_assert_eq!(limits.grant(Meter::Up, class, JobId(0), SECONDS), Grant::Unlimited);
+            prop_assert_eq!(limits.grant(Meter::Up, class, Some(JobId(0)), SECONDS), Grant::Unlimited);
         }
         jobs.iter().for_each(|&(job, _)| limits.forget(job));
         prop_assert!(limits.repairs.is_empty());
@@ -105,6 +105,6 @@ fn a_cap_on_repairs_holds_for_all_of_them_and_not_for_reads() {
     let jobs = [1, 2, 3].map(|job| (JobId(job), Class::Repair));
     let moved: u64 = play(&mut limits, &jobs, 64 << 10, Duration::ZERO, SECONDS).iter().sum();
     assert!(within(moved, rate as f64 * SECONDS.as_secs_f64()), "{moved}");
-    assert_eq!(limits.grant(Meter::Up, Class::Read, JobId(4), SECONDS), Grant::Unlimited);
-    assert_eq!(limits.grant(Meter::Disk, Class::Repair, JobId(1), SECONDS), Grant::Unlimited);
+    assert_eq!(limits.grant(Meter::Up, Class::Read, Some(JobId(4)), SECONDS), Grant::Unlimited);
+    assert_eq!(limits.grant(Meter::Disk, Class::Repair, Some(JobId(1)), SECONDS), Grant::Unlimited);
 }

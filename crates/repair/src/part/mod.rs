@@ -20,6 +20,8 @@
 //! Deliberately absent: sockets, disks and clocks. `helper` drives it with the real ones, `sim` with modelled ones.
 
 mod moving;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +37,9 @@ use crate::{
 
 /// A part that failed keeps its edges open for this long; normally the coordinator stops it much earlier.
 const PARK_LIMIT: Duration = Duration::from_secs(60);
+
+/// While a cap holds back what the disk was asked for, that is said so often.
+const LIMITED_EVERY: Duration = Duration::from_secs(10);
 
 /// So many messages wait for their turn; a coordinator that keeps to the protocol never comes near.
 pub const MAX_WAITING_MESSAGES: usize = 64;
@@ -102,6 +107,9 @@ pub struct Part {
     phase: Phase,
     /// The plan in whose name the disk was asked for something.
     asked: Option<Epoch>,
+    /// Whether a cap has held that back since it was last said, and when that was.
+    is_limited: bool,
+    said_limited: Option<Duration>,
     /// Messages that wait for their turn.
     waiting: VecDeque<ToNode>,
     /// What all plans delivered together.
@@ -129,6 +137,8 @@ impl Part {
             pool,
             phase: Phase::Idle,
             asked: None,
+            is_limited: false,
+            said_limited: None,
             waiting: VecDeque::new(),
             delivered: SliceSet::new(),
             forgotten: false,
@@ -273,7 +283,7 @@ impl Part {
     }
 
     fn ask(&mut self, epoch: Epoch, errand: Errand) {
-        self.asked = Some(epoch);
+        (self.asked, self.is_limited, self.said_limited) = (Some(epoch), false, None);
         self.actions.push_back(PartAction::Ask(errand));
     }
 
@@ -343,6 +353,17 @@ impl Part {
             Phase::Parked { since } if now >= *since + PARK_LIMIT => self.stop(now),
             _ => {}
         }
+        if let Some(epoch) = self.asked.filter(|_| self.is_limited)
+            && self.said_limited.is_none_or(|said| now >= said + LIMITED_EVERY)
+        {
+            (self.is_limited, self.said_limited) = (false, Some(now));
+            self.report(epoch, Report::Limited);
+        }
+    }
+
+    /// A cap of this node holds back what the disk was asked for.
+    pub fn handle_errand_limited(&mut self) {
+        self.is_limited = true;
     }
 
     // ---- slices; what comes after a plan has ended is dropped ----

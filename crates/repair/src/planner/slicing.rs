@@ -12,6 +12,8 @@ const LARGEST_CHOSEN: u32 = 1 << 20;
 const BYTES_AT_A_NODE: u64 = 1 << 20;
 /// What one slice of every lane amounts to at most: lanes take turns, and short turns keep all links busy.
 const ROUND_BYTES: u64 = 256 << 10;
+/// Filling a pipeline for this part of the transfer is next to nothing.
+const SHARE_FOR_FILLING: u64 = 64;
 /// Fewer slices per lane would leave lanes unevenly loaded.
 const SLICES_PER_LANE: u64 = 4;
 
@@ -78,7 +80,8 @@ fn slowest_link(builder: &PlanBuilder, topology: &Topology) -> f64 {
 }
 
 /// The power of two S that minimises `hops · S / rate + overhead · bytes / S`, the time that a pipeline
-/// takes beyond moving the bytes: filling it, and handling slices. Within bounds of memory and of lanes.
+/// takes beyond moving the bytes: filling it, and handling slices. A larger one if filling is next to nothing even so, since
+/// each slice also costs its nodes a wake-up. Within bounds of memory and of lanes.
 fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     let handling = SLICE_OVERHEAD.as_secs_f64() * window_bytes as f64;
     let filling = f64::from(footprint.hops.max(1)) / rate;
@@ -91,7 +94,8 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     let smallest = u64::from(Geometry::MIN_SLICE_BYTES);
     let largest = u64::from(LARGEST_CHOSEN).min(in_memory).min(in_lanes);
     let mut slice = smallest;
-    while 2 * slice <= largest && extra(2 * slice) <= extra(slice) {
+    let in_no_time = window_bytes / SHARE_FOR_FILLING / footprint.hops.max(1) as u64;
+    while 2 * slice <= largest && (2 * slice <= in_no_time || extra(2 * slice) <= extra(slice)) {
         slice *= 2;
     }
     slice as u32

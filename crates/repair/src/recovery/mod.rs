@@ -140,7 +140,6 @@ pub struct Scheduler {
     dues: BTreeSet<(Duration, u32)>,
     scan: Scan,
     surplus: surplus::Surplus,
-    paused: bool,
     now: Duration,
     /// Repairs of which an item has ended.
     stirred: BTreeSet<RepairId>,
@@ -418,17 +417,6 @@ impl Scheduler {
             repair.paused = paused;
             self.scan.restart();
         }
-    }
-
-    /// Nothing starts at all until [`resume_all`](Self::resume_all).
-    pub fn pause_all(&mut self) {
-        self.paused = true;
-    }
-
-    /// Ends [`pause_all`](Self::pause_all).
-    pub fn resume_all(&mut self) {
-        self.paused = false;
-        self.scan.restart();
     }
 
     /// Drops a repair that has ended.

@@ -73,7 +73,7 @@ impl Scheduler {
     /// What limits a repair now: the resource that most of its waiting items were refused; else, if anything waits,
     /// that of which most is reserved. `None` if nothing waits for room.
     pub fn limited_by(&self, id: RepairId) -> Option<Resource> {
-        let repair = self.repairs.get(&id).filter(|repair| !repair.paused && !self.paused)?;
+        let repair = self.repairs.get(&id).filter(|repair| !repair.paused)?;
         let mut refused: BTreeMap<&Resource, u64> = BTreeMap::new();
         let mut waits = false;
         for item in repair.items.iter().filter_map(|&no| self.items[no as usize].as_ref()) {

@@ -54,7 +54,7 @@ enum Check {
 impl Scheduler {
     /// The next item that can start.
     pub(super) fn propose(&mut self) -> Option<Action> {
-        if self.paused || self.scan.idle {
+        if self.scan.idle {
             return None;
         }
         self.scan.number += 1;

@@ -155,11 +155,6 @@ impl Topology {
         insert_once(&mut self.between, (from.to_owned(), to.to_owned()), checked(rate, what)?, what)
     }
 
-    /// Forgets what was measured between nodes, racks and regions, to be told anew.
-    pub fn forget_links(&mut self) {
-        (self.pairs, self.between) = (BTreeMap::new(), BTreeMap::new());
-    }
-
     /// Whether anything but the nodes' own ports is known to hold bytes up.
     pub fn has_links(&self) -> bool {
         !(self.trunks.is_empty() && self.pairs.is_empty() && self.between.is_empty())

@@ -99,6 +99,11 @@ pub enum FromNode {
         /// Its digest, or what is wrong with it.
         result: Result<Option<Digest>, crate::BlockProblem>,
     },
+    /// What [`ToNode::Verify`] asks for is being done, and a cap of the node holds it back: the answer takes longer.
+    Verifying {
+        /// The question's number.
+        ask: u64,
+    },
     /// Answer to [`ToNode::List`], or a part of it.
     Listed {
         /// The question's number.

@@ -267,8 +267,10 @@ fn predictions_know_how_much_a_slice_is() {
 fn the_planner_chooses_slices() {
     let chosen = |scene: &str| Scene::new(scene).plan().geometry().slice_bytes;
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp"), 65536);
-    // Slower links want smaller slices, and short ranges too.
-    assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; rate n3=12e6"), 32768);
+    // Slower links want smaller slices, where filling shows at all, and short ranges too.
+    assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; rate n3=12e6"), 65536);
+    assert_eq!(chosen("rs-14-10; block 8388608; want b0>n100; by rp"), 32768);
+    assert_eq!(chosen("rs-14-10; block 8388608; want b0>n100; by rp; rate n3=12e6"), 8192);
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; window 0..65536"), 4096);
     // Ten streams into one node stay within 1 MiB.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by srr"), 65536);

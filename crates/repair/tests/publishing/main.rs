@@ -29,6 +29,10 @@ struct Scene {
 
 impl Scene {
     fn new(lost: u16) -> Self {
+        Self::verified(lost, Verify::default())
+    }
+
+    fn verified(lost: u16, verify: Verify) -> Self {
         let requestor = |index: u16| NodeId(REQUESTORS + u32::from(index));
         let mut topology = Topology::new();
         let helpers = (lost..6).map(|index| NodeId(index.into()));
@@ -56,7 +60,7 @@ impl Scene {
             window: 0..BLOCK_BYTES,
             sub_blocks: None,
             policy: Policy::default(),
-            verify: Verify::default(),
+            verify,
             publish: true,
             tag: None,
         };
@@ -145,6 +149,46 @@ fn a_process_gets_the_time_that_it_wants_beside_that_of_a_disk() {
 
     let (mut scene, node) = committing(600_000);
     scene.wait(721 * SECOND);
+    assert!(scene.is_given_up(node));
+}
+
+/// One lost block that is a block of its store, and is to be read back.
+fn rereading() -> (Scene, NodeId) {
+    let verify = Verify { reread: true, ..Verify::default() };
+    let (mut scene, node) = (Scene::verified(1, verify), NodeId(REQUESTORS));
+    scene.say(node, Report::Delivered);
+    scene.deliver_and_seal(node, 0, 0);
+    scene.say(node, Report::Committed);
+    assert!(scene.was_told(node, |message| matches!(message, ToNode::Reread { .. })));
+    (scene, node)
+}
+
+#[test]
+fn what_a_cap_holds_back_is_waited_for_as_long_as_that_is_said() {
+    let (mut scene, node) = rereading();
+    for _ in 0..60 {
+        scene.wait(60 * SECOND);
+        scene.say(node, Report::Limited);
+    }
+    let told = scene.told.len();
+    scene.wait(119 * SECOND);
+    assert_eq!((scene.told.len(), scene.ended.is_none()), (told, true));
+    scene.say(node, Report::Reread { block: id(0), digest: None });
+    assert!(scene.ended.expect("nothing is left to do").is_ok());
+
+    // One that falls silent is not waited for, whatever it said before.
+    let (mut scene, node) = rereading();
+    scene.say(node, Report::Limited);
+    let told = scene.told.len();
+    scene.wait(121 * SECOND);
+    assert!(scene.told.len() > told, "it is stopped");
+
+    // Making a block durable and giving it its name wait for no cap.
+    let (mut scene, node) = committing(0);
+    for _ in 0..3 {
+        scene.wait(41 * SECOND);
+        scene.say(node, Report::Limited);
+    }
     assert!(scene.is_given_up(node));
 }
 

@@ -289,13 +289,13 @@ fn blocks_that_find_no_node_are_left_for_a_later_round() {
 #[test]
 fn what_comes_back_while_it_waits_needs_no_repair() {
     let mut scene = Scene::new(8);
-    scene.scheduler.pause_all();
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])]);
+    scene.scheduler.pause(REPAIR);
     scene.lose("b", 1, 2);
     assert_eq!(scene.work(), [""; 0]);
     scene.start(1);
-    scene.scheduler.resume_all();
+    scene.scheduler.resume(REPAIR);
     assert_eq!(scene.work(), ["b"], "it lacks another block");
     assert_eq!(scene.ended, [("a".into(), End::NothingLost)]);
 }

@@ -390,8 +390,8 @@ impl<'a> World<'a> {
         let mut coordinator = Coordinator::new(request, self.scenario.seed ^ job.0, topology, &self.scene);
         let loads = coordinator.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
         let loads = on_machines(loads);
-        if self.scheduler.admit(proposal.item, job, &loads).is_err() {
-            return;
+        if let Err(resource) = self.scheduler.admit(proposal.item, job, &loads) {
+            return self.note(format!("stripe {stripe} waits for {resource}"));
         }
         self.jobs += 1;
         self.set_up_processes(job, stripe);
@@ -547,14 +547,21 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether as many survivors as any repair needs have room, and a node to take each lost block.
+    /// Whether the survivors that its code reads have room, and there is a node to take each lost block. A block that the
+    /// code reads whatever is preferred, such as one of a local group, is waited for: doing without it moves more.
     fn could_start(&self, stripe: u32) -> bool {
         let homes = &self.homes[stripe as usize];
         let has_room = |node: &NodeId| self.jobs_on(*node) < self.scenario.budget.jobs;
-        let up: Vec<&NodeId> = homes.iter().filter(|home| self.alive.contains(home)).collect();
-        let lost = homes.len() - up.len();
+        let home = |index: &BlockIndex| &homes[usize::from(index.0)];
+        let (up, lost): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            (0..homes.len() as u16).map(BlockIndex).partition(|index| self.alive.contains(home(index)));
+        let (roomy, full): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            up.into_iter().partition(|index| has_room(home(index)));
         let takers = self.alive.iter().filter(|node| !homes.contains(node) && has_room(node)).count();
-        up.into_iter().filter(|node| has_room(node)).count() >= self.code.data_blocks() && takers >= lost
+        let recipe = self.code.repair(&lost, &[roomy, full].concat());
+        let reads_roomy =
+            recipe.is_ok_and(|recipe| recipe.sources().iter().all(|source| has_room(home(&source.block))));
+        takers >= lost.len() && reads_roomy
     }
 
     fn judge(&mut self) {

@@ -15,7 +15,7 @@ use super::label::MAX_LABEL_BYTES;
 use super::place::{Place, fault};
 use super::reader::DirReader;
 use super::writer::DirWriter;
-use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, StoredBlock};
+use crate::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources, StoredBlock};
 
 /// A helper's blocks in a folder: each is a plain file, with a file of checksums beside it.
 ///
@@ -25,6 +25,7 @@ use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, 
 /// ```
 /// use codes::BlockIndex;
 /// use repair::{BlockId, Sink, SinkEnd};
+/// use stores::OpenGate;
 /// use stores::dir::DirBlocks;
 ///
 /// let folder = tempfile::tempdir()?;
@@ -38,7 +39,7 @@ use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, 
 /// writer.commit()?;
 ///
 /// let reader = blocks.open_block(&block)?;
-/// assert_eq!(reader.verify()?, digest);
+/// assert_eq!(reader.verify(&OpenGate)?, digest);
 /// let mut word = [0; 5];
 /// reader.read_at(6, &mut word)?;
 /// assert_eq!(&word, b"world");
@@ -117,8 +118,8 @@ impl Sinks for DirBlocks {
 }
 
 impl Blocks for DirBlocks {
-    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
-        self.open_block(block)?.verify()
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.open_block(block)?.verify(gate)
     }
 
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {

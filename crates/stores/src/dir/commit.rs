@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::place::{Place, Temporary, block_fault, fault};
 use super::reader::DirReader;
-use crate::{BlockError, StoredBlock};
+use crate::{BlockError, OpenGate, StoredBlock};
 
 /// One step of a commit.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ pub(super) fn finish(place: &Place, temporary: &Temporary) -> Result<(), BlockEr
 }
 
 fn agrees(place: &Place, checksums: &Path) -> Result<bool, BlockError> {
-    match DirReader::open(&place.id, &place.block, checksums).and_then(|reader| reader.verify()) {
+    match DirReader::open(&place.id, &place.block, checksums).and_then(|reader| reader.verify(&OpenGate)) {
         Ok(_) => Ok(true),
         Err(BlockError::Corrupt { .. } | BlockError::Other { .. } | BlockError::Missing { .. }) => Ok(false),
         Err(error) => Err(error),

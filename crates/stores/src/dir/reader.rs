@@ -14,7 +14,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
 use super::place::{block_fault, fault};
-use crate::{BlockError, BlockReader, StoredBlock};
+use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
 /// Bytes read at once when a whole block is verified.
 const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
@@ -188,10 +188,11 @@ impl DirReader {
         Err(self.corrupt("its checksum file has changed while it was open".to_owned()))
     }
 
-    fn verify_bytes(&self) -> Result<(), BlockError> {
+    fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
         let mut buffer = vec![0; VERIFY_BYTES];
         for offset in (0..self.bytes()).step_by(VERIFY_BYTES) {
             let length = (self.bytes() - offset).min(VERIFY_BYTES as u64) as usize;
+            gate.pass(length).map_err(|closed| closed.of(&self.block))?;
             self.read_chunks(offset, &mut buffer[..length], Wait::AsLongAsItTakes)?;
         }
         Ok(())
@@ -225,11 +226,11 @@ impl BlockReader for DirReader {
 }
 
 impl StoredBlock for DirReader {
-    fn verify(&self) -> Result<Option<repair::Digest>, BlockError> {
+    fn verify(&self, gate: &dyn Gate) -> Result<Option<repair::Digest>, BlockError> {
         self.forget_cache();
         self.check_length()?;
         self.verify_list()?;
-        self.verify_bytes()?;
+        self.verify_bytes(gate)?;
         Ok(Some(self.checksums.block_digest()))
     }
 }

@@ -14,6 +14,7 @@ use super::folder::Folder;
 use super::label::Label;
 use super::place::{Place, Temporary, block_fault};
 use super::reader::{DirReader, beyond, corrupt};
+use super::write_back::WriteBack;
 use crate::{BlockError, BlockWriter, Intake, Publish, StoredBlock};
 
 /// A block that is not visible yet.
@@ -28,6 +29,7 @@ pub(super) struct DirWriter {
     checksums: Checksums,
     known: Vec<bool>,
     written: Extents,
+    write_back: WriteBack,
     sealed: bool,
     /// Whether a write or a sync failed. The system forgets after saying so once what it could not write, so
     /// that a second sync would lie.
@@ -56,6 +58,7 @@ impl DirWriter {
             checksums,
             known,
             written,
+            write_back: WriteBack::default(),
             sealed: false,
             broken: false,
             owns_files: true,
@@ -123,8 +126,11 @@ impl DirWriter {
         ))
     }
 
-    fn sync(&self) -> Result<(), BlockError> {
-        self.file.sync_all().map_err(block_fault(&self.place.id, &self.temporary.block))?;
+    fn sync(&mut self) -> Result<(), BlockError> {
+        self.write_back
+            .join()
+            .and_then(|()| self.file.sync_all())
+            .map_err(block_fault(&self.place.id, &self.temporary.block))?;
         self.write_checksums()
     }
 
@@ -150,12 +156,19 @@ impl Intake for DirWriter {
         let range = self.check_range(offset, bytes.len())?;
         self.sealed = false;
         self.known[touched(&range)].fill(false);
-        let done = self.file.write_all_at(bytes, offset);
+        let written = self.file.write_all_at(bytes, offset);
+        let done = written.and_then(|()| self.write_back.wrote(&self.file, bytes.len()));
         self.broken |= done.is_err();
         done.map_err(block_fault(&self.place.id, &self.temporary.block))?;
         self.learn(&range, bytes);
         self.written.insert(range);
         Ok(())
+    }
+
+    fn write_out(&mut self) -> Result<(), BlockError> {
+        let done = self.file.sync_data();
+        self.broken |= done.is_err();
+        done.map_err(block_fault(&self.place.id, &self.temporary.block))
     }
 }
 

@@ -17,7 +17,7 @@ use super::volumes::{Files, Volumes, parent};
 use super::writer::{Place, ReplicaWriter, Shared};
 use crate::dir::commit::sync_folder;
 use crate::dir::place::fault;
-use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, StoredBlock};
+use crate::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources, StoredBlock};
 
 /// The finalized replicas of one block pool in the folders of one DataNode.
 ///
@@ -159,8 +159,8 @@ impl Sinks for HdfsBlocks {
 }
 
 impl Blocks for HdfsBlocks {
-    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
-        self.open_block(block)?.verify()
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.open_block(block)?.verify(gate)
     }
 
     /// Removes the replica from all of the DataNode's disks. A DataNode that runs has to be told.

@@ -18,7 +18,7 @@ use super::name::ReplicaName;
 use super::volumes::Files;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{ASKED_AT_ONCE_BYTES, beyond, corrupt, open_cached, read_exact_cached};
-use crate::{BlockError, BlockReader, StoredBlock};
+use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
 /// Checksums read at once.
 const RUN_SUMS: usize = 1024;
@@ -190,11 +190,12 @@ impl ReplicaReader {
         }
     }
 
-    fn verify_bytes(&self) -> Result<(), BlockError> {
+    fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
         let step = VERIFY_BYTES.next_multiple_of(self.format.chunk_bytes());
         let mut buffer = vec![0; step.min(self.bytes) as usize];
         for offset in (0..self.bytes).step_by(step as usize) {
             let length = (self.bytes - offset).min(step) as usize;
+            gate.pass(length).map_err(|closed| closed.of(&self.block))?;
             self.read_chunks(offset, &mut buffer[..length], Wait::AsLongAsItTakes)?;
         }
         Ok(())
@@ -229,10 +230,10 @@ impl BlockReader for ReplicaReader {
 }
 
 impl StoredBlock for ReplicaReader {
-    fn verify(&self) -> Result<Option<Digest>, BlockError> {
+    fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         self.forget_cache();
         self.check_lengths()?;
-        self.verify_bytes()?;
+        self.verify_bytes(gate)?;
         self.digest_of_sums().map(Some)
     }
 }

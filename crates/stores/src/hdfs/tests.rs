@@ -10,7 +10,7 @@ use repair::{BlockId, Digest, LocalBlock, Sink, SinkEnd};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{BlockError, BlockWriter, Blocks, Delivery, Intake, ProcessError, Sinks, Sources};
+use crate::{BlockError, BlockWriter, Blocks, Delivery, Intake, OpenGate, ProcessError, Sinks, Sources};
 
 const POOL: &str = "BP-1-127.0.0.1-1";
 const NAME: &str = "blk_-9223372036854775792_1001";
@@ -166,7 +166,7 @@ fn what_hdfs_wrote_is_read_at_any_offset() {
             assert_eq!(buffer, bytes[offset..offset + length], "{name} {offset} {length}");
         }
         says(reader.read_at(200_000, &mut [0; 2]), "reach beyond");
-        assert_eq!(reader.digest(), reader.verify().expect("whole"));
+        assert_eq!(reader.digest(), reader.verify(&OpenGate).expect("whole"));
     }
     let listed = node.open().list().expect("readable");
     let listed: Vec<_> = listed.iter().map(|held| (&held.id.0[..], held.bytes)).collect();
@@ -201,7 +201,7 @@ fn every_flipped_bit_is_found() {
         for bit in 0..8 * fs::metadata(&path).expect("there").len() as usize {
             flip(&path, bit);
             says(read(&blocks, NAME, 0, 700), "corrupt");
-            says(blocks.open_block(&id(NAME)).and_then(|reader| reader.verify()), "corrupt");
+            says(blocks.open_block(&id(NAME)).and_then(|reader| reader.verify(&OpenGate)), "corrupt");
             flip(&path, bit);
         }
     }
@@ -457,7 +457,7 @@ proptest! {
         }
         let sealed = writer.seal().expect("sealed");
         prop_assert_eq!(sealed, Some(digest(&bytes)));
-        prop_assert_eq!(writer.reader().expect("sealed").verify().expect("whole"), sealed);
+        prop_assert_eq!(writer.reader().expect("sealed").verify(&OpenGate).expect("whole"), sealed);
         writer.commit().expect("committed");
         let disk = if node.names("a").is_empty() { "b" } else { "a" };
         prop_assert_eq!(fs::read(node.path(disk, "blk_-9223372036854775792")).expect("there"), &bytes[..]);

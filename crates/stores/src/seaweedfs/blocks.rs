@@ -17,7 +17,7 @@ use super::vif::{Encoding, Ratio, VolumeInfo};
 use super::writer::ShardWriter;
 use crate::dir::commit::sync_folder;
 use crate::dir::place::fault;
-use crate::{BlockError, BlockReader, Blocks, Delivery, Publish, Sinks, Sources, StoredBlock};
+use crate::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources, StoredBlock};
 
 /// The shards in the folders of one volume server.
 ///
@@ -200,8 +200,8 @@ impl Sinks for ShardBlocks {
 }
 
 impl Blocks for ShardBlocks {
-    fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockError> {
-        self.open_block(block)?.verify()
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.open_block(block)?.verify(gate)
     }
 
     /// Removes the shard from all of the server's disks. What the server has mounted it goes on serving, so it is to be

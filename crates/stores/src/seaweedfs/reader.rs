@@ -16,7 +16,10 @@ use super::learned::{CHUNK_BYTES, Fault, Known, sum_chunks};
 use super::name::ShardName;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt, read_exact_cached};
-use crate::{BlockError, BlockReader, StoredBlock};
+use crate::{BlockError, BlockReader, Gate, StoredBlock};
+
+/// Bytes that are read between two questions to the gate where the volume has no checksums.
+const VERIFY_BYTES: u64 = 16 * CHUNK_BYTES;
 
 /// What the bytes of a shard are held against.
 #[derive(Clone, Debug)]
@@ -219,21 +222,27 @@ impl BlockReader for ShardReader {
 
 impl StoredBlock for ShardReader {
     /// Without `.ecsum` this tells that the bytes can be read, not whether they are right.
-    fn verify(&self) -> Result<Option<Digest>, BlockError> {
+    fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         // Advice only: where it cannot be followed, the cache is what every reader gets.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         self.check_length()?;
+        let pass = |range: &Range<u64>| {
+            gate.pass((range.end - range.start) as usize).map_err(|closed| closed.of(&self.block))
+        };
         match &self.check {
             Check::Nothing(_) => {
-                let read = sum_chunks(&self.file, 0..self.bytes);
-                read.map(|_| None).map_err(block_fault(&self.block, &self.path))
+                for start in (0..self.bytes).step_by(VERIFY_BYTES as usize) {
+                    let range = start..(start + VERIFY_BYTES).min(self.bytes);
+                    pass(&range)?;
+                    sum_chunks(&self.file, range).map_err(block_fault(&self.block, &self.path))?;
+                }
+                Ok(None)
             }
             Check::Ecsum(known) => {
-                let blocks = 0..known.sums().blocks().len();
-                blocks
-                    .into_iter()
-                    .try_for_each(|block| known.learn_anew(&self.file, block))
-                    .map_err(|f| self.fault(f))?;
+                for block in 0..known.sums().blocks().len() {
+                    pass(&known.sums().range(block))?;
+                    known.learn_anew(&self.file, block).map_err(|f| self.fault(f))?;
+                }
                 Ok(Some(known.sums().digest()))
             }
         }

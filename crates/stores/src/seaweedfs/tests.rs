@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::ecsum::made;
 use super::*;
-use crate::{BlockError, Blocks};
+use crate::{BlockError, Blocks, OpenGate};
 
 const BLOCK: u32 = 1 << 20;
 const BYTES: usize = (2 << 20) + 70_000;
@@ -127,8 +127,12 @@ fn what_is_there_is_told() {
     assert!(blocks.has_index(&volume).expect("readable"));
     assert_eq!(blocks.deleted(&volume).expect("readable"), [9], "the last entry is being written");
     let facts = blocks.facts(&name("p_5.ec01")).expect("readable");
-    let digest =
-        blocks.open_block(&id("p_5.ec01")).expect("there").verify().expect("whole").expect("by .ecsum");
+    let digest = blocks
+        .open_block(&id("p_5.ec01"))
+        .expect("there")
+        .verify(&OpenGate)
+        .expect("whole")
+        .expect("by .ecsum");
     let protection = Protection::Ecsum { digest };
     assert_eq!(facts, ShardFacts { bytes: BYTES as u64, ratio: ratio(), encoding: Encoding(77), protection });
     assert!(matches!(blocks.open_block(&id("p_5.ec02")), Err(BlockError::Missing { .. })));
@@ -153,7 +157,7 @@ fn a_flipped_bit_spoils_its_block_and_no_other() {
         read(&blocks, "p_5.ec00", 2 << 20, 1).and(read(&blocks, "p_5.ec00", (2 << 20) - 1, 1)),
         "1048576 to 2097152",
     );
-    is_corrupt(blocks.open_block(&id("p_5.ec00")).expect("opens").verify(), "1048576 to 2097152");
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).expect("opens").verify(&OpenGate), "1048576 to 2097152");
 }
 
 /// What was checked once may rot afterwards, also while a reader is open.
@@ -209,7 +213,10 @@ fn without_checksums_it_says_so() {
     read(&blocks, "p_5.ec00", 0, 10).expect("nobody can tell");
     assert_eq!(make(&blocks, "p_5.ec02", &server.shards[2]).expect("nobody can tell"), None);
     assert_eq!(blocks.describe(&id("p_5.ec02")).expect("there").digest, None);
-    assert_eq!(blocks.open_block(&id("p_5.ec02")).expect("there").verify().expect("it can be read"), None);
+    assert_eq!(
+        blocks.open_block(&id("p_5.ec02")).expect("there").verify(&OpenGate).expect("it can be read"),
+        None
+    );
 }
 
 #[test]
@@ -228,7 +235,7 @@ fn checksums_that_do_not_fit_or_are_damaged_blame_no_shard() {
         "nothing is published unchecked by accident"
     );
     server.write("b/p_5.ecsum", &good);
-    blocks.open_block(&id("p_5.ec00")).expect("there").verify().expect("by the other disk's");
+    blocks.open_block(&id("p_5.ec00")).expect("there").verify(&OpenGate).expect("by the other disk's");
 }
 
 #[test]
@@ -243,7 +250,7 @@ fn a_made_shard_is_there_beside_the_index_and_whole() {
     }
     assert!(writer.write_at(BYTES as u64, &[0]).is_err(), "beyond its end");
     let digest = writer.seal().expect("agrees");
-    assert_eq!(writer.reader().expect("sealed").verify().expect("whole"), digest);
+    assert_eq!(writer.reader().expect("sealed").verify(&OpenGate).expect("whole"), digest);
     let hidden =
         server.names("a").into_iter().find(|name| name.starts_with(".mend-0")).expect("not visible yet");
     assert!(hidden.ends_with(".tmp"), "{hidden}");
@@ -251,7 +258,7 @@ fn a_made_shard_is_there_beside_the_index_and_whole() {
     writer.commit().expect("renamed");
     let reader = blocks.open_block(&id("p_5.ec02")).expect("visible");
     assert!(digest.is_some());
-    assert_eq!((reader.digest(), reader.verify().expect("whole")), (digest, digest));
+    assert_eq!((reader.digest(), reader.verify(&OpenGate).expect("whole")), (digest, digest));
     assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
 }
 

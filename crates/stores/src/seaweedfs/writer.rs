@@ -185,6 +185,12 @@ impl Intake for ShardWriter {
         self.written.insert(offset..end);
         Ok(())
     }
+
+    fn write_out(&mut self) -> Result<(), BlockError> {
+        let done = self.file.sync_data();
+        self.broken |= done.is_err();
+        done.map_err(block_fault(&self.block, &self.temporary))
+    }
 }
 
 impl BlockWriter for ShardWriter {

@@ -41,12 +41,17 @@ impl Core {
     }
 
     pub(super) fn check_decodable(
-        &self,
+        &mut self,
         record: &StripeRecord,
         stripe: &Stripe,
         wanted: &[BlockIndex],
     ) -> Result<(), Obstacle> {
-        let available: Vec<BlockIndex> = stripe.held().map(|(index, _)| index).collect();
+        let (available, gone): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            stripe.indices().partition(|&index| stripe.block(index).holder.is_some());
+        // The scheduler knows this of most stripes already; the planner will solve it.
+        if self.repairs.scheduler.redundancy().survives(&*stripe.code, &gone).is_some() {
+            return Ok(());
+        }
         let Err(error) = stripe.code.repair(wanted, &available) else { return Ok(()) };
         let (n, lost) = (record.blocks.len(), record.blocks.len() - available.len());
         let most = n - stripe.code.data_blocks();

@@ -7,7 +7,7 @@ use repair::recovery::{End, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
 use super::{Core, Item, Repair, RequestError};
-use crate::core::jobs::Running;
+use crate::core::jobs::RunningJob;
 use crate::core::words::in_words;
 use ::views::{HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairState, RepairView};
 
@@ -130,7 +130,7 @@ impl Core {
     fn item_view(&self, stripe: &StripeId, item: &Item) -> RepairItem {
         let state = self.repairs.scheduler.state(item.id);
         let job = match state {
-            Place::Running(job) => self.jobs.get(&job).map(Running::view),
+            Place::Running(job) => self.jobs.get(&job).map(RunningJob::view),
             _ => None,
         };
         let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {

@@ -13,7 +13,7 @@ mod matching;
 mod rounds;
 mod sets;
 
-pub use rounds::{Model, Order, Round, destinations, hot_standbys, schedule};
+pub use rounds::{Model, Round, RoundOrder, destinations, hot_standbys, schedule};
 pub use sets::{published_sets, sets};
 
 /// A chunk on the node that will fail.

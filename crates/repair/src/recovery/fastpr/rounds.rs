@@ -54,7 +54,7 @@ impl Model {
 
 /// Which sets are rebuilt first; what is last is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum RoundOrder {
     /// The largest (the paper's Algorithm 2).
     Size,
     /// Those that let the most chunks be repaired per second while they are rebuilt (the paper's for LRC, where sets of
@@ -76,13 +76,13 @@ pub struct Round {
 /// The paper's Algorithm 2: `migration` seconds for each copied chunk, `reconstruction` for a set.
 pub fn schedule(
     mut sets: Vec<Set>,
-    order: Order,
+    order: RoundOrder,
     migration: f64,
     reconstruction: impl Fn(&Set) -> f64,
 ) -> Vec<Round> {
     let rank = |set: &Set| match order {
-        Order::Size => set.len() as f64,
-        Order::Weight => {
+        RoundOrder::Size => set.len() as f64,
+        RoundOrder::Weight => {
             let seconds = reconstruction(set);
             (set.len() as f64 + seconds / migration) / seconds
         }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn large_sets_are_rebuilt_and_small_ones_copied_meanwhile() {
         let sets = vec![set(&[0]), set(&[1, 2, 3, 4]), set(&[5, 6, 7]), set(&[8, 9])];
-        let rounds = schedule(sets, Order::Size, 1.0, |_| 2.5);
+        let rounds = schedule(sets, RoundOrder::Size, 1.0, |_| 2.5);
         let seen: Vec<(usize, &[usize], f64)> =
             rounds.iter().map(|round| (round.rebuilt.len(), &round.migrated[..], round.seconds)).collect();
         assert_eq!(seen, [(4, &[0, 9][..], 2.5), (3, &[8][..], 2.5)]);
@@ -185,8 +185,8 @@ mod tests {
         // Two chunks in one second against three in five: while those are rebuilt ten others are copied.
         let seconds = |set: &Set| if set.len() == 2 { 1.0 } else { 5.0 };
         let sets = || vec![set(&[0, 1, 2]), set(&[3, 4])];
-        assert_eq!(schedule(sets(), Order::Weight, 0.5, seconds)[0].rebuilt, set(&[3, 4]));
-        assert_eq!(schedule(sets(), Order::Size, 0.5, seconds)[0].rebuilt, set(&[0, 1, 2]));
+        assert_eq!(schedule(sets(), RoundOrder::Weight, 0.5, seconds)[0].rebuilt, set(&[3, 4]));
+        assert_eq!(schedule(sets(), RoundOrder::Size, 0.5, seconds)[0].rebuilt, set(&[0, 1, 2]));
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn a_writer_that_is_dropped_leaves_nothing() {
     let reader = writer.reader().expect("sealed");
     drop(writer);
     assert_clean(&scene, &[]);
-    reader.verify().expect("an open reader keeps its files");
+    reader.verify(&OpenGate).expect("an open reader keeps its files");
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn a_reader_keeps_the_block_that_it_opened() {
     let old_digest = scene.store(&id("a"), OLD);
     let reader = scene.open(&id("a")).expect("there");
     let new_digest = scene.store(&id("a"), NEW);
-    assert_eq!(reader.verify().expect("whole"), old_digest);
+    assert_eq!(reader.verify(&OpenGate).expect("whole"), old_digest);
     assert!(scene.blocks.remove(&id("a")).expect("removable"));
-    assert_eq!(reader.verify().expect("whole"), old_digest);
+    assert_eq!(reader.verify(&OpenGate).expect("whole"), old_digest);
     assert_ne!(old_digest, new_digest);
 }
 

@@ -28,11 +28,11 @@ fn every_flipped_byte_of_a_block_is_seen() {
     let reader = scene.open(&id("a")).expect("good");
     for offset in 0..8193 {
         flip(&place.block, offset);
-        is_corrupt(reader.verify());
+        is_corrupt(reader.verify(&OpenGate));
         is_corrupt(reader.read_at(offset, &mut [0]));
         flip(&place.block, offset);
     }
-    reader.verify().expect("good again");
+    reader.verify(&OpenGate).expect("good again");
 }
 
 #[test]
@@ -66,10 +66,10 @@ fn every_flipped_byte_of_a_checksum_file_is_seen() {
         flip(&place.checksums, offset);
         is_corrupt(scene.open(&id("a")).map(|_| ()));
         assert!(scene.blocks.open_block_if_cached(&id("a")).is_none());
-        is_corrupt(reader.verify());
+        is_corrupt(reader.verify(&OpenGate));
         flip(&place.checksums, offset);
     }
-    reader.verify().expect("good again");
+    reader.verify(&OpenGate).expect("good again");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_file_of_another_length_is_corrupt_and_both_lengths_are_named() {
         let place = scene.place(&id("a"));
         let reader = scene.open(&id("a")).expect("good");
         OpenOptions::new().write(true).open(&place.block).expect("there").set_len(length).expect("resized");
-        for error in [is_corrupt(scene.open(&id("a")).map(|_| ())), is_corrupt(reader.verify())] {
+        for error in [is_corrupt(scene.open(&id("a")).map(|_| ())), is_corrupt(reader.verify(&OpenGate))] {
             assert!(error.contains(&format!("has {length} bytes")), "{error}");
             assert!(error.contains("for 8192"), "{error}");
         }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::DirBlocks;
 use super::place::Place;
-use crate::{BlockError, Blocks, Intake, StoredBlock};
+use crate::{BlockError, Blocks, Intake, OpenGate, StoredBlock};
 
 /// A folder with an open store.
 struct Scene {
@@ -58,7 +58,7 @@ impl Scene {
         let reader = self.open(block)?;
         let mut bytes = vec![0; reader.bytes() as usize];
         reader.read_at(0, &mut bytes)?;
-        reader.verify()?;
+        reader.verify(&OpenGate)?;
         Ok(bytes)
     }
 

@@ -85,7 +85,7 @@ proptest! {
         let cached = scene.blocks.open_block_if_cached(&block);
         for reader in [early_reader, scene.open(&block).expect("committed")].into_iter().chain(cached) {
             prop_assert_eq!(reader.bytes(), length as u64);
-            prop_assert_eq!(reader.verify().expect("whole"), sealed);
+            prop_assert_eq!(reader.verify(&OpenGate).expect("whole"), sealed);
             for piece in &reads {
                 let range = range(piece, length);
                 let mut buffer = vec![0xa5; range.len()];

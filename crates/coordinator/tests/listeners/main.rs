@@ -1,5 +1,7 @@
 //! A whole coordinator in this process, spoken to over its two ports.
 
+mod stuck;
+
 use std::net::SocketAddr;
 
 use cluster::{Cluster, Identity, InitOptions, Role};
@@ -56,6 +58,11 @@ impl Running {
     }
 
     async fn http(&self, role: &Role, method: &str, path: &str, body: &str) -> (u16, Value) {
+        answer(&mut self.ask(role, method, path, body).await).await
+    }
+
+    /// Sends a request, whose answer is still to come.
+    async fn ask(&self, role: &Role, method: &str, path: &str, body: &str) -> TlsStream<TcpStream> {
         let mut stream = connect(self.handle.api_addr, &self.identity(role)).await;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: coordinator.mend\r\nconnection: close\r\n\
@@ -63,12 +70,8 @@ impl Running {
             body.len()
         );
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer).await; // Some servers end without a TLS goodbye.
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap())
+        stream.flush().await.unwrap();
+        stream
     }
 
     async fn say_hello(&self, role: &Role, hello: &FromNode) -> (TlsStream<TcpStream>, ToNode) {
@@ -94,6 +97,15 @@ impl Running {
             free_bytes: 1 << 30,
         }
     }
+}
+
+async fn answer(stream: &mut TlsStream<TcpStream>) -> (u16, Value) {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await; // Some servers end without a TLS goodbye.
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap())
 }
 
 async fn hear(stream: &mut TlsStream<TcpStream>) -> ToNode {

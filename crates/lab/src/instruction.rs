@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// One thing to do, to completion; the answer comes after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
-pub(crate) enum Order {
+pub(crate) enum Instruction {
     /// Which helpers are up?
     Nodes,
     /// Store a file as one stripe.
@@ -22,7 +22,7 @@ pub(crate) enum Order {
     /// Receive bytes over a plain connection.
     Direct { address: SocketAddr, bytes: u64 },
     /// Read blocks as if they were lost, into memory.
-    Read(ReadOrder),
+    Read(ReadInstruction),
     /// Hold what the last read brought against bytes of a file.
     Compare { expected: Vec<Expected> },
     /// Read a block of a stripe to a file.
@@ -42,7 +42,7 @@ pub(crate) enum Order {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ReadOrder {
+pub(crate) struct ReadInstruction {
     pub(crate) stripe: String,
     pub(crate) blocks: Vec<u16>,
     /// Of a sub-block.

@@ -1,0 +1,183 @@
+//! A storage that hangs, as on a disk that does: what waits for it is bounded, users are told, and nothing accepted is lost.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+
+use coordinator::start_on;
+use stores::dir::{DirCatalog, NodeRecord, Snapshot};
+use stores::{
+    Answer, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange,
+    StoreError, StripeRecord, StripeWrite, Term, Write,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::*;
+
+/// What may wait, as `docs/security.md` says.
+const WAITING: usize = 4096;
+/// What one batch takes with it when the storage hangs.
+const UNDER_WAY: usize = 256;
+/// Requests that are made at once.
+const AT_ONCE: usize = 100;
+
+/// Hangs while it is told to.
+struct Hanging {
+    catalog: DirCatalog,
+    hangs: Arc<(Mutex<bool>, Condvar)>,
+}
+
+fn set(hangs: &(Mutex<bool>, Condvar), to: bool) {
+    *hangs.0.lock().unwrap() = to;
+    hangs.1.notify_all();
+}
+
+impl Storage for Hanging {
+    fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>> {
+        drop(self.hangs.1.wait_while(self.hangs.0.lock().unwrap(), |hangs| *hangs).unwrap());
+        self.catalog.carry_out(term, writes)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, CatalogError> {
+        self.catalog.snapshot()
+    }
+}
+
+impl Catalog for Hanging {
+    fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord, bool)) -> Result<(), CatalogError> {
+        self.catalog.each_stripe(visit)
+    }
+
+    fn write_stripes(&mut self, write: &StripeWrite) -> Result<(), CatalogError> {
+        self.catalog.write_stripes(write)
+    }
+}
+
+impl Files for Hanging {
+    fn each_file(&self, visit: &mut dyn FnMut(StoreChange)) -> Result<(), CatalogError> {
+        self.catalog.each_file(visit)
+    }
+
+    fn write_files(&mut self, write: &FileWrite) -> Result<Answer, StoreError> {
+        self.catalog.write_files(write)
+    }
+}
+
+impl Records for Hanging {
+    fn begin_term(&mut self) -> Result<Term, CatalogError> {
+        self.catalog.begin_term()
+    }
+
+    fn each_node(&self, visit: &mut dyn FnMut(NodeRecord)) -> Result<(), CatalogError> {
+        self.catalog.each_node(visit)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<(String, Value)>, CatalogError> {
+        self.catalog.list(prefix)
+    }
+
+    fn write_records(&mut self, term: Term, write: &RecordWrite) -> Result<Answer, StoreError> {
+        self.catalog.write_records(term, write)
+    }
+}
+
+fn begin(name: &str) -> String {
+    format!(r#"{{"name":"{name}","bytes":0}}"#)
+}
+
+/// Makes requests until one is refused; what that was told, and how many were made. Whoever has waited for as long as some
+/// others were made after it gives up; the coordinator goes on with what it was asked all the same.
+async fn fill(running: &Arc<Running>) -> (Value, usize) {
+    let (mut asking, mut made) = (JoinSet::new(), 0);
+    let mut oldest = VecDeque::new();
+    loop {
+        assert!(made < 4 * WAITING, "nothing bounds what waits");
+        let (sent, is_sent) = oneshot::channel();
+        let (running, name) = (running.clone(), begin(&format!("waits-{made}")));
+        let asked = asking.spawn(async move {
+            let mut stream = running.ask(&Role::default_client(), "POST", "/v1/puts", &name).await;
+            let _ = sent.send(());
+            answer(&mut stream).await
+        });
+        oldest.push_back((asked, is_sent));
+        made += 1;
+        if oldest.len() >= AT_ONCE {
+            let (asked, is_sent) = oldest.pop_front().unwrap();
+            is_sent.await.unwrap();
+            // What it was sent is on the coordinator's side of the socket by then; it may not have been read yet.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            asked.abort();
+        }
+        while let Some(ended) = asking.try_join_next() {
+            if let Ok((code, answer)) = ended {
+                assert_eq!(code, 503, "{answer}");
+                asking.shutdown().await;
+                return (answer, made);
+            }
+        }
+    }
+}
+
+/// Puts that were begun, by what is stored.
+fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
+    let mut begun = Vec::new();
+    let visit = &mut |change| {
+        if let StoreChange::Put(put) = change {
+            begun.push(put.name);
+        }
+    };
+    DirCatalog::open(path, cluster).unwrap().each_file(visit).unwrap();
+    begun
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storage_that_hangs_makes_users_wait_then_says_so_and_loses_nothing() {
+    let (folder, cluster) = new_cluster();
+    create_catalog(&cluster).unwrap();
+    let config = config(&cluster);
+    let (path, id) = (config.catalog.clone(), cluster.config().cluster_id.to_string());
+    let hangs = Arc::<(Mutex<bool>, Condvar)>::default();
+    let storage = Hanging { catalog: DirCatalog::open(&path, &id).unwrap(), hangs: hangs.clone() };
+    let handle = start_on(config, Box::new(storage)).await.unwrap();
+    let running = Arc::new(Running { _folder: folder, cluster, handle });
+    let admin = Role::default_client();
+    let (code, _) = running.http(&admin, "POST", "/v1/puts", &begin("before")).await;
+    assert_eq!(code, 200);
+
+    set(&hangs, true);
+    let patient = running.clone();
+    let patient = tokio::spawn(async move {
+        patient.http(&Role::default_client(), "POST", "/v1/puts", &begin("patient")).await
+    });
+    let (refused, made) = fill(&running).await;
+    let said = refused["error"].as_str().unwrap();
+    assert!(said.contains("storage") && said.contains("wait"), "{said}");
+    let number =
+        said.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<usize>().ok()).max();
+    assert!(number.is_some_and(|waiting| (WAITING..WAITING + UNDER_WAY).contains(&waiting)), "{said}");
+    assert!(refused["next_step"].as_str().unwrap().contains("try again later"), "{refused}");
+    assert!(made >= WAITING, "{made}");
+    let (code, _) = running.http(&admin, "GET", "/v1/status", "").await;
+    assert_eq!(code, 200, "what needs nothing stored goes on");
+    assert!(!patient.is_finished(), "nothing is acknowledged before it is stored");
+
+    set(&hangs, false);
+    assert_eq!(patient.await.unwrap().0, 200);
+    loop {
+        // What waited before it is stored first.
+        match running.http(&admin, "POST", "/v1/puts", &begin("after")).await {
+            (200, _) => break,
+            (code, answer) => assert_eq!(code, 503, "{answer}"),
+        }
+    }
+    let Ok(running) = Arc::try_unwrap(running).map_err(|_| ()) else { panic!("nobody asks any more") };
+    let Running { _folder, handle, .. } = running;
+    handle.stop().await;
+    let begun = begun(&path, &id);
+    for name in ["before", "patient", "after"] {
+        assert!(begun.iter().any(|begun| begun == name), "{name} was acknowledged");
+    }
+    // What was taken is done, also for those who did not wait; what was refused is not.
+    let waited = begun.iter().filter(|name| name.starts_with("waits-")).count();
+    assert!((WAITING - AT_ONCE..=WAITING).contains(&waited), "{waited}");
+}

@@ -1,0 +1,405 @@
+//! What waits to be sent to the coordinator, in bounded memory however slowly it reads.
+//!
+//! Messages leave in the order in which they were given, with three exceptions, each of which is a bound.
+//!
+//! - *What only tells how something is now* has one place: of a job's progress, its caps and its waits, and of pongs, only
+//!   the latest is kept, where the first of them stands. So a job that runs for hours while nobody reads takes as much
+//!   room as one that has just begun. Nothing is lost by that: whoever reads late wants the latest.
+//! - *Lists* of all blocks are cut into parts, and whoever makes them waits until those before them have left.
+//! - *A request that is given up* before it has left does not leave.
+//!
+//! All else answers something: a plan, a question, a request. It is never dropped while the connection lives, and there is
+//! no more of it than the coordinator asked for. One that asks for [`MAX_WAITING`] things and takes no answer is cut off: it
+//! then knows that it has lost what we had to say, and asks again once we have registered anew.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use repair::wire::control::FromNode;
+use repair::{JobId, Report};
+use tokio::sync::Notify;
+
+/// Messages that wait at most; a thousand busy jobs have four thousand.
+pub const MAX_WAITING: usize = 1 << 16;
+/// Parts of lists that wait at most; each has some 512 KiB.
+const MAX_PARTS: usize = 4;
+
+/// A place of which only the latest content matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Pong,
+    Progress(JobId),
+    Limited(JobId),
+    Waits(JobId),
+    Verifying(u64),
+    Open(u64),
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// What is at that place when its turn comes, if anything still is.
+    At(Place),
+    Answer(Box<FromNode>),
+    Part(Box<FromNode>),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    latest: BTreeMap<Place, FromNode>,
+    parts: usize,
+    /// Nobody sends any more: what is queued is the last.
+    is_last: bool,
+    /// Nobody takes anything any more.
+    is_closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// There is something to take, or nothing will come any more.
+    news: Notify,
+    /// A part has left, or none will.
+    room: Condvar,
+}
+
+/// The connection has ended: nothing is sent any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsent;
+
+/// Messages to the coordinator; anybody who reports something has a clone.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    shared: Arc<Senders>,
+}
+
+#[derive(Debug)]
+struct Senders(Arc<Shared>);
+
+/// The other end of [`Reports`]: what the session sends.
+#[derive(Debug)]
+pub struct Outgoing {
+    shared: Arc<Shared>,
+}
+
+/// An empty queue, and both its ends.
+pub fn outbox() -> (Reports, Outgoing) {
+    let shared = Arc::<Shared>::default();
+    (Reports { shared: Arc::new(Senders(shared.clone())) }, Outgoing { shared })
+}
+
+/// Where a message is kept, if only the latest of its kind matters.
+fn place(message: &FromNode) -> Option<Place> {
+    Some(match message {
+        FromNode::Pong { .. } => Place::Pong,
+        FromNode::Report { job, report: Report::Progress { .. }, .. } => Place::Progress(*job),
+        FromNode::Report { job, report: Report::Limited, .. } => Place::Limited(*job),
+        FromNode::Report { job, report: Report::Waiting { .. } | Report::AtRest, .. } => Place::Waits(*job),
+        FromNode::Verifying { ask } => Place::Verifying(*ask),
+        FromNode::Open { tag, .. } => Place::Open(*tag),
+        _ => return None,
+    })
+}
+
+impl Reports {
+    /// Has a message sent, without waiting.
+    ///
+    /// # Errors
+    /// [`Unsent`].
+    pub fn send(&self, message: FromNode) -> Result<(), Unsent> {
+        let shared = &self.shared.0;
+        let mut queue = shared.queue();
+        if queue.is_closed {
+            return Err(Unsent);
+        }
+        queue.push(message);
+        if queue.entries.len() > MAX_WAITING {
+            tracing::error!(
+                waiting = MAX_WAITING,
+                "the coordinator asks, and takes no answers: cutting it off"
+            );
+            queue.close();
+            shared.room.notify_all();
+        }
+        drop(queue);
+        shared.news.notify_one();
+        Ok(())
+    }
+
+    /// Has a part of a list sent, once the parts before it have left. For threads that may wait.
+    ///
+    /// # Errors
+    /// [`Unsent`].
+    pub fn send_part(&self, message: FromNode) -> Result<(), Unsent> {
+        let shared = &self.shared.0;
+        let full = |queue: &mut Queue| !queue.is_closed && queue.parts >= MAX_PARTS;
+        let mut queue = shared.room.wait_while(shared.queue(), full).expect("no holder panics");
+        if queue.is_closed {
+            return Err(Unsent);
+        }
+        queue.parts += 1;
+        queue.entries.push_back(Entry::Part(Box::new(message)));
+        drop(queue);
+        shared.news.notify_one();
+        Ok(())
+    }
+
+    /// Whether nothing is sent any more.
+    pub fn is_closed(&self) -> bool {
+        self.shared.0.queue().is_closed
+    }
+}
+
+impl Drop for Senders {
+    fn drop(&mut self) {
+        self.0.queue().is_last = true;
+        self.0.news.notify_one();
+    }
+}
+
+impl Outgoing {
+    /// The next message, once there is one; `None` when there is none and none will come. Dropping the future loses
+    /// nothing.
+    pub async fn recv(&mut self) -> Option<FromNode> {
+        loop {
+            if let Some(message) = self.try_recv() {
+                return Some(message);
+            }
+            if self.shared.queue().is_over() {
+                return None;
+            }
+            self.shared.news.notified().await;
+        }
+    }
+
+    /// The next message, if there is one.
+    pub fn try_recv(&mut self) -> Option<FromNode> {
+        let mut queue = self.shared.queue();
+        let had = queue.parts;
+        let message = queue.pop();
+        if queue.parts < had {
+            self.shared.room.notify_one();
+        }
+        message
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.shared.queue().close();
+        self.shared.room.notify_all();
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no holder panics")
+    }
+}
+
+impl Queue {
+    fn push(&mut self, message: FromNode) {
+        if let FromNode::Close { tag } = message
+            && self.latest.remove(&Place::Open(tag)).is_some()
+        {
+            return self.entries.retain(|entry| !matches!(entry, Entry::At(Place::Open(of)) if *of == tag));
+        }
+        let Some(place) = place(&message) else {
+            return self.entries.push_back(Entry::Answer(Box::new(message)));
+        };
+        if self.latest.insert(place, message).is_none() {
+            self.entries.push_back(Entry::At(place));
+        }
+    }
+
+    fn pop(&mut self) -> Option<FromNode> {
+        match self.entries.pop_front()? {
+            Entry::At(place) => self.latest.remove(&place),
+            Entry::Answer(message) => Some(*message),
+            Entry::Part(message) => {
+                self.parts -= 1;
+                Some(*message)
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_closed || self.is_last && self.entries.is_empty()
+    }
+
+    fn close(&mut self) {
+        *self = Self { is_closed: true, is_last: self.is_last, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use repair::wire::control::{ClientRequest, HeldBlock};
+    use repair::{BlockId, Due, Epoch, NodeId};
+
+    use super::*;
+
+    fn report(job: u64, epoch: u32, report: Report) -> FromNode {
+        FromNode::Report { job: JobId(job), epoch: Epoch(epoch), report }
+    }
+
+    fn waiting(rested_ms: u32) -> Report {
+        Report::Waiting { receive: vec![Due { node: NodeId(1), slice: 1, rested_ms }], send: Vec::new() }
+    }
+
+    fn drained(outgoing: &mut Outgoing) -> Vec<FromNode> {
+        std::iter::from_fn(|| outgoing.try_recv()).collect()
+    }
+
+    #[test]
+    fn a_thousand_jobs_that_nobody_listens_to_for_minutes_take_no_more_than_one_state_each() {
+        const JOBS: u64 = 1_000;
+        // Five looks a second, for ten minutes.
+        const LOOKS: u32 = 3_000;
+        let (reports, mut outgoing) = outbox();
+        for look in 1..=LOOKS {
+            for job in 0..JOBS {
+                reports.send(report(job, 1, Report::Progress { slices: look })).unwrap();
+                if look % 10 == 0 {
+                    reports.send(report(job, 1, Report::Limited)).unwrap();
+                    reports.send(report(job, 1, waiting(look))).unwrap();
+                }
+                if look == LOOKS / 2 {
+                    reports.send(report(job, 1, Report::Delivered)).unwrap();
+                }
+            }
+            reports.send(FromNode::Pong { free_bytes: look.into(), tasks: 1 }).unwrap();
+            assert!(reports.shared.0.queue().entries.len() as u64 <= 4 * JOBS + 1);
+        }
+        let said = drained(&mut outgoing);
+        assert_eq!(said.len() as u64, 4 * JOBS + 1);
+        for job in 0..JOBS {
+            let of: Vec<&Report> = said
+                .iter()
+                .filter_map(|message| match message {
+                    FromNode::Report { job: of, report, .. } if of.0 == job => Some(report),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(
+                of,
+                [&Report::Progress { slices: LOOKS }, &Report::Limited, &waiting(LOOKS), &Report::Delivered]
+            );
+        }
+        assert!(said.contains(&FromNode::Pong { free_bytes: LOOKS.into(), tasks: 1 }));
+    }
+
+    proptest! {
+        /// Against a list of all that was ever said.
+        #[test]
+        fn answers_leave_in_their_order_and_of_all_else_the_latest_does(
+            steps in prop::collection::vec((0u64..4, 0u32..4, 0u32..6), 1..200),
+            takes in prop::collection::vec(any::<bool>(), 200),
+        ) {
+            let (reports, mut outgoing) = outbox();
+            let (mut answers, mut latest) = (VecDeque::new(), BTreeMap::new());
+            for ((job, epoch, kind), takes) in steps.into_iter().zip(takes) {
+                let message = match kind {
+                    0 => report(job, epoch, Report::Progress { slices: epoch }),
+                    1 => report(job, epoch, Report::AtRest),
+                    2 => report(job, epoch, waiting(epoch)),
+                    3 => report(job, epoch, Report::Committed),
+                    4 => FromNode::Removed { block: BlockId(job.to_string()) },
+                    _ => report(job, epoch, Report::Limited),
+                };
+                match place(&message) {
+                    None => answers.push_back(message.clone()),
+                    Some(place) => drop(latest.insert(place, message.clone())),
+                }
+                reports.send(message).unwrap();
+                if takes && let Some(said) = outgoing.try_recv() {
+                    check(&said, &mut answers, &mut latest)?;
+                }
+            }
+            for said in drained(&mut outgoing) {
+                check(&said, &mut answers, &mut latest)?;
+            }
+            prop_assert!(answers.is_empty() && latest.is_empty(), "nothing is lost");
+        }
+    }
+
+    fn check(
+        said: &FromNode,
+        answers: &mut VecDeque<FromNode>,
+        latest: &mut BTreeMap<Place, FromNode>,
+    ) -> Result<(), TestCaseError> {
+        let expected = match place(said) {
+            None => answers.pop_front(),
+            Some(place) => latest.remove(&place),
+        };
+        prop_assert_eq!(expected.as_ref(), Some(said));
+        Ok(())
+    }
+
+    #[test]
+    fn a_request_that_is_given_up_before_it_has_left_does_not_leave() {
+        let (reports, mut outgoing) = outbox();
+        let open = |tag| FromNode::Open { tag, request: request() };
+        reports.send(open(1)).unwrap();
+        assert_eq!(drained(&mut outgoing), [open(1)]);
+        for tag in 2..10_000 {
+            reports.send(open(tag)).unwrap();
+            reports.send(FromNode::Close { tag }).unwrap();
+        }
+        assert_eq!(reports.shared.0.queue().entries.len(), 0);
+        reports.send(FromNode::Close { tag: 1 }).unwrap();
+        assert_eq!(drained(&mut outgoing), [FromNode::Close { tag: 1 }], "that one had left");
+    }
+
+    fn request() -> ClientRequest {
+        ClientRequest::Read {
+            stripe: repair::StripeId("1".into()),
+            blocks: Vec::new(),
+            sub_blocks: None,
+            window: (0, 1),
+            scheme: repair::Scheme::Auto,
+            slice_bytes: None,
+            pacing: None,
+            verify: false,
+            pretend_lost: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn whoever_takes_no_answers_is_cut_off_and_leaves_nothing_behind() {
+        let (reports, mut outgoing) = outbox();
+        let removed = || FromNode::Removed { block: BlockId("1.2".into()) };
+        (0..MAX_WAITING).for_each(|_| reports.send(removed()).unwrap());
+        assert!(!reports.is_closed());
+        reports.send(removed()).unwrap();
+        assert!(reports.is_closed() && reports.send(removed()) == Err(Unsent));
+        assert_eq!(outgoing.try_recv(), None);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(outgoing.recv()), None, "the connection ends");
+    }
+
+    #[test]
+    fn parts_of_a_list_wait_for_those_before_them() {
+        const PARTS: u64 = 50;
+        let (reports, mut outgoing) = outbox();
+        let part = |at: u64| FromNode::Listed {
+            ask: at,
+            blocks: vec![HeldBlock { id: BlockId(at.to_string()), bytes: at }],
+            more: at + 1 < PARTS,
+        };
+        let sender = std::thread::spawn(move || (0..PARTS).try_for_each(|at| reports.send_part(part(at))));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for at in 0..PARTS {
+            assert!(outgoing.shared.queue().parts <= MAX_PARTS);
+            assert_eq!(runtime.block_on(outgoing.recv()), Some(part(at)));
+        }
+        assert_eq!(sender.join().unwrap(), Ok(()));
+        assert_eq!(runtime.block_on(outgoing.recv()), None, "nobody sends any more");
+        // One that waits is not left waiting when the connection ends.
+        let (reports, outgoing) = outbox();
+        let sender = std::thread::spawn(move || (0..PARTS).try_for_each(|at| reports.send_part(part(at))));
+        drop(outgoing);
+        assert_eq!(sender.join().unwrap(), Err(Unsent));
+    }
+}

@@ -1,0 +1,292 @@
+//! From the last slice to a published block: prove, commit, read back.
+//!
+//! ```text
+//!  Proving ─▶ Committing ─▶ Rereading ─▶ done
+//! ```
+//!
+//! Deliveries are proven by two things at once: requestors make them durable and say their digests, and survivors answer
+//! for parity. What is only read, and published nowhere, has nothing but the parity. An ending knows no plans: what it finds wrong it
+//! says as a [`Turn`], and the job decides what is delivered anew.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use codes::BlockIndex;
+
+use super::check::ParityCheck;
+use super::trust::Trust;
+use super::work::{Goal, Work};
+use super::{BlockProblem, JobPhase, ParityOutcome, Report};
+use crate::wire::control::ToNode;
+use crate::{BlockId, Digest, NodeId, Topology};
+
+/// How long sealing, fingerprinting, committing and rereading may take with no report at all; a node whose cap holds back what
+/// it reads says so meanwhile.
+const DISK_LIMIT: Duration = Duration::from_secs(120);
+/// No store may take longer than this to take over a block, whatever a node says.
+const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
+
+/// What is done with deliveries that are complete.
+#[derive(Debug)]
+pub(super) struct Ending {
+    step: Step,
+    /// When a step that nobody reports on is given up.
+    until: Duration,
+    parity: ParityOutcome,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// `sealing` have not made their deliveries durable yet; `check` is open.
+    Proving {
+        sealing: BTreeSet<NodeId>,
+        check: Option<ParityCheck>,
+    },
+    Committing {
+        waiting: BTreeSet<NodeId>,
+    },
+    Rereading {
+        waiting: BTreeSet<BlockIndex>,
+    },
+}
+
+/// What becomes of the job.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// The ending goes on.
+    On,
+    /// It is over, and all is well.
+    Done(ParityOutcome),
+    /// What was delivered is wrong, and nobody knows through whom.
+    Wrong(String),
+    /// A requestor cannot go on.
+    RequestorFailed { node: NodeId, reason: String },
+    /// What was published is not what its node keeps.
+    ReadsBackWrong { node: NodeId, block: BlockId, problem: BlockProblem },
+    /// Nobody answers.
+    Late,
+}
+
+/// What an ending needs to know besides what it changes.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'job> {
+    pub(super) trust: &'job Trust,
+    pub(super) topology: &'job Topology,
+    pub(super) now: Duration,
+}
+
+impl Ending {
+    /// All is delivered. `parity` is what was found of it before, if some of it is committed already.
+    pub(super) fn begin(work: &mut Work, parity: ParityOutcome, scene: Scene<'_>) -> (Self, Turn) {
+        let sealing = if work.publish { uncommitted(work) } else { BTreeSet::new() };
+        let (job, epoch) = (work.id, work.epoch);
+        sealing.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));
+        let step = Step::Proving { sealing, check: None };
+        let mut ending = Self { step, until: scene.now + DISK_LIMIT, parity };
+        let turn = ending.begin_check(work, scene);
+        (ending, turn)
+    }
+
+    /// What was found out about parity so far.
+    pub(super) fn parity(&self) -> ParityOutcome {
+        self.parity
+    }
+
+    pub(super) fn phase(&self) -> JobPhase {
+        match &self.step {
+            Step::Proving { sealing, .. } if sealing.is_empty() => JobPhase::CheckingParity,
+            Step::Proving { .. } => JobPhase::MakingDurable,
+            Step::Committing { .. } => JobPhase::Publishing,
+            Step::Rereading { .. } => JobPhase::ReadingBack,
+        }
+    }
+
+    /// The nodes whose stores may be taking over a block at this moment.
+    pub(super) fn committing(&self) -> Option<&BTreeSet<NodeId>> {
+        match &self.step {
+            Step::Committing { waiting } => Some(waiting),
+            _ => None,
+        }
+    }
+
+    pub(super) fn handle_report(
+        &mut self,
+        node: NodeId,
+        report: Report,
+        work: &mut Work,
+        scene: Scene<'_>,
+    ) -> Turn {
+        match (&mut self.step, report) {
+            (Step::Proving { sealing, .. }, Report::Sealed { digests, hand_over_ms }) => {
+                if !sealing.remove(&node) {
+                    return Turn::On;
+                }
+                take_sealed(work, node, &digests, Duration::from_millis(hand_over_ms.into()));
+                self.after_proof(work, scene.now)
+            }
+            (Step::Proving { check: Some(check), .. }, Report::Fingerprinted { block, fingerprints }) => {
+                check.take(&block, fingerprints);
+                self.after_proof(work, scene.now)
+            }
+            (Step::Committing { waiting }, Report::Committed) => {
+                if !waiting.remove(&node) {
+                    return Turn::On;
+                }
+                work.publish_at(node);
+                self.after_commit(work, scene.now)
+            }
+            (Step::Checking { .. } | Step::Rereading { .. }, Report::Limited) => {
+                self.until = self.until.max(scene.now + DISK_LIMIT);
+                Turn::On
+            }
+            (Step::Rereading { waiting }, Report::Reread { block, digest }) => {
+                take_reread(waiting, &block, digest, work, self.parity)
+            }
+            (
+                Step::Proving { sealing: waiting, .. } | Step::Committing { waiting },
+                Report::Refused { why },
+            ) if waiting.contains(&node) => Turn::RequestorFailed { node, reason: why.to_string() },
+            _ => Turn::On,
+        }
+    }
+
+    /// A node that is no requestor is gone.
+    pub(super) fn handle_node_lost(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+        match self.step {
+            Step::Proving { check: Some(_), .. } => self.begin_check(work, scene),
+            _ => Turn::On,
+        }
+    }
+
+    pub(super) fn handle_tick(&self, now: Duration) -> Turn {
+        match &self.step {
+            _ if now < self.until => Turn::On,
+            Step::Proving { sealing: waiting, .. } | Step::Committing { waiting } if !waiting.is_empty() => {
+                let node = *waiting.first().expect("somebody is awaited");
+                Turn::RequestorFailed { node, reason: "its disk does not answer".into() }
+            }
+            _ => Turn::Late,
+        }
+    }
+
+    /// Asks for what parity equations need, if any are to be checked.
+    fn begin_check(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+        let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
+        *open = None;
+        if work.verify.parity && !work.goals.iter().all(|goal| goal.committed) {
+            match scene.trust.parity_check(work, scene.topology) {
+                None if scene.trust.needs_parity(work) => {
+                    return Turn::Wrong("no block is left to check what was rebuilt with".into());
+                }
+                None => self.parity = ParityOutcome::NoSpareBlock,
+                Some(check) => {
+                    ask_for_fingerprints(&check, work);
+                    *open = Some(check);
+                    self.until = scene.now + DISK_LIMIT;
+                }
+            }
+        }
+        self.after_proof(work, scene.now)
+    }
+
+    fn after_proof(&mut self, work: &mut Work, now: Duration) -> Turn {
+        let Step::Proving { sealing, check } = &self.step else { return Turn::On };
+        let verdict = check.as_ref().map(ParityCheck::verdict);
+        if verdict == Some(Some(false)) {
+            return Turn::Wrong("the rebuilt blocks break a parity equation".into());
+        }
+        if !sealing.is_empty() {
+            return Turn::On;
+        }
+        if let Some(wrong) = work.goals.iter().find(|goal| work.publish && differs(goal, work)) {
+            let id = work.id_of(wrong.block);
+            return Turn::Wrong(format!("the rebuilt block {id} differs from its recorded digest"));
+        }
+        match verdict {
+            Some(None) => Turn::On,
+            Some(Some(_)) => self.commit(ParityOutcome::Holds, work, now),
+            None => self.commit(self.parity, work, now),
+        }
+    }
+
+    /// What was delivered is as good as can be told: a block becomes visible, and a read has ended.
+    fn commit(&mut self, parity: ParityOutcome, work: &mut Work, now: Duration) -> Turn {
+        self.parity = parity;
+        if !work.publish {
+            return Turn::Done(parity);
+        }
+        let waiting = uncommitted(work);
+        let (job, epoch) = (work.id, work.epoch);
+        waiting.iter().for_each(|&node| work.tell(node, ToNode::Commit { job, epoch }));
+        self.until = now + DISK_LIMIT + work.hand_over_limit(&waiting);
+        self.step = Step::Committing { waiting };
+        self.after_commit(work, now)
+    }
+
+    fn after_commit(&mut self, work: &mut Work, now: Duration) -> Turn {
+        if matches!(&self.step, Step::Committing { waiting } if !waiting.is_empty()) {
+            return Turn::On;
+        }
+        if !work.verify.reread {
+            return Turn::Done(self.parity);
+        }
+        let asked: Vec<(NodeId, BlockId)> =
+            work.goals.iter().map(|goal| (goal.requestor, work.id_of(goal.block).clone())).collect();
+        let (job, epoch) = (work.id, work.epoch);
+        asked.into_iter().for_each(|(node, block)| work.tell(node, ToNode::Reread { job, epoch, block }));
+        self.until = now + DISK_LIMIT + work.hand_over_limit(&work.requestors());
+        self.step = Step::Rereading { waiting: work.goals.iter().map(|goal| goal.block).collect() };
+        Turn::On
+    }
+}
+
+/// The requestors that hold deliveries which are not blocks of their stores yet.
+fn uncommitted(work: &Work) -> BTreeSet<NodeId> {
+    work.goals.iter().filter(|goal| !goal.committed).map(|goal| goal.requestor).collect()
+}
+
+/// Whether what was sealed is not the block that was lost.
+fn differs(goal: &Goal, work: &Work) -> bool {
+    let recorded = work.stripe.block(goal.block).digest;
+    !goal.sealed || recorded.is_some() && goal.digest != recorded
+}
+
+/// Notes that a requestor has made its deliveries durable.
+fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest>)], hand_over: Duration) {
+    let blocks = &work.stripe.blocks;
+    for goal in work.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
+        let id = &blocks[usize::from(goal.block.0)].id;
+        let told = digests.iter().find(|(block, _)| block == id);
+        (goal.sealed, goal.digest) = (told.is_some(), told.and_then(|&(_, digest)| digest));
+        goal.hand_over = hand_over.min(MAX_HAND_OVER);
+    }
+}
+
+fn ask_for_fingerprints(check: &ParityCheck, work: &mut Work) {
+    let (job, epoch) = (work.id, work.epoch);
+    let (window, seed) = ((work.window.start, work.window.end), work.check_seed);
+    let sub_block_bytes = work.stripe.sub_block_bytes();
+    let sub_blocks = work.stripe.code.sub_blocks() as u16;
+    for (node, block) in check.questions() {
+        work.touched.insert(node);
+        work.tell(node, ToNode::Fingerprint { job, epoch, block, sub_block_bytes, sub_blocks, window, seed });
+    }
+}
+
+/// A node says what it reads back of a block that it published.
+fn take_reread(
+    waiting: &mut BTreeSet<BlockIndex>,
+    block: &BlockId,
+    digest: Option<Digest>,
+    work: &Work,
+    parity: ParityOutcome,
+) -> Turn {
+    let goal = work.goals.iter().find(|goal| work.id_of(goal.block) == block);
+    let Some(goal) = goal.filter(|goal| waiting.contains(&goal.block)) else { return Turn::On };
+    if goal.digest != digest {
+        let problem = BlockProblem::Corrupt("reads back other bytes".into());
+        return Turn::ReadsBackWrong { node: goal.requestor, block: block.clone(), problem };
+    }
+    waiting.remove(&goal.block);
+    if waiting.is_empty() { Turn::Done(parity) } else { Turn::On }
+}
