@@ -51,8 +51,6 @@ pub(crate) struct WriteJob {
     pub(crate) writer: SharedDelivery,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
-    /// The medium is to take all that was written so far.
-    pub(crate) write_out: bool,
     pub(crate) buffer: Buffer,
 }
 
@@ -217,10 +215,7 @@ impl WriteJob {
         if self.bytes == 0 {
             return Ok(());
         }
-        let mut written = writer.write_at(self.offset, &self.buffer[..self.bytes]);
-        if self.write_out {
-            written = written.and_then(|()| writer.write_out());
-        }
+        let written = writer.write_at(self.offset, &self.buffer[..self.bytes]);
         written.map_err(|error| DiskError { block: self.block.clone(), error })
     }
 }

@@ -23,9 +23,6 @@ use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
 use crate::throttle::Allowance;
 use crate::traffic::Traffic;
 
-/// Under a cap of the disk, the medium has at most so many bytes of a block to take when it is sealed.
-const WRITE_OUT_BYTES: usize = 8 << 20;
-
 /// See the module's documentation.
 pub(crate) struct Motion {
     assignment: Arc<Assignment>,
@@ -42,8 +39,6 @@ pub(crate) struct Motion {
     /// Reads and writes that the cap of the disk holds back.
     held_reads: VecDeque<ReadJob>,
     held_writes: VecDeque<WriteJob>,
-    /// Bytes written to each block under a cap that its medium was not told to take yet.
-    unsettled: BTreeMap<BlockIndex, usize>,
     /// When asking the caps again is worthwhile.
     ask_again: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -80,7 +75,6 @@ impl Motion {
             allowance: Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class),
             held_reads: VecDeque::new(),
             held_writes: VecDeque::new(),
-            unsettled: BTreeMap::new(),
             ask_again: None,
             timer: None,
             _memory: memory,
@@ -132,21 +126,6 @@ impl Motion {
             Ok(None) => {}
             Err(error) => part.fail(sink_failed(error), now),
         }
-    }
-
-    /// Whether the medium is told to take what was written of a block. Under a cap it is from time to time: what came at the
-    /// cap's pace must not reach the medium all at once when the block is sealed.
-    fn is_written_out(&mut self, block: BlockIndex, bytes: usize) -> bool {
-        if !self.allowance.is_capped(Meter::Disk) {
-            return false;
-        }
-        let unsettled = self.unsettled.entry(block).or_insert(0);
-        *unsettled += bytes;
-        let is_due = *unsettled >= WRITE_OUT_BYTES;
-        if is_due {
-            *unsettled = 0;
-        }
-        is_due
     }
 
     /// Begins what the cap of the disk held back; deliveries first, since they free what reads fill.
@@ -251,8 +230,7 @@ impl Motion {
                 let (sink, writer) = &self.sinks[&sub_block.block];
                 let bytes = sink.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
                 let (block, writer) = (sink.id.clone(), writer.clone());
-                let write_out = self.is_written_out(sub_block.block, bytes);
-                let job = WriteJob { slice, block, writer, offset, bytes, write_out, buffer };
+                let job = WriteJob { slice, block, writer, offset, bytes, buffer };
                 if self.held_writes.is_empty() && self.ask(Meter::Disk, part).is_some() {
                     self.write(job, part, now);
                 } else {

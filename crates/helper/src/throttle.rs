@@ -108,11 +108,6 @@ impl Allowance {
         self.throttle.is_limited()
     }
 
-    /// Whether there is a cap on what moves there.
-    pub(crate) fn is_capped(&self, meter: Meter) -> bool {
-        self.ask(meter) != Ok(usize::MAX)
-    }
-
     /// How many bytes may move now; [`usize::MAX`] if nothing limits them. Otherwise, how long to wait.
     pub(crate) fn ask(&self, meter: Meter) -> Result<usize, Duration> {
         if !self.throttle.is_limited() {

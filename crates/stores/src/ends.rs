@@ -72,15 +72,6 @@ pub trait Intake: Send {
     /// [`BlockError::NoSpace`], [`BlockError::Io`].
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
 
-    /// Has the medium take what was written until now, so that bytes which come at a bounded rate also reach the medium at
-    /// that rate, and not all at once when the block is sealed. What has no medium has nothing to do.
-    ///
-    /// # Errors
-    /// As [`write_at`](Self::write_at).
-    fn write_out(&mut self) -> Result<(), BlockError> {
-        Ok(())
-    }
-
     /// Whether [`write_at`](Self::write_at) may wait for a medium. Only what goes to memory does not.
     fn may_wait(&self) -> bool {
         true
@@ -165,18 +156,6 @@ impl Delivery {
             Self::Taken(taker) => taker.write_at(offset, bytes),
             Self::Published(writer) => writer.write_at(offset, bytes),
             Self::HandedOver(writer) => writer.write_at(offset, bytes),
-        }
-    }
-
-    /// Has the medium take what was written until now, see [`Intake::write_out`].
-    ///
-    /// # Errors
-    /// As [`Intake::write_out`].
-    pub fn write_out(&mut self) -> Result<(), BlockError> {
-        match self {
-            Self::Taken(taker) => taker.write_out(),
-            Self::Published(writer) => writer.write_out(),
-            Self::HandedOver(writer) => writer.write_out(),
         }
     }
 

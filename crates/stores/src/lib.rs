@@ -17,6 +17,7 @@ mod gate;
 pub mod hdfs;
 mod seams;
 pub mod seaweedfs;
+mod steady;
 
 pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
 pub use catalog::{BlockRecord, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};

@@ -135,7 +135,7 @@ impl Ending {
                 work.publish_at(node);
                 self.after_commit(work, scene.now)
             }
-            (Step::Checking { .. } | Step::Rereading { .. }, Report::Limited) => {
+            (Step::Proving { .. } | Step::Rereading { .. }, Report::Limited) => {
                 self.until = self.until.max(scene.now + DISK_LIMIT);
                 Turn::On
             }

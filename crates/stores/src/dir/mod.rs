@@ -14,7 +14,6 @@ pub(crate) mod place;
 pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
-mod write_back;
 mod writer;
 
 /// Decoders of what is on disks, for `crates/fuzz`.

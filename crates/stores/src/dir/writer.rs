@@ -1,6 +1,6 @@
 //! Making a block: bytes come in any order, checksums are made on the way.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::folder::Folder;
 use super::label::Label;
 use super::place::{Place, Temporary, block_fault};
 use super::reader::{DirReader, beyond, corrupt};
-use super::write_back::WriteBack;
+use crate::steady::SteadyFile;
 use crate::{BlockError, BlockWriter, Intake, Publish, StoredBlock};
 
 /// A block that is not visible yet.
@@ -25,11 +25,10 @@ pub(super) struct DirWriter {
     folder: Arc<Folder>,
     place: Place,
     temporary: Temporary,
-    file: File,
+    file: SteadyFile,
     checksums: Checksums,
     known: Vec<bool>,
     written: Extents,
-    write_back: WriteBack,
     sealed: bool,
     /// Whether a write or a sync failed. The system forgets after saying so once what it could not write, so
     /// that a second sync would lie.
@@ -44,7 +43,7 @@ impl DirWriter {
         let temporary = place.temporary(folder.next_generation());
         let fault = block_fault(&place.id, &temporary.block);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary.block);
-        let file = file.map_err(&fault)?;
+        let file = SteadyFile::new(file.map_err(&fault)?);
         let sized = file.set_len(sink.bytes).map_err(&fault);
         drop(fault);
         let checksums = Checksums::unknown(sink.bytes, Label::of(sink));
@@ -58,7 +57,6 @@ impl DirWriter {
             checksums,
             known,
             written,
-            write_back: WriteBack::default(),
             sealed: false,
             broken: false,
             owns_files: true,
@@ -127,10 +125,7 @@ impl DirWriter {
     }
 
     fn sync(&mut self) -> Result<(), BlockError> {
-        self.write_back
-            .join()
-            .and_then(|()| self.file.sync_all())
-            .map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.file.sync_all().map_err(block_fault(&self.place.id, &self.temporary.block))?;
         self.write_checksums()
     }
 
@@ -156,19 +151,12 @@ impl Intake for DirWriter {
         let range = self.check_range(offset, bytes.len())?;
         self.sealed = false;
         self.known[touched(&range)].fill(false);
-        let written = self.file.write_all_at(bytes, offset);
-        let done = written.and_then(|()| self.write_back.wrote(&self.file, bytes.len()));
+        let done = self.file.write_all_at(bytes, offset);
         self.broken |= done.is_err();
         done.map_err(block_fault(&self.place.id, &self.temporary.block))?;
         self.learn(&range, bytes);
         self.written.insert(range);
         Ok(())
-    }
-
-    fn write_out(&mut self) -> Result<(), BlockError> {
-        let done = self.file.sync_data();
-        self.broken |= done.is_err();
-        done.map_err(block_fault(&self.place.id, &self.temporary.block))
     }
 }
 

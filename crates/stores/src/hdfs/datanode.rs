@@ -81,10 +81,6 @@ impl Intake for ToldWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         self.writer.write_at(offset, bytes)
     }
-
-    fn write_out(&mut self) -> Result<(), BlockError> {
-        self.writer.write_out()
-    }
 }
 
 impl BlockWriter for ToldWriter {

@@ -19,6 +19,7 @@ use crate::dir::commit::sync_folder;
 use crate::dir::extents::Extents;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt};
+use crate::steady::SteadyFile;
 use crate::{BlockError, BlockReader, BlockWriter, Intake, Publish, StoredBlock};
 
 /// What writers share.
@@ -68,7 +69,7 @@ pub(super) struct ReplicaWriter {
     place: Place,
     block: BlockId,
     temporary: Files,
-    file: File,
+    file: SteadyFile,
     meta: File,
     format: ChecksumFormat,
     bytes: u64,
@@ -104,7 +105,7 @@ impl ReplicaWriter {
             place,
             block,
             temporary,
-            file,
+            file: SteadyFile::new(file),
             meta,
             format,
             bytes,
@@ -173,7 +174,7 @@ impl ReplicaWriter {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), BlockError> {
+    fn sync(&mut self) -> Result<(), BlockError> {
         self.file.sync_all().map_err(block_fault(&self.block, &self.temporary.bytes))?;
         self.meta.sync_all().map_err(block_fault(&self.block, &self.temporary.meta))
     }
@@ -279,12 +280,6 @@ impl Intake for ReplicaWriter {
         done?;
         self.written.insert(offset..end);
         Ok(())
-    }
-
-    fn write_out(&mut self) -> Result<(), BlockError> {
-        let done = self.file.sync_data();
-        self.broken |= done.is_err();
-        done.map_err(block_fault(&self.block, &self.temporary.bytes))
     }
 }
 

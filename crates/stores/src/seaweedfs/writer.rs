@@ -1,6 +1,6 @@
 //! Making a shard, under a name that SeaweedFS ignores until every byte of it agrees with `.ecsum`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -18,6 +18,7 @@ use crate::dir::commit::sync_folder;
 use crate::dir::extents::Extents;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt};
+use crate::steady::SteadyFile;
 use crate::{BlockError, BlockWriter, Intake, Publish, StoredBlock};
 
 /// A shard that is not visible yet.
@@ -30,7 +31,7 @@ pub(super) struct ShardWriter {
     block: BlockId,
     folder: PathBuf,
     temporary: PathBuf,
-    file: File,
+    file: SteadyFile,
     bytes: u64,
     chunks: Vec<Option<u32>>,
     written: Extents,
@@ -62,7 +63,7 @@ impl ShardWriter {
             block,
             folder: folder.to_owned(),
             temporary,
-            file,
+            file: SteadyFile::new(file),
             bytes,
             chunks,
             written: Extents::default(),
@@ -184,12 +185,6 @@ impl Intake for ShardWriter {
         self.learn(offset, bytes);
         self.written.insert(offset..end);
         Ok(())
-    }
-
-    fn write_out(&mut self) -> Result<(), BlockError> {
-        let done = self.file.sync_data();
-        self.broken |= done.is_err();
-        done.map_err(block_fault(&self.block, &self.temporary))
     }
 }
 
