@@ -38,6 +38,8 @@ impl Shared {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        // One after the other, so that repairs begin as fast as volumes are looked at and not all in one moment.
+        let _alone = self.claiming.lock().await;
         let is_new = self.hold(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
         // Servers may be slow, and others need not wait for them.
         let ready = async {

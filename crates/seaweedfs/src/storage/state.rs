@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub master: MasterClient,
     pub attachment: Attachment,
     pub claims: tokio::sync::Mutex<Claims>,
+    /// Held while a volume is claimed.
+    pub claiming: tokio::sync::Mutex<()>,
     /// Something was listed that may have to be looked into.
     pub listed: Notify,
     state: Mutex<State>,
@@ -129,6 +131,7 @@ impl Shared {
             master,
             attachment,
             claims: tokio::sync::Mutex::default(),
+            claiming: tokio::sync::Mutex::default(),
             listed: Notify::new(),
             state: Mutex::new(state),
         }

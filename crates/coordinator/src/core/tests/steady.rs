@@ -41,7 +41,9 @@ fn it_goes_on_where_it_was_after_a_restart() {
     assert!((5..=10).contains(&before), "{before}");
     scene.restart();
     scene.core().settings.scrub_bytes_per_s = Some(BLOCK_BYTES);
-    ["h1", "h2", "h3", "h4"].map(|helper| scene.start(helper));
+    for helper in ["h1", "h2", "h3", "h4"] {
+        scene.start(helper);
+    }
     scene.wait(Duration::from_secs(1));
     let after = left(&mut scene);
     assert!(after <= before + 1 && after > 0, "{after} are left of {before}: it does not begin anew");
