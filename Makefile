@@ -3,16 +3,18 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test fmt lint doc unit test-openapi test-foreign long thrash setup bench deny clean
+.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign long thrash setup bench bench-seaweedfs deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
+	@echo "make demo-seaweedfs   a real SeaweedFS cluster: a server is killed, and Mend repairs beside ec.rebuild (2 min after the build; root)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make test-openapi   docs/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
+	@echo "make bench-seaweedfs   Mend and ec.rebuild on the same losses of a real SeaweedFS cluster (half an hour; root)"
 	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
 
 setup:
@@ -21,6 +23,11 @@ setup:
 demo: setup
 	$(CARGO) build --release --locked -p mend-cli
 	scripts/demo target/release/mend
+
+demo-seaweedfs: setup
+	scripts/seaweedfs target/seaweedfs
+	$(CARGO) build --release --locked -p mend-cli -p mend-lab
+	target/release/mend-lab seaweedfs demo
 
 test: setup fmt lint doc unit test-openapi test-foreign
 
@@ -55,6 +62,11 @@ bench: setup
 	$(CARGO) build --release --locked -p mend-cli -p mend-lab
 	scripts/memory target/release/mend
 	target/release/mend lab bench
+
+bench-seaweedfs: setup
+	scripts/seaweedfs target/seaweedfs
+	$(CARGO) build --release --locked -p mend-cli -p mend-lab
+	target/release/mend-lab seaweedfs bench
 
 # CHECKS="licenses bans sources" does without the advisory database.
 deny:

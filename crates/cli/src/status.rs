@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use client::{Client, JobKind, ScrubView, Severity, Status, UnreadablePart};
+use client::{Client, JobKind, ScrubView, Severity, Status, SteadyScrubView, UnreadablePart};
 
 use crate::answer::Answer;
 use crate::args::StatusArgs;
@@ -50,6 +50,7 @@ fn status_text(status: &Status) -> String {
         text += "the coordinator has just started and still waits for helpers\n";
     }
     status.advice.iter().for_each(|advice| text += &format!("{}\n", printable(advice)));
+    status.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
     text += &unreadable_text(&status.unreadable, status.stripes.unreadable);
     text += &format!("{} of {}\n", count(status.files, "file"), size(status.file_bytes));
     text += &redundancy_text(status);
@@ -73,7 +74,15 @@ fn status_text(status: &Status) -> String {
             count(status.orphans.len() as u64, "block")
         );
     }
+    text += &status.steady_scrub.as_ref().map_or_else(String::new, steady_line);
     text + &lost_text(status)
+}
+
+fn steady_line(steady: &SteadyScrubView) -> String {
+    let left = steady.left_in_round.map_or_else(String::new, |left| {
+        format!(", {} still to be read in this round", count(left, "block"))
+    });
+    format!("steady scrub at {}/s{left}\n", size(steady.rate_bytes_per_s))
 }
 
 fn lost_text(status: &Status) -> String {

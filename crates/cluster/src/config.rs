@@ -56,6 +56,9 @@ pub struct CoordinatorConfig {
     /// How long a helper may be gone before its blocks are rebuilt elsewhere.
     #[serde(default)]
     pub repair_after: RepairAfter,
+    /// What is read of all helpers together, all the time, to hold blocks against their checksums; nothing if it is left out.
+    #[serde(default)]
+    pub scrub_rate: Option<Bandwidth>,
 }
 
 /// What is used when a command does not say. The code and the scheme are checked by those who know them.
@@ -406,11 +409,13 @@ pub(crate) fn new_text(
     coordinator: &CoordinatorConfig,
     defaults: &Defaults,
 ) -> String {
-    let CoordinatorConfig { api, control, advertise, repair_after } = coordinator;
+    let CoordinatorConfig { api, control, advertise, repair_after, scrub_rate } = coordinator;
     let advertise = match advertise {
         Some(host) => format!("advertise = \"{host}\""),
         None => "# advertise = \"10.0.0.1\"".to_owned(),
     };
+    let scrub_rate = scrub_rate
+        .map_or_else(|| "# scrub_rate = \"20MB/s\"".to_owned(), |rate| format!("scrub_rate = \"{rate}\""));
     let data_tls = data_tls.map_or_else(|| "# data_tls = true".to_owned(), |on| format!("data_tls = {on}"));
     // The code and the scheme come from a command line and may hold anything.
     let (code, scheme) = (value(defaults.code.as_str()), value(defaults.scheme.as_str()));
@@ -436,6 +441,9 @@ control = "{control}"
 # How long a helper may be gone before its blocks are rebuilt elsewhere, or "never". `mend node repair-after` changes it
 # while the coordinator runs, and `mend node maintenance` puts it off for one helper.
 repair_after = "{repair_after}"
+# Every block is read again and again, at this rate of all helpers together, and held against its checksums; not if it is
+# left out. Where it is, is kept when the coordinator is restarted.
+{scrub_rate}
 
 [defaults]
 # The code of new stripes: rs-14-10 makes 14 blocks, of which any 10 suffice.

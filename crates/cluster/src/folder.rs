@@ -402,6 +402,7 @@ impl InitOptions {
     fn config_text(&self, cluster_id: ClusterId, path: &Path) -> Result<String, InitError> {
         let coordinator = CoordinatorConfig {
             repair_after: self.repair_after,
+            scrub_rate: None,
             api: SocketAddr::new(self.listen_host, self.api_port),
             control: SocketAddr::new(self.listen_host, self.control_port),
             advertise: self.advertise.clone(),

@@ -185,6 +185,7 @@ fn start_core(
         scheme: cluster.defaults.scheme.clone(),
         repair_after: cluster.coordinator.repair_after,
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
+        scrub_bytes_per_s: cluster.coordinator.scrub_rate.map(|rate| rate.bits_per_second() / 8),
         heal: config.heal.map(|dry_run| HealPolicy { dry_run }),
     };
     let opened = Opened::read(&mut *storage)?;

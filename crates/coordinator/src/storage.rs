@@ -3,13 +3,13 @@
 //! It gets all that has come up while it was busy, at once, and has it carried out in one transaction: the slower the
 //! medium is, the more share an fsync. One batch is under way at a time, and what waits behind it waits in the core, which
 //! refuses to take more on when that is too much. Nothing else waits for this thread: heartbeats, reads and plans go on
-//! while it is stuck.
+//! while it is stuck. What a storage begins aside is answered when it is done.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use stores::{Storage, Term, Write};
+use stores::{Done, Storage, StoreError, Term, Write};
 use tokio::sync::mpsc;
 
 use crate::core::{Ask, Core, Event};
@@ -85,8 +85,35 @@ fn next_batch(core: &mut Core) -> Vec<Ask> {
 
 fn serve(mut storage: Box<dyn Storage>, term: Term, asks: &Receiver<Vec<Ask>>, events: &mpsc::Sender<Event>) {
     while let Ok(batch) = asks.recv() {
+        let batch = begin(&mut *storage, term, batch, events);
         let answers = carry_out(&mut *storage, term, batch);
         let _ = events.blocking_send(Event::Answered(answers)); // At the end nobody hears it.
+    }
+}
+
+/// Begins what takes long; the rest.
+fn begin(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Sender<Event>) -> Vec<Ask> {
+    let mut rest = Vec::with_capacity(batch.len());
+    for ask in batch {
+        let Ask::Write { number, write } = ask else {
+            rest.push(ask);
+            continue;
+        };
+        let events = events.clone();
+        let done = move |result| {
+            let _ = events.blocking_send(answer(number, result)); // At the end nobody hears it.
+        };
+        if storage.begin(term, &write, Box::new(done)).is_some() {
+            rest.push(Ask::Write { number, write });
+        }
+    }
+    rest
+}
+
+fn answer(number: u64, result: Result<Done, StoreError>) -> Event {
+    match result {
+        Ok(done) => Event::Stored { number, done },
+        Err(error) => Event::Failed { number, error },
     }
 }
 
@@ -105,12 +132,8 @@ pub(crate) fn carry_out(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>) 
     }
     let results = if writes.is_empty() { Vec::new() } else { storage.carry_out(term, &writes) };
     assert_eq!(results.len(), numbers.len(), "each write is answered");
-    let answer = |(number, result)| match result {
-        Ok(done) => Event::Stored { number, done },
-        Err(error) => Event::Failed { number, error },
-    };
     others.into_iter().for_each(|ask| copy(storage, ask));
-    numbers.into_iter().zip(results).map(answer).collect()
+    numbers.into_iter().zip(results).map(|(number, result)| answer(number, result)).collect()
 }
 
 /// Copies are written on another thread while the storage goes on.

@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use apart::{Process, eventually, run};
 use tempfile::TempDir;
 
 use crate::console::Console;
-use crate::eventually;
 use crate::fsck::{FsckFile, parse};
 use crate::install::Hadoop;
-use crate::jvm::Jvm;
+use crate::jvm;
 
 /// All daemons: a DataNode that has another address than the NameNode would call from the NameNode's all the same.
 const HOST: &str = "127.0.0.1";
@@ -49,7 +49,7 @@ pub struct Cluster {
     root: TempDir,
     hadoop: Hadoop,
     options: ClusterOptions,
-    namenode: Option<Jvm>,
+    namenode: Option<Process>,
     nodes: Vec<DataNode>,
     console: Console,
 }
@@ -59,7 +59,7 @@ pub struct Cluster {
 pub struct DataNode {
     port: u16,
     folders: Vec<PathBuf>,
-    process: Option<Jvm>,
+    process: Option<Process>,
 }
 
 impl DataNode {
@@ -143,7 +143,7 @@ impl Cluster {
         let log = self.root.path().join(format!("node{}.log", at + 1));
         let jars: Vec<_> = self.options.plugin.iter().map(|plugin| plugin.jar.clone()).collect();
         let options = self.hadoop.options(128, &jars);
-        node.process = Some(Jvm::daemon(&options, DATANODE_CLASS, &arguments, &log));
+        node.process = Some(Process::start(jvm::command(&options, DATANODE_CLASS, &arguments), &log));
     }
 
     /// Asks a DataNode to stop, and waits until it has. It writes down which replicas it has.
@@ -249,13 +249,8 @@ fn format_namenode(hadoop: &Hadoop, settings: &[String], root: &Path) {
     assert!(status.is_ok_and(|status| status.success()), "{}", said());
 }
 
-fn start_namenode(hadoop: &Hadoop, settings: &[String], root: &Path) -> Jvm {
+fn start_namenode(hadoop: &Hadoop, settings: &[String], root: &Path) -> Process {
     let arguments = namenode_settings(settings, root);
-    Jvm::daemon(&hadoop.options(256, &[]), NAMENODE_CLASS, &arguments, &root.join("namenode.log"))
-}
-
-fn run(command: &str) {
-    let mut words = command.split(' ');
-    let status = Command::new(words.next().expect("a program")).args(words).status();
-    assert!(status.is_ok_and(|status| status.success()), "{command}");
+    let command = jvm::command(&hadoop.options(256, &[]), NAMENODE_CLASS, &arguments);
+    Process::start(command, &root.join("namenode.log"))
 }

@@ -5,12 +5,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 
-use crate::jvm::Jvm;
+use apart::{Piped, Process};
+
+use crate::jvm;
 
 /// A console that carries out one command after the other.
 #[derive(Debug)]
 pub struct Console {
-    jvm: Jvm,
+    jvm: Process,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -26,8 +28,9 @@ pub struct Said {
 
 impl Console {
     pub(crate) fn start(options: &[OsString], settings: &[String], log: &Path) -> Self {
-        let (jvm, input, output) = Jvm::piped(options, "Console", settings, log);
-        Self { jvm, input, output: BufReader::new(output) }
+        let Piped { process, input, output } =
+            Process::piped(jvm::command(options, "Console", settings), log);
+        Self { jvm: process, input, output: BufReader::new(output) }
     }
 
     /// Carries out a command of `hdfs`: `&["fsck", "/"]`, `&["dfs", "-ls", "/"]`; also `dfsadmin`, `ec` and `debug`.

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Where Hadoop is.
 #[derive(Clone, Debug)]
@@ -19,14 +18,7 @@ impl Hadoop {
     /// # Errors
     /// What is missing, for people.
     pub fn install() -> Result<Self, String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let folder = std::env::var_os("MEND_HADOOP").map_or_else(|| root.join("target/hdfs"), PathBuf::from);
-        let installed = Command::new(root.join("scripts/hdfs")).arg(&folder).status();
-        match installed {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Err(format!("scripts/hdfs failed ({status})")),
-            Err(error) => return Err(format!("scripts/hdfs: {error}")),
-        }
+        let folder = apart::installed("scripts/hdfs", "MEND_HADOOP", "target/hdfs")?;
         let classpath = folder.join("classpath");
         let text =
             fs::read_to_string(&classpath).map_err(|error| format!("{}: {error}", classpath.display()))?;

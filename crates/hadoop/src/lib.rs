@@ -12,30 +12,9 @@ mod console;
 mod fsck;
 mod install;
 mod jvm;
-mod namespace;
 
+pub use apart::{eventually, inside_namespace};
 pub use cluster::{Cluster, ClusterOptions, DataNode, Plugin};
 pub use console::{Console, Said};
 pub use fsck::{FsckBlock, FsckFile};
 pub use install::Hadoop;
-pub use namespace::inside_namespace;
-
-use std::time::{Duration, Instant};
-
-/// Nothing takes so long; a machine that is busy with other things may make it seem so.
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Waits until something is there.
-///
-/// # Panics
-/// If it does not come within three minutes.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "waited {PATIENCE:?} for {what}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}

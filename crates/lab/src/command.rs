@@ -16,7 +16,7 @@ use crate::network::{Names, Network, Place, Status};
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
-use crate::{agent, bench, direct, figure};
+use crate::{agent, bench, direct, figure, seaweedfs};
 
 /// Where reports go: they are large, anybody can make them again, and so they are no part of the repository.
 const REPORTS: &str = "target/lab";
@@ -85,6 +85,12 @@ pub enum Command {
         /// Only targets whose name contains this
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
+    },
+    /// A real SeaweedFS cluster, with Mend beside it and without
+    Seaweedfs {
+        /// What to do with it
+        #[command(subcommand)]
+        what: seaweedfs::Verb,
     },
     /// Send bytes to whoever asks (started by the lab inside a namespace)
     #[command(hide = true)]
@@ -196,6 +202,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
             let folders = Folders { pages: out, reports };
             bench::run(&names, &programs, &folders, only.as_deref(), &mut say)
         }
+        Command::Seaweedfs { what } => seaweedfs::execute(&names, &programs, &what, &mut say),
         _ => unreachable!("carried out before"),
     }
 }

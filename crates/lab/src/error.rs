@@ -87,6 +87,9 @@ pub enum LabError {
         /// What the drawing library says.
         reason: String,
     },
+    /// SeaweedFS cannot be had.
+    #[error("no SeaweedFS: {0}")]
+    Seaweedfs(String),
     /// Stopped by the user.
     #[error("stopped; the lab was removed")]
     Interrupted,

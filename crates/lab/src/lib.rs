@@ -3,7 +3,8 @@
 //! A [`Network`] is a namespace per node and links whose both ends are shaped; a [`Fleet`] is a real cluster in it,
 //! one process per node; a [`Scenario`] says what to measure, and [`run`] measures it: every repair next to a direct send
 //! of one block in the same run, every repaired block compared with the lost one, every run that other programs
-//! disturbed repeated or marked. [`figure`] does this for the papers' figures and [`mod@bench`] for our targets.
+//! disturbed repeated or marked. [`figure`] does this for the papers' figures and [`mod@bench`] for our targets. [`seaweedfs`] measures a real SeaweedFS
+//! cluster, with Mend beside it and without.
 //!
 //! Always true: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes all of
 //! it, even after a crash. Deliberately absent: code paths of Mend that only the lab takes. The lab starts the binary
@@ -28,6 +29,7 @@ mod network;
 mod report;
 mod run;
 mod scenario;
+pub mod seaweedfs;
 mod shell;
 mod topology;
 mod way;
@@ -42,7 +44,7 @@ pub use machine::{CpuTimes, Machine};
 pub use medium::DeviceReads;
 pub use meter::{CPU_BOUND, LinkBytes, Meter, Metered};
 pub use model::{published_timeslots, timeslots};
-pub use network::{Names, Network, NetworkError, Place, Status};
+pub use network::{Doors, Names, Network, NetworkError, Place, Status};
 pub use report::{Report, Row, markdown_table, median};
 pub use run::{Say, run};
 pub use scenario::{

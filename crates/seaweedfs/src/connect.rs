@@ -54,8 +54,7 @@ pub(crate) async fn connect(
     let dialer = Dialer::new(address, security, life);
     let connected = tokio::time::timeout(CONNECT_LIMIT, endpoint.connect_with_connector(dialer)).await;
     match connected {
-        Ok(Ok(channel)) if security.tls().is_none() => wants_no_tls(address).await.map(|()| channel),
-        Ok(Ok(channel)) => Ok(channel),
+        Ok(Ok(channel)) => answers(address, security).await.map(|()| channel),
         Ok(Err(error)) if security.tls().is_some() && is_tls(&error) => {
             Err(AskError::Tls { address: address.clone(), why: causes(&error) })
         }
@@ -64,21 +63,32 @@ pub(crate) async fn connect(
     }
 }
 
-/// An HTTP/2 client is content before it has heard anything, so it is asked once by hand whether the other side speaks
-/// it: a server that wants TLS hangs up, or answers with an alert.
-async fn wants_no_tls(address: &ServerAddress) -> Result<(), AskError> {
+/// An HTTP/2 client is content before it has heard anything, so the other side is asked once by hand whether it speaks it. A
+/// server that wants TLS hangs up, or answers with an alert; one that does not accept our certificate says so only after
+/// our side of TLS 1.3 is done, and a channel that has begun to connect again would not tell.
+async fn answers(address: &ServerAddress, security: &Security) -> Result<(), AskError> {
     const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let unreachable = |why: String| AskError::Unreachable { address: address.clone(), why };
+    let is_encrypted = security.tls().is_some();
     let asked = async {
-        let mut stream = TcpStream::connect(address.grpc()).await?;
+        let mut stream = Dialer::new(address, security, Life::Once).open().await?;
         stream.write_all(HELLO).await?;
+        stream.flush().await?;
         let mut answer = [0; 4];
-        Ok::<_, io::Error>(stream.read_exact(&mut answer).await.is_ok() && answer[0] == 0)
+        match stream.read_exact(&mut answer).await {
+            Ok(_) => Ok(answer[0] == 0),
+            Err(error) if is_encrypted => Err(error),
+            Err(_) => Ok(false),
+        }
     };
     match tokio::time::timeout(CONNECT_LIMIT, asked).await {
         Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) if is_encrypted => Err(unreachable("it does not speak HTTP/2".to_owned())),
         Ok(Ok(false)) => Err(AskError::TlsNeeded { address: address.clone() }),
-        Ok(Err(error)) => Err(unreachable(error.to_string())),
+        Ok(Err(error)) if is_encrypted && is_tls(&error) => {
+            Err(AskError::Tls { address: address.clone(), why: causes(&error) })
+        }
+        Ok(Err(error)) => Err(unreachable(causes(&error))),
         Err(_) => Err(unreachable("it accepts connections and says nothing".to_owned())),
     }
 }
@@ -102,15 +112,19 @@ impl Dialer {
     }
 
     async fn dial(self) -> io::Result<TokioIo<Box<dyn Stream>>> {
-        if self.spent.is_some_and(|spent| spent.swap(true, Ordering::Relaxed)) {
+        if self.spent.as_ref().is_some_and(|spent| spent.swap(true, Ordering::Relaxed)) {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "its connection broke"));
         }
+        Ok(TokioIo::new(self.open().await?))
+    }
+
+    async fn open(self) -> io::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect(self.address.grpc()).await?;
         stream.set_nodelay(true)?;
-        let Some(tls) = self.tls else { return Ok(TokioIo::new(Box::new(stream))) };
+        let Some(tls) = self.tls else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(self.address.host().trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(TokioIo::new(Box::new(tls.connect(name, stream).await?)))
+        Ok(Box::new(tls.connect(name, stream).await?))
     }
 }
 

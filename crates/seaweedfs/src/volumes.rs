@@ -52,13 +52,6 @@ pub enum Change {
         /// Whether its server is still connected.
         server_is_up: bool,
     },
-    /// No shard of an encoding is left, though servers that had some are connected: it was deleted or decoded.
-    Dropped {
-        /// The volume.
-        volume: u32,
-        /// Which encoding of it.
-        encoding: Encoding,
-    },
 }
 
 impl Change {
@@ -66,9 +59,7 @@ impl Change {
     pub fn volume(&self) -> Option<u32> {
         match self {
             Self::ServerCame(_) | Self::ServerWent(_) => None,
-            Self::ShardCame { volume, .. }
-            | Self::ShardWent { volume, .. }
-            | Self::Dropped { volume, .. } => Some(*volume),
+            Self::ShardCame { volume, .. } | Self::ShardWent { volume, .. } => Some(*volume),
         }
     }
 }
@@ -143,7 +134,6 @@ impl Volumes {
         }
         self.take_homes(&listing);
         self.listed = listing;
-        changes.extend(self.drop_deleted());
         changes
     }
 
@@ -191,21 +181,23 @@ impl Volumes {
         }
     }
 
-    /// Forgets encodings of which nothing is left while a server that had some is there to tell.
-    fn drop_deleted(&mut self) -> Vec<Change> {
-        let (servers, mut dropped) = (&self.listed.servers, Vec::new());
+    /// Forgets encodings of which nothing is listed, if a server that had some is connected and all of these have said, by
+    /// `is_gone`, that they have it no more: a server, or a master, that was restarted lists what it has a moment late.
+    pub(crate) fn drop_deleted(&mut self, is_gone: impl Fn(u32, Encoding, u8) -> bool) {
+        let servers = &self.listed.servers;
         for (&id, volume) in &mut self.volumes {
             volume.generations.retain(|&encoding, generation| {
-                let told = generation.former.values().any(|home| servers.contains_key(&home.server));
-                let keep = !generation.homes.is_empty() || !told;
-                if !keep {
-                    dropped.push(Change::Dropped { volume: id, encoding });
-                }
-                keep
+                let mut told = generation
+                    .former
+                    .iter()
+                    .filter(|(_, home)| servers.contains_key(&home.server))
+                    .map(|(&shard, _)| is_gone(id, encoding, shard))
+                    .peekable();
+                let deleted = generation.homes.is_empty() && told.peek().is_some() && told.all(|gone| gone);
+                !deleted
             });
         }
         self.volumes.retain(|_, volume| !volume.generations.is_empty());
-        dropped
     }
 }
 

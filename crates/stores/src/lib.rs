@@ -26,6 +26,6 @@ pub use ends::{
 };
 pub use gate::{Closed, Gate, OpenGate};
 pub use seams::{
-    Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Storage, StoreChange, StoreError,
+    Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply, Storage, StoreChange, StoreError,
     StripeWrite, Term, Write,
 };

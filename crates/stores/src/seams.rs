@@ -182,6 +182,8 @@ pub enum StoreChange {
     Service(NodeId, bool),
     /// A claim on a stripe is lost: others may change it.
     ClaimLost(StripeId),
+    /// All that keeps the store from its work now, in sentences for people.
+    Troubles(Vec<String>),
 }
 
 /// What kind of store it is.
@@ -307,11 +309,22 @@ pub trait Records: Send {
     fn write_records(&mut self, term: Term, write: &RecordWrite) -> Result<Answer, StoreError>;
 }
 
+/// Hears how a write ended.
+pub type Reply = Box<dyn FnOnce(Result<Done, StoreError>) + Send>;
+
 /// All that a coordinator stores in.
 pub trait Storage: Catalog + Files + Records {
     /// Carries these out in their order, each whole or not at all, and all that are carried out durably when this
     /// returns; at best at the cost of one. The answers are in the same order.
     fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>>;
+
+    /// Begins what would hold up everything else, such as asking servers of the store's own, and returns at once; `done`
+    /// hears of its end from another thread. What is begun for one stripe is carried out in its order. Any other write
+    /// is for [`carry_out`](Self::carry_out), and `done` is given back.
+    fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
+        let _ = (term, write);
+        Some(done)
+    }
 
     /// What kind of store it is.
     fn nature(&self) -> Nature {

@@ -66,6 +66,25 @@ pub struct Status {
     pub last_scrub: Option<ScrubView>,
     /// Blocks found bad lately, newest last.
     pub lost_lately: Vec<LostBlock>,
+    /// The scrub that goes on all the time, if mend.toml has a rate for it.
+    #[serde(default)]
+    pub steady_scrub: Option<SteadyScrubView>,
+    /// What keeps Mend from its work in a store that others run, a sentence each.
+    #[serde(default)]
+    pub troubles: Vec<String>,
+}
+
+/// How far the scrub is that goes on all the time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SteadyScrubView {
+    /// What it reads in a second, all helpers together.
+    pub rate_bytes_per_s: u64,
+    /// When the round began that it is in, in milliseconds since 1970.
+    pub round_began_unix_ms: Option<u64>,
+    /// Blocks that it has still to read in this round; unknown until the helpers are there.
+    pub left_in_round: Option<u64>,
+    /// When the last whole round ended, in milliseconds since 1970.
+    pub last_round_ended_unix_ms: Option<u64>,
 }
 
 /// How far a repair has come, and how fast.

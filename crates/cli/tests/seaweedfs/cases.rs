@@ -6,7 +6,9 @@ use seaweedfs::{AskError, Change, Event, Lock, ServerId, SmallFile, Volumes, Wat
 use stores::OpenGate;
 use stores::seaweedfs::{Ecsum, Protection, Ratio};
 
-use crate::world::{World, eventually};
+use weed::eventually;
+
+use crate::world::World;
 
 pub fn the_files_are_what_the_master_lists(world: &mut World) {
     let listing = world.list();
@@ -119,7 +121,7 @@ pub fn a_killed_server_is_seen_and_its_return(world: &mut World) {
     let seen = wait_for(world, &mut watch, &mut volumes, |change| *change == Change::ServerWent(id.clone()));
     let went = |change: &&Change| matches!(change, Change::ShardWent { server_is_up: false, home, .. } if home.server == id);
     assert_eq!(seen.iter().filter(went).count(), held);
-    world.servers[2].start_again(&world.weed, world.root.path());
+    world.start_server(2);
     let back = |change: &Change| matches!(change, Change::ShardCame { home, .. } if home.server == id);
     wait_for(world, &mut watch, &mut volumes, back);
     eventually("all shards", || (world.list().shard_count() == 28).then_some(()));
@@ -128,7 +130,7 @@ pub fn a_killed_server_is_seen_and_its_return(world: &mut World) {
 }
 
 pub fn the_lock_keeps_the_shell_out(world: &mut World) {
-    let World { runtime, master, .. } = &*world;
+    let (runtime, master) = (&world.runtime, &world.master);
     let lock = runtime.block_on(Lock::take(master, "mend", "repairs volume 1")).expect("nobody has it");
     lock.check().expect("it is held");
     let holder = runtime.block_on(master.lock_holder()).expect("it answers").expect("somebody has it");

@@ -7,8 +7,9 @@ use std::time::Duration;
 use seaweedfs::Standing;
 use stores::seaweedfs::{ShardName, VolumeName};
 
-use crate::mend::Mend;
-use crate::world::{World, counts, eventually};
+use weed::{Mend, eventually};
+
+use crate::world::{World, counts};
 
 /// Longer than a server of the test takes to come back.
 const GRACE: &str = "5s";
@@ -17,21 +18,8 @@ fn shard(volume: &VolumeName, shard: u8) -> ShardName {
     ShardName { volume: volume.clone(), shard }
 }
 
-/// Removes a shard's file, and has its server let go of it; what it was, and where.
-fn lose(world: &World, name: &ShardName) -> (usize, Vec<u8>) {
-    let (holder, path) = world.holder(name);
-    let before = fs::read(&path).expect("there");
-    fs::remove_file(path).expect("removed");
-    world.runtime.block_on(world.server(holder).unmount(&name.volume, &[name.shard])).expect("unmounted");
-    (holder, before)
-}
-
 fn wait_until_whole(world: &World) {
-    let whole = |volume: &VolumeName| {
-        matches!(world.standing(volume), Some(Standing::Known { missing, surplus, foreign, .. })
-            if missing.is_empty() && surplus.is_empty() && foreign.is_empty())
-    };
-    eventually("both volumes whole", || (whole(&world.pictures) && whole(&world.bucket)).then_some(()));
+    eventually("both volumes whole", || world.are_whole(&world.both()).then_some(()));
 }
 
 /// Waits until a shard's file is somewhere, as it was.
@@ -54,49 +42,128 @@ fn wait_until_unlocked(world: &World) {
 }
 
 pub fn what_is_lost(world: &mut World) {
-    let mend = Mend::attach(world, GRACE);
+    let mend = world.attach(GRACE);
     let mut lost = vec![shard(&world.pictures, 3)];
     lost.extend([1, 5, 11, 13].map(|at| shard(&world.bucket, at)));
-    let before: Vec<_> = lost.iter().map(|name| lose(world, name)).collect();
+    let before: Vec<_> = lost.iter().map(|name| world.lose(name)).collect();
     for (name, (holder, before)) in lost.iter().zip(before) {
         wait_until_as_it_was(world, name, &before);
         assert_eq!(world.holder(name).0, holder, "it goes back to where it was");
     }
     wait_until_whole(world);
-    mend.wait_until_safe();
+    mend.wait_until_safe(world, 2);
     wait_until_unlocked(world);
     world.assert_whole();
 }
 
-/// One shard with a wrong byte, and one whose file is gone while its server goes on serving it.
+/// Flips a bit of a shard; what it was.
+fn rot(world: &World, name: &ShardName, at: u64) -> Vec<u8> {
+    let path = world.holder(name).1;
+    let before = fs::read(&path).expect("there");
+    let file = File::options().write(true).open(&path).expect("there");
+    file.write_all_at(&[before[at as usize] ^ 0x40], at).expect("written");
+    before
+}
+
+/// A data and a parity shard with a wrong byte, and one whose file is gone while its server goes on serving it.
 pub fn what_is_rotten(world: &mut World) {
-    let mend = Mend::attach(world, GRACE);
-    let (rotten, gone) = (shard(&world.pictures, 7), shard(&world.pictures, 12));
-    let paths = [&rotten, &gone].map(|name| world.holder(name).1);
-    let before = paths.clone().map(|path| fs::read(path).expect("there"));
-    let wrong = [before[0][17_000_000] ^ 0x40];
-    let file = File::options().write(true).open(&paths[0]).expect("there");
-    file.write_all_at(&wrong, 17_000_000).expect("written");
-    fs::remove_file(&paths[1]).expect("removed");
-    let scrub = mend.ask(&["scrub"]).expect("it reports");
+    let mend = world.attach(GRACE);
+    let (rotten, parity, gone) =
+        (shard(&world.pictures, 7), shard(&world.bucket, 11), shard(&world.pictures, 12));
+    let path = world.holder(&gone).1;
+    let before = [rot(world, &rotten, 17_000_000), fs::read(&path).expect("there"), rot(world, &parity, 5)];
+    fs::remove_file(&path).expect("removed");
+    let scrub = mend.ask(world, &["scrub"]).expect("it reports");
     let text = scrub.to_string();
-    assert!(text.contains(&rotten.to_string()) && text.contains(&gone.to_string()), "{text}");
+    assert!([&rotten, &parity, &gone].iter().all(|name| text.contains(&name.to_string())), "{text}");
     wait_until_as_it_was(world, &rotten, &before[0]);
     wait_until_as_it_was(world, &gone, &before[1]);
-    mend.wait_until_safe();
+    wait_until_as_it_was(world, &parity, &before[2]);
+    mend.wait_until_safe(world, 2);
     wait_until_unlocked(world);
+    world.assert_whole();
+}
+
+/// Found by the steady scrub, which nobody started; and a server that mounts it anew in between makes it no better.
+pub fn rot_that_nobody_looked_for(world: &mut World) {
+    let mut mend = world.attach(GRACE);
+    mend.kill_coordinator();
+    let rotten = shard(&world.pictures, 13);
+    let before = rot(world, &rotten, 1_000_000);
+    let config = mend.folder().join("mend.toml");
+    let text = fs::read_to_string(&config).expect("its configuration");
+    let text = text.replace("# scrub_rate = \"20MB/s\"", "scrub_rate = \"60MB/s\"");
+    let text = text.replace("repair = \"auto\"", "repair = \"off\"");
+    fs::write(&config, &text).expect("written");
+    mend.start_coordinator(world);
+    let is_known = |mend: &Mend| {
+        let status = mend.ask(world, &["status"])?;
+        (status["stripes"]["blocks_lost"] == 1 && status["settling"] == false).then_some(())
+    };
+    eventually("the rot to be found", || is_known(&mend));
+    let holder = world.holder(&rotten).0;
+    let server = world.server(holder);
+    world.runtime.block_on(server.unmount(&rotten.volume, &[13])).expect("unmounted");
+    world.runtime.block_on(server.mount(&rotten.volume, &[13])).expect("mounted again");
+    eventually("the rot to be remembered", || is_known(&mend));
+    mend.kill_coordinator();
+    fs::write(&config, text.replace("repair = \"off\"", "repair = \"auto\"")).expect("written");
+    mend.start_coordinator(world);
+    wait_until_as_it_was(world, &rotten, &before);
+    mend.wait_until_safe(world, 2);
+    wait_until_unlocked(world);
+    world.assert_whole();
+}
+
+/// A server that is to get shards and has small files that broke off while they were brought.
+pub fn small_files_that_are_not_whole(world: &mut World) {
+    let mend = world.attach(GRACE);
+    let volume = world.bucket.clone();
+    let index = |at: usize| world.servers[at].folders[0].join(format!("{volume}.ecx"));
+    let victim = (0..world.servers.len()).find(|&at| {
+        let holds = |shard: &ShardName| {
+            world.servers[at].folders.iter().any(|it| it.join(shard.to_string()).exists())
+        };
+        index(at).exists() && world.shards(&volume).iter().any(holds)
+    });
+    let victim = victim.expect("somebody has the volume on the first disk");
+    let whole = fs::read(index(victim)).expect("its index");
+    let lost: Vec<ShardName> =
+        world.shards(&volume).into_iter().filter(|shard| world.holder(shard).0 == victim).collect();
+    let before: Vec<_> = lost.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
+    let numbers: Vec<u8> = lost.iter().map(|name| name.shard).collect();
+    world.runtime.block_on(world.server(victim).unmount(&volume, &numbers)).expect("unmounted");
+    fs::write(index(victim), &whole[..whole.len() - 16]).expect("cut off");
+    let vif = index(victim).with_extension("vif");
+    if vif.exists() {
+        fs::remove_file(vif).expect("removed");
+    }
+    for name in &lost {
+        let path = world.servers[victim].folders.iter().map(|it| it.join(name.to_string()));
+        path.filter(|path| path.exists()).for_each(|path| fs::remove_file(path).expect("removed"));
+    }
+    for (name, before) in lost.iter().zip(&before) {
+        wait_until_as_it_was(world, name, before);
+    }
+    wait_until_whole(world);
+    assert_eq!(world.holder(&lost[0]).0, victim, "it goes back to where it was");
+    assert!(fs::read(index(victim)).expect("its index") == whole, "the index was brought anew");
+    mend.wait_until_safe(world, 2);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.forget_locations(&world.both());
     world.assert_whole();
 }
 
 pub fn a_server_that_goes(world: &mut World) {
-    let mut mend = Mend::attach(world, GRACE);
+    let mut mend = world.attach(GRACE);
     world.servers[4].kill();
     mend.kill_helper(4);
     wait_until_whole(world);
     let spread = counts(&world.list(), &world.pictures);
     assert!(spread.values().all(|&shards| shards <= 3), "14 shards on 5 servers: {spread:?}");
     // It comes back with all that it had.
-    world.servers[4].start_again(&world.weed, world.root.path());
+    world.start_server(4);
     eventually("what it had", || {
         let surplus = |volume| match world.standing(volume) {
             Some(Standing::Known { surplus, .. }) => !surplus.is_empty(),
@@ -104,48 +171,57 @@ pub fn a_server_that_goes(world: &mut World) {
         };
         surplus(&world.pictures).then_some(())
     });
-    mend.start_helper(4);
+    mend.start_helper(world, 4);
     wait_until_whole(world);
-    mend.wait_until_safe();
+    mend.wait_until_safe(world, 2);
     wait_until_unlocked(world);
     for name in world.shards(&world.pictures).iter().chain(&world.shards(&world.bucket)) {
         eventually("one file of each shard", || world.copies(name).eq(&1).then_some(()));
     }
     drop(mend);
     // Some are on another server now, which SeaweedFS's own scrub does not ask the master about for up to 37 minutes.
-    world.forget_locations();
+    world.forget_locations(&world.both());
     world.assert_whole();
 }
 
 pub fn killed_in_the_middle(world: &mut World) {
-    let mut mend = Mend::attach(world, GRACE);
+    let mut mend = world.attach(GRACE);
     let lost = [2, 6, 9, 10].map(|at| shard(&world.pictures, at));
-    let before = lost.clone().map(|name| lose(world, &name).1);
+    let before = lost.clone().map(|name| world.lose(&name).1);
     // Each time it is at another point: waiting, locking, moving, mounting.
     for round in 0..4 {
         mend.kill_coordinator();
-        mend.start_coordinator();
+        mend.start_coordinator(world);
         mend.kill_helper(round);
-        mend.start_helper(round);
+        mend.start_helper(world, round);
         std::thread::sleep(Duration::from_millis(400 * (round as u64 + 1)));
+        if round == 1 {
+            world.delete("pictures/41");
+        }
+        if round == 2 {
+            world.restart_master();
+            // A coordinator that finds no master when it starts ends, and says so.
+            eventually("a master", || world.runtime.block_on(world.master.leader()).ok());
+        }
     }
+    eventually("all servers again", || (world.list().servers.len() == world.servers.len()).then_some(()));
     wait_until_whole(world);
     for (name, before) in lost.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }
-    mend.wait_until_safe();
+    mend.wait_until_safe(world, 2);
     // At the same time as SeaweedFS's own: whoever has the lock first makes them, and the other finds nothing to do.
-    let before = lost.clone().map(|name| lose(world, &name).1);
-    let said = world.shell(&["lock", "ec.rebuild -apply", "unlock"]);
+    let before = lost.clone().map(|name| world.lose(&name).1);
+    let said = world.shell(&["lock", "ec.rebuild -apply", "ec.balance -apply", "unlock"]);
     wait_until_whole(world);
     for (name, before) in lost.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }
-    mend.wait_until_safe();
+    mend.wait_until_safe(world, 2);
     wait_until_unlocked(world);
     drop(mend);
     println!("{said}");
     // Where ec.rebuild was faster it made the shards elsewhere, which other servers do not know for up to 37 minutes.
-    world.forget_locations();
+    world.forget_locations(&world.both());
     world.assert_whole();
 }

@@ -7,27 +7,17 @@
 mod cases;
 mod faults;
 mod healing;
-mod mend;
 mod repairs;
-mod weed;
 mod world;
 
-use std::env;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex};
+use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use apart::{Case, run_cases};
 
 use crate::world::World;
 
-const INSIDE: &str = "MEND_TEST_INSIDE_NAMESPACE";
-
-type Case = fn(&mut World);
-
 /// In this order: later ones find the cluster as earlier ones leave it, whole.
-const CASES: &[(&str, Case)] = &[
+const CASES: &[(&str, Case<World>)] = &[
     ("the_files_are_what_the_master_lists", cases::the_files_are_what_the_master_lists),
     ("a_lost_shard_is_made_again", repairs::a_lost_shard_is_made_again),
     ("four_lost_shards_and_a_server_without_the_small_files", repairs::four_lost_shards),
@@ -41,6 +31,8 @@ const CASES: &[(&str, Case)] = &[
     ("a_restarted_master_has_forgotten_the_lock", faults::a_restarted_master_has_forgotten_the_lock),
     ("mend_repairs_what_is_lost_by_itself", healing::what_is_lost),
     ("mend_finds_what_is_rotten_and_what_is_missing", healing::what_is_rotten),
+    ("mend_finds_rot_that_nobody_looked_for", healing::rot_that_nobody_looked_for),
+    ("mend_brings_small_files_that_are_not_whole", healing::small_files_that_are_not_whole),
     ("mend_repairs_elsewhere_and_removes_what_comes_back", healing::a_server_that_goes),
     ("mend_killed_in_the_middle_beside_ec_rebuild", healing::killed_in_the_middle),
     ("who_may_not_is_told_so", faults::who_may_not_is_told_so),
@@ -49,60 +41,10 @@ const CASES: &[(&str, Case)] = &[
 ];
 
 fn main() -> ExitCode {
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    if arguments.list {
-        return libtest_mimic::run(&arguments, trials(&Arc::default())).exit_code();
-    }
-    if env::var_os(INSIDE).is_none() {
-        return match weed::install().and_then(|weed| enter(&weed)) {
-            Ok(never) => match never {},
-            Err(why) => skip(&why),
-        };
-    }
-    let world =
-        Arc::new(Mutex::new(Some(World::boot(&PathBuf::from(env::var_os(INSIDE).expect("just found"))))));
-    let conclusion = libtest_mimic::run(&arguments, trials(&world));
-    drop(world); // Takes everything down.
-    conclusion.exit_code()
-}
-
-fn trials(world: &Arc<Mutex<Option<World>>>) -> Vec<Trial> {
-    let trial = |&(name, case): &(&'static str, Case)| {
-        let world = Arc::clone(world);
-        Trial::test(name, move || {
-            let mut world =
-                world.lock().map_err(|_| Failed::from("an earlier case left the cluster broken"))?;
-            case(world.as_mut().expect("it is booted"));
-            Ok(())
-        })
+    let boot = || {
+        let weed = weed::install()?;
+        weed::inside_namespace()?;
+        Ok(World::boot(&weed))
     };
-    CASES.iter().map(trial).collect()
-}
-
-/// Starts this program again in network and mount namespaces of its own, which go when the last process in them ends.
-fn enter(weed: &std::path::Path) -> Result<std::convert::Infallible, String> {
-    let isolate = |command: &mut Command| {
-        command.args(["--net", "--mount"]);
-        if !weed::is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-    };
-    let mut probe = Command::new("unshare");
-    isolate(&mut probe);
-    let probed = probe
-        .args(["ip", "link", "set", "lo", "up"])
-        .output()
-        .map_err(|error| format!("unshare: {error}"))?;
-    if !probed.status.success() {
-        return Err(format!("no namespaces of its own: {}", String::from_utf8_lossy(&probed.stderr)));
-    }
-    let mut command = Command::new("unshare");
-    isolate(&mut command);
-    let myself = env::current_exe().map_err(|error| error.to_string())?;
-    Err(command.arg(myself).args(env::args_os().skip(1)).env(INSIDE, weed).exec().to_string())
-}
-
-fn skip(why: &str) -> ExitCode {
-    eprintln!("\n*** NOT TESTED: no SeaweedFS cluster can be started here: {why}\n");
-    if env::var_os("CI").is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    run_cases("SeaweedFS", boot, CASES)
 }

@@ -11,7 +11,9 @@ use seaweedfs::{ServerId, Standing, place};
 use stores::seaweedfs::{Ratio, ShardBlocks, ShardName, VolumeName};
 use stores::{BlockError, Blocks, OpenGate, StoredBlock};
 
-use crate::world::{World, counts, eventually};
+use weed::eventually;
+
+use crate::world::{World, counts};
 
 /// Decoded so many bytes at a time.
 const PIECE: usize = 1 << 20;

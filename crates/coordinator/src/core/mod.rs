@@ -31,6 +31,7 @@ mod requests;
 mod safety;
 mod scrubs;
 mod status;
+mod steady;
 mod storing;
 mod stripes;
 mod surplus;
@@ -66,6 +67,7 @@ use puts::OpenPuts;
 use questions::Question;
 use repairs::{Repairs, Unproven};
 use scrubs::Scrub;
+use steady::Steady;
 use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
 use stripes::Codes;
@@ -133,6 +135,8 @@ pub(crate) struct Settings {
     pub repair_after: RepairAfter,
     /// What is done about damage by itself; nothing if `None`.
     pub heal: Option<HealPolicy>,
+    /// What the steady scrub reads in a second; nothing if `None`.
+    pub scrub_bytes_per_s: Option<u64>,
 }
 
 /// See the module's documentation.
@@ -164,7 +168,10 @@ pub(crate) struct Core {
     surplus: Surplus,
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
+    steady: Steady,
     lost_lately: VecDeque<LostBlock>,
+    /// What the store says keeps it from its work.
+    troubles: Vec<String>,
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers that are to be emptied, and get no blocks.
@@ -217,7 +224,9 @@ impl Core {
             surplus: Surplus::default(),
             scrub: None,
             past_scrubs: VecDeque::new(),
+            steady: Steady::default(),
             lost_lately: VecDeque::new(),
+            troubles: Vec::new(),
             newer: BTreeMap::new(),
             leaving: BTreeSet::new(),
             capping: Capping::default(),
@@ -239,6 +248,7 @@ impl Core {
         core.recall_caps(&records);
         core.requeue_repairs(&records);
         core.recall_scrub(&records);
+        core.recall_steady_scrub(&records);
         core.recall_history(&records);
         core.recall_absences(&records);
         core.recall_maintenance(&records);
@@ -311,6 +321,7 @@ impl Core {
             self.drain_jobs();
             self.start_repairs();
             self.ask_scrub();
+            self.scrub_steadily();
             let Some(node) = self.broken.pop_first() else {
                 if self.stirred.is_empty() {
                     return;

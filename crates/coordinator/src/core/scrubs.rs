@@ -225,6 +225,10 @@ impl Core {
         self.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
+    pub(super) fn is_scrubbing(&self) -> bool {
+        self.scrub.as_ref().is_some_and(Scrub::is_running)
+    }
+
     pub(super) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
         let last = self.scrub.as_ref().map(|scrub| &scrub.view);
         let view = last.into_iter().chain(&self.past_scrubs).find(|view| view.scrub == id);

@@ -43,6 +43,8 @@ impl Core {
             newer: self.newer_views(),
             last_scrub: self.last_scrub(),
             lost_lately: self.lost_lately.iter().cloned().collect(),
+            steady_scrub: self.steady_view(),
+            troubles: self.troubles.clone(),
             stripes,
         })
     }
@@ -61,7 +63,7 @@ impl Core {
             () if self.is_behind() => Severity::Critical,
             () if !self.settled => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
-            () if census.intact < census.stripes => Severity::Warning,
+            () if census.intact < census.stripes || !self.troubles.is_empty() => Severity::Warning,
             () => Severity::Ok,
         }
     }

@@ -293,6 +293,10 @@ impl Core {
                     self.claim_lost(stripe);
                     continue;
                 }
+                StoreChange::Troubles(troubles) => {
+                    self.troubles.clone_from(troubles);
+                    continue;
+                }
                 StoreChange::Node(node) => {
                     self.know_node(node);
                     None

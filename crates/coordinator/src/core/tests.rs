@@ -4,6 +4,7 @@ mod given;
 mod measure;
 mod operator;
 mod recoveries;
+mod steady;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -82,6 +83,7 @@ fn settings() -> Settings {
         helpers: None,
         repair_after: RepairAfter::Time(Duration::from_secs(600)),
         heal: None,
+        scrub_bytes_per_s: None,
     }
 }
 

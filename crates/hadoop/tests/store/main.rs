@@ -6,19 +6,15 @@
 mod cases;
 mod world;
 
-use std::env;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
 
+use apart::{Case, run_cases};
 use hadoop::{Hadoop, inside_namespace};
-use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::world::World;
 
-type Case = fn(&mut World);
-
 /// In this order: later ones find the cluster as earlier ones leave it, whole.
-const CASES: &[(&str, Case)] = &[
+const CASES: &[(&str, Case<World>)] = &[
     ("every_internal_block_is_read_and_its_parity_is_mends", cases::every_internal_block_is_read),
     ("a_rotten_block_is_found_and_replaced_while_its_datanode_runs", cases::a_rotten_block),
     ("blocks_made_in_the_folders_of_a_stopped_datanode_are_taken", cases::a_stopped_datanode),
@@ -27,34 +23,10 @@ const CASES: &[(&str, Case)] = &[
 ];
 
 fn main() -> ExitCode {
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    if arguments.list {
-        return libtest_mimic::run(&arguments, trials(&Arc::default())).exit_code();
-    }
-    let hadoop = match Hadoop::install().and_then(|hadoop| inside_namespace().map(|()| hadoop)) {
-        Ok(hadoop) => hadoop,
-        Err(why) => return skip(&why),
+    let boot = || {
+        let hadoop = Hadoop::install()?;
+        inside_namespace()?;
+        Ok(World::boot(hadoop))
     };
-    let world = Arc::new(Mutex::new(Some(World::boot(hadoop))));
-    let conclusion = libtest_mimic::run(&arguments, trials(&world));
-    drop(world); // Takes everything down.
-    conclusion.exit_code()
-}
-
-fn trials(world: &Arc<Mutex<Option<World>>>) -> Vec<Trial> {
-    let trial = |&(name, case): &(&'static str, Case)| {
-        let world = Arc::clone(world);
-        Trial::test(name, move || {
-            let mut world =
-                world.lock().map_err(|_| Failed::from("an earlier case left the cluster broken"))?;
-            case(world.as_mut().expect("it is booted"));
-            Ok(())
-        })
-    };
-    CASES.iter().map(trial).collect()
-}
-
-fn skip(why: &str) -> ExitCode {
-    eprintln!("\n*** NOT TESTED: no HDFS cluster can be started here: {why}\n");
-    if env::var_os("CI").is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    run_cases("HDFS", boot, CASES)
 }

@@ -12,6 +12,7 @@ pub use names::{Names, Place};
 pub use state::Status;
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -191,9 +192,34 @@ impl Network {
 
     /// A command that runs inside someone's namespace, counted to the lab's CPU time.
     pub fn command(&self, place: Place, program: &Path) -> Command {
+        self.doors().command(place, program)
+    }
+
+    /// The way into its namespaces, for whoever starts processes in them.
+    pub fn doors(&self) -> Doors {
+        Doors { names: self.names.clone(), group: self.control_group() }
+    }
+
+    /// The control group that the lab's processes are in, if there can be one.
+    pub fn control_group(&self) -> Option<PathBuf> {
+        let group = self.names.control_group()?;
+        (group.is_dir() || std::fs::create_dir(&group).is_ok()).then_some(group)
+    }
+}
+
+/// The way into the namespaces of a network that is up.
+#[derive(Clone, Debug)]
+pub struct Doors {
+    names: Names,
+    group: Option<PathBuf>,
+}
+
+impl Doors {
+    /// As [`Network::command`].
+    pub fn command(&self, place: Place, program: &Path) -> Command {
         let mut command = Command::new("sh");
         // The shell puts itself into the control group and becomes the program, so that no time is missed.
-        let enter = match self.control_group() {
+        let enter = match &self.group {
             Some(group) => format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.display()),
             None => "exec \"$@\"".to_owned(),
         };
@@ -203,10 +229,21 @@ impl Network {
         command
     }
 
-    /// The control group that the lab's processes are in, if there can be one.
-    pub fn control_group(&self) -> Option<PathBuf> {
-        let group = self.names.control_group()?;
-        (group.is_dir() || std::fs::create_dir(&group).is_ok()).then_some(group)
+    /// Moves this thread, and the threads that it starts, into someone's namespace for good. It must not be the process's
+    /// first thread: by that one's namespace a lab that is removed tells whom to end.
+    ///
+    /// # Errors
+    /// [`NetworkError::File`].
+    pub fn enter(&self, place: Place) -> Result<(), NetworkError> {
+        let path = Path::new("/run/netns").join(self.names.of(place));
+        let file = |action| {
+            let path = path.clone();
+            move |source| NetworkError::File { action, path, source }
+        };
+        let namespace = std::fs::File::open(&path).map_err(file("open"))?;
+        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)
+            .map_err(|error| file("enter")(error.into()))
     }
 }
 

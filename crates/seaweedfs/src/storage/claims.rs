@@ -38,29 +38,36 @@ impl Shared {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        // One after the other, so that repairs begin as fast as volumes are looked at and not all in one moment.
+        let _alone = self.claiming.lock().await;
+        let is_new = self.hold(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
+        // Servers may be slow, and others need not wait for them.
+        let ready = async {
+            self.refresh(volume).await?;
+            self.prepare(stripe, volume, nodes).await?;
+            self.check_claim(stripe).await
+        };
+        if let Err(why) = ready.await {
+            // An earlier claim stays as it is.
+            if is_new {
+                self.release(stripe).await;
+            }
+            return Err(taken(why));
+        }
+        Ok(())
+    }
+
+    /// Takes the lock, if it is not held, and notes that it is held for this stripe; whether that is new.
+    async fn hold(self: &Arc<Self>, stripe: &StripeId, volume: u32) -> Result<bool, AskError> {
         let mut claims = self.claims.lock().await;
         if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
             let lost = claims.drop_lock();
             self.state().tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
-            let lock = Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await;
-            let lock = Arc::new(lock.map_err(|error| taken(error.to_string()))?);
+            let lock = Arc::new(Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await?);
             claims.guard = Some(tokio::spawn(guard(Arc::clone(self), Arc::clone(&lock))).abort_handle());
             claims.lock = Some(lock);
         }
-        let is_new = claims.stripes.insert(stripe.clone());
-        let ready = match self.refresh(volume).await {
-            Ok(()) => self.prepare(stripe, volume, nodes).await,
-            Err(why) => Err(why),
-        };
-        if let Err(why) = ready {
-            // An earlier claim stays as it is.
-            if is_new {
-                claims.stripes.remove(stripe);
-            }
-            claims.release_if_unused().await;
-            return Err(taken(why));
-        }
-        Ok(())
+        Ok(claims.stripes.insert(stripe.clone()))
     }
 
     /// Has the small files of a volume brought to servers that do not have them whole. A server that has mounted shards of

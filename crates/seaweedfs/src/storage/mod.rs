@@ -6,6 +6,7 @@
 //! **Always true:** what is told of a volume is of one encoding; a shard counts as repaired when the master lists it where
 //! it was made; nothing is mounted or unmounted without the cluster's lock.
 
+mod aside;
 mod claims;
 mod open;
 mod publishing;
@@ -20,11 +21,12 @@ use repair::{NodeId, StripeId};
 use serde_json::Value;
 use stores::dir::{NodeRecord, Snapshot};
 use stores::{
-    Answer, BlockState, Catalog, CatalogError, Done, FileWrite, Files, Nature, RecordWrite, Records, Storage,
-    StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
+    Answer, BlockState, Catalog, CatalogError, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply,
+    Storage, StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
 };
 use tokio::runtime::Runtime;
 
+use aside::Aside;
 pub use open::{AttachError, Attachment};
 use state::Shared;
 use telling::Teller;
@@ -36,6 +38,7 @@ const STORE: &str = "SeaweedFS";
 pub struct AttachedStorage {
     shared: Arc<Shared>,
     teller: Teller,
+    aside: Aside,
     /// Taken when it is dropped, so that what is under way does not hold that up.
     runtime: Option<Runtime>,
 }
@@ -49,6 +52,7 @@ impl std::fmt::Debug for AttachedStorage {
 impl Drop for AttachedStorage {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
+            runtime.block_on(self.aside.end());
             runtime.block_on(self.shared.let_go_of_all());
             runtime.shutdown_background();
         }
@@ -61,14 +65,11 @@ impl AttachedStorage {
     }
 
     fn write_stripes_done(&mut self, term: Term, write: &StripeWrite) -> Result<Done, StoreError> {
-        let shared = Arc::clone(&self.shared);
-        match write {
-            StripeWrite::Publish { stripe, blocks } => self.wait(shared.publish(term, stripe, blocks))?,
-            StripeWrite::SetStates(states) => shared.set_states(term, states)?,
-            StripeWrite::Claim { stripe, nodes } => self.wait(shared.claim(stripe, nodes))?,
-            StripeWrite::Release(stripe) => self.wait(shared.release(stripe)),
+        if let StripeWrite::SetStates(states) = write {
+            self.shared.set_states(term, states)?;
+            return Ok(Done { value: Answer::Nothing, changes: Vec::new() });
         }
-        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+        self.wait(aside::carry_out(&self.shared, term, &Write::Stripes(write.clone())))
     }
 
     /// What changes files is refused; what is noted of single blocks is ours.
@@ -86,9 +87,9 @@ impl AttachedStorage {
     fn carry_out_one(&mut self, term: Term, write: &Write) -> Result<Done, StoreError> {
         match write {
             Write::Stripes(write) => self.write_stripes_done(term, write),
-            Write::Files(FileWrite::Discard(node, block)) => {
-                let shared = Arc::clone(&self.shared);
-                self.wait(shared.take_out_of_service(*node, block))?;
+            Write::Files(FileWrite::Discard(..)) => self.wait(aside::carry_out(&self.shared, term, write)),
+            Write::Files(FileWrite::Discarded(node, block)) => {
+                self.shared.forget_bad(term, *node, block)?;
                 self.shared.record(term, write)
             }
             Write::Files(file) => {
@@ -157,12 +158,12 @@ impl Records for AttachedStorage {
 }
 
 impl Storage for AttachedStorage {
-    /// Neighbours that are of one kind are carried out together. What SeaweedFS is asked for is done one by one.
+    /// Neighbours that are of one kind are carried out together. What takes long is [begun](Storage::begin) instead.
     fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>> {
         let is_plain = |write: &Write| match write {
             Write::Records(RecordWrite::ForgetNode(_)) | Write::Stripes(_) => false,
             Write::Records(_) => true,
-            Write::Files(file) => matches!(file, FileWrite::Discarded(..)),
+            Write::Files(_) => false,
         };
         let mut results = Vec::with_capacity(writes.len());
         for group in writes.chunk_by(|a, b| is_plain(a) && is_plain(b)) {
@@ -176,6 +177,11 @@ impl Storage for AttachedStorage {
         results
     }
 
+    fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
+        let runtime = self.runtime.as_ref().expect("it is there until the storage is dropped");
+        self.aside.begin(runtime.handle(), (&self.shared, &self.teller), term, write, done)
+    }
+
     fn nature(&self) -> Nature {
         Nature { files: false, tells_service: true, claims: true, shares_nodes: true }
     }
@@ -183,7 +189,8 @@ impl Storage for AttachedStorage {
     fn listen(&mut self, listener: Box<dyn Fn(Vec<StoreChange>) + Send>) {
         self.teller.listen(listener);
         let mut state = self.shared.state();
-        let changes = state.view.everything();
+        let mut changes = state.view.everything();
+        changes.push(state.troubles());
         state.tell(changes);
     }
 

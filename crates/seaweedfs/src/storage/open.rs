@@ -10,6 +10,7 @@ use stores::CatalogError;
 use stores::dir::{DirCatalog, OpenError};
 use tokio::time::Instant;
 
+use super::aside::Aside;
 use super::state::Shared;
 use super::telling::Teller;
 use super::{AttachedStorage, watching};
@@ -82,7 +83,8 @@ impl AttachedStorage {
         let master = MasterClient::new(attachment.masters.clone(), attachment.security.clone());
         let shared = Arc::new(Shared::new(master, attachment, records, teller.clone()));
         // From here on the runtime goes the way of the storage.
-        let storage = Self { shared: Arc::clone(&shared), teller, runtime: Some(runtime) };
+        let storage =
+            Self { shared: Arc::clone(&shared), teller, aside: Aside::default(), runtime: Some(runtime) };
         shared.recall_bad()?;
         let asked = Instant::now();
         let listing = storage.wait(shared.master.list())?;
@@ -90,7 +92,9 @@ impl AttachedStorage {
         storage.wait(watching::learn(&shared));
         storage.wait(watching::confirm(&shared));
         watching::report(&shared);
-        storage.runtime.as_ref().expect("just made").spawn(watching::watch(Arc::downgrade(&shared)));
+        let runtime = storage.runtime.as_ref().expect("just made");
+        runtime.spawn(watching::watch(Arc::downgrade(&shared)));
+        runtime.spawn(watching::tend(Arc::downgrade(&shared)));
         Ok(storage)
     }
 }

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use codes::BlockIndex;
-use repair::{NodeId, StripeId};
+use repair::{BlockId, NodeId, StripeId};
 use stores::dir::DirCatalog;
 use stores::{
     BlockState, CatalogError, Done, RecordWrite, Storage as _, StoreChange, StoreError, Term, Write,
 };
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::claims::Claims;
 use super::open::Attachment;
 use super::telling::Teller;
-use super::view::View;
+use super::view::{View, shard_of};
 use super::{BAD_PREFIX, bad_key, bad_value, parse_bad_key};
 use crate::listing::{Listing, ServerId};
 use crate::master::MasterClient;
@@ -26,6 +27,10 @@ pub(super) struct Shared {
     pub master: MasterClient,
     pub attachment: Attachment,
     pub claims: tokio::sync::Mutex<Claims>,
+    /// Held while a volume is claimed.
+    pub claiming: tokio::sync::Mutex<()>,
+    /// Something was listed that may have to be looked into.
+    pub listed: Notify,
     state: Mutex<State>,
 }
 
@@ -35,7 +40,7 @@ pub(super) struct State {
     pub term: Term,
     pub view: View,
     /// What was said last of what keeps Mend from its work.
-    said: BTreeSet<String>,
+    said: Vec<String>,
     /// When what is known was asked for.
     pub listed: Option<Instant>,
     teller: Teller,
@@ -46,10 +51,19 @@ impl State {
         self.teller.tell(changes);
     }
 
-    /// The lines that were not said the last time.
-    pub fn news(&mut self, lines: Vec<String>) -> Vec<String> {
-        let said = std::mem::replace(&mut self.said, lines.iter().cloned().collect());
+    /// Tells what keeps Mend from its work, if that is news; the lines that were not said the last time.
+    pub fn tell_troubles(&mut self, lines: Vec<String>) -> Vec<String> {
+        if lines == self.said {
+            return Vec::new();
+        }
+        self.tell(vec![StoreChange::Troubles(lines.clone())]);
+        let said = std::mem::replace(&mut self.said, lines.clone());
         lines.into_iter().filter(|line| !said.contains(line)).collect()
+    }
+
+    /// What keeps Mend from its work, for somebody who has heard nothing.
+    pub fn troubles(&self) -> StoreChange {
+        StoreChange::Troubles(self.said.clone())
     }
 
     /// Takes in a listing, whole or of some volumes, and tells what is new in it.
@@ -72,6 +86,7 @@ impl State {
             told.extend(records.into_iter().find(|record| record.id == node).map(StoreChange::Node));
             self.view.number(server, node);
         }
+        self.forget_marks()?;
         let volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
         let service = self.view.tell_service();
         // A server comes before what it has, and goes after.
@@ -85,17 +100,41 @@ impl State {
     }
 }
 
+impl State {
+    /// Forgets how copies were that no longer are of any volume.
+    fn forget_marks(&mut self) -> Result<(), CatalogError> {
+        let keys = self
+            .view
+            .pointless_marks()
+            .into_iter()
+            .map(|(stripe, index, node)| bad_key(&stripe, index, node));
+        let writes: Vec<Write> = keys.map(|key| Write::Records(RecordWrite::Remove(key))).collect();
+        if writes.is_empty() {
+            return Ok(());
+        }
+        for done in self.records.carry_out(self.term, &writes) {
+            match done {
+                Ok(_) | Err(StoreError::Fenced { .. }) => {} // Whoever took over forgets it.
+                Err(StoreError::Catalog(error)) => return Err(error),
+                Err(error) => tracing::warn!(%error, "how a copy was is not forgotten"),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Shared {
     pub fn new(master: MasterClient, attachment: Attachment, records: DirCatalog, teller: Teller) -> Self {
-        let state = State {
-            records,
-            term: Term(0),
-            view: View::default(),
-            said: BTreeSet::new(),
-            listed: None,
-            teller,
-        };
-        Self { master, attachment, claims: tokio::sync::Mutex::default(), state: Mutex::new(state) }
+        let state =
+            State { records, term: Term(0), view: View::default(), said: Vec::new(), listed: None, teller };
+        Self {
+            master,
+            attachment,
+            claims: tokio::sync::Mutex::default(),
+            claiming: tokio::sync::Mutex::default(),
+            listed: Notify::new(),
+            state: Mutex::new(state),
+        }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -149,6 +188,16 @@ impl Shared {
     pub fn record(&self, term: Term, write: &Write) -> Result<Done, StoreError> {
         let mut done = self.state().records.carry_out(term, std::slice::from_ref(write));
         done.pop().expect("one is answered by one")
+    }
+
+    /// A node has removed its copy of a block: how that was says nothing of one that it gets later.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    pub fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
+        let Some(shard) = shard_of(block) else { return Ok(()) };
+        let (stripe, index) = (StripeId(shard.volume.to_string()), BlockIndex(shard.shard.into()));
+        self.set_states(term, &[(stripe, index, node, BlockState::Healthy)])
     }
 
     /// Notes what was found of copies.

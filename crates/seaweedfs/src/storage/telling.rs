@@ -17,8 +17,8 @@ pub(super) type Listener = Box<dyn Fn(Vec<StoreChange>) + Send>;
 enum Telling {
     Listen(Listener),
     Changes(Vec<StoreChange>),
-    /// All before it has been told when this is answered.
-    Flush(SyncSender<()>),
+    /// All before it has been told when this is carried out.
+    Then(Box<dyn FnOnce() + Send>),
 }
 
 /// The way to the thread. It ends when all of these are gone.
@@ -42,12 +42,18 @@ impl Teller {
         }
     }
 
+    /// Does something when all that was told before has been heard.
+    pub(super) fn then(&self, work: impl FnOnce() + Send + 'static) {
+        let _ = self.0.send(Telling::Then(Box::new(work)));
+    }
+
     /// Waits until all that was told before has been heard.
     pub(super) fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        if self.0.send(Telling::Flush(done)).is_ok() {
-            let _ = wait.recv();
-        }
+        self.then(move || {
+            let _ = done.send(()); // Whoever waits is there.
+        });
+        let _ = wait.recv();
     }
 }
 
@@ -62,7 +68,7 @@ fn serve(tellings: &Receiver<Telling>) {
                     listener(changes);
                 }
             }
-            Telling::Flush(done) => drop(done.send(())),
+            Telling::Then(work) => work(),
         }
     }
 }

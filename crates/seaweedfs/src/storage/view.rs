@@ -35,30 +35,34 @@ pub(super) struct View {
     /// Shards that are listed nowhere, of which the server that had them said that it has them no more.
     confirmed: BTreeSet<(u32, Encoding, u8)>,
     told: BTreeMap<u32, StripeId>,
+    /// Marks of copies of stripes that are there no more.
+    pointless: Vec<(StripeId, u16, NodeId)>,
 }
 
 impl View {
     /// Takes in a listing. Servers that have no number are to get one before anything is told.
     pub fn list(&mut self, listing: Listing) -> Vec<Change> {
         let changes = self.volumes.apply(listing);
-        for change in &changes {
-            // A copy that is gone, or came back, is not the one that was found bad.
-            if let Change::ShardCame { volume, shard, home, .. }
-            | Change::ShardWent { volume, shard, home, .. } = change
-                && let (Some(&node), Some(stripe)) = (self.nodes.get(&home.server), self.name_of(*volume))
-            {
-                self.clear_bad(&stripe, u16::from(*shard), node);
-            }
-        }
         let volumes = &self.volumes;
         self.confirmed.retain(|(volume, encoding, shard)| {
             let generation = volumes.get(*volume).and_then(|volume| volume.generations.get(encoding));
             generation.is_some_and(|generation| generation.former.contains_key(shard))
         });
+        self.forget_files();
+        changes
+    }
+
+    /// What the files of encodings say that are there no more.
+    fn forget_files(&mut self) {
+        let volumes = &self.volumes;
         self.known.retain(|(volume, encoding), _| {
             volumes.get(*volume).is_some_and(|volume| volume.generations.contains_key(encoding))
         });
-        changes
+    }
+
+    /// Marks of copies of stripes that were told and are there no more.
+    pub fn pointless_marks(&mut self) -> Vec<(StripeId, u16, NodeId)> {
+        std::mem::take(&mut self.pointless)
     }
 
     /// Takes in a listing of some volumes alone.
@@ -112,11 +116,6 @@ impl View {
         let name: VolumeName = stripe.0.parse().ok()?;
         let there = self.volumes.get(name.id())?;
         (there.collection == name.collection()).then_some(name.id())
-    }
-
-    fn name_of(&self, volume: u32) -> Option<StripeId> {
-        let name = VolumeName::new(&self.volumes.get(volume)?.collection, volume)?;
-        Some(StripeId(name.to_string()))
     }
 
     /// Notes how a copy is.
@@ -219,9 +218,12 @@ impl View {
         found
     }
 
-    /// The server that had a shard does not have it.
-    pub fn confirm(&mut self, volume: u32, encoding: Encoding, shard: u8) {
-        self.confirmed.insert((volume, encoding, shard));
+    /// Servers that had these shards do not have them. An encoding of which nothing is left is forgotten.
+    pub fn confirm(&mut self, gone: impl IntoIterator<Item = (u32, Encoding, u8)>) {
+        self.confirmed.extend(gone);
+        let confirmed = &self.confirmed;
+        self.volumes.drop_deleted(|volume, encoding, shard| confirmed.contains(&(volume, encoding, shard)));
+        self.forget_files();
     }
 
     /// All stripes.
@@ -237,7 +239,8 @@ impl View {
             let before = self.told.remove(&id);
             if let Some(before) = before.filter(|before| stripe.as_ref().is_none_or(|now| now.id != *before))
             {
-                self.bad.remove(&before);
+                let marks = self.bad.remove(&before).unwrap_or_default().into_keys();
+                self.pointless.extend(marks.map(|(index, node)| (before.clone(), index, node)));
                 changes.push(StoreChange::StripeGone(before));
             }
             if let Some(stripe) = stripe {

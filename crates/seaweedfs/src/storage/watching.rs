@@ -1,5 +1,6 @@
 //! Keeping up with the cluster: what the masters list, and what the files of volumes say that nobody has read yet.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::watch::{Event, Watch};
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Volumes whose files are read at a time.
 const READ_AT_ONCE: usize = 16;
+/// A server that has not said by then what it has is asked again later.
+const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
 const MAX_VIF_BYTES: usize = 1 << 20;
 const MAX_ECSUM_BYTES: usize = 256 << 20;
 
@@ -35,23 +38,34 @@ pub(super) async fn watch(storage: Weak<Shared>) {
                 if !std::mem::replace(&mut blind, true) {
                     tracing::warn!(%error, "the cluster is not seen; trying again until it is");
                 }
-                continue;
+                let unseen = format!("the cluster is not seen, and what is said of it is old: {error}");
+                shared.state().tell_troubles(vec![unseen]);
             }
             Ok(Event::Listed(listing, asked)) => {
                 if std::mem::replace(&mut blind, false) {
                     tracing::info!("the cluster is seen again");
                 }
                 match shared.take_all(listing, asked) {
-                    Ok(true) => report(&shared),
+                    Ok(true) => {}
                     Ok(false) => list_again(&shared).await,
                     Err(error) => tracing::error!(%error, "the records"),
                 }
+                report(&shared);
+                shared.listed.notify_one();
             }
-            Err(_) if blind => continue,
             Err(_) => {}
         }
+    }
+}
+
+/// Asks servers about what is listed, until the storage is dropped. One that hangs holds up nobody who watches.
+pub(super) async fn tend(storage: Weak<Shared>) {
+    loop {
+        let Some(shared) = storage.upgrade() else { return };
         learn(&shared).await;
         confirm(&shared).await;
+        // What could not be learned, or confirmed, is asked for again after a while.
+        let _ = tokio::time::timeout(ASK_AGAIN, shared.listed.notified()).await;
     }
 }
 
@@ -151,28 +165,55 @@ async fn read_at(
 }
 
 /// Asks servers about shards that they had and that are listed no more: one that has just come back is listed a moment
-/// before its shards are.
-pub(super) async fn confirm(shared: &Shared) {
-    let unconfirmed = shared.state().view.unconfirmed();
-    let mut confirmed = Vec::new();
-    for (volume, encoding, shard, server) in unconfirmed {
-        let Ok(connection) = shared.connect(&server).await else { continue };
-        match connection.mounted(volume).await {
-            Ok(mounted) if !mounted.shards.contains_key(&shard) => confirmed.push((volume, encoding, shard)),
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "a shard that is not listed"),
-        }
+/// before its shards are. All servers are asked at once, and what one has not said in time it has not said.
+pub(super) async fn confirm(shared: &Arc<Shared>) {
+    let mut questions: BTreeMap<ServerId, BTreeMap<u32, Vec<(Encoding, u8)>>> = BTreeMap::new();
+    for (volume, encoding, shard, server) in shared.state().view.unconfirmed() {
+        questions.entry(server).or_default().entry(volume).or_default().push((encoding, shard));
     }
-    if confirmed.is_empty() {
+    let mut asking = JoinSet::new();
+    for (server, volumes) in questions {
+        let shared = Arc::clone(shared);
+        asking.spawn(async move {
+            let mut gone = Vec::new();
+            let asked = tokio::time::timeout(CONFIRM_LIMIT, ask_about(&shared, &server, volumes, &mut gone));
+            if asked.await.is_err() {
+                tracing::debug!(%server, "it has not said in time what it has");
+            }
+            gone
+        });
+    }
+    let gone: Vec<_> = asking.join_all().await.into_iter().flatten().collect();
+    if gone.is_empty() {
         return;
     }
+    let volumes: BTreeSet<u32> = gone.iter().map(|&(volume, ..)| volume).collect();
     let mut state = shared.state();
-    confirmed.iter().for_each(|&(volume, encoding, shard)| state.view.confirm(volume, encoding, shard));
-    let changes = state.view.tell(confirmed.iter().map(|&(volume, ..)| volume).collect::<Vec<_>>());
+    state.view.confirm(gone);
+    let changes = state.view.tell(volumes);
     state.tell(changes);
 }
 
-/// Says what keeps Mend from its work, if that is news.
+/// Notes which of these shards a server does not have.
+async fn ask_about(
+    shared: &Shared,
+    server: &ServerId,
+    volumes: BTreeMap<u32, Vec<(Encoding, u8)>>,
+    gone: &mut Vec<(u32, Encoding, u8)>,
+) {
+    let Ok(connection) = shared.connect(server).await else { return };
+    for (volume, shards) in volumes {
+        match connection.mounted(volume).await {
+            Ok(mounted) => {
+                let missing = shards.into_iter().filter(|(_, shard)| !mounted.shards.contains_key(shard));
+                gone.extend(missing.map(|(encoding, shard)| (volume, encoding, shard)));
+            }
+            Err(error) => tracing::debug!(%error, "a shard that is not listed"),
+        }
+    }
+}
+
+/// Tells, and says in the log, what keeps Mend from its work, if that is news.
 pub(super) fn report(shared: &Shared) {
     let mut state = shared.state();
     let mut news: Vec<String> = state.view.puzzles();
@@ -185,7 +226,7 @@ pub(super) fn report(shared: &Shared) {
             ));
         }
     }
-    for line in state.news(news) {
+    for line in state.tell_troubles(news) {
         tracing::warn!("{line}");
     }
 }

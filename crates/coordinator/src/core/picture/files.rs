@@ -39,7 +39,8 @@ impl FilesPicture {
             | StoreChange::NodeGone(_)
             | StoreChange::Counted(_)
             | StoreChange::Service(..)
-            | StoreChange::ClaimLost(_) => {}
+            | StoreChange::ClaimLost(_)
+            | StoreChange::Troubles(_) => {}
         }
     }
 

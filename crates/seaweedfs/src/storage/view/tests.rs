@@ -68,7 +68,7 @@ fn a_shard_is_missing_when_its_server_says_so() {
     view.list(listing("a b c", "a.0 b.1"));
     assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy", "it may only not be listed yet");
     assert_eq!(view.unconfirmed(), [(5, Encoding(1), 2, ServerId("c".into()))]);
-    view.confirm(5, Encoding(1), 2);
+    view.confirm([(5, Encoding(1), 2)]);
     assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 2:Missing", 0));
     // Made elsewhere, and lost there: that is another question.
     view.list(listing("a b c", "a.0 b.1 a.2"));
@@ -98,9 +98,12 @@ fn of_two_copies_the_one_stays_whose_server_has_fewest() {
         "0:Healthy 0:Healthy+1:Corrupt 2:Healthy",
         "a bad one never is the one that counts"
     );
-    // Gone and back it is another file.
+    // Gone and back it is the same file: a server that was restarted, or has mounted it again.
     view.list(listing("a b c", "a.0 a.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 0:Healthy 2:Healthy");
     view.list(listing("a b c", "a.0 a.1 b.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 0:Healthy+1:Corrupt 2:Healthy");
+    assert!(view.clear_bad(&stripe, 1, NodeId(1)));
     assert_eq!(told(&view), "0:Healthy 1:Healthy+0:Healthy 2:Healthy");
 }
 
@@ -121,8 +124,14 @@ fn what_is_gone_is_told_as_gone_and_what_is_unknown_is_not_told() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     let stripe = view.stripe(5).expect("it is known");
     assert_eq!(view.tell([5]), [StoreChange::Stripe(stripe.clone(), false)]);
+    view.set_bad(&stripe.id, 1, NodeId(1), BlockState::Corrupt);
     view.list(listing("a b c", ""));
-    assert_eq!(view.tell([5]), [StoreChange::StripeGone(stripe.id)]);
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy", "a master that was restarted lists it later");
+    view.confirm([0, 1].map(|shard| (5, Encoding(1), shard)));
+    assert_eq!(told(&view), "0:Missing 1:Missing 2:Healthy");
+    view.confirm([(5, Encoding(1), 2)]);
+    assert_eq!(view.tell([5]), [StoreChange::StripeGone(stripe.id.clone())]);
+    assert_eq!(view.pointless_marks(), [(stripe.id, 1, NodeId(1))]);
     view.list(listing("a b c", "a.0 b.1 c.2"));
     assert_eq!(
         (told(&view).as_str(), view.unknown()),

@@ -160,7 +160,7 @@ impl Told {
             }
             StoreChange::Counted(_) => "counted".into(),
             StoreChange::Node(_) | StoreChange::NodeGone(_) => return,
-            StoreChange::Service(..) | StoreChange::ClaimLost(_) => {
+            StoreChange::Service(..) | StoreChange::ClaimLost(_) | StoreChange::Troubles(_) => {
                 unreachable!("`dir` says nothing of the kind")
             }
         };

@@ -1,0 +1,178 @@
+//! The measurements, one after the other in one cluster.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stores::seaweedfs::VolumeName;
+use weed::Mend;
+
+use super::BenchArgs;
+use super::losses::{Loss, Repaired};
+use super::page::{LossRow, Page, ReadsRow, ServerRow};
+use super::reads::Needles;
+use super::scene::{Scene, shards};
+use super::servers::Gone;
+use crate::command::write_page;
+use crate::error::LabError;
+use crate::fleet::Programs;
+use crate::network::Names;
+use crate::run::Say;
+use crate::topology::Rate;
+
+/// One data shard; and as many as a volume of 10+4 can lose, of both kinds.
+const LOSSES: [&[u8]; 2] = [&[3], &[0, 6, 11, 13]];
+/// Reads without a repair last so long.
+const READS_LAST: Duration = Duration::from_secs(10);
+/// What all helpers together send for repairs where they are capped.
+const CAP: &str = "250Mbit";
+const SMALL: &str = "small";
+
+/// Measures all that is asked for, and writes the page.
+pub(super) fn run(
+    names: &Names,
+    programs: &Programs,
+    weed: &Path,
+    args: &BenchArgs,
+    say: Say<'_>,
+) -> Result<ExitCode, LabError> {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let mut scene = Scene::up(names, programs, weed)?;
+    say("storing objects");
+    let mut volumes = Vec::new();
+    for (at, megabytes) in args.volumes.iter().enumerate() {
+        volumes.push(scene.store(&format!("large{at}"), megabytes * 1_000_000));
+    }
+    if !volumes.is_empty() {
+        scene.cluster.encode(&volumes);
+    }
+    let mut page = Page::default();
+    let mut measuring = Measuring { scene, args, say };
+    measuring.losses(&mut page, &volumes)?;
+    if args.small_volumes > 0 {
+        measuring.servers(&mut page, volumes.len())?;
+    }
+    (measuring.say)("reading all objects");
+    page.objects = measuring.scene.check_objects()?;
+    let text = page.text(&load);
+    print!("{text}");
+    write_page(&args.out.join("seaweedfs.md"), &text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Measuring<'a> {
+    scene: Scene,
+    args: &'a BenchArgs,
+    say: Say<'a>,
+}
+
+impl Measuring<'_> {
+    fn losses(&mut self, page: &mut Page, volumes: &[VolumeName]) -> Result<(), LabError> {
+        if volumes.is_empty() {
+            return Ok(());
+        }
+        let mend = self.scene.attach(volumes.len(), false, "never");
+        for &rate in &self.args.rates {
+            self.scene.shape(rate)?;
+            for volume in volumes {
+                let bytes = self.scene.shard_bytes(volume);
+                let direct = self.scene.direct(bytes)?;
+                for lost in LOSSES {
+                    let row = self.loss(&mend, volume, lost, (rate, bytes, direct))?;
+                    page.losses.push(row);
+                }
+            }
+        }
+        println!("{}", page.losses_table());
+        Ok(())
+    }
+
+    fn loss(
+        &mut self,
+        mend: &Mend,
+        volume: &VolumeName,
+        lost: &[u8],
+        (rate, shard_bytes, direct): (Rate, u64, Duration),
+    ) -> Result<LossRow, LabError> {
+        let (mut stock, mut own) = (Vec::new(), Vec::new());
+        for _ in 0..self.args.repetitions {
+            let rebuilt = Loss::of(&self.scene, shards(volume, lost)).rebuild(&self.scene)?;
+            mend.wait_until_safe(&self.scene.cluster, self.args.volumes.len());
+            let repaired = Loss::of(&self.scene, shards(volume, lost)).repair(&self.scene, mend)?;
+            (self.say)(&format!(
+                "{} of {volume} at {rate}: one read {:.2} s, ec.rebuild {:.2} s, mend {:.2} s",
+                lost.len(),
+                direct.as_secs_f64(),
+                rebuilt.time.as_secs_f64(),
+                repaired.time.as_secs_f64()
+            ));
+            stock.push(rebuilt);
+            own.push(repaired);
+        }
+        Ok(LossRow { shard_bytes, rate, lost: lost.len(), direct, stock, mend: own })
+    }
+
+    /// Whole servers, one after the other, each replaced by an empty one; and reads.
+    fn servers(&mut self, page: &mut Page, other_volumes: usize) -> Result<(), LabError> {
+        (self.say)("storing needles");
+        let rate = self.args.rates[0];
+        self.scene.shape(Rate::Unshaped)?;
+        let bytes = self.args.small_megabytes * 1_000_000;
+        let (needles, small) = Needles::store(&self.scene.cluster, SMALL, self.args.small_volumes, bytes);
+        self.scene.cluster.encode(&small);
+        self.scene.shape(rate)?;
+        let volumes = other_volumes + small.len();
+        let mut mend = self.scene.attach(volumes, false, "never");
+        let idle = || thread::sleep(READS_LAST);
+        read_while(page, &self.scene, &needles, "all servers are up", idle);
+
+        let gone = Gone::kill(&mut self.scene, &mut mend, 1)?;
+        read_while(page, &self.scene, &needles, "a server is down", idle);
+        let repaired = gone.rebuild(&self.scene)?;
+        self.note(page, "ec.rebuild", &gone, repaired);
+        gone.replace(&mut self.scene, &mut mend, volumes);
+
+        let gone = Gone::kill(&mut self.scene, &mut mend, 2)?;
+        page.direct_of_server = Some((rate, gone.bytes, self.scene.direct(gone.bytes)?));
+        let repaired = gone.recover(&self.scene, &mend)?;
+        self.note(page, "mend", &gone, repaired);
+        gone.replace(&mut self.scene, &mut mend, volumes);
+
+        let gone = Gone::kill(&mut self.scene, &mut mend, 3)?;
+        let meanwhile = "a server is down, ec.rebuild repairs";
+        read_while(page, &self.scene, &needles, meanwhile, || gone.rebuild(&self.scene))?;
+        gone.replace(&mut self.scene, &mut mend, volumes);
+        let gone = Gone::kill(&mut self.scene, &mut mend, 4)?;
+        let meanwhile = "a server is down, mend repairs";
+        read_while(page, &self.scene, &needles, meanwhile, || gone.recover(&self.scene, &mend))?;
+        gone.replace(&mut self.scene, &mut mend, volumes);
+        mend.run(&self.scene.cluster, &["caps", "--total", CAP]);
+        let gone = Gone::kill(&mut self.scene, &mut mend, 5)?;
+        let meanwhile = format!("a server is down, mend repairs with {CAP}/s in all");
+        read_while(page, &self.scene, &needles, &meanwhile, || gone.recover(&self.scene, &mend))?;
+        gone.replace(&mut self.scene, &mut mend, volumes);
+        Ok(())
+    }
+
+    fn note(&mut self, page: &mut Page, who: &'static str, gone: &Gone, repaired: Repaired) {
+        let (shards, time) = (gone.shards, repaired.time.as_secs_f64());
+        (self.say)(&format!("a server with {shards} shards: {who} {time:.1} s"));
+        page.servers.push(ServerRow { who, shards, repaired });
+    }
+}
+
+fn read_while<T>(
+    page: &mut Page,
+    scene: &Scene,
+    needles: &Needles,
+    meanwhile: &str,
+    work: impl FnOnce() -> T,
+) -> T {
+    let begun = Instant::now();
+    let (reads, done) = needles.read_during(&scene.cluster, work);
+    page.reads.push(ReadsRow { meanwhile: meanwhile.to_owned(), lasted: begun.elapsed(), reads });
+    done
+}

@@ -1,0 +1,200 @@
+//! What was measured, as tables.
+
+use std::time::Duration;
+
+use super::losses::Repaired;
+use super::reads::Reads;
+use super::usage::Usage;
+use crate::machine::Machine;
+use crate::report::{markdown_table, median};
+use crate::topology::Rate;
+
+/// Shards lost of one volume.
+pub(super) struct LossRow {
+    pub(super) shard_bytes: u64,
+    pub(super) rate: Rate,
+    pub(super) lost: usize,
+    pub(super) direct: Duration,
+    pub(super) stock: Vec<Repaired>,
+    pub(super) mend: Vec<Repaired>,
+}
+
+/// A whole server.
+pub(super) struct ServerRow {
+    pub(super) who: &'static str,
+    pub(super) shards: usize,
+    pub(super) repaired: Repaired,
+}
+
+/// Reads while something goes on.
+pub(super) struct ReadsRow {
+    pub(super) meanwhile: String,
+    pub(super) lasted: Duration,
+    pub(super) reads: Reads,
+}
+
+/// All of it.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) losses: Vec<LossRow>,
+    pub(super) servers: Vec<ServerRow>,
+    pub(super) direct_of_server: Option<(Rate, u64, Duration)>,
+    pub(super) reads: Vec<ReadsRow>,
+    pub(super) objects: usize,
+}
+
+fn seconds(repaired: &[Repaired]) -> f64 {
+    median(&repaired.iter().map(|one| one.time.as_secs_f64()).collect::<Vec<_>>())
+}
+
+/// The one with the median time.
+fn middle(repaired: &[Repaired]) -> Option<&Repaired> {
+    let mut sorted: Vec<_> = repaired.iter().collect();
+    sorted.sort_by_key(|one| one.time);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.0}", bytes as f64 / 1e6)
+}
+
+fn used(usage: &Usage) -> [String; 5] {
+    [usage.received, usage.received_most, usage.read, usage.written, usage.memory].map(megabytes)
+}
+
+impl LossRow {
+    /// The time of Mend over that of reading one shard.
+    fn ratio(&self) -> f64 {
+        seconds(&self.mend) / self.direct.as_secs_f64()
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let (direct, stock, mend) = (self.direct.as_secs_f64(), seconds(&self.stock), seconds(&self.mend));
+        let busy = middle(&self.mend).is_some_and(|one| one.usage.metered.cpu_bound);
+        vec![
+            megabytes(self.shard_bytes),
+            self.rate.to_string(),
+            self.lost.to_string(),
+            format!("{direct:.2}"),
+            format!("{stock:.2}"),
+            format!("{mend:.2}"),
+            format!("{:.2}", stock / direct),
+            format!("{:.2}", self.ratio()),
+            format!("{:.1}", stock / mend),
+            if busy { "processors" } else { "" }.to_owned(),
+        ]
+    }
+
+    fn usages(&self) -> Vec<Vec<String>> {
+        let who = [("ec.rebuild", &self.stock), ("mend", &self.mend)];
+        let line = |(who, repaired): (&str, &Vec<Repaired>)| {
+            let one = middle(repaired)?;
+            let start =
+                [megabytes(self.shard_bytes), self.rate.to_string(), self.lost.to_string(), who.to_owned()];
+            Some(start.into_iter().chain(used(&one.usage)).collect())
+        };
+        who.into_iter().filter_map(line).collect()
+    }
+}
+
+impl Page {
+    pub(super) fn losses_table(&self) -> String {
+        let columns = [
+            "shard MB",
+            "links",
+            "lost",
+            "one read s",
+            "ec.rebuild s",
+            "mend s",
+            "ec.rebuild ×",
+            "mend ×",
+            "faster",
+            "bound by",
+        ];
+        markdown_table(&columns, &self.losses.iter().map(LossRow::cells).collect::<Vec<_>>())
+    }
+
+    fn usage_table(&self) -> String {
+        let columns =
+            ["shard MB", "links", "lost", "by", "received", "by one", "read", "written", "memory of one"];
+        markdown_table(&columns, &self.losses.iter().flat_map(LossRow::usages).collect::<Vec<_>>())
+    }
+
+    pub(super) fn servers_table(&self) -> String {
+        let columns =
+            ["by", "shards", "s", "shards/s", "received", "by one", "read", "written", "memory of one"];
+        let row = |row: &ServerRow| {
+            let time = row.repaired.time.as_secs_f64();
+            let start = [
+                row.who.to_owned(),
+                row.shards.to_string(),
+                format!("{time:.1}"),
+                format!("{:.1}", row.shards as f64 / time),
+            ];
+            start.into_iter().chain(used(&row.repaired.usage)).collect()
+        };
+        markdown_table(&columns, &self.servers.iter().map(row).collect::<Vec<_>>())
+    }
+
+    pub(super) fn reads_table(&self) -> String {
+        let columns = ["meanwhile", "lasted s", "reads/s", "median ms", "p99 ms", "failed"];
+        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
+        let row = |row: &ReadsRow| {
+            vec![
+                row.meanwhile.clone(),
+                format!("{:.1}", row.lasted.as_secs_f64()),
+                format!("{:.0}", row.reads.per_second),
+                ms(row.reads.median),
+                ms(row.reads.p99),
+                row.reads.failed.to_string(),
+            ]
+        };
+        markdown_table(&columns, &self.reads.iter().map(row).collect::<Vec<_>>())
+    }
+
+    pub(super) fn text(&self, load: &str) -> String {
+        let mut text = format!(
+            "# SeaweedFS beside Mend\n\n`make bench-seaweedfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
+            Machine::this().summary()
+        );
+        if !self.losses.is_empty() {
+            text += &format!("## Shards of one volume\n\n{}\n", self.losses_table());
+            text += &format!("{USED}\n{}\n", self.usage_table());
+        }
+        if !self.servers.is_empty() {
+            text += &format!("## A whole server\n\n{WHOLE}");
+            if let Some((rate, bytes, time)) = self.direct_of_server {
+                text += &format!(
+                    " All that it had, {} MB, over one link of {rate}: {:.1} s.",
+                    megabytes(bytes),
+                    time.as_secs_f64()
+                );
+            }
+            text += &format!("\n\n{}\n", self.servers_table());
+        }
+        if !self.reads.is_empty() {
+            text += &format!("## Reads\n\n{READS}\n\n{}\n", self.reads_table());
+        }
+        text + &format!("Afterwards {} objects were read and every byte was as it had been.\n", self.objects)
+    }
+}
+
+const ABOUT: &str = "\
+SeaweedFS 4.48, unmodified: a master, a filer with S3, and 15 volume servers, each in a network namespace of its own behind a
+link that is shaped to the rate in both directions. The same shards are lost twice in turn: `ec.rebuild -apply` makes them, then
+`mend repair` does. A time is from the request (typed into a shell that is connected and has the cluster's lock; for Mend, the
+start of the program `mend`) until the master lists all 14 shards; the median of the repetitions. One read is a plain TCP send of
+one shard over one such link in the same run, and × is the time over it. Where the processors and not the links set Mend's time
+it says so. Files are in the page cache.
+";
+
+const USED: &str = "\
+What all volume servers (or all helpers) took together, in MB: over their links, over the link of the one that got most, from
+and to files, and the most memory that one of the processes had.
+";
+
+const WHOLE: &str = "\
+A volume server that is killed and does not come back, until the master lists all shards of all volumes again.";
+
+const READS: &str = "\
+Needles of 128 KiB, by 4 clients, each reading one after the other from any server that is up and has shards of the volume.";

@@ -1,0 +1,183 @@
+//! A real SeaweedFS cluster on shaped links: fifteen volume servers, and what is stored on them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use stores::seaweedfs::{ShardName, VolumeName};
+use weed::{Attaching, Cluster, Ground, Mend, Options, Seat, eventually, http};
+
+use crate::direct;
+use crate::error::LabError;
+use crate::fleet::Programs;
+use crate::network::{Doors, Names, Network, Place};
+use crate::topology::{Rate, Topology};
+
+/// One more than a volume of 10+4 has shards, so that a server that is lost has a place to be replaced at.
+pub(super) const SERVERS: u16 = 15;
+/// Objects through the filer; each is one chunk.
+pub(super) const OBJECT_BYTES: usize = 4 << 20;
+/// Direct sends of which the median counts.
+const SENDS: usize = 3;
+
+/// See the module's documentation. Goes in this order.
+pub(super) struct Scene {
+    pub(super) cluster: Cluster,
+    pub(super) network: Network,
+    objects: Vec<(String, usize)>,
+    mend: std::path::PathBuf,
+}
+
+/// The namespaces as seats of a cluster.
+struct Shaped(Doors);
+
+fn place(seat: Seat) -> Place {
+    match seat {
+        Seat::Head => Place::Coordinator,
+        Seat::Server(at) => Place::Helper(u16::try_from(at).expect("a few")),
+    }
+}
+
+impl Ground for Shaped {
+    fn host(&self, seat: Seat) -> String {
+        place(seat).address().to_string()
+    }
+
+    fn command(&self, seat: Seat, program: &Path) -> process::Command {
+        self.0.command(place(seat), program)
+    }
+}
+
+impl Scene {
+    /// Boots the cluster. The thread is in the master's namespace from then on.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    ///
+    /// # Panics
+    /// If SeaweedFS does not come up; all is removed then.
+    pub(super) fn up(names: &Names, programs: &Programs, weed: &Path) -> Result<Self, LabError> {
+        let mut network = Network::up(names, &Topology::flat(SERVERS, Rate::Unshaped))?;
+        let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
+        let folder = folder.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
+        network.owns_folder(&folder)?;
+        network.doors().enter(Place::Coordinator)?;
+        let options =
+            Options { servers: SERVERS.into(), disks: 1, data_centers: 1, racks: 1, volume_limit_mb: 1100 };
+        let cluster = Cluster::boot(weed, Box::new(Shaped(network.doors())), &folder, options);
+        Ok(Self { cluster, network, objects: Vec::new(), mend: programs.mend.clone() })
+    }
+
+    /// Gives all links but the master's this rate.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn shape(&mut self, rate: Rate) -> Result<(), LabError> {
+        Ok(self.network.reshape(&Topology::flat(SERVERS, rate))?)
+    }
+
+    /// Stores objects through the filer in one volume of a collection, so many bytes of them.
+    pub(super) fn store(&mut self, collection: &str, bytes: usize) -> VolumeName {
+        self.cluster.grow(collection, 1);
+        for at in 0..bytes / OBJECT_BYTES {
+            let path = format!("/{collection}/{at}?collection={collection}");
+            self.put(&self.cluster.filer_address(), &path, OBJECT_BYTES);
+            self.objects.push((path, OBJECT_BYTES));
+        }
+        self.cluster.plain_volumes(collection).into_iter().next().expect("it was grown")
+    }
+
+    /// Stores objects through S3, in a bucket that is a collection of the same name.
+    pub(super) fn store_by_s3(&mut self, bucket: &str, objects: usize, bytes: usize) -> VolumeName {
+        self.cluster.grow(bucket, 1);
+        let host = self.cluster.s3_address();
+        eventually("S3", || http("PUT", &host, &format!("/{bucket}"), b"").ok());
+        for at in 0..objects {
+            self.put(&host, &format!("/{bucket}/{at}"), bytes);
+            // The filer has buckets in a folder of its own.
+            self.objects.push((format!("/buckets/{bucket}/{at}"), bytes));
+        }
+        self.cluster.plain_volumes(bucket).into_iter().next().expect("it was grown")
+    }
+
+    fn put(&self, host: &str, path: &str, bytes: usize) {
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        let content = content(name.split('?').next().unwrap_or(name), bytes);
+        eventually("a write", || http("PUT", host, path, &content).ok());
+    }
+
+    /// Reads all objects and compares each byte; how many there are, or the first that differs.
+    pub(super) fn check_objects(&self) -> Result<usize, LabError> {
+        for (path, bytes) in &self.objects {
+            let (path, name) = (path.split('?').next().unwrap_or(path), path.rsplit_once('/'));
+            let name = name.map_or("", |(_, name)| name.split('?').next().unwrap_or(name));
+            // After a shard has moved, a first read may find a server's cached location.
+            let read = eventually("a read", || http("GET", &self.cluster.filer_address(), path, b"").ok());
+            if read != content(name, *bytes) {
+                return Err(LabError::WrongBytes {
+                    what: "all repairs".into(),
+                    reason: format!("{path} reads as something else"),
+                });
+            }
+        }
+        Ok(self.objects.len())
+    }
+
+    /// The bytes of a volume's shards, which are all of one length.
+    pub(super) fn shard_bytes(&self, volume: &VolumeName) -> u64 {
+        let listing = self.cluster.list();
+        let sizes = listing.volumes.get(&volume.id()).into_iter().flatten().flat_map(|it| it.shards.values());
+        sizes.copied().max().unwrap_or_default()
+    }
+
+    /// Mend beside the cluster, which so many volumes are encoded in. `repairs` says whether it does so by itself.
+    pub(super) fn attach(&self, volumes: usize, repairs: bool, repair_after: &str) -> Mend {
+        let mut arguments = vec!["--repair-after".to_owned(), repair_after.to_owned()];
+        if !repairs {
+            arguments.push("--dry-run".to_owned());
+        }
+        Mend::attach(&self.cluster, &Attaching { mend: self.mend.clone(), arguments, volumes })
+    }
+
+    /// The time of so many bytes from a volume server over one connection, by nobody's protocol: what reading one shard
+    /// takes.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn direct(&self, bytes: u64) -> Result<Duration, LabError> {
+        let address = SocketAddr::from((Place::Helper(0).address(), direct::PORT));
+        let serving = self.network.doors();
+        // It ends with this process. If there is one already, its port is taken.
+        thread::spawn(move || serving.enter(Place::Helper(0)).map(|()| direct::serve(address)));
+        let doors = self.network.doors();
+        let receive = move || -> Result<Vec<Duration>, LabError> {
+            doors.enter(Place::Client)?;
+            let sent = (0..SENDS).map(|_| direct::fetch(address, bytes));
+            sent.collect::<Result<_, _>>().map_err(LabError::file("receive from", address.to_string()))
+        };
+        let mut times = thread::scope(|scope| scope.spawn(receive).join().expect("no panic"))?;
+        times.sort();
+        Ok(times[SENDS / 2])
+    }
+}
+
+/// The shards of a volume with these numbers.
+pub(super) fn shards(volume: &VolumeName, numbers: &[u8]) -> Vec<ShardName> {
+    numbers.iter().map(|&shard| ShardName { volume: volume.clone(), shard }).collect()
+}
+
+/// The bytes of an object, which follow from its name.
+fn content(name: &str, bytes: usize) -> Vec<u8> {
+    let mut state = name.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |state, byte| {
+        (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(bytes.div_ceil(8)).flatten().take(bytes).collect()
+}

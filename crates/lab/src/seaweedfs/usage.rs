@@ -1,0 +1,113 @@
+//! What processes of a cluster used while something ran: links, files, memory.
+
+use std::fs;
+
+use weed::{Cluster, Mend};
+
+use crate::error::LabError;
+use crate::meter::{Meter, Metered};
+use crate::network::Network;
+
+/// What was used.
+#[derive(Clone, Debug)]
+pub(super) struct Usage {
+    pub(super) metered: Metered,
+    /// Bytes that came over the links of all volume servers' machines.
+    pub(super) received: u64,
+    /// Bytes that came over the link of the one that got most.
+    pub(super) received_most: u64,
+    /// Bytes that all wrote to files.
+    pub(super) written: u64,
+    /// Bytes that all read from files, the page cache included.
+    pub(super) read: u64,
+    /// Most resident bytes of one process, of volume servers or of helpers.
+    pub(super) memory: u64,
+}
+
+/// The counters at one moment.
+pub(super) struct Watching {
+    meter: Meter,
+    processes: Vec<Process>,
+}
+
+#[derive(Clone, Copy)]
+struct Process {
+    id: u32,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    read: u64,
+    written: u64,
+}
+
+/// Whose memory and files count.
+#[derive(Clone, Copy)]
+pub(super) enum Whose<'a> {
+    VolumeServers,
+    Helpers(&'a Mend),
+}
+
+impl Watching {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn start(network: &Network, cluster: &Cluster, whose: Whose<'_>) -> Result<Self, LabError> {
+        let ids: Vec<u32> = match whose {
+            Whose::VolumeServers => cluster.servers.iter().filter_map(|server| server.id()).collect(),
+            Whose::Helpers(mend) => (0..cluster.servers.len()).filter_map(|at| mend.helper_id(at)).collect(),
+        };
+        let processes = ids.into_iter().map(|id| {
+            let _ = fs::write(format!("/proc/{id}/clear_refs"), "5"); // The peak is counted from here on.
+            Process { id, counts: Counts::of(id) }
+        });
+        let processes = processes.collect();
+        Ok(Self { meter: Meter::start(network)?, processes })
+    }
+
+    /// What was used since.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn stop(self) -> Result<Usage, LabError> {
+        let metered = self.meter.stop()?;
+        let servers = metered.traffic.iter().filter(|(node, _)| node.starts_with('h'));
+        let received: Vec<u64> = servers.map(|(_, traffic)| traffic.received_bytes).collect();
+        let mut usage = Usage {
+            received: received.iter().sum(),
+            received_most: received.into_iter().max().unwrap_or_default(),
+            metered,
+            written: 0,
+            read: 0,
+            memory: 0,
+        };
+        for Process { id, counts } in self.processes {
+            let now = Counts::of(id);
+            usage.written += now.written.saturating_sub(counts.written);
+            usage.read += now.read.saturating_sub(counts.read);
+            usage.memory = usage.memory.max(peak(id));
+        }
+        Ok(usage)
+    }
+}
+
+impl Counts {
+    /// `write_bytes` counts pages of files that become dirty, and `read_bytes` what came from the medium.
+    fn of(id: u32) -> Self {
+        let io = fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
+        let field = |name: &str| {
+            let value = io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+            value.unwrap_or_default()
+        };
+        Self { read: field("rchar:"), written: field("write_bytes:") }
+    }
+}
+
+fn peak(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
+}

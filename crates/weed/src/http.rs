@@ -1,0 +1,32 @@
+//! Plain HTTP, as much of it as objects need.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// SeaweedFS answers by then, or never.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Asks over plain HTTP/1.0; the body of an answer that says it is fine.
+///
+/// # Errors
+/// The head of another answer, or why there is none.
+pub fn http(method: &str, host: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, String> {
+    let asked = || {
+        let mut stream = TcpStream::connect(host)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n", body.len())?;
+        stream.write_all(body)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = asked().map_err(|error| error.to_string())?;
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or("no answer")?;
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    if head.split(' ').nth(1).is_some_and(|status| status.starts_with('2')) {
+        Ok(answer[end + 4..].to_vec())
+    } else {
+        Err(head)
+    }
+}
