@@ -366,7 +366,7 @@ fn disks() -> Result<()> {
             index: BlockIndex(3),
             id: BlockId("17.3".into()),
             bytes: bytes as u64,
-            end: SinkEnd::Kept { label: (index > 0).then(label) },
+            end: SinkEnd::Kept { label: (index > 0).then(label).map(Box::new) },
         })?;
         writer.write_at(0, &vec![7; bytes])?;
         writer.seal()?;

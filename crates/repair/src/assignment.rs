@@ -113,7 +113,7 @@ pub enum SinkEnd {
     Kept {
         /// What it says of itself, if the store wants to know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        label: Option<StripeLabel>,
+        label: Option<Box<StripeLabel>>,
     },
 }
 
@@ -124,7 +124,7 @@ impl Sink {
     /// What the block says of itself, if it is kept and has something to say.
     pub fn label(&self) -> Option<&StripeLabel> {
         match &self.end {
-            SinkEnd::Kept { label } => label.as_ref(),
+            SinkEnd::Kept { label } => label.as_deref(),
             SinkEnd::Taken => None,
         }
     }

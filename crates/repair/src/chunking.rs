@@ -258,6 +258,6 @@ mod tests {
     fn a_code_without_sub_blocks_has_one_chunk() {
         let layout = Chunking::new(30, 8, 1).unwrap();
         assert_eq!((layout.chunk_bytes(), layout.sub_block_bytes()), (None, 30));
-        assert_eq!(layout.ranges(0, 5..25).collect::<Vec<_>>(), [5..25]);
+        assert!(layout.ranges(0, 5..25).eq(std::iter::once(5..25)));
     }
 }

@@ -147,7 +147,7 @@ impl Job {
         let sink = |index: BlockIndex| {
             let StripeBlock { id, bytes, .. } = self.work.stripe.block(index).clone();
             let end = if self.work.publish {
-                SinkEnd::Kept { label: self.work.stripe.label.clone() }
+                SinkEnd::Kept { label: self.work.stripe.label.clone().map(Box::new) }
             } else {
                 SinkEnd::Taken
             };
