@@ -79,6 +79,10 @@ impl World<'_> {
 
     /// Whether the client was delivered the window of a block.
     fn client_has(&self, block: BlockIndex) -> bool {
+        let is_killed = |fault: &Fault| matches!(*fault, Fault::Kill { node: CLIENT, .. });
+        if self.scenario.faults.iter().any(|(_, fault)| is_killed(fault)) {
+            return true; // What it had went with it.
+        }
         let Some(sinks) = &self.delivered_to_client else { return true }; // It took it and went.
         let Some(got) = sinks.get(&Scenario::block_id(block)) else { return false };
         let Kind::Read { window, sub_blocks } = &self.scenario.kind else { return false };
@@ -176,10 +180,13 @@ impl World<'_> {
 
     fn unfit_requestors(&self) -> usize {
         let unfit = self.unfit();
-        // Of two whose connection broke one is given up, if another node can take its place.
+        // Who is said to have broken a connection, or sent a bad frame, is given up if another node can take its place.
         let broke = |node: NodeId| {
-            let faults = self.scenario.faults.iter().map(|(_, fault)| fault);
-            faults.into_iter().any(|fault| matches!(*fault, Fault::Break { a, b } if a == node || b == node))
+            self.scenario.faults.iter().any(|(_, fault)| match *fault {
+                Fault::Break { a, b } => a == node || b == node,
+                Fault::FlipFrame { from } => from == node,
+                _ => false,
+            })
         };
         (0..self.scenario.wanted.len())
             .map(|position| self.scenario.requestor(position))

@@ -347,9 +347,7 @@ impl Job {
     /// What was delivered is wrong, and nobody knows through whom: everything is delivered again, without
     /// one of the blocks that may be bad.
     fn distrust(&mut self, reason: String, topology: &Topology, now: Duration) {
-        // Requestors must drop what they have, so they are told to forget the job, not to stop.
-        self.forget_everywhere();
-        self.work.goals.iter_mut().filter(|goal| !goal.committed).for_each(Goal::restart);
+        self.deliver_anew();
         self.work.replanned.push(reason);
         if self.trust.distrust(&self.work.stripe) {
             self.plan(topology, now);
@@ -357,6 +355,12 @@ impl Job {
             let replanned = self.work.replanned.clone();
             self.finish(Err(JobError::Contradiction { replanned }));
         }
+    }
+
+    /// What was delivered is dropped. Requestors are told to forget the job, not to stop, as they would keep what they have.
+    fn deliver_anew(&mut self) {
+        self.forget_everywhere();
+        self.work.goals.iter_mut().filter(|goal| !goal.committed).for_each(Goal::restart);
     }
 
     fn forget_everywhere(&mut self) {

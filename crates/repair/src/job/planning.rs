@@ -6,7 +6,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
-use super::watching::{MAX_DOUBLINGS, Running};
+use super::watching::Running;
 use super::work::Goal;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
@@ -23,6 +23,8 @@ const PATIENT_SLICES: u32 = 16;
 const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always rest this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
+/// Patience doubles so often at most.
+const MAX_DOUBLINGS: u32 = 5;
 /// An edge may never rest longer.
 const MAX_PATIENCE: Duration = Duration::from_secs(120);
 /// Pause before a plan that must use nodes which failed before.
@@ -40,8 +42,11 @@ impl Job {
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
-            // Without this suspect it does not go now; without another it may.
+            // Without this suspect it does not go now; without another it may. Something of that one may be in what came.
             self.trust.postpone();
+            if self.trust.is_in_doubt() {
+                self.deliver_anew();
+            }
         }
         if !self.work.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS {
             // Too few are left without those that failed before: they get another chance.

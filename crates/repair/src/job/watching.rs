@@ -13,8 +13,8 @@ use crate::{BlockId, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
 
 /// How long the reports of other nodes are awaited once something looks wrong.
 const GATHER: Duration = Duration::from_millis(250);
-/// The time for reports, and a plan's patience, doubles so often at most.
-pub(super) const MAX_DOUBLINGS: u32 = 3;
+/// The time for reports doubles so often at most.
+const MAX_DOUBLINGS: u32 = 3;
 /// How long requestors have to say what they have.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// A node that was given up so often as a requestor does not become one again, so that replacing ends.
