@@ -16,6 +16,16 @@ use codes::{BlockIndex, Matrix, Recipe};
 
 use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe};
 
+/// A block as it was delivered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delivered {
+    pub(super) block: BlockIndex,
+    pub(super) at: NodeId,
+    /// Whether it was read from the block itself and not rebuilt: then it is one of the survivors, and all that is wrong
+    /// with it must show.
+    pub(super) copied: bool,
+}
+
 /// Equations over rebuilt blocks and surviving ones, and the fingerprints that came.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
@@ -26,23 +36,24 @@ pub(super) struct ParityCheck {
 }
 
 impl ParityCheck {
-    /// A check of the `rebuilt` blocks, which are where they were delivered, by blocks that are `usable`, in order of
-    /// preference; `None` if those are too few to show an error of any of them.
-    pub(super) fn new(
-        stripe: &Stripe,
-        rebuilt: &[(BlockIndex, NodeId)],
-        usable: &[BlockIndex],
-    ) -> Option<Self> {
-        let wanted: Vec<BlockIndex> = rebuilt.iter().map(|&(block, _)| block).collect();
+    /// A check of what was `delivered`, where it was, by other blocks that are `usable`, in order of preference; `None` if
+    /// those are too few to show an error of any of them.
+    pub(super) fn new(stripe: &Stripe, delivered: &[Delivered], usable: &[BlockIndex]) -> Option<Self> {
+        let (copied, rebuilt): (Vec<Delivered>, Vec<Delivered>) =
+            delivered.iter().partition(|block| block.copied);
+        let blocks = |delivered: &[Delivered]| delivered.iter().map(|block| block.block).collect::<Vec<_>>();
+        let (copied, rebuilt) = (blocks(&copied), blocks(&rebuilt));
+        let survivors = [&copied[..], usable].concat();
         let equations = if stripe.code.spec().is_mds() {
-            vec![any_survivors(stripe, &wanted, usable)?]
+            vec![any_survivors(stripe, &rebuilt, &survivors, copied.len())?]
         } else {
-            Gathered::new(stripe, &wanted, usable).equations()?
+            Gathered::new(stripe, &rebuilt, &survivors, copied.len()).equations()?
         };
         let terms = equations.iter().flat_map(|equation| equation.sources().iter().chain(equation.outputs()));
         let mut blocks = BTreeMap::new();
         for index in terms.map(|sub_block| sub_block.block).collect::<BTreeSet<_>>() {
-            let at = rebuilt.iter().find(|&&(block, _)| block == index).map(|&(_, node)| node);
+            let at =
+                delivered.iter().find(|delivered| delivered.block == index).map(|delivered| delivered.at);
             blocks.insert(index, (at.or(stripe.block(index).holder)?, stripe.local(index)));
         }
         let sub_blocks = stripe.code.sub_blocks();
@@ -83,31 +94,43 @@ impl ParityCheck {
     }
 }
 
-/// The rebuilt blocks and one survivor, as k other survivors tell.
-fn any_survivors(stripe: &Stripe, rebuilt: &[BlockIndex], usable: &[BlockIndex]) -> Option<Recipe> {
-    let (sources, rest) = usable.split_at_checked(stripe.code.data_blocks())?;
-    let outputs: Vec<BlockIndex> = rest.first().into_iter().chain(rebuilt).copied().collect();
-    if rest.is_empty() { None } else { stripe.code.repair(&outputs, sources).ok() }
+/// The rebuilt blocks and a survivor, as k other survivors tell; and the rest of the first ones, which are `copied`.
+fn any_survivors(
+    stripe: &Stripe,
+    rebuilt: &[BlockIndex],
+    survivors: &[BlockIndex],
+    copied: usize,
+) -> Option<Recipe> {
+    let k = stripe.code.data_blocks();
+    let (sources, others) = survivors.get(..copied.max(k + 1))?.split_at(k);
+    stripe.code.repair(&[others, rebuilt].concat(), sources).ok()
 }
 
 /// Equations that are gathered one by one, each because it shows more errors than those before it.
 struct Gathered<'stripe> {
     stripe: &'stripe Stripe,
     rebuilt: &'stripe [BlockIndex],
-    usable: &'stripe [BlockIndex],
+    survivors: &'stripe [BlockIndex],
+    /// The first survivors, of which all that is wrong must show.
+    copied: usize,
     equations: Vec<Recipe>,
     shown: usize,
 }
 
 impl<'stripe> Gathered<'stripe> {
-    fn new(stripe: &'stripe Stripe, rebuilt: &'stripe [BlockIndex], usable: &'stripe [BlockIndex]) -> Self {
-        Self { stripe, rebuilt, usable, equations: Vec::new(), shown: 0 }
+    fn new(
+        stripe: &'stripe Stripe,
+        rebuilt: &'stripe [BlockIndex],
+        survivors: &'stripe [BlockIndex],
+        copied: usize,
+    ) -> Self {
+        Self { stripe, rebuilt, survivors, copied, equations: Vec::new(), shown: 0 }
     }
 
     /// Those that show every error, if there are such.
     fn equations(mut self) -> Option<Vec<Recipe>> {
-        let all = self.usable.len() * self.rebuilt.len() * self.stripe.code.sub_blocks();
-        for &block in self.rebuilt.iter().chain(self.usable) {
+        let all = (self.survivors.len() * self.rebuilt.len() + self.copied) * self.stripe.code.sub_blocks();
+        for &block in self.rebuilt.iter().chain(self.survivors) {
             let Some(equation) = self.equation(block) else { continue };
             self.equations.push(equation);
             let shown = self.shown();
@@ -128,23 +151,23 @@ impl<'stripe> Gathered<'stripe> {
             self.equations.iter().flat_map(|equation| equation.sources().iter().chain(equation.outputs()));
         let known: BTreeSet<BlockIndex> = terms.map(|sub_block| sub_block.block).collect();
         let (first, rest): (Vec<BlockIndex>, Vec<BlockIndex>) =
-            self.usable.iter().partition(|index| known.contains(index));
+            self.survivors.iter().partition(|index| known.contains(index));
         let rebuilt = self.rebuilt.iter().copied();
         let others: Vec<BlockIndex> =
             first.into_iter().chain(rebuilt).chain(rest).filter(|&other| other != block).collect();
         self.stripe.code.repair(&[block], &others).ok()
     }
 
-    /// For every survivor, how many dimensions of errors in the rebuilt blocks show whatever is wrong in itself. More
-    /// equations never show less.
+    /// For every survivor, how many dimensions of errors in the rebuilt blocks show whatever is wrong in itself; of one that
+    /// was copied, its own as well. More equations never show less.
     fn shown(&self) -> usize {
         let of = |blocks: &[BlockIndex]| self.columns(blocks).rank();
-        let beside = |survivor: BlockIndex| {
+        let beside = |(at, &survivor): (usize, &BlockIndex)| {
             let both: Vec<BlockIndex> =
                 std::iter::once(survivor).chain(self.rebuilt.iter().copied()).collect();
-            of(&both) - of(&[survivor])
+            of(&both) - if at < self.copied { 0 } else { of(&[survivor]) }
         };
-        self.usable.iter().map(|&survivor| beside(survivor)).sum()
+        self.survivors.iter().enumerate().map(beside).sum()
     }
 
     /// The coefficients of these blocks' sub-blocks: a row for each equation.
@@ -248,7 +271,8 @@ mod tests {
         #[test]
         fn what_one_survivor_made_up_is_found(
             spec in select(&CODES[..]),
-            lost in subsequence((0..5u16).collect::<Vec<_>>(), 1..=2),
+            lost in subsequence((0..5u16).collect::<Vec<_>>(), 0..=2),
+            copies in 0..5usize,
             out_of_reach in subsequence((5..7u16).collect::<Vec<_>>(), 0..=1),
             order in any::<u64>(),
             liar in any::<Index>(),
@@ -264,8 +288,13 @@ mod tests {
             let mut usable: Vec<BlockIndex> = stripe.indices().filter(is_there).collect();
             let turns = usable.len();
             usable.rotate_left(order as usize % turns);
-            let rebuilt: Vec<(BlockIndex, NodeId)> = lost.iter().map(|&block| (block, NodeId(99))).collect();
-            let check = ParityCheck::new(&stripe, &rebuilt, &usable);
+            let survivors = usable.clone();
+            let copies: Vec<BlockIndex> = usable.drain(..copies.min(usable.len())).collect();
+            let delivered = |copied| move |&block: &BlockIndex| Delivered { block, at: NodeId(99), copied };
+            let all: Vec<Delivered> =
+                lost.iter().map(delivered(false)).chain(copies.iter().map(delivered(true))).collect();
+            let check = ParityCheck::new(&stripe, &all, &usable);
+            let usable = survivors;
             if stripe.code.spec().is_mds() {
                 prop_assert_eq!(check.is_some(), usable.len() > stripe.code.data_blocks());
             }
@@ -280,8 +309,8 @@ mod tests {
             for (&block, sub_blocks) in lost.iter().zip(outputs.chunks(stripe.code.sub_blocks())) {
                 found.insert(block, sub_blocks.to_vec());
             }
-            if lost.iter().any(|block| found[block] != truth[block]) {
-                prop_assert_eq!(verdict(&mut check, &found), Some(false), "{:?} are wrong", lost);
+            if lost.iter().chain(&copies).any(|block| found[block] != truth[block]) {
+                prop_assert_eq!(verdict(&mut check, &found), Some(false), "of {:?} and {:?}", lost, copies);
             }
         }
     }
@@ -290,7 +319,8 @@ mod tests {
     fn an_lrc_is_checked_by_its_group_and_one_global_equation() {
         let stripe = stripe(&"lrc-6-2-2".parse().unwrap());
         let usable: Vec<BlockIndex> = (1..10).map(BlockIndex).collect();
-        let check = ParityCheck::new(&stripe, &[(BlockIndex(0), NodeId(99))], &usable).unwrap();
+        let lost = Delivered { block: BlockIndex(0), at: NodeId(99), copied: false };
+        let check = ParityCheck::new(&stripe, &[lost], &usable).unwrap();
         assert!(check.equations.len() <= 3, "{:?}", check.equations);
     }
 }

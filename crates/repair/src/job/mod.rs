@@ -360,6 +360,7 @@ impl Job {
     /// What was delivered is dropped. Requestors are told to forget the job, not to stop, as they would keep what they have.
     fn deliver_anew(&mut self) {
         self.forget_everywhere();
+        self.trust.begin_anew();
         self.work.goals.iter_mut().filter(|goal| !goal.committed).for_each(Goal::restart);
     }
 

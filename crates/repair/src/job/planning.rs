@@ -36,7 +36,7 @@ impl Job {
         let mut error = None;
         for _ in 0..turns {
             match self.make_plan(topology) {
-                Ok(plan) if self.trust.can_be_known(&self.work, topology) => {
+                Ok(plan) if self.trust.can_be_known(&plan, &self.work, topology) => {
                     return self.start(plan, topology, now);
                 }
                 Ok(_) => {}
@@ -84,6 +84,7 @@ impl Job {
 
     pub(super) fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
         self.work.epoch = Epoch(self.work.epoch.0 + 1);
+        self.trust.begin(&plan, &self.work);
         self.work.check_seed = self.keys.next_u64();
         self.geometry = Some(plan.geometry().clone());
         self.scheme = plan.scheme();

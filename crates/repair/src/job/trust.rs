@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use codes::BlockIndex;
 
-use super::check::ParityCheck;
+use super::check::{Delivered, ParityCheck};
 use super::work::{Goal, Work};
 use crate::{NodeId, Plan, Stripe, Topology};
 
@@ -16,6 +16,8 @@ use crate::{NodeId, Plan, Stripe, Topology};
 pub(super) struct Trust {
     /// The blocks that plans read of which something was delivered.
     used: BTreeSet<BlockIndex>,
+    /// Wanted blocks of which every delivered byte was read from the block itself; `None` before anything moves.
+    copied: Option<BTreeSet<BlockIndex>>,
     doubt: Option<Doubt>,
 }
 
@@ -31,6 +33,23 @@ impl Trust {
     /// Notes what deliveries were made from.
     pub(super) fn note(&mut self, sources: impl IntoIterator<Item = BlockIndex>) {
         self.used.extend(sources);
+    }
+
+    /// A plan begins.
+    pub(super) fn begin(&mut self, plan: &Plan, work: &Work) {
+        self.copied = Some(self.copied_after(plan, work));
+    }
+
+    /// What came before is dropped.
+    pub(super) fn begin_anew(&mut self) {
+        self.copied = None;
+    }
+
+    fn copied_after(&self, plan: &Plan, work: &Work) -> BTreeSet<BlockIndex> {
+        let read = sources(plan);
+        let was = |block: &BlockIndex| self.copied.as_ref().is_none_or(|copied| copied.contains(block));
+        let copies = |goal: &&Goal| was(&goal.block) && (goal.is_met() || read.contains(&goal.block));
+        work.goals.iter().filter(copies).map(|goal| goal.block).collect()
     }
 
     pub(super) fn is_in_doubt(&self) -> bool {
@@ -73,9 +92,9 @@ impl Trust {
         Cow::Owned(stripe)
     }
 
-    /// Whether what is delivered can be known to be right, if there is reason to doubt.
-    pub(super) fn can_be_known(&self, work: &Work, topology: &Topology) -> bool {
-        !self.needs_parity(work) || self.parity_check(work, topology).is_some()
+    /// Whether what a plan delivers can be known to be right, if there is reason to doubt.
+    pub(super) fn can_be_known(&self, plan: &Plan, work: &Work, topology: &Topology) -> bool {
+        !self.needs_parity(work) || self.check_of(&self.copied_after(plan, work), work, topology).is_some()
     }
 
     /// Whether there is reason to doubt, and no digest to dispel it.
@@ -89,13 +108,29 @@ impl Trust {
     /// A check of what was delivered, if enough other blocks can be asked. Nodes that failed before are asked only if it
     /// does not go without them.
     pub(super) fn parity_check(&self, work: &Work, topology: &Topology) -> Option<ParityCheck> {
+        self.check_of(self.copied.as_ref().unwrap_or(&BTreeSet::new()), work, topology)
+    }
+
+    fn check_of(
+        &self,
+        copied: &BTreeSet<BlockIndex>,
+        work: &Work,
+        topology: &Topology,
+    ) -> Option<ParityCheck> {
         // An equation relates whole lines of sub-blocks, so some of them alone cannot be checked.
         let all = 0..work.stripe.code.sub_blocks() as u16;
         if work.sub_blocks.as_ref().is_some_and(|some| *some != all) {
             return None;
         }
-        let rebuilt: Vec<(BlockIndex, NodeId)> =
-            work.goals.iter().map(|goal| (goal.block, goal.requestor)).collect();
+        let delivered: Vec<Delivered> = work
+            .goals
+            .iter()
+            .map(|goal| Delivered {
+                block: goal.block,
+                at: goal.requestor,
+                copied: copied.contains(&goal.block),
+            })
+            .collect();
         let suspect = self.doubt.as_ref().map(Doubt::suspect);
         let alive: Vec<(BlockIndex, NodeId)> = work
             .stripe
@@ -106,7 +141,7 @@ impl Trust {
         let sound = alive.iter().filter(|(_, holder)| !work.policy.avoid.contains(holder));
         let sound: Vec<BlockIndex> = sound.map(|&(index, _)| index).collect();
         let alive: Vec<BlockIndex> = alive.iter().map(|&(index, _)| index).collect();
-        let check = |usable: &[BlockIndex]| ParityCheck::new(&work.stripe, &rebuilt, usable);
+        let check = |usable: &[BlockIndex]| ParityCheck::new(&work.stripe, &delivered, usable);
         check(&sound).or_else(|| check(&alive))
     }
 }
