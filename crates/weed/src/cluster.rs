@@ -159,6 +159,8 @@ impl Cluster {
     pub fn restart_master(&mut self) {
         self.master_process.kill();
         self.master_process = start_master(&self.weed, &*self.ground, &self.root, &self.options);
+        // Who is the leader may be remembered; what it lists is asked.
+        eventually("a master that lists", || self.runtime.block_on(self.master.list()).ok());
     }
 
     /// Has empty volumes made for a collection.
