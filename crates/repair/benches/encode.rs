@@ -40,6 +40,8 @@ const CODES: [&[&str]; 3] = [
 
 /// The put of one stripe.
 struct Put {
+    /// A code's name; after a slash the bytes of a chunk, if a block has several.
+    name: String,
     code: CodeSpec,
     /// Where its Reed-Solomon code stands in the list.
     reference: usize,
@@ -60,10 +62,13 @@ enum Reads {
 
 impl Put {
     fn new(name: &str, reference: usize) -> Self {
-        let code: CodeSpec = name.parse().expect("a code's name");
+        let (code, chunk) = name.split_once('/').unzip();
+        let code: CodeSpec = code.unwrap_or(name).parse().expect("a code's name");
+        let chunk = chunk.map(|bytes| bytes.parse().expect("bytes of a chunk"));
         let built = code.build().expect("a code");
         let data = (0..built.data_blocks()).map(|block| noise(BLOCK_BYTES as usize, block as u64)).collect();
-        Self { assignment: assignment(&code), code, reference, data, kept: Cell::default() }
+        let assignment = assignment(&code, chunk);
+        Self { name: name.to_owned(), assignment, code, reference, data, kept: Cell::default() }
     }
 
     fn data_bytes(&self) -> u64 {
@@ -126,9 +131,13 @@ impl Put {
     fn assert_right(&self) {
         let code = self.code.build().expect("a code");
         let encoding = code.encoding();
-        let sub_block_bytes = self.assignment.chunking.sub_block_bytes() as usize;
-        let checked = (self.assignment.geometry.slice_bytes as usize).min(4096);
-        let start = |source: &SubBlock| usize::from(source.sub) * sub_block_bytes;
+        let chunking = &self.assignment.chunking;
+        let first =
+            |sub: u16, bytes: u64| chunking.ranges(sub, 0..bytes).next().expect("sub-blocks have bytes");
+        let slice_bytes = u64::from(self.assignment.geometry.slice_bytes);
+        let checked = first(0, slice_bytes.min(chunking.sub_block_bytes()).min(4096));
+        let checked = (checked.end - checked.start) as usize;
+        let start = |source: &SubBlock| first(source.sub, checked as u64).start as usize;
         let sources: Vec<&[u8]> = encoding
             .sources()
             .iter()
@@ -146,7 +155,7 @@ impl Put {
 }
 
 /// The client's part of a put; block i goes to node i.
-fn assignment(code: &CodeSpec) -> Assignment {
+fn assignment(code: &CodeSpec, chunk_bytes: Option<u64>) -> Assignment {
     let code = code.build().expect("a code");
     let mut topology = Topology::new();
     topology.set(CLIENT, NodeProfile::client("client"));
@@ -163,7 +172,7 @@ fn assignment(code: &CodeSpec) -> Assignment {
     let wanted = |index: u16| Wanted { block: BlockIndex(index), requestor: NodeId(u32::from(index)) };
     let stripe = Stripe {
         id: StripeId("1".into()),
-        chunking: Chunking::whole(&*code, BLOCK_BYTES),
+        chunking: Chunking::of(&*code, BLOCK_BYTES, chunk_bytes).expect("chunks that divide a block"),
         blocks: blocks.collect(),
         code: code.clone(),
         label: None,
@@ -268,7 +277,7 @@ fn main() {
         "", "put GB/s", "over RS", "relay GB/s", "over RS", "first GB/s"
     );
     for (index, put) in puts.iter().enumerate() {
-        print!("{:<26}", put.code.to_string());
+        print!("{:<26}", put.name);
         for (seconds, width) in columns.iter().zip([10, 12]) {
             let speed = put.data_bytes() as f64 / 1e9 / seconds[index];
             let over = (seconds[index] / seconds[put.reference] - 1.0) * 100.0;
