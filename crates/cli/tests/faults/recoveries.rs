@@ -93,7 +93,9 @@ fn a_killed_node_is_recovered_by_every_policy() {
         assert_eq!((&view["state"], &view["policy"]), (&"done".into(), &policy.into()), "{view:#}");
         assert_eq!(view["blocks_rebuilt"].as_u64().unwrap(), lost, "{view:#}");
         assert_eq!(view["target"], "node h3");
-        let items = view["items"].as_array().unwrap();
+        // On a busy machine the drain below may be stopped before it has brought anything: then there is nothing to rebuild.
+        let items = view["items"].as_array().map_or(&[][..], Vec::as_slice);
+        assert_eq!(items.is_empty(), lost == 0, "{view:#}");
         assert!(items.iter().all(|item| item["parity"] == "holds"), "{view:#}");
         if policy == "even" && lost > 0 {
             assert!(items.iter().all(|item| item["scheme"] == "packed"), "chains are dealt: {view:#}");
