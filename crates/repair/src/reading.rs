@@ -288,8 +288,8 @@ mod tests {
                 let stretch = reading.stretch_of(slice);
                 let ranges = plain(&reading.ranges(stretch));
                 let mut left = &reads_of(slice)[..];
-                let of_slice: Vec<SubBlock> = reads_of(slice).iter().copied().collect();
-                for transfer in reading.jobs(slice, &of_slice).map(|job| reading.transfer(slice, job)) {
+                for job in reading.jobs(slice, reads_of(slice)) {
+                    let transfer = reading.transfer(slice, job);
                     let (moved, later) = left.split_at(transfer.buffers());
                     let block = transfer.block().0;
                     let found = transfer.reads().into_iter().map(|range| (block, range.start, range.end));
