@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
+import mend.client.MendClient;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.util.ServicePlugin;
 import org.slf4j.Logger;
@@ -13,7 +14,8 @@ import org.slf4j.LoggerFactory;
  * What a DataNode loads to work with the Mend helper beside it: {@code dfs.datanode.plugins=mend.hdfs.MendPlugin}.
  *
  * <p>It listens on a port of this machine alone, {@code mend.datanode.port}, where the helper tells it of a replica that
- * it has put into the DataNode's folders ({@link Adoption}). A DataNode whose plug-in cannot start goes on without it.
+ * it has put into the DataNode's folders ({@link Adoption}). Where a coordinator is configured it also carries out the
+ * NameNode's reconstruction commands ({@link Takeover}). A DataNode whose plug-in cannot start goes on without it.
  */
 public final class MendPlugin implements ServicePlugin {
   static final Logger LOG = LoggerFactory.getLogger(MendPlugin.class);
@@ -23,6 +25,8 @@ public final class MendPlugin implements ServicePlugin {
   private static final int BACKLOG = 16;
 
   private volatile ServerSocket listener;
+  private volatile MendClient mend;
+  private volatile Thread waiting;
 
   @Override
   public void start(Object service) {
@@ -40,10 +44,41 @@ public final class MendPlugin implements ServicePlugin {
     thread.setDaemon(true);
     thread.start();
     LOG.info("Mend's helper may ask on port {}", port);
+    takeOver(dataNode);
+  }
+
+  /** Reconstruction commands go through Mend from now on, if a coordinator is configured. */
+  private void takeOver(DataNode dataNode) {
+    try {
+      mend = MendSettings.client(dataNode.getConf());
+    } catch (IOException problem) {
+      LOG.error("HDFS carries out reconstruction commands itself", problem);
+    }
+    MendClient client = mend;
+    if (client == null) {
+      return;
+    }
+    waiting = new Thread(() -> {
+      try {
+        Takeover.install(dataNode, client);
+      } catch (InterruptedException stopped) {
+        Thread.currentThread().interrupt();
+      }
+    }, "mend-takeover");
+    waiting.setDaemon(true);
+    waiting.start();
   }
 
   @Override
   public void stop() {
+    Thread thread = waiting;
+    if (thread != null) {
+      thread.interrupt();
+    }
+    MendClient client = mend;
+    if (client != null) {
+      client.close();
+    }
     ServerSocket socket = listener;
     if (socket != null) {
       try {
