@@ -52,7 +52,10 @@ impl Requestor {
     fn start_as(cluster: &Cluster, folder: &Path, member: &str) -> Option<Self> {
         let address = |above: u16| format!("127.0.0.1:{}", cluster.base_port() + above);
         let mut command = Command::new("java");
-        command.args(["-XX:TieredStopAtLevel=1", "-Xmx64m", "-cp"]).arg(classes()?).arg("mend.client.Console");
+        command
+            .args(["-XX:TieredStopAtLevel=1", "-Xmx64m", "-cp"])
+            .arg(classes()?)
+            .arg("mend.client.Console");
         command.args([address(0), address(1)]).arg(folder).arg(member);
         let mut jvm = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("java");
         let (input, output) = (jvm.stdin.take().expect("piped"), jvm.stdout.take().expect("piped"));
@@ -145,7 +148,18 @@ fn a_java_program_reads_what_is_lost_by_every_scheme() {
         let holder = cluster.holder(block);
         cluster.kill(&holder);
     }
-    let schemes = ["auto", "conventional", "ppr", "crr-r", "crr-s", "crr-s-direct", "scatter", "pipelined", "cyclic", "packed"];
+    let schemes = [
+        "auto",
+        "conventional",
+        "ppr",
+        "crr-r",
+        "crr-s",
+        "crr-s-direct",
+        "scatter",
+        "pipelined",
+        "cyclic",
+        "packed",
+    ];
     for scheme in schemes {
         requestor.ask(&format!("scheme {scheme}")).expect("taken");
         for (from, to) in film.ranges() {
@@ -201,9 +215,9 @@ fn a_java_program_hears_of_a_coordinator_that_is_gone_and_finds_it_again() {
     cluster.await_ready();
     cluster.eventually("the helpers are back", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
     film.assert_reads(&mut requestor, "read", 0, 7, 77);
-    // One that is there and does not answer.
+    // One that is there and does not answer: the session is given up, and there is no other.
     cluster.signal("coordinator", "STOP");
-    requestor.fails_with(&format!("read {} 0 0 1", film.stripe), &["LOST", "has said nothing"]);
+    requestor.fails_with(&format!("read {} 0 0 1", film.stripe), &["UNREACHABLE", "timed out"]);
     cluster.signal("coordinator", "CONT");
     film.assert_reads(&mut requestor, "read", 1, 7, 77);
 }

@@ -93,8 +93,16 @@ final class BlockStream extends InputStream {
   }
 
   private Window ask(Window window) throws MendException {
-    window.session = client.session();
-    window.tag = window.session.read(stripe, block, window.delivery);
+    try {
+      window.session = client.session();
+      window.tag = window.session.read(stripe, block, window.delivery);
+    } catch (MendException problem) {
+      if (problem.kind() != MendException.Kind.LOST) {
+        throw problem;
+      }
+      window.session = client.session(); // It ended in between, for want of anything to do.
+      window.tag = window.session.read(stripe, block, window.delivery);
+    }
     return window;
   }
 
@@ -123,7 +131,11 @@ final class BlockStream extends InputStream {
   }
 
   private synchronized void giveUp() {
-    windows.forEach(window -> window.session.close(window.tag));
+    for (Window window : windows) {
+      if (!window.delivery.isComplete()) {
+        window.session.close(window.tag);
+      }
+    }
   }
 
   @Override

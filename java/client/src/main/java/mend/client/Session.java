@@ -4,9 +4,12 @@ import static mend.client.Json.object;
 
 import java.io.Closeable;
 import java.io.DataInputStream;
+import java.io.EOFException;
 import java.io.IOException;
+import java.net.SocketException;
 import java.net.SocketTimeoutException;
 import java.nio.ByteBuffer;
+import java.security.cert.CertificateException;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -96,12 +99,24 @@ final class Session implements Closeable, Part.Surroundings {
     if (problem instanceof MendException) {
       return (MendException) problem;
     }
-    if (problem instanceof SSLException) {
+    if (isMistrust(problem)) {
       return new MendException(MendException.Kind.UNTRUSTED, address + " is not the coordinator of this cluster, or does "
           + "not accept our certificate: " + problem.getMessage(), problem);
     }
     return new MendException(MendException.Kind.UNREACHABLE, "cannot reach the coordinator at " + address + ": " + problem
         + "; is `mend coordinator` running?", problem);
+  }
+
+  /** Whether a certificate is the matter. A connection that ends in the middle of a handshake is only a connection that ends. */
+  private static boolean isMistrust(Throwable problem) {
+    boolean isTls = false;
+    for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
+      if (cause instanceof EOFException || cause instanceof SocketException || cause instanceof SocketTimeoutException) {
+        return false;
+      }
+      isTls |= cause instanceof SSLException || cause instanceof CertificateException;
+    }
+    return isTls;
   }
 
   private void register() throws IOException {

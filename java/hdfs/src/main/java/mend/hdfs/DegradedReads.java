@@ -67,10 +67,12 @@ public final class DegradedReads implements Closeable {
 
   /** Those that are configured; null if none are, or what is configured cannot be used, which is logged. */
   public static DegradedReads of(Configuration conf) {
+    if (!MendSettings.isConfigured(conf)) {
+      return null;
+    }
     try {
-      MendClient mend = MendSettings.client(conf);
       long most = conf.getLongBytes(MendSettings.READ_MOST_KEY, DEFAULT_MOST_BYTES);
-      return mend == null ? null : new DegradedReads(mend, most);
+      return new DegradedReads(MendSettings.client(conf), most);
     } catch (IOException | RuntimeException problem) {
       LOG.warn("HDFS decodes what is lost itself", problem);
       return null;

@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
-import mend.client.MendClient;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.util.ServicePlugin;
 import org.slf4j.Logger;
@@ -25,7 +24,7 @@ public final class MendPlugin implements ServicePlugin {
   private static final int BACKLOG = 16;
 
   private volatile ServerSocket listener;
-  private volatile MendClient mend;
+  private volatile Takeover takeover;
   private volatile Thread waiting;
 
   @Override
@@ -49,18 +48,14 @@ public final class MendPlugin implements ServicePlugin {
 
   /** Reconstruction commands go through Mend from now on, if a coordinator is configured. */
   private void takeOver(DataNode dataNode) {
-    try {
-      mend = MendSettings.client(dataNode.getConf());
-    } catch (IOException problem) {
-      LOG.error("HDFS carries out reconstruction commands itself", problem);
-    }
-    MendClient client = mend;
-    if (client == null) {
+    if (!MendSettings.isConfigured(dataNode.getConf())) {
       return;
     }
+    Takeover made = new Takeover(dataNode.getConf());
+    takeover = made;
     waiting = new Thread(() -> {
       try {
-        Takeover.install(dataNode, client);
+        made.install(dataNode);
       } catch (InterruptedException stopped) {
         Thread.currentThread().interrupt();
       }
@@ -75,9 +70,9 @@ public final class MendPlugin implements ServicePlugin {
     if (thread != null) {
       thread.interrupt();
     }
-    MendClient client = mend;
-    if (client != null) {
-      client.close();
+    Takeover made = takeover;
+    if (made != null) {
+      made.close();
     }
     ServerSocket socket = listener;
     if (socket != null) {

@@ -36,16 +36,18 @@ public final class MendSettings {
 
   private MendSettings() {}
 
+  /** Whether a cluster is configured. */
+  public static boolean isConfigured(Configuration conf) {
+    return !conf.getTrimmed(API_KEY, "").isEmpty();
+  }
+
   /**
-   * A client of the cluster that is configured; null if none is.
+   * A client of the cluster that is configured.
    *
    * @throws IOException if what is configured cannot be used
    */
   public static MendClient client(Configuration conf) throws IOException {
-    String api = conf.getTrimmed(API_KEY, "");
-    if (api.isEmpty()) {
-      return null;
-    }
+    String api = required(conf, API_KEY);
     String folder = required(conf, FOLDER_KEY);
     Credentials credentials =
         Credentials.load(Paths.get(folder), conf.getTrimmed(MEMBER_KEY, DEFAULT_MEMBER));
@@ -62,7 +64,7 @@ public final class MendSettings {
   private static String required(Configuration conf, String key) throws IOException {
     String value = conf.getTrimmed(key, "");
     if (value.isEmpty()) {
-      throw new IOException(API_KEY + " is set and " + key + " is not; docs/hdfs.md lists what belongs together");
+      throw new IOException(key + " is not set; docs/hdfs.md lists what belongs together");
     }
     return value;
   }
