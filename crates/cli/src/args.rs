@@ -153,6 +153,47 @@ pub struct CoordinatorArgs {
 pub enum AttachTo {
     /// A SeaweedFS cluster: its EC volumes are repaired
     Seaweedfs(AttachSeaweedfsArgs),
+    /// An HDFS cluster: its erasure-coded files are repaired
+    Hdfs(AttachHdfsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AttachHdfsArgs {
+    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
+    pub dir: Option<PathBuf>,
+    /// What `hadoop classpath` prints, and Mend's jar: "$(hadoop classpath):/opt/mend/mend-hdfs.jar"
+    #[arg(long, value_name = "CLASSPATH")]
+    pub classpath: String,
+    /// hdfs://HOST:PORT or hdfs://NAMESERVICE [default: what the configuration on the class path says]
+    #[arg(long, value_name = "URI")]
+    pub namenode: Option<String>,
+    /// A setting of Hadoop's client; give it again for more
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub setting: Vec<String>,
+    /// The java that asks the NameNode
+    #[arg(long, default_value = "java", value_name = "FILE")]
+    pub java: PathBuf,
+    /// A folder whose files are repaired; give it again for more
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    pub path: Vec<String>,
+    /// Port on which the plug-in of each DataNode listens (mend.datanode.port)
+    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    pub plugin_port: u16,
+    /// After how long what a DataNode had that is dead is repaired elsewhere
+    #[arg(long, default_value = "10m", value_name = "TIME|never")]
+    pub repair_after: RepairAfter,
+    /// Only say in the coordinator's log what would be repaired
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What the coordinator listens on [default: the address that the way to a DataNode begins at]
+    #[arg(long, value_name = "IP")]
+    pub listen: Option<IpAddr>,
+    /// Port of the coordinator's API; its control port is the next
+    #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
+    pub coordinator_port: u16,
+    /// Port of the first helper on each machine; those of others there follow
+    #[arg(long, default_value_t = 7420, value_name = "PORT")]
+    pub base_port: u16,
 }
 
 #[derive(Debug, Args)]

@@ -49,4 +49,4 @@ pub use name::{Name, ParseNameError};
 pub use quantity::{Bandwidth, ByteSize, ParseQuantityError};
 pub use repair_after::{ParseRepairAfterError, RepairAfter};
 pub use role::{Role, peer_role};
-pub use store::{OwnRepair, SeaweedfsConfig, StoreConfig};
+pub use store::{HdfsConfig, NameNodeConfig, OwnRepair, SeaweedfsConfig, StoreConfig};

@@ -400,7 +400,12 @@ fn hdfs() -> Result<()> {
         "rs-legacy-6-3-1024k",
     ]
     .iter()
-    .try_for_each(|name| names.add(name))
+    .try_for_each(|name| names.add(name))?;
+    let node = "n 0 2f3c 10.0.0.1:9866\nd 0 /default-rack live normal 12\n";
+    let mut answers = Folder::of("namenode_answer")?;
+    answers.add(format!("safe\n{node}v 0 /data/1\nw 0 access is refused\n"))?;
+    answers.add(format!("{node}g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k 0:0,6:0\n"))?;
+    answers.add(format!("{node}g 16390 0 -9223372036854775776 1001 9 HHXOR-6-3-1024k -\n"))
 }
 
 /// What a block says of its stripe.
