@@ -207,7 +207,8 @@ fn start_core(
 
 /// A helper with the server that it works beside.
 fn beside(helper: &HelperConfig) -> Option<(String, String)> {
-    Some((helper.volume_server.clone()?, helper.name.to_string()))
+    let server = helper.datanode.as_ref().or(helper.volume_server.as_ref())?;
+    Some((server.clone(), helper.name.to_string()))
 }
 
 /// Waits for the next event or tick, and hands it over; hands what is to be stored to the storage's thread.

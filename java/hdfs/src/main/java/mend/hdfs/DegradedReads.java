@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import mend.client.MendClient;
@@ -28,9 +27,6 @@ public final class DegradedReads implements Closeable {
   private final MendClient mend;
   private final long mostBytes;
   private final Breaker breaker = new Breaker();
-  /** Names are this reader's own, so that no description is ever in another's way. */
-  private final String reader = UUID.randomUUID().toString();
-  private final AtomicLong number = new AtomicLong();
   private final AtomicLong served = new AtomicLong();
   private final AtomicLong bytes = new AtomicLong();
   private final AtomicLong failures = new AtomicLong();
@@ -46,12 +42,10 @@ public final class DegradedReads implements Closeable {
 
   /** A group as the coordinator knows it. */
   private static final class Described {
-    final String stripe;
     final String whereabouts;
     volatile long askedNs = System.nanoTime();
 
-    Described(String stripe, String whereabouts) {
-      this.stripe = stripe;
+    Described(String whereabouts) {
       this.whereabouts = whereabouts;
     }
 
@@ -119,7 +113,7 @@ public final class DegradedReads implements Closeable {
     if (known != null) {
       ByteBuffer again = target.duplicate();
       try {
-        mend.read(known.stripe, place, from, target);
+        mend.read(group.name(), place, from, target);
         known.askedNs = System.nanoTime();
         return;
       } catch (MendException problem) {
@@ -129,7 +123,8 @@ public final class DegradedReads implements Closeable {
         target.position(again.position()); // Another coordinator, which was never told of it.
       }
     }
-    mend.read(describe(group), place, from, target);
+    describe(group);
+    mend.read(group.name(), place, from, target);
   }
 
   private Described known(Group group) {
@@ -139,14 +134,19 @@ public final class DegradedReads implements Closeable {
     }
   }
 
-  private String describe(Group group) throws IOException {
-    String stripe = group.name() + "@" + reader + "." + number.incrementAndGet();
-    mend.describe(group.describe(stripe));
+  private void describe(Group group) throws IOException {
+    try {
+      mend.describe(group.stripe());
+    } catch (MendException problem) {
+      if (problem.kind() != MendException.Kind.BUSY) {
+        throw problem;
+      }
+      LOG.debug("{} is being repaired, and read as it was described for that", group.name());
+    }
     LOG.info("reading what is lost of {} through Mend", group.name());
     synchronized (described) {
-      described.put(group.name(), new Described(stripe, group.whereabouts()));
+      described.put(group.name(), new Described(group.whereabouts()));
     }
-    return stripe;
   }
 
   private void forget(Group group) {

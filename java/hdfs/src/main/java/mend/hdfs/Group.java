@@ -67,12 +67,12 @@ public final class Group {
     return index < policy.getNumDataUnits() ? index : index - absent;
   }
 
-  /** Its name, {@code blk_NUMBER_STAMP}. */
+  /** Its name, by which the coordinator knows it as well if it has been told of it by the NameNode. */
   public String name() {
-    return name(group.getBlockId());
+    return "group_" + group.getBlockId() + "_" + group.getGenerationStamp();
   }
 
-  private String name(long block) {
+  private String blockName(long block) {
     return Block.BLOCK_FILE_PREFIX + block + "_" + group.getGenerationStamp();
   }
 
@@ -82,15 +82,15 @@ public final class Group {
   }
 
   /**
-   * The stripe under a name.
+   * The group as a stripe.
    *
    * @throws IOException if Mend has no such code
    */
-  public Stripe describe(String name) throws IOException {
-    Stripe stripe = new Stripe(name, GroupCode.name(policy, present()), bytes(0));
+  public Stripe stripe() throws IOException {
+    Stripe stripe = new Stripe(name(), GroupCode.name(policy, present()), bytes(0));
     for (int index = 0; index < holders.length; index++) {
       if (bytes(index) > 0) {
-        stripe.block(name(group.getBlockId() | index), bytes(index), holders[index]);
+        stripe.block(blockName(group.getBlockId() | index), bytes(index), holders[index]);
       }
     }
     return stripe;

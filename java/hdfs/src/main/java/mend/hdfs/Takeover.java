@@ -69,7 +69,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
       homes.put(group.indexInStripe(lost), command.target(lost).getXferAddr());
     }
     try {
-      mend().describe(group.describe(group.name()));
+      mend().describe(group.stripe());
       await(mend().repair(group.name(), homes));
       breaker.succeeded();
       return true;
