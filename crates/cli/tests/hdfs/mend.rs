@@ -152,8 +152,9 @@ fn configure(cluster: &Cluster, path: &Path, asks_namenode: bool) {
     }
     if !asks_namenode {
         let from = text.find("[store.namenode]").expect("a table");
-        let to = from + text[from..].find("[[helper]]").expect("helpers follow");
-        text.replace_range(from..to, "");
+        let keys = text[from..].lines().skip(1).take_while(|line| line.contains('='));
+        let bytes = keys.map(|line| line.len() + 1).sum::<usize>() + "[store.namenode]\n".len();
+        text.replace_range(from..from + bytes, "");
     }
     fs::write(path, text).expect("written");
 }
