@@ -48,7 +48,9 @@ pub fn lost_ranges(world: &mut World) {
     let path = narrow.path.clone();
     // What is there comes from where it is.
     assert_eq!(read(world, MEND, &path, place(&narrow, 0, 1) + 5, 4096), 0);
-    let dead = [(&narrow, 1), (&wide, 4)].map(|(group, at)| group.holders[at].expect("held"));
+    // Two DataNodes, each of which had a data block, not the first one.
+    let other = (1..9).find(|&at| wide.holders[at] != narrow.holders[1]).expect("one on another DataNode");
+    let dead = [(&narrow, 1), (&wide, other)].map(|(group, at)| group.holders[at].expect("held"));
     for node in dead {
         world.cluster.kill(node);
     }
@@ -59,8 +61,7 @@ pub fn lost_ranges(world: &mut World) {
     let nodes = world.cluster.nodes().len();
     world.cluster.await_nodes(nodes - 2);
     for group in [&narrow, &wide] {
-        let index = if group.path == path { 1 } else { 4 };
-        let start = place(group, 0, index);
+        let start = place(group, 0, if group.path == path { 1 } else { other });
         for (from, bytes) in [
             (start, 1),
             (start + 1000, 4096),

@@ -244,7 +244,8 @@ fn mend_settings(certificates: &TempDir) -> Vec<String> {
 
 /// The bytes of a file, which follow from its name.
 fn content(path: &str, length: usize) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31) + u64::from(byte)));
+    let mut random =
+        fastrand::Rng::with_seed(path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31) + u64::from(byte)));
     let mut bytes = vec![0; length];
     random.fill(&mut bytes);
     bytes
