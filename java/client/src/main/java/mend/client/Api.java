@@ -54,7 +54,7 @@ final class Api {
       throw new MendException(MendException.Kind.UNREACHABLE,
           "the coordinator at " + address + " did not answer in time", late);
     } catch (IOException problem) {
-      throw Session.failure(address, problem);
+      throw Failures.ofConnection(address, problem);
     }
     if (response.statusCode() / 100 == 2) {
       return response.body().length == 0 ? new Json.Node(null, "the answer") : Json.parseObject(response.body());

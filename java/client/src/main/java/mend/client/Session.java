@@ -4,12 +4,9 @@ import static mend.client.Json.object;
 
 import java.io.Closeable;
 import java.io.DataInputStream;
-import java.io.EOFException;
 import java.io.IOException;
-import java.net.SocketException;
 import java.net.SocketTimeoutException;
 import java.nio.ByteBuffer;
-import java.security.cert.CertificateException;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -23,7 +20,6 @@ import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import javax.net.ssl.SSLException;
 
 /**
  * The standing connection to the coordinator (docs/protocol.md, control plane), and the requests that are open on it.
@@ -91,32 +87,8 @@ final class Session implements Closeable, Part.Surroundings {
       if (connection != null) {
         connection.close();
       }
-      throw failure(settings.control(), problem);
+      throw Failures.ofConnection(settings.control(), problem);
     }
-  }
-
-  static MendException failure(Address address, Exception problem) {
-    if (problem instanceof MendException) {
-      return (MendException) problem;
-    }
-    if (isMistrust(problem)) {
-      return new MendException(MendException.Kind.UNTRUSTED, address + " is not the coordinator of this cluster, or does "
-          + "not accept our certificate: " + problem.getMessage(), problem);
-    }
-    return new MendException(MendException.Kind.UNREACHABLE, "cannot reach the coordinator at " + address + ": " + problem
-        + "; is `mend coordinator` running?", problem);
-  }
-
-  /** Whether a certificate is the matter. A connection that ends in the middle of a handshake is only a connection that ends. */
-  private static boolean isMistrust(Throwable problem) {
-    boolean isTls = false;
-    for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
-      if (cause instanceof EOFException || cause instanceof SocketException || cause instanceof SocketTimeoutException) {
-        return false;
-      }
-      isTls |= cause instanceof SSLException || cause instanceof CertificateException;
-    }
-    return isTls;
   }
 
   private void register() throws IOException {
@@ -310,23 +282,9 @@ final class Session implements Closeable, Part.Surroundings {
       return;
     }
     if (!failure.isNull()) {
-      delivery.fail(failed(failure));
+      delivery.fail(Failures.ofRequest(failure));
     } else if (!delivery.isComplete()) {
       delivery.fail(new MendException(MendException.Kind.PROTOCOL, "the coordinator says that all has come, and it has not"));
-    }
-  }
-
-  private static MendException failed(Json.Node failure) throws MendException {
-    String detail = failure.get("detail").isNull() ? "" : failure.get("detail").text();
-    switch (failure.get("why").text()) {
-      case "refused":
-        return new MendException(MendException.Kind.REFUSED, detail + "; " + failure.get("next_step").text());
-      case "too-much-lost":
-        return new MendException(MendException.Kind.TOO_MUCH_LOST, detail);
-      case "called-off":
-        return new MendException(MendException.Kind.CLOSED, "the read was called off");
-      default:
-        return new MendException(MendException.Kind.FAILED, detail);
     }
   }
 
