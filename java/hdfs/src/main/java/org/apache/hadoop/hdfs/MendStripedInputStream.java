@@ -99,7 +99,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
       return false;
     }
     buffer.position(buffer.position() + bytes);
-    updateReadStats(new BlockReadStats(bytes, false, BytesReader.DISTANCE),
+    updateReadStats(new BlockReadStats(bytes, false, LostBlockReader.DISTANCE),
         Time.monotonicNow() - startMs);
     return true;
   }
@@ -119,14 +119,10 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     LocatedStripedBlock located = (LocatedStripedBlock) getBlockAt(block.getStartOffset());
     Group group = group(located);
     group.lose(index);
-    long end = Math.min(readTo, group.bytes(index));
-    ByteBuffer bytes = ByteBuffer.allocate((int) (end - offset));
-    if (!reads.read(group, index, offset, bytes)) {
-      return false;
-    }
-    bytes.flip();
     DatanodeInfo[] holders = block.getLocations();
-    readers[index] = new BlockReaderInfo(new BytesReader(bytes), holders.length > 0 ? holders[0] : null, offset);
+    readers[index] = new BlockReaderInfo(
+        new LostBlockReader(reads, group, index, offset, Math.min(readTo, group.bytes(index))),
+        holders.length > 0 ? holders[0] : null, offset);
     return true;
   }
 }
