@@ -48,9 +48,10 @@ fn repair_described(world: &mut World, mend: &Mend) {
     // One goes back to where it was, the other one to a DataNode that has nothing of its group.
     let spare = (0..world.cluster.nodes().len()).find(|&node| !narrow.holders.contains(&Some(node)));
     let spare = spare.expect("more DataNodes than blocks");
-    let before = world.lose(&[(&narrow, 1), (&narrow, 8), (&wide, 3)]);
+    let lost = [(&narrow, 1), (&narrow, 8), (&wide, 3)];
+    let before = world.lose(&lost);
     world.await_nodes();
-    world.await_loss();
+    world.await_loss(&lost);
     let asked = [
         (&narrow, vec![(1, narrow.holders[1].expect("held")), (8, spare)]),
         (&wide, vec![(3, wide.holders[3].expect("held"))]),

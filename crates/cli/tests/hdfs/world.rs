@@ -176,9 +176,15 @@ impl World {
         self.cluster.await_nodes(self.cluster.nodes().len());
     }
 
-    /// Waits until the NameNode misses something.
-    pub fn await_loss(&mut self) {
-        eventually("the NameNode misses it", || (!self.cluster.is_healthy("/")).then_some(()));
+    /// Waits until the NameNode misses these blocks. As long as it counts on one, a second copy of it is one too many.
+    pub fn await_loss(&mut self, lost: &[(&Group, usize)]) {
+        eventually("the NameNode misses them", || {
+            let groups = self.groups();
+            let now = |group: &Group| groups.iter().find(|other| other.group.number == group.group.number);
+            let is_missed =
+                |&(group, at): &(&Group, usize)| now(group).is_some_and(|now| now.holders[at].is_none());
+            lost.iter().all(is_missed).then_some(())
+        });
     }
 
     /// Flips a bit of a block; what its files were.
