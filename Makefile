@@ -3,13 +3,14 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign long thrash setup bench bench-seaweedfs deny clean
+.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java long thrash setup bench bench-seaweedfs deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make test-openapi   docs/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
+	@echo "make test-java   the Java requestor's own tests, and the jars (Maven; part of test)"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
@@ -28,7 +29,7 @@ demo-seaweedfs: setup
 	$(CARGO) build --release --locked -p mend-cli -p mend-lab
 	target/release/mend-lab seaweedfs demo
 
-test: setup fmt lint doc unit test-openapi test-foreign
+test: setup fmt lint doc unit test-openapi test-foreign test-java
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -44,6 +45,9 @@ unit:
 
 test-openapi: setup
 	scripts/openapi target/openapi
+
+test-java: setup
+	mvn -q -B -f java/pom.xml package
 
 test-foreign: setup
 	scripts/foreign target/foreign

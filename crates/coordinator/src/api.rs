@@ -138,6 +138,7 @@ fn is_for_plugins(method: &Method, path: &str) -> bool {
     match *method {
         Method::POST => ["/v1/stripes", "/v1/repairs"].contains(&path),
         Method::GET => path == "/v1/openapi.json" || path.starts_with("/v1/repairs/"),
+        Method::DELETE => path.starts_with("/v1/repairs/"),
         _ => false,
     }
 }
@@ -174,7 +175,8 @@ async fn status(State(core): State<Asking>) -> Answer<Status> {
         (status = 200, description = "The stripe", body = StripeView),
         (status = 400, description = "The request can never be carried out", body = ErrorBody),
         (status = 404, description = "A helper that is not known", body = ErrorBody),
-        (status = 409, description = "It is in the catalog, or in use as it was described before", body = ErrorBody),
+        (status = 409, description = "It is in the catalog", body = ErrorBody),
+        (status = 423, description = "It is being read or repaired, as it was described before", body = ErrorBody),
         (status = 503, description = "Too many are described", body = ErrorBody)
     )
 )]
@@ -317,9 +319,16 @@ async fn change_caps(State(core): State<Asking>, Body(request): Body<CapsRequest
         (status = 409, description = "It has ended", body = ErrorBody)
     )
 )]
-async fn cancel_repair(State(core): State<Asking>, Path(repair): Path<String>) -> Answer<RepairView> {
+async fn cancel_repair(
+    State(core): State<Asking>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    Path(repair): Path<String>,
+) -> Answer<RepairView> {
     let repair = number(&repair)?;
-    core.ask(|reply| Command::CancelRepair(repair, reply)).await
+    match caller.role {
+        Some(Role::Plugin(_)) => core.ask(|reply| Command::CancelGivenRepair(repair, reply)).await,
+        _ => core.ask(|reply| Command::CancelRepair(repair, reply)).await,
+    }
 }
 
 /// Explains a plan without carrying it out.

@@ -155,6 +155,8 @@ pub(crate) enum ErrorKind {
     Invalid,
     /// It contradicts what is there.
     Conflict,
+    /// What it is about is in use just now.
+    InUse,
     /// It cannot be carried out now.
     Unavailable,
     /// The coordinator's own fault or that of its disk.
@@ -212,9 +214,9 @@ impl RequestError {
             | Self::NoReplacement { .. }
             | Self::Catalog(CatalogError::Ambiguous { .. })
             | Self::Catalogued(_)
-            | Self::GivenInUse(_)
             | Self::NotLost { .. }
             | Self::PutBusy(_) => ErrorKind::Conflict,
+            Self::GivenInUse(_) => ErrorKind::InUse,
             Self::TooFewHelpers { .. }
             | Self::TooManyGiven(_)
             | Self::TooManyRequests(_)

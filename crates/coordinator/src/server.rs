@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use cluster::{IdentityError, Role};
+use cluster::{HelperConfig, IdentityError, Role};
 use rand::rngs::StdRng;
 use stores::dir::{DirCatalog, OpenError};
 use stores::{CatalogError, Storage, StoreError};
@@ -185,6 +185,7 @@ fn start_core(
         scheme: cluster.defaults.scheme.clone(),
         repair_after: cluster.coordinator.repair_after,
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
+        beside: cluster.helpers.iter().filter_map(beside).collect(),
         scrub_bytes_per_s: cluster.coordinator.scrub_rate.map(|rate| rate.bits_per_second() / 8),
         heal: config.heal.map(|dry_run| HealPolicy { dry_run }),
     };
@@ -202,6 +203,12 @@ fn start_core(
     };
     thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;
     Ok(ended)
+}
+
+/// A helper with the server that it works beside.
+fn beside(helper: &HelperConfig) -> Option<(String, String)> {
+    let server = helper.datanode.as_ref().or(helper.volume_server.as_ref())?;
+    Some((server.clone(), helper.name.to_string()))
 }
 
 /// Waits for the next event or tick, and hands it over; hands what is to be stored to the storage's thread.

@@ -4,9 +4,19 @@ import java.io.File;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.conf.Configured;
+import org.apache.hadoop.fs.AbstractFileSystem;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileContext;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FsShell;
+import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.namenode.NameNode;
@@ -67,6 +77,56 @@ public final class Console {
     }
   }
 
+  /**
+   * {@code pread CLASS PATH FROM BYTES LOCAL}: one positional read into a local file, by a file system of this class, which is
+   * kept for the next ones; by {@code FileContext} if the class is one of an {@code AbstractFileSystem}. Prints the
+   * microseconds that it took, and the bytes that came through Mend so far.
+   */
+  private static final class PositionalRead extends Configured implements Tool {
+    private static final Map<String, FileSystem> KEPT = new HashMap<>();
+
+    PositionalRead(Configuration conf) {
+      super(conf);
+    }
+
+    @Override
+    public int run(String[] words) throws Exception {
+      byte[] bytes = new byte[Integer.parseInt(words[3])];
+      Path path = new Path(words[1]);
+      long startNs = System.nanoTime();
+      try (FSDataInputStream in = open(words[0], path)) {
+        in.readFully(Long.parseLong(words[2]), bytes);
+      }
+      long micros = (System.nanoTime() - startNs) / 1000;
+      Files.write(Paths.get(words[4]), bytes);
+      System.out.println("micros " + micros + " mend " + throughMend(KEPT.get(words[0])));
+      return 0;
+    }
+
+    private FSDataInputStream open(String type, Path path) throws Exception {
+      Configuration mine = new Configuration(getConf());
+      if (AbstractFileSystem.class.isAssignableFrom(mine.getClassByName(type))) {
+        mine.set("fs.AbstractFileSystem.hdfs.impl", type);
+        return FileContext.getFileContext(mine).open(path);
+      }
+      if (!KEPT.containsKey(type)) {
+        mine.set("fs.hdfs.impl", type);
+        KEPT.put(type, FileSystem.newInstance(mine));
+      }
+      return KEPT.get(type).open(path);
+    }
+
+    /** By reflection: this console is built without Mend's jar. */
+    private static long throughMend(FileSystem system) throws Exception {
+      try {
+        Object reads = system.getClass().getMethod("degradedReads").invoke(system);
+        return (long) reads.getClass().getMethod("bytes").invoke(reads);
+      } catch (NoSuchMethodException | NullPointerException without) {
+        return 0;
+      }
+    }
+  }
+
   private static Tool tool(Configuration conf, String name, PrintStream said) throws Exception {
     switch (name) {
       case "dfs":
@@ -77,6 +137,8 @@ public final class Console {
         return new ECAdmin(conf);
       case "fsck":
         return new DFSck(conf, said);
+      case "pread":
+        return new PositionalRead(conf);
       case "debug":
         return new DebugAdmin(conf);
       default:

@@ -41,6 +41,8 @@ pub struct Plugin {
     pub class: String,
     /// The setting that says its port.
     pub port_key: String,
+    /// Settings of the DataNodes and of the console, `KEY=VALUE`, that concern it.
+    pub settings: Vec<String>,
 }
 
 /// A running cluster. Its ports are fixed, so there is one in a network namespace.
@@ -95,7 +97,10 @@ impl Cluster {
             DataNode { port: FIRST_PORT + 10 * at as u16, folders, process: None }
         });
         let nodes = nodes.collect();
-        let console = Console::start(&hadoop.options(256, &[]), &settings, &root.path().join("console.log"));
+        let mut told = settings;
+        told.extend(plugin_settings(&options));
+        let log = root.path().join("console.log");
+        let console = Console::start(&hadoop.options(256, &jars(&options)), &told, &log);
         let mut cluster = Self { root, hadoop, options, namenode: Some(namenode), nodes, console };
         (0..cluster.nodes.len()).for_each(|at| cluster.start(at));
         cluster.await_nodes(cluster.nodes.len());
@@ -151,9 +156,14 @@ impl Cluster {
             arguments.extend(define(&plugin.port_key, &node.plugin_address().port().to_string()));
         }
         let log = self.root.path().join(format!("node{}.log", at + 1));
-        let jars: Vec<_> = self.options.plugin.iter().map(|plugin| plugin.jar.clone()).collect();
-        let options = self.hadoop.options(128, &jars);
+        arguments.extend(plugin_settings(&self.options));
+        let options = self.hadoop.options(128, &jars(&self.options));
         node.process = Some(Process::start(jvm::command(&options, DATANODE_CLASS, &arguments), &log));
+    }
+
+    /// What a DataNode has logged since it was started last.
+    pub fn log(&self, at: usize) -> String {
+        fs::read_to_string(self.root.path().join(format!("node{}.log", at + 1))).unwrap_or_default()
     }
 
     /// Asks a DataNode to stop, and waits until it has. It writes down which replicas it has.
@@ -247,6 +257,16 @@ fn common(options: &ClusterOptions) -> Vec<String> {
     let given = options.settings.iter().map(String::as_str);
     settings.extend(fixed.into_iter().chain(given).flat_map(|setting| ["-D".to_owned(), setting.to_owned()]));
     settings
+}
+
+/// What is on the class path besides Hadoop's own.
+fn jars(options: &ClusterOptions) -> Vec<PathBuf> {
+    options.plugin.iter().map(|plugin| plugin.jar.clone()).collect()
+}
+
+fn plugin_settings(options: &ClusterOptions) -> impl Iterator<Item = String> {
+    let settings = options.plugin.iter().flat_map(|plugin| &plugin.settings);
+    settings.flat_map(|setting| ["-D".to_owned(), setting.clone()])
 }
 
 fn define(key: &str, value: &str) -> Vec<String> {

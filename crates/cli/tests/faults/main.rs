@@ -9,6 +9,7 @@ mod embedding;
 mod floods;
 mod identity;
 mod input;
+mod java;
 mod names;
 mod operator;
 mod outputs;

@@ -6,6 +6,8 @@
 mod cases;
 mod healing;
 mod mend;
+mod reading;
+mod takeover;
 mod world;
 
 use std::process::ExitCode;
@@ -27,6 +29,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("what_a_dead_datanode_had_is_made_elsewhere", healing::a_dead_datanode),
     ("helpers_coordinator_and_namenode_are_killed_in_the_middle", healing::killed_in_the_middle),
     ("files_that_are_removed_meanwhile_stay_removed", healing::removed_meanwhile),
+    ("small_reads_of_what_is_lost_come_through_mend", reading::lost_ranges),
+    ("mend_carries_out_what_the_namenode_commands", takeover::commands),
     ("hdfs_repairs_the_same_at_the_same_time", healing::both_at_once),
     ("a_decommissioned_datanode_is_emptied", healing::a_decommissioned_datanode),
 ];

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use apart::{Process, eventually};
+use cluster::Role;
 use hadoop::Cluster;
 use serde_json::Value;
 
@@ -79,6 +80,24 @@ impl Mend {
     /// Kills it at once.
     pub fn kill_helper(&mut self, at: usize) {
         self.helpers[at] = None;
+    }
+
+    /// Sends the coordinator a signal, `STOP` or `CONT`.
+    pub fn signal_coordinator(&self, signal: &str) {
+        let pid = self.coordinator.as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+    }
+
+    /// A plug-in's certificate, with the authority's, in the folder in which HDFS processes look for it.
+    pub fn issue_plugin(&self, folder: &Path) {
+        let cluster = cluster::Cluster::open(&self.folder).expect("its folder");
+        cluster.issue(&Role::Plugin("hdfs".parse().expect("a name"))).expect("a certificate");
+        for file in ["ca/ca.pem", "plugins/hdfs/cert.pem", "plugins/hdfs/key.pem"] {
+            let to = folder.join(file);
+            fs::create_dir_all(to.parent().expect("a folder")).expect("made");
+            fs::copy(self.folder.join(file), to).expect("copied");
+        }
     }
 
     /// Carries out a verb.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use hadoop::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin, eventually};
 use stores::hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
+use tempfile::TempDir;
 
 const NODES: usize = 15;
 /// A policy, and the bytes of a file under it: an internal block has at most 4 MiB, so that the larger ones have several groups.
@@ -27,6 +28,8 @@ pub const NO_REPAIR: [&str; 3] = [
 
 pub struct World {
     pub cluster: Cluster,
+    /// In which HDFS processes look for a plug-in's certificate.
+    pub certificates: TempDir,
     /// By path.
     pub files: BTreeMap<String, Vec<u8>>,
 }
@@ -43,15 +46,18 @@ pub struct Group {
 
 impl World {
     pub fn boot(hadoop: Hadoop) -> Self {
+        let certificates = tempfile::tempdir().expect("a folder");
         let plugin = Plugin {
             jar: hadoop.mend_jar().to_owned(),
             class: "mend.hdfs.MendPlugin".to_owned(),
             port_key: "mend.datanode.port".to_owned(),
+            settings: mend_settings(&certificates),
         };
         let settings = NO_REPAIR.map(str::to_owned).to_vec();
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let started = Instant::now();
-        let mut world = Self { cluster: Cluster::boot(hadoop, options), files: BTreeMap::new() };
+        let mut world =
+            Self { cluster: Cluster::boot(hadoop, options), files: BTreeMap::new(), certificates };
         println!("booted in {:.1} s", started.elapsed().as_secs_f64());
         world.fill();
         println!("filled in {:.1} s", started.elapsed().as_secs_f64());
@@ -103,7 +109,19 @@ impl World {
         Group { path: path.to_owned(), group, shape, holders }
     }
 
-    /// The first group of a policy's largest file.
+    /// The group with the fewest bytes.
+    pub fn smallest(&mut self, policy: &str) -> Group {
+        let groups = self.groups().into_iter().filter(|group| group.group.policy.to_string() == policy);
+        groups.min_by_key(|group| group.group.bytes).expect("a group")
+    }
+
+    /// The group that a policy's largest file begins with.
+    pub fn first(&mut self, policy: &str) -> Group {
+        let path = self.largest(policy).path;
+        self.groups().into_iter().find(|group| group.path == path).expect("a group")
+    }
+
+    /// The last of the largest groups.
     pub fn largest(&mut self, policy: &str) -> Group {
         let groups = self.groups().into_iter().filter(|group| group.group.policy.to_string() == policy);
         groups.max_by_key(|group| group.group.bytes).expect("a group")
@@ -221,6 +239,13 @@ impl World {
             assert!(got == *content, "{path} differs");
         }
     }
+}
+
+/// Where HDFS processes find Mend; it need not be there yet.
+fn mend_settings(certificates: &TempDir) -> Vec<String> {
+    let folder = format!("mend.cluster.folder={}", certificates.path().display());
+    let addresses = ["mend.coordinator.api=127.0.0.1:7400", "mend.coordinator.control=127.0.0.1:7401"];
+    addresses.into_iter().map(str::to_owned).chain([folder]).collect()
 }
 
 /// The bytes of a file, which follow from its name.

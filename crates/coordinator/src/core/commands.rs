@@ -39,6 +39,7 @@ pub(crate) enum Command {
     /// The same for a plug-in, which sees repairs of given stripes only.
     GivenRepairState(u64, Reply<RepairView>),
     CancelRepair(u64, Reply<RepairView>),
+    CancelGivenRepair(u64, Reply<RepairView>),
     /// Whether it is paused from now on.
     PauseRepair(u64, bool, Reply<RepairView>),
     StopDrain(String, Reply<NodeView>),
@@ -81,6 +82,7 @@ impl Core {
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),
             Command::GivenRepairState(repair, reply) => answer(reply, self.given_repair_state(repair)),
             Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair)),
+            Command::CancelGivenRepair(repair, reply) => answer(reply, self.cancel_given_repair(repair)),
             Command::PauseRepair(repair, paused, reply) => answer(reply, self.pause_repair(repair, paused)),
             Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name)),
             Command::Caps(reply) => answer(reply, Ok(self.caps_view())),

@@ -62,10 +62,12 @@ impl Given {
 }
 
 impl Core {
-    /// Takes a stripe's description, in place of an earlier one.
+    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described anew with its blocks
+    /// elsewhere: readers tell of it as they find it, and must not keep those out who want it repaired.
     pub(super) fn describe_stripe(&mut self, given: &GivenStripe) -> Result<StripeView, RequestError> {
         let record = self.given_record(given)?;
-        if self.is_in_use(&record.id) {
+        let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
+        if self.is_being_repaired(&record.id) || (!is_known && self.has_a_job(&record.id)) {
             return Err(RequestError::GivenInUse(record.id));
         }
         if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
@@ -148,9 +150,17 @@ impl Core {
     }
 
     fn is_in_use(&self, stripe: &StripeId) -> bool {
-        let repairs = &self.repairs;
+        self.has_a_job(stripe) || self.is_being_repaired(stripe)
+    }
+
+    fn has_a_job(&self, stripe: &StripeId) -> bool {
         self.jobs.values().any(|running| running.stripe == *stripe)
-            || repairs.awaits(stripe)
+    }
+
+    /// Whether a repair of it runs, or is to.
+    fn is_being_repaired(&self, stripe: &StripeId) -> bool {
+        let repairs = &self.repairs;
+        repairs.awaits(stripe)
             || repairs
                 .of_stripe(stripe)
                 .any(|id| repairs.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))

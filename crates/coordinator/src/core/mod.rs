@@ -131,6 +131,8 @@ pub(crate) struct Settings {
     pub scheme: String,
     /// The helpers of mend.toml; `None` where nobody keeps that list.
     pub helpers: Option<BTreeSet<String>>,
+    /// The helper beside each server of the storage system, by the address that this system knows the server by.
+    pub beside: BTreeMap<String, String>,
     /// How long a helper may be gone, as mend.toml says.
     pub repair_after: RepairAfter,
     /// What is done about damage by itself; nothing if `None`.

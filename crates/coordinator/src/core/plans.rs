@@ -94,7 +94,10 @@ impl Core {
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
     }
 
+    /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of that
+    /// system knows no other name, and no helper's name looks like an address.
     pub(super) fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
+        let name = self.settings.beside.get(name).map_or(name, String::as_str);
         let found = self.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
         found.ok_or_else(|| RequestError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }

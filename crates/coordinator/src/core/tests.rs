@@ -81,6 +81,7 @@ fn settings() -> Settings {
         block_bytes: 4096,
         scheme: "pipelined".into(),
         helpers: None,
+        beside: BTreeMap::from([("10.0.0.6:9866".to_owned(), "h6".to_owned())]),
         repair_after: RepairAfter::Time(Duration::from_secs(600)),
         heal: None,
         scrub_bytes_per_s: None,

@@ -51,6 +51,7 @@ impl World {
             jar: hadoop.mend_jar().to_owned(),
             class: "mend.hdfs.MendPlugin".to_owned(),
             port_key: "mend.datanode.port".to_owned(),
+            settings: Vec::new(),
         };
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

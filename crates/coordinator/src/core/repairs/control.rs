@@ -54,6 +54,12 @@ impl Core {
         }
     }
 
+    /// Calls a repair of a given stripe off.
+    pub(in crate::core) fn cancel_given_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
+        self.given_repair_state(id)?;
+        self.cancel_repair(id)
+    }
+
     fn check_open(&self, id: u64) -> Result<(), RequestError> {
         let repair = self.repairs.repairs.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
         match repair.ended_unix_ms {

@@ -51,7 +51,8 @@ fn scene() -> Scene {
 fn named_blocks_of_a_given_stripe_go_where_the_plug_in_says() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1, 2])).unwrap();
-    let repair = scene.repair(homes(&[(1, "h6")]));
+    // By the name by which its own system knows the server beside which h6 is.
+    let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
     assert_eq!((repair.state.name(), repair.blocks_rebuilt), ("done", 1), "{repair:?}");
     assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
     // The other one was not asked for.
@@ -114,6 +115,7 @@ fn homes_are_for_described_stripes_and_for_nothing_else() {
     // A repair of anything else is no plug-in's business.
     let own = scene.repair_all().repair;
     assert!(scene.ask(|reply| Command::GivenRepairState(own, reply)).is_err());
+    assert!(scene.ask(|reply| Command::CancelGivenRepair(own, reply)).is_err());
 }
 
 #[test]
@@ -169,7 +171,8 @@ fn a_rotten_block_of_a_given_stripe_is_not_read_again() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1])).unwrap();
     scene.rotten.insert(BlockId("foreign-0".into()));
-    let repair = scene.repair(homes(&[(1, "h6")]));
+    // By the name by which its own system knows the server beside which h6 is.
+    let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
     assert_eq!(repair.state.name(), "done", "{repair:?}");
     let view = scene.ask(|reply| Command::Stripe(StripeId("group".into()), reply)).unwrap();
     assert_eq!(view.blocks[0].state.name(), "corrupt");

@@ -13,7 +13,8 @@ import org.slf4j.LoggerFactory;
  * What a DataNode loads to work with the Mend helper beside it: {@code dfs.datanode.plugins=mend.hdfs.MendPlugin}.
  *
  * <p>It listens on a port of this machine alone, {@code mend.datanode.port}, where the helper tells it of a replica that
- * it has put into the DataNode's folders ({@link Adoption}). A DataNode whose plug-in cannot start goes on without it.
+ * it has put into the DataNode's folders ({@link Adoption}). Where a coordinator is configured it also carries out the
+ * NameNode's reconstruction commands ({@link Takeover}). A DataNode whose plug-in cannot start goes on without it.
  */
 public final class MendPlugin implements ServicePlugin {
   static final Logger LOG = LoggerFactory.getLogger(MendPlugin.class);
@@ -23,6 +24,8 @@ public final class MendPlugin implements ServicePlugin {
   private static final int BACKLOG = 16;
 
   private volatile ServerSocket listener;
+  private volatile Takeover takeover;
+  private volatile Thread waiting;
 
   @Override
   public void start(Object service) {
@@ -40,10 +43,37 @@ public final class MendPlugin implements ServicePlugin {
     thread.setDaemon(true);
     thread.start();
     LOG.info("Mend's helper may ask on port {}", port);
+    takeOver(dataNode);
+  }
+
+  /** Reconstruction commands go through Mend from now on, if a coordinator is configured. */
+  private void takeOver(DataNode dataNode) {
+    if (!MendSettings.isConfigured(dataNode.getConf())) {
+      return;
+    }
+    Takeover made = new Takeover(dataNode.getConf());
+    takeover = made;
+    waiting = new Thread(() -> {
+      try {
+        made.install(dataNode);
+      } catch (InterruptedException stopped) {
+        Thread.currentThread().interrupt();
+      }
+    }, "mend-takeover");
+    waiting.setDaemon(true);
+    waiting.start();
   }
 
   @Override
   public void stop() {
+    Thread thread = waiting;
+    if (thread != null) {
+      thread.interrupt();
+    }
+    Takeover made = takeover;
+    if (made != null) {
+      made.close();
+    }
     ServerSocket socket = listener;
     if (socket != null) {
       try {

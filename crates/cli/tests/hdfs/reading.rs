@@ -1,0 +1,106 @@
+//! Small positional reads of what is lost: the right bytes, through Mend where they are lost, and by HDFS itself where Mend
+//! cannot.
+
+use crate::mend::Mend;
+use crate::world::{Group, World};
+
+const CELL: usize = 1 << 20;
+const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
+const MEND_CONTEXT: &str = "org.apache.hadoop.fs.MendHdfs";
+
+/// Reads bytes of a file and holds them against what was written; how many of them came through Mend.
+fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) -> u64 {
+    let through = |said: &str| {
+        said.trim().rsplit(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")
+    };
+    let local = world.cluster.folder().join("read");
+    let local = local.to_str().expect("text").to_owned();
+    let mut pread = |from: usize, bytes: usize| {
+        let words = ["pread", system, path, &from.to_string(), &bytes.to_string(), &local];
+        through(&world.cluster.console().run(&words))
+    };
+    let before = pread(0, 0);
+    let after = pread(from, bytes);
+    let got = std::fs::read(&local).expect("read");
+    assert!(got == world.files[path][from..from + bytes], "{path} {from}+{bytes}: other bytes");
+    after - before
+}
+
+/// How many bytes of a range of the first group are in blocks that DataNodes had which are dead.
+fn lost(group: &Group, dead: &[usize], from: usize, bytes: usize) -> u64 {
+    let is_lost = |at: &usize| {
+        let index = at / CELL % group.shape.code.data_blocks();
+        group.holders[index].is_some_and(|holder| dead.contains(&holder))
+    };
+    (from..from + bytes).filter(is_lost).count() as u64
+}
+
+/// Where a data block's cell of the first group begins in the file.
+fn place(group: &Group, row: usize, index: usize) -> usize {
+    (row * group.shape.code.data_blocks() + index) * CELL
+}
+
+pub fn lost_ranges(world: &mut World) {
+    let mut mend = Mend::attach(&world.cluster, &[], false);
+    mend.wait_for_helpers();
+    mend.issue_plugin(world.certificates.path());
+    let (narrow, wide) = (world.first("RS-6-3-1024k"), world.first("RS-10-4-1024k"));
+    let path = narrow.path.clone();
+    // What is there comes from where it is.
+    assert_eq!(read(world, MEND, &path, place(&narrow, 0, 1) + 5, 4096), 0);
+    // Two DataNodes, each of which had a data block, not the first one.
+    let other = (1..9).find(|&at| wide.holders[at] != narrow.holders[1]).expect("one on another DataNode");
+    let dead = [(&narrow, 1), (&wide, other)].map(|(group, at)| group.holders[at].expect("held"));
+    for node in dead {
+        world.cluster.kill(node);
+    }
+    // The NameNode does not know it yet.
+    assert_eq!(read(world, MEND, &path, place(&narrow, 0, 1) + 777, 4096), 4096);
+    // One of the two helpers goes with its DataNode.
+    mend.kill_helper(dead[0]);
+    let nodes = world.cluster.nodes().len();
+    world.cluster.await_nodes(nodes - 2);
+    for group in [&narrow, &wide] {
+        let start = place(group, 0, if group.path == path { 1 } else { other });
+        for (from, bytes) in [
+            (start, 1),
+            (start + 1000, 4096),
+            (start + CELL - 1, 1),
+            (start - 100, 300),
+            (start + CELL - 100, 300),
+            (start + 3, CELL),
+            (start - 7, CELL),
+        ] {
+            let expected = lost(group, &dead, from, bytes);
+            assert_eq!(read(world, MEND, &group.path, from, bytes), expected, "{from}+{bytes}");
+            assert!(expected > 0);
+        }
+        // More than is worth asking for, unless the NameNode still lists who is dead and HDFS finds out cell by cell.
+        read(world, MEND, &group.path, start - CELL, 3 * CELL);
+        read(world, MEND_CONTEXT, &group.path, start + 12_345, 6789);
+    }
+    without_a_coordinator(world, mend, &narrow, &dead);
+}
+
+/// One that hangs, and then none: HDFS decodes.
+fn without_a_coordinator(world: &mut World, mut mend: Mend, narrow: &Group, dead: &[usize]) {
+    let (path, start) = (narrow.path.clone(), place(narrow, 0, 1));
+    mend.signal_coordinator("STOP");
+    for at in 0..3 {
+        assert_eq!(read(world, MEND, &path, start + 1000 * at, 500), 0);
+    }
+    mend.signal_coordinator("CONT");
+    mend.kill_coordinator();
+    assert_eq!(read(world, MEND, &path, start + 4321, 500), 0);
+    mend.start_coordinator();
+    mend.wait_for_helpers();
+    // It is asked again after a while.
+    hadoop::eventually("Mend is asked again", || {
+        (read(world, MEND, &path, start + 1234, 999) == 999).then_some(())
+    });
+    for &node in dead {
+        world.cluster.start(node);
+    }
+    world.await_nodes();
+    world.await_whole();
+}

@@ -1,0 +1,144 @@
+//! The NameNode's reconstruction commands, carried out by Mend, and by HDFS itself where Mend cannot.
+
+use hadoop::eventually;
+
+use crate::mend::Mend;
+use crate::world::{Group, NO_REPAIR, World};
+
+/// What a DataNode logs of a command that Mend carried out, and of one that it did not.
+const BY_MEND: &str = "Mend reconstructed blocks";
+const BY_HDFS: &str = "HDFS does it itself";
+
+/// Mend beside the cluster, whose NameNode gives commands from now on.
+fn attach(world: &mut World) -> Mend {
+    let mend = Mend::attach(&world.cluster, &[], false);
+    mend.wait_for_helpers();
+    mend.issue_plugin(world.certificates.path());
+    world.cluster.restart_namenode_with(vec![NO_REPAIR[2].to_owned()]);
+    world.await_nodes();
+    world.await_whole();
+    mend
+}
+
+/// The NameNode gives no commands any more.
+fn detach(world: &mut World, mend: Mend) {
+    drop(mend);
+    world.cluster.restart_namenode_with(NO_REPAIR.map(str::to_owned).to_vec());
+    world.await_nodes();
+    world.await_whole();
+}
+
+/// The lines that some DataNode logged of a group.
+fn said(world: &World, what: &str, group: &Group) -> Vec<String> {
+    let number = format!("blk_{}_", group.group.number);
+    let logs = (0..world.cluster.nodes().len()).map(|node| world.cluster.log(node));
+    let lines: Vec<String> =
+        logs.flat_map(|log| log.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    lines.into_iter().filter(|line| line.contains(what) && line.contains(&number)).collect()
+}
+
+/// Waits until some DataNode logs it. That all is whole says little before: the NameNode may not have noticed yet.
+fn await_said(world: &World, what: &str, group: &Group) -> Vec<String> {
+    eventually(what, || Some(said(world, what, group)).filter(|lines| !lines.is_empty()))
+}
+
+pub fn commands(world: &mut World) {
+    let mend = attach(world);
+    let (narrow, wide, small) =
+        (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"), world.smallest("RS-6-3-1024k"));
+    assert!(small.shape.blocks.len() < 9, "it has absent blocks");
+    let last = small.shape.blocks.len() - 1;
+    world.lose(&[(&narrow, 1), (&wide, 3), (&wide, 12), (&small, 1), (&small, last)]);
+    world.await_nodes();
+    for group in [&narrow, &wide, &small] {
+        await_said(world, BY_MEND, group);
+        assert_eq!(said(world, BY_HDFS, group), [""; 0]);
+    }
+    world.assert_whole();
+    two_dead_datanodes(world, mend);
+}
+
+/// What two DataNodes had of one group is made in one repair.
+fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
+    let narrow = world.largest("RS-6-3-1024k");
+    let dead = [2, 7].map(|at| narrow.holders[at].expect("held"));
+    for node in dead {
+        world.cluster.kill(node);
+        mend.kill_helper(node);
+    }
+    let nodes = world.cluster.nodes().len();
+    world.cluster.await_nodes(nodes - 2);
+    eventually("nine whole blocks", || world.cluster.is_healthy("/RS-6-3-1024k").then_some(()));
+    let lines = said(world, BY_MEND, &narrow);
+    assert!(lines.iter().any(|line| line.contains("[2, 7]")), "{lines:?}");
+    world.assert_files();
+    for node in dead {
+        world.cluster.start(node);
+        mend.start_helper(node);
+    }
+    world.await_nodes();
+    world.await_whole();
+    mend.wait_for_helpers();
+    a_rotten_source(world, mend);
+}
+
+/// The NameNode does not know that a source is rotten. What is made is right all the same.
+fn a_rotten_source(world: &mut World, mend: Mend) {
+    let narrow = world.largest("RS-6-3-1024k");
+    let good = world.rot(&narrow, 4, 1_000_001);
+    let before = world.lose(&[(&narrow, 0)]).remove(0);
+    world.await_nodes();
+    let name = narrow.shape.blocks[0].name;
+    let made = eventually("the block is made", || {
+        (0..world.cluster.nodes().len()).find_map(|node| {
+            let [bytes, meta] = world.replica(node, &name)?;
+            Some([std::fs::read(bytes).ok()?, std::fs::read(meta).ok()?])
+        })
+    });
+    assert!(made == before, "it differs from what was lost");
+    let node = narrow.holders[4].expect("held");
+    if let Some([bytes, _]) = world.replica(node, &narrow.shape.blocks[4].name) {
+        std::fs::write(bytes, &good[0]).expect("written");
+    }
+    world.await_whole();
+    a_helper_killed_in_the_middle(world, mend);
+}
+
+fn a_helper_killed_in_the_middle(world: &mut World, mut mend: Mend) {
+    let narrow = world.largest("RS-6-3-1024k");
+    assert!(mend.run(&["caps", "--total", "8Mbit"]).status.success());
+    world.lose(&[(&narrow, 5)]);
+    eventually("a repair under way", || {
+        let status = mend.ask(&["status"])?;
+        status["repairs"]
+            .as_array()?
+            .iter()
+            .any(|repair| repair["bytes_rebuilt"].as_u64() > Some(0))
+            .then_some(())
+    });
+    let killed = narrow.holders[1].expect("held");
+    mend.kill_helper(killed);
+    assert!(mend.run(&["caps", "--total", "none"]).status.success());
+    world.await_nodes();
+    world.await_whole();
+    mend.start_helper(killed);
+    mend.wait_for_helpers();
+    world.assert_whole();
+    a_coordinator_that_hangs(world, mend);
+}
+
+/// It takes connections and answers nothing; later there is none at all. HDFS does the work itself.
+fn a_coordinator_that_hangs(world: &mut World, mut mend: Mend) {
+    let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
+    mend.signal_coordinator("STOP");
+    world.lose(&[(&narrow, 2)]);
+    await_said(world, BY_HDFS, &narrow);
+    world.await_whole();
+    mend.signal_coordinator("CONT");
+    mend.kill_coordinator();
+    world.lose(&[(&wide, 3), (&wide, 8)]);
+    await_said(world, BY_HDFS, &wide);
+    world.await_whole();
+    world.assert_whole();
+    detach(world, mend);
+}

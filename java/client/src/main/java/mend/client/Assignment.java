@@ -1,0 +1,174 @@
+package mend.client;
+
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+
+/** Our share of a plan, as the coordinator sent it; checked as far as a requestor must rely on it. */
+final class Assignment {
+  /** A slice is no longer. */
+  private static final int MAX_SLICE_BYTES = 4 << 20;
+  private static final int MAX_SLICES = 1 << 24;
+  private static final int MAX_LANES = 1 << 16;
+
+  final long job;
+  final long epoch;
+  final long tag;
+  final long from;
+  final long to;
+  final int sliceBytes;
+  final BitSet slices = new BitSet();
+  final Dealing dealing;
+  /** For each lane our task; null where we take no part. */
+  final List<Task> lanes = new ArrayList<>();
+  final List<Inlet> inlets = new ArrayList<>();
+  final long stallMs;
+
+  /** An edge that comes in. */
+  static final class Inlet {
+    final long node;
+    final Address dial;
+    final byte[] key;
+    /** The name in the other end's certificate; null on a plain edge. */
+    final String tlsName;
+
+    Inlet(Json.Node inlet) throws MendException {
+      node = inlet.get("from").number();
+      dial = address(inlet.get("dial").text());
+      key = key(inlet.get("key").text());
+      tlsName = inlet.get("tls_name").textOrNull();
+    }
+
+    private static Address address(String text) throws MendException {
+      try {
+        return Address.parse(text);
+      } catch (IllegalArgumentException problem) {
+        throw new MendException(MendException.Kind.PROTOCOL, problem.getMessage());
+      }
+    }
+
+    private static byte[] key(String digits) throws MendException {
+      byte[] key = new byte[16];
+      for (int i = 0; i < key.length; i++) {
+        try {
+          key[i] = (byte) Integer.parseInt(digits.substring(2 * i, 2 * i + 2), 16);
+        } catch (IndexOutOfBoundsException | NumberFormatException problem) {
+          throw new MendException(MendException.Kind.PROTOCOL, "an edge's key is not 32 hexadecimal digits");
+        }
+      }
+      return key;
+    }
+  }
+
+  /** What we do in one lane: receive streams, and deliver one combination of them. */
+  static final class Task {
+    private final List<long[]> receives = new ArrayList<>();
+    private final List<long[]> terms = new ArrayList<>();
+
+    private Task(Json.Node task) throws MendException {
+      for (Json.Node edge : task.get("receives").list()) {
+        receives.add(new long[] {edge.get("from").number(), edge.get("streams").count(MAX_LANES)});
+      }
+      List<Json.Node> delivers = task.get("delivers").list();
+      if (delivers.size() > 1 || !task.get("sends").list().isEmpty() || !task.get("reads").list().isEmpty()) {
+        throw unsupported("a task other than to receive one block");
+      }
+      for (Json.Node delivery : delivers) {
+        for (Json.Node term : delivery.get("combination").list()) {
+          List<Json.Node> received = term.get("r").list();
+          if (received.size() != 3) {
+            throw new MendException(MendException.Kind.PROTOCOL, "a term of " + received.size() + " numbers");
+          }
+          long node = received.get(0).number();
+          terms.add(new long[] {node, received.get(1).count(MAX_LANES), received.get(2).count(255)});
+        }
+      }
+    }
+
+    /** How many streams come from a node. */
+    int streamsFrom(long node) {
+      return (int) receives.stream().filter(edge -> edge[0] == node).mapToLong(edge -> edge[1]).sum();
+    }
+
+    /** How many streams come in all. */
+    int streams() {
+      return (int) receives.stream().mapToLong(edge -> edge[1]).sum();
+    }
+
+    /** By what a node's stream is multiplied before it is added; 0 if it does not count. */
+    int coefficient(long node, int stream) {
+      for (long[] term : terms) {
+        if (term[0] == node && term[1] == stream) {
+          return (int) term[2];
+        }
+      }
+      return 0;
+    }
+  }
+
+  /**
+   * Reads an assignment.
+   *
+   * @throws MendException if it contradicts itself, or is not one to a requestor of a single block
+   */
+  Assignment(Json.Node message) throws MendException {
+    job = message.get("job").number();
+    epoch = message.get("epoch").number();
+    tag = message.get("tag").number();
+    Json.Node geometry = message.get("geometry");
+    from = geometry.get("window").get("start").number();
+    to = geometry.get("window").get("end").number();
+    sliceBytes = geometry.get("slice_bytes").count(MAX_SLICE_BYTES);
+    stallMs = message.get("stall_ms").number();
+    if (message.get("chunking").get("sub_blocks").number() != 1) {
+      throw unsupported("a code with sub-blocks");
+    }
+    if (sliceBytes == 0 || from < 0 || to < from || count() > MAX_SLICES) {
+      throw new MendException(MendException.Kind.PROTOCOL, "the window " + geometry);
+    }
+    for (Json.Node range : message.get("slices").list()) {
+      List<Json.Node> ends = range.list();
+      slices.set(ends.get(0).count(count()), ends.get(1).count(count()));
+    }
+    List<Json.Node> weights = message.get("dealing").list();
+    long[] dealt = new long[weights.size()];
+    for (int lane = 0; lane < dealt.length; lane++) {
+      dealt[lane] = weights.get(lane).count(Integer.MAX_VALUE);
+    }
+    dealing = new Dealing(dealt);
+    for (Json.Node task : message.get("lanes").list()) {
+      lanes.add(task.isNull() ? null : new Task(task));
+    }
+    for (Json.Node inlet : message.get("inlets").list()) {
+      inlets.add(new Inlet(inlet));
+    }
+    if (lanes.size() != dealt.length || !message.get("outlets").list().isEmpty()) {
+      throw new MendException(MendException.Kind.PROTOCOL, lanes.size() + " lanes, dealt to " + dealt.length);
+    }
+  }
+
+  private static MendException unsupported(String what) {
+    return new MendException(MendException.Kind.UNSUPPORTED, what + ", which this library does not take; read it by "
+        + "`mend get`");
+  }
+
+  /** Slices of the window. */
+  int count() {
+    return (int) Math.min((to - from + sliceBytes - 1) / sliceBytes, Integer.MAX_VALUE);
+  }
+
+  /** Where a slice begins in the window. */
+  int start(int slice) {
+    return slice * sliceBytes;
+  }
+
+  /** Bytes of a slice; the last may be short. */
+  int bytes(int slice) {
+    return (int) Math.min(sliceBytes, to - from - start(slice));
+  }
+
+  /** Our task in the lane that a slice travels; null if we have none. */
+  Task taskOf(int slice) {
+    return lanes.get(dealing.laneOf(slice));
+  }
+}

@@ -1,0 +1,71 @@
+package mend.client;
+
+import java.io.BufferedInputStream;
+import java.io.Closeable;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.Socket;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLParameters;
+import javax.net.ssl.SSLSocket;
+
+/** A connection to a member of the cluster: TCP, or TLS 1.3 over it. */
+final class Connection implements Closeable {
+  private static final int BUFFER_BYTES = 64 << 10;
+
+  private final Socket socket;
+  private final InputStream input;
+
+  private Connection(Socket socket) throws IOException {
+    this.socket = socket;
+    this.input = new BufferedInputStream(socket.getInputStream(), BUFFER_BYTES);
+  }
+
+  /** Dials; {@code name} is that in the other end's certificate, null for a plain connection. */
+  static Connection dial(Address address, Credentials credentials, String name, int limitMs) throws IOException {
+    Socket socket = new Socket();
+    try {
+      socket.setTcpNoDelay(true);
+      socket.connect(address.resolve(), limitMs);
+      return new Connection(name == null ? socket : encrypted(socket, credentials.towards(name), name, limitMs));
+    } catch (IOException | RuntimeException problem) {
+      socket.close();
+      throw problem;
+    }
+  }
+
+  private static SSLSocket encrypted(Socket socket, SSLContext context, String name, int limitMs) throws IOException {
+    SSLSocket secure = (SSLSocket) context.getSocketFactory().createSocket(socket, name, socket.getPort(), true);
+    SSLParameters parameters = secure.getSSLParameters();
+    parameters.setProtocols(new String[] {"TLSv1.3"});
+    secure.setSSLParameters(parameters);
+    secure.setSoTimeout(limitMs);
+    secure.startHandshake();
+    secure.setSoTimeout(0);
+    return secure;
+  }
+
+  /** How long a read may wait; 0: without limit. */
+  void limitSilence(int ms) throws IOException {
+    socket.setSoTimeout(ms);
+  }
+
+  InputStream input() {
+    return input;
+  }
+
+  void write(byte[] bytes) throws IOException {
+    socket.getOutputStream().write(bytes);
+    socket.getOutputStream().flush();
+  }
+
+  /** Closes at once: what another thread reads or writes ends with an error. */
+  @Override
+  public void close() {
+    try {
+      socket.close();
+    } catch (IOException ignored) {
+      // It is gone either way.
+    }
+  }
+}

@@ -1,0 +1,52 @@
+package mend.client;
+
+import java.io.EOFException;
+import java.net.SocketException;
+import java.net.SocketTimeoutException;
+import java.security.cert.CertificateException;
+import javax.net.ssl.SSLException;
+
+/** What went wrong, as callers are told it. */
+final class Failures {
+  private Failures() {}
+
+  /** The coordinator was dialled or spoken to, and this came of it. */
+  static MendException ofConnection(Address address, Exception problem) {
+    if (problem instanceof MendException) {
+      return (MendException) problem;
+    }
+    if (isMistrust(problem)) {
+      return new MendException(MendException.Kind.UNTRUSTED, address + " is not the coordinator of this cluster, or does "
+          + "not accept our certificate: " + problem.getMessage(), problem);
+    }
+    return new MendException(MendException.Kind.UNREACHABLE, "cannot reach the coordinator at " + address + ": " + problem
+        + "; is `mend coordinator` running?", problem);
+  }
+
+  /** Whether a certificate is the matter. A connection that ends in the middle of a handshake is only a connection that ends. */
+  private static boolean isMistrust(Throwable problem) {
+    boolean isTls = false;
+    for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
+      if (cause instanceof EOFException || cause instanceof SocketException || cause instanceof SocketTimeoutException) {
+        return false;
+      }
+      isTls |= cause instanceof SSLException || cause instanceof CertificateException;
+    }
+    return isTls;
+  }
+
+  /** The coordinator says that a request did not end well. */
+  static MendException ofRequest(Json.Node failure) throws MendException {
+    String detail = failure.get("detail").isNull() ? "" : failure.get("detail").text();
+    switch (failure.get("why").text()) {
+      case "refused":
+        return new MendException(MendException.Kind.REFUSED, detail + "; " + failure.get("next_step").text());
+      case "too-much-lost":
+        return new MendException(MendException.Kind.TOO_MUCH_LOST, detail);
+      case "called-off":
+        return new MendException(MendException.Kind.CLOSED, "the read was called off");
+      default:
+        return new MendException(MendException.Kind.FAILED, detail);
+    }
+  }
+}

@@ -1,0 +1,202 @@
+package mend.client;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.zip.CRC32C;
+
+/**
+ * One edge of a plan, received on a thread of its own: dials, greets, takes frames in the order that the protocol
+ * prescribes, and hands each to the {@link Part} once its checksum holds.
+ */
+final class Inflow implements Runnable {
+  private static final byte[] MAGIC = {'M', 'E', 'N', 'D', 1};
+  private static final byte RECEIVES = 1;
+  private static final int GREETING_BYTES = 40;
+  private static final int HEADER_BYTES = 24;
+  private static final int COVERED_BYTES = 16;
+  private static final byte SLICE_FRAME = 1;
+
+  private final Part part;
+  private final Assignment plan;
+  private final Assignment.Inlet inlet;
+  private final Edges edges;
+  private final byte[] payload;
+  private final byte[] header = new byte[HEADER_BYTES];
+  private volatile Connection connection;
+  private volatile boolean closed;
+  private volatile long movedNs = System.nanoTime();
+  /** The first slice that has not come in full; negative once all have. */
+  private volatile int due;
+
+  /** A frame that its checksum or the protocol forbids. */
+  private static final class BadFrame extends IOException {
+    private static final long serialVersionUID = 1;
+
+    BadFrame(String detail) {
+      super(detail);
+    }
+  }
+
+  Inflow(Part part, Assignment plan, Assignment.Inlet inlet, Edges edges) {
+    this.part = part;
+    this.plan = plan;
+    this.inlet = inlet;
+    this.edges = edges;
+    this.payload = new byte[plan.sliceBytes];
+    this.due = next(0);
+  }
+
+  /** The first slice from {@code slice} on of which something comes on this edge; -1 if there is none. */
+  private int next(int slice) {
+    for (int at = plan.slices.nextSetBit(slice); at >= 0; at = plan.slices.nextSetBit(at + 1)) {
+      Assignment.Task task = plan.taskOf(at);
+      if (task != null && task.streamsFrom(inlet.node) > 0) {
+        return at;
+      }
+    }
+    return -1;
+  }
+
+  long node() {
+    return inlet.node;
+  }
+
+  int due() {
+    return due;
+  }
+
+  /** For how long nothing has come, in milliseconds. */
+  long restedMs(long nowNs) {
+    return Math.max(0, (nowNs - movedNs) / 1_000_000);
+  }
+
+  /** Nothing that came counts against the sender from before now: we ourselves did not run. */
+  void excuse() {
+    movedNs = System.nanoTime();
+  }
+
+  void close() {
+    closed = true;
+    Connection open = connection;
+    if (open != null) {
+      open.close();
+    }
+  }
+
+  @Override
+  public void run() {
+    try {
+      receive();
+    } catch (BadFrame problem) {
+      part.handleBadFrame(plan, inlet.node, problem.getMessage());
+    } catch (IOException | RuntimeException problem) {
+      part.handleClosed(plan, inlet.node, problem.toString());
+    }
+    if (closed || due >= 0) {
+      close(); // It may have been closed before there was a connection to close.
+    }
+  }
+
+  private void receive() throws IOException {
+    if (due < 0) {
+      return;
+    }
+    boolean isOpen = greetResting();
+    if (!isOpen) {
+      use(edges.dial(inlet));
+      connection.write(greeting());
+      read(header, HEADER_BYTES);
+    }
+    while (due >= 0) {
+      takeSlice();
+    }
+    if (!closed) {
+      edges.rest(inlet, connection);
+    }
+  }
+
+  /** Whether a connection that rested brought its first header. If it had been closed meanwhile, the key is not used up. */
+  private boolean greetResting() throws IOException {
+    Connection rested = edges.takeResting(inlet);
+    if (rested == null) {
+      return false;
+    }
+    try {
+      use(rested);
+      rested.write(greeting());
+      read(header, HEADER_BYTES);
+      return true;
+    } catch (IOException problem) {
+      rested.close();
+      if (closed) {
+        throw problem;
+      }
+      return false;
+    }
+  }
+
+  private void use(Connection opened) throws IOException {
+    connection = opened;
+    if (closed) {
+      opened.close();
+      throw new IOException("the plan was stopped");
+    }
+  }
+
+  private byte[] greeting() {
+    ByteBuffer greeting = ByteBuffer.allocate(GREETING_BYTES);
+    greeting.put(MAGIC).put(RECEIVES).putShort((short) 0).putLong(plan.job).putInt((int) plan.epoch).put(inlet.key);
+    CRC32C checksum = new CRC32C();
+    checksum.update(greeting.array(), 0, greeting.position());
+    return greeting.putInt((int) checksum.getValue()).array();
+  }
+
+  /** Takes all frames of the slice that is due; the header of the first is there. */
+  private void takeSlice() throws IOException {
+    int slice = due;
+    int streams = plan.taskOf(slice).streamsFrom(inlet.node);
+    for (int stream = 0; stream < streams; stream++) {
+      takeFrame(slice, stream);
+      part.handleFrame(plan, inlet.node, stream, slice, payload);
+      if (stream + 1 < streams) {
+        read(header, HEADER_BYTES);
+      }
+    }
+    due = next(slice + 1);
+    if (due >= 0) {
+      read(header, HEADER_BYTES);
+    }
+  }
+
+  private void takeFrame(int slice, int stream) throws IOException {
+    ByteBuffer fields = ByteBuffer.wrap(header);
+    int lane = fields.getShort(4) & 0xffff;
+    int foundStream = fields.getShort(6) & 0xffff;
+    int bytes = plan.bytes(slice);
+    boolean isDue = fields.get(0) == SLICE_FRAME && lane == plan.dealing.laneOf(slice) && foundStream == stream
+        && fields.getInt(8) == slice && fields.getInt(12) == bytes;
+    if (!isDue) {
+      throw new BadFrame("a frame of lane " + lane + ", stream " + foundStream + ", slice " + fields.getInt(8) + ", "
+          + fields.getInt(12) + " bytes where slice " + slice + " of stream " + stream + " is due");
+    }
+    read(payload, bytes);
+    CRC32C checksum = new CRC32C();
+    checksum.update(header, 0, COVERED_BYTES);
+    checksum.update(payload, 0, bytes);
+    if ((int) checksum.getValue() != fields.getInt(16)) {
+      throw new BadFrame("slice " + slice + " does not agree with its checksum");
+    }
+  }
+
+  private void read(byte[] target, int bytes) throws IOException {
+    for (int had = 0; had < bytes; ) {
+      int came = connection.input().read(target, had, bytes - had);
+      if (came < 0) {
+        throw new EOFException("the sender closed the edge");
+      }
+      movedNs = System.nanoTime();
+      had += came;
+    }
+  }
+}

@@ -1,0 +1,339 @@
+package mend.client;
+
+import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * JSON to and from {@link Map}, {@link List}, {@link String}, {@link Long}, {@link Double}, {@link Boolean} and null.
+ *
+ * <p>It is written here so that a program which embeds this library gets no second version of a JSON library on its class
+ * path. A reader bears any bytes: what is not JSON is a {@link MendException}, and nesting is bounded.
+ */
+final class Json {
+  private static final int MAX_DEPTH = 64;
+
+  private final String text;
+  private int at;
+
+  private Json(String text) {
+    this.text = text;
+  }
+
+  /** Reads one value. */
+  static Object parse(byte[] bytes) throws MendException {
+    Json json = new Json(new String(bytes, StandardCharsets.UTF_8));
+    Object value = json.value(0);
+    json.skipSpace();
+    if (json.at != json.text.length()) {
+      throw json.malformed("something follows the value");
+    }
+    return value;
+  }
+
+  /** Reads an object. */
+  static Node parseObject(byte[] bytes) throws MendException {
+    return new Node(parse(bytes), "the message");
+  }
+
+  private Object value(int depth) throws MendException {
+    if (depth > MAX_DEPTH) {
+      throw malformed("it is nested too deeply");
+    }
+    skipSpace();
+    switch (peek()) {
+      case '{':
+        return object(depth);
+      case '[':
+        return array(depth);
+      case '"':
+        return string();
+      case 't':
+        return word("true", Boolean.TRUE);
+      case 'f':
+        return word("false", Boolean.FALSE);
+      case 'n':
+        return word("null", null);
+      default:
+        return number();
+    }
+  }
+
+  private Map<String, Object> object(int depth) throws MendException {
+    Map<String, Object> object = new LinkedHashMap<>();
+    at++;
+    skipSpace();
+    if (peek() == '}') {
+      at++;
+      return object;
+    }
+    while (true) {
+      skipSpace();
+      String key = string();
+      skipSpace();
+      expect(':');
+      object.put(key, value(depth + 1));
+      if (!continues('}')) {
+        return object;
+      }
+    }
+  }
+
+  private List<Object> array(int depth) throws MendException {
+    List<Object> array = new ArrayList<>();
+    at++;
+    skipSpace();
+    if (peek() == ']') {
+      at++;
+      return array;
+    }
+    while (true) {
+      array.add(value(depth + 1));
+      if (!continues(']')) {
+        return array;
+      }
+    }
+  }
+
+  /** Whether a comma follows, and not the end. */
+  private boolean continues(char end) throws MendException {
+    skipSpace();
+    char next = peek();
+    if (next != ',' && next != end) {
+      throw malformed("a comma or " + end + " is due");
+    }
+    at++;
+    return next == ',';
+  }
+
+  private String string() throws MendException {
+    expect('"');
+    StringBuilder string = new StringBuilder();
+    while (true) {
+      char next = take();
+      if (next == '"') {
+        return string.toString();
+      } else if (next == '\\') {
+        string.append(escaped());
+      } else if (next < ' ') {
+        throw malformed("a control character in a string");
+      } else {
+        string.append(next);
+      }
+    }
+  }
+
+  private char escaped() throws MendException {
+    char kind = take();
+    int plain = "\"\\/bfnrt".indexOf(kind);
+    if (plain >= 0) {
+      return "\"\\/\b\f\n\r\t".charAt(plain);
+    }
+    if (kind != 'u' || at + 4 > text.length()) {
+      throw malformed("no such escape");
+    }
+    int code = 0;
+    for (int digit = 0; digit < 4; digit++) {
+      int value = Character.digit(take(), 16);
+      if (value < 0) {
+        throw malformed("no such escape");
+      }
+      code = code << 4 | value;
+    }
+    return (char) code;
+  }
+
+  /** Whole numbers that fit are {@link Long}; all others are approximated. */
+  private Object number() throws MendException {
+    int start = at;
+    while (at < text.length() && "+-.eE0123456789".indexOf(text.charAt(at)) >= 0) {
+      at++;
+    }
+    String digits = text.substring(start, at);
+    try {
+      return Long.valueOf(digits);
+    } catch (NumberFormatException larger) {
+      try {
+        return new BigDecimal(digits).doubleValue();
+      } catch (NumberFormatException none) {
+        throw malformed("a value is due");
+      }
+    }
+  }
+
+  private Object word(String word, Object value) throws MendException {
+    if (!text.startsWith(word, at)) {
+      throw malformed("a value is due");
+    }
+    at += word.length();
+    return value;
+  }
+
+  private void skipSpace() {
+    while (at < text.length() && " \t\r\n".indexOf(text.charAt(at)) >= 0) {
+      at++;
+    }
+  }
+
+  private void expect(char wanted) throws MendException {
+    if (take() != wanted) {
+      throw malformed(wanted + " is due");
+    }
+  }
+
+  private char peek() throws MendException {
+    if (at >= text.length()) {
+      throw malformed("it ends early");
+    }
+    return text.charAt(at);
+  }
+
+  private char take() throws MendException {
+    char next = peek();
+    at++;
+    return next;
+  }
+
+  private MendException malformed(String what) {
+    return new MendException(MendException.Kind.PROTOCOL, "not JSON at character " + at + ": " + what);
+  }
+
+  /** Writes a value. */
+  static byte[] write(Object value) {
+    StringBuilder out = new StringBuilder();
+    append(out, value);
+    return out.toString().getBytes(StandardCharsets.UTF_8);
+  }
+
+  private static void append(StringBuilder out, Object value) {
+    if (value instanceof Map) {
+      String comma = "{";
+      for (Map.Entry<?, ?> entry : ((Map<?, ?>) value).entrySet()) {
+        append(out.append(comma), entry.getKey().toString());
+        append(out.append(':'), entry.getValue());
+        comma = ",";
+      }
+      out.append(comma.equals("{") ? "{}" : "}");
+    } else if (value instanceof List) {
+      String comma = "[";
+      for (Object element : (List<?>) value) {
+        append(out.append(comma), element);
+        comma = ",";
+      }
+      out.append(comma.equals("[") ? "[]" : "]");
+    } else if (value instanceof String) {
+      quote(out, (String) value);
+    } else {
+      out.append(value); // Numbers, truth values and null are written as Java prints them.
+    }
+  }
+
+  private static void quote(StringBuilder out, String string) {
+    out.append('"');
+    for (int i = 0; i < string.length(); i++) {
+      char next = string.charAt(i);
+      if (next == '"' || next == '\\') {
+        out.append('\\').append(next);
+      } else if (next < ' ') {
+        out.append(String.format("\\u%04x", (int) next));
+      } else {
+        out.append(next);
+      }
+    }
+    out.append('"');
+  }
+
+  /** An object of several fields: {@code object("a", 1L, "b", null)}. */
+  static Map<String, Object> object(Object... fields) {
+    Map<String, Object> object = new LinkedHashMap<>();
+    for (int i = 0; i < fields.length; i += 2) {
+      object.put((String) fields[i], fields[i + 1]);
+    }
+    return object;
+  }
+
+  /** A value that was read, asked for what it should be; what it is not is a {@link MendException} that names it. */
+  static final class Node {
+    private final Object value;
+    private final String name;
+
+    Node(Object value, String name) {
+      this.value = value;
+      this.name = name;
+    }
+
+    boolean isNull() {
+      return value == null;
+    }
+
+    /** A field; null if it is absent. */
+    Node get(String field) throws MendException {
+      return new Node(as(Map.class, "an object").get(field), field);
+    }
+
+    /** The only field's name: how messages and reports say what they are. */
+    String onlyKey() throws MendException {
+      if (value instanceof String) {
+        return (String) value;
+      }
+      Map<?, ?> object = as(Map.class, "an object");
+      if (object.size() != 1) {
+        throw wrong("an object of one field");
+      }
+      return object.keySet().iterator().next().toString();
+    }
+
+    List<Node> list() throws MendException {
+      List<Node> nodes = new ArrayList<>();
+      for (Object element : (List<?>) as(List.class, "a list")) {
+        nodes.add(new Node(element, name));
+      }
+      return nodes;
+    }
+
+    String text() throws MendException {
+      return as(String.class, "a text");
+    }
+
+    /** The text, or nothing. */
+    String textOrNull() throws MendException {
+      return isNull() ? null : text();
+    }
+
+    boolean isTrue() {
+      return Boolean.TRUE.equals(value);
+    }
+
+    long number() throws MendException {
+      return as(Long.class, "a whole number");
+    }
+
+    /** A number from {@code 0} to {@code most}. */
+    int count(long most) throws MendException {
+      long number = number();
+      if (number < 0 || number > most) {
+        throw wrong("a number from 0 to " + most);
+      }
+      return (int) number;
+    }
+
+    private <T> T as(Class<T> wanted, String what) throws MendException {
+      if (!wanted.isInstance(value)) {
+        throw wrong(what);
+      }
+      return wanted.cast(value);
+    }
+
+    private MendException wrong(String wanted) {
+      return new MendException(MendException.Kind.PROTOCOL, "`" + name + "` is not " + wanted);
+    }
+
+    @Override
+    public String toString() {
+      return new String(write(value), StandardCharsets.UTF_8);
+    }
+  }
+}

@@ -1,0 +1,172 @@
+package mend.client;
+
+import static mend.client.Json.object;
+
+import java.io.Closeable;
+import java.io.EOFException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InterruptedIOException;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A client of one Mend cluster for programs on the JVM: reads blocks that are lost as if they were there, and has them
+ * repaired. For many threads.
+ *
+ * <p>It is a requestor of Mend's own protocol (docs/protocol.md): the coordinator plans, and the helpers send what they have
+ * combined straight to this process, which verifies every slice. Nothing is connected before something is asked for.
+ *
+ * <pre>{@code
+ * Credentials credentials = Credentials.load(Paths.get("/etc/mend"), "plugins/hdfs");
+ * try (MendClient mend = new MendClient(Settings.of("c1:7400", "c1:7401", credentials))) {
+ *   mend.describe(new Stripe("group-7", "rs-3-2", 1 << 20)
+ *       .block("b0", 1 << 20, null).block("b1", 1 << 20, "h1").block("b2", 1 << 20, "h2"));
+ *   mend.read("group-7", 0, 4096, ByteBuffer.allocate(512));
+ * }
+ * }</pre>
+ */
+public final class MendClient implements Closeable {
+  /** Within this time the API answers what it does not wait for. */
+  private static final Duration ANSWER_LIMIT = Duration.ofSeconds(10);
+  private static final long FIRST_LOOK_MS = 20;
+  private static final long LAST_LOOK_MS = 500;
+
+  private final Settings settings;
+  private final Api api;
+  private Session session;
+  private boolean closed;
+
+  /** A client; nothing is dialled yet. */
+  public MendClient(Settings settings) {
+    this.settings = settings;
+    this.api = new Api(settings);
+  }
+
+  // ---- reading ----
+
+  /**
+   * Fills {@code target} with bytes of a block, from {@code from} on.
+   *
+   * @param stripe a stripe that was described, or, with a client's certificate, one of the cluster's own
+   * @param block the block's index in the stripe
+   * @throws MendException if they cannot be had
+   */
+  public void read(String stripe, int block, long from, ByteBuffer target) throws IOException {
+    try (InputStream stream = open(stripe, block, from, from + target.remaining())) {
+      byte[] some = new byte[Math.min(target.remaining(), 64 << 10)];
+      while (target.hasRemaining()) {
+        int came = target.hasArray()
+            ? stream.read(target.array(), target.arrayOffset() + target.position(), target.remaining())
+            : stream.read(some, 0, Math.min(some.length, target.remaining()));
+        if (came < 0) {
+          throw new EOFException("the block ended early"); // The stream has as many bytes as were asked for.
+        } else if (target.hasArray()) {
+          target.position(target.position() + came);
+        } else {
+          target.put(some, 0, came);
+        }
+      }
+    }
+  }
+
+  /**
+   * A stream of the bytes of a block from {@code from} to {@code to}, which come while it is read. Closing it gives up
+   * what has not come.
+   */
+  public InputStream open(String stripe, int block, long from, long to) {
+    if (from < 0 || to < from) {
+      throw new IllegalArgumentException("bytes " + from + " to " + to);
+    }
+    return new BlockStream(this, stripe, block, from, to, settings.patience().toMillis());
+  }
+
+  // ---- stripes and repairs ----
+
+  /**
+   * Describes a stripe, in place of an earlier description, so that it can be read and repaired by its name.
+   *
+   * @throws MendException if the coordinator does not take it
+   */
+  public void describe(Stripe stripe) throws IOException {
+    api.post("/v1/stripes", stripe.json(), ANSWER_LIMIT);
+  }
+
+  /**
+   * Asks for a repair of blocks of a stripe that was described.
+   *
+   * @param homes the index of each lost block that is wanted, and the helper that shall have it
+   * @throws MendException if the coordinator does not take it
+   */
+  public Repair repair(String stripe, Map<Integer, String> homes) throws IOException {
+    List<Object> wanted = new ArrayList<>();
+    homes.forEach((index, node) -> wanted.add(object("index", (long) index, "node", node)));
+    return new Repair(api.post("/v1/repairs", object("stripe", stripe, "homes", wanted), ANSWER_LIMIT));
+  }
+
+  /**
+   * How far a repair is.
+   *
+   * @throws MendException if the coordinator does not say
+   */
+  public Repair repair(long number) throws IOException {
+    return new Repair(api.get("/v1/repairs/" + number, ANSWER_LIMIT));
+  }
+
+  /**
+   * Waits until a repair has ended.
+   *
+   * @return how it is then, or after {@code limit}
+   * @throws MendException if the coordinator does not say
+   */
+  public Repair await(Repair repair, Duration limit) throws IOException {
+    long until = System.nanoTime() + limit.toNanos();
+    Repair now = repair;
+    for (long pauseMs = FIRST_LOOK_MS; !now.hasEnded() && System.nanoTime() < until;
+        pauseMs = Math.min(2 * pauseMs, LAST_LOOK_MS)) {
+      try {
+        TimeUnit.MILLISECONDS.sleep(pauseMs);
+      } catch (InterruptedException stopped) {
+        Thread.currentThread().interrupt();
+        throw new InterruptedIOException("the wait for repair " + repair.number() + " was interrupted");
+      }
+      now = repair(repair.number());
+    }
+    return now;
+  }
+
+  /**
+   * Calls a repair off.
+   *
+   * @throws MendException if it has ended, or the coordinator does not answer
+   */
+  public void cancel(Repair repair) throws IOException {
+    api.delete("/v1/repairs/" + repair.number(), ANSWER_LIMIT);
+  }
+
+  // ---- the session ----
+
+  /** The session, opened if there is none. */
+  synchronized Session session() throws MendException {
+    if (closed) {
+      throw new MendException(MendException.Kind.CLOSED, "the client is closed");
+    }
+    if (session == null || session.hasEnded()) {
+      session = Session.open(settings);
+    }
+    return session;
+  }
+
+  /** Ends what is open. */
+  @Override
+  public synchronized void close() {
+    closed = true;
+    if (session != null) {
+      session.close();
+    }
+  }
+}

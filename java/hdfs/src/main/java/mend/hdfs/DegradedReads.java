@@ -1,0 +1,178 @@
+package mend.hdfs;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import mend.client.MendClient;
+import mend.client.MendException;
+import org.apache.hadoop.conf.Configuration;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Reads ranges of lost internal blocks through Mend, for all streams of a file system. A group is described to the coordinator
+ * once, and again when its blocks are elsewhere or the description may have been forgotten.
+ */
+public final class DegradedReads implements Closeable {
+  private static final Logger LOG = LoggerFactory.getLogger(DegradedReads.class);
+  private static final long DEFAULT_MOST_BYTES = 1 << 20;
+  private static final int MAX_DESCRIBED = 1024;
+  /** The coordinator forgets a stripe ten minutes after it was last asked for. */
+  private static final long REMEMBERED_NS = TimeUnit.MINUTES.toNanos(8);
+
+  private final MendClient mend;
+  private final long mostBytes;
+  private final Breaker breaker = new Breaker();
+  private final AtomicLong served = new AtomicLong();
+  private final AtomicLong bytes = new AtomicLong();
+  private final AtomicLong failures = new AtomicLong();
+  private final Map<String, Described> described =
+      new LinkedHashMap<String, Described>(16, 0.75f, true) {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<String, Described> eldest) {
+          return size() > MAX_DESCRIBED;
+        }
+      };
+
+  /** A group as the coordinator knows it. */
+  private static final class Described {
+    final String whereabouts;
+    volatile long askedNs = System.nanoTime();
+
+    Described(String whereabouts) {
+      this.whereabouts = whereabouts;
+    }
+
+    boolean isOf(Group group) {
+      return whereabouts.equals(group.whereabouts()) && System.nanoTime() - askedNs < REMEMBERED_NS;
+    }
+  }
+
+  private DegradedReads(MendClient mend, long mostBytes) {
+    this.mend = mend;
+    this.mostBytes = mostBytes;
+  }
+
+  /** Those that are configured; null if none are, or what is configured cannot be used, which is logged. */
+  public static DegradedReads of(Configuration conf) {
+    if (!MendSettings.isConfigured(conf)) {
+      return null;
+    }
+    try {
+      long most = conf.getLongBytes(MendSettings.READ_MOST_KEY, DEFAULT_MOST_BYTES);
+      return new DegradedReads(MendSettings.client(conf), most);
+    } catch (IOException | RuntimeException problem) {
+      LOG.warn("HDFS decodes what is lost itself", problem);
+      return null;
+    }
+  }
+
+  /**
+   * Whether a read of so many bytes is worth asking for. HDFS moves k bytes to the reader for each byte that is lost; reads of
+   * whole rows of cells need nearly all of those anyway.
+   */
+  public boolean wants(long length) {
+    return length <= mostBytes && breaker.allows();
+  }
+
+  /**
+   * Fills {@code target} from {@code from} on with bytes of a lost block.
+   *
+   * @return whether it did; if not, HDFS must, and what is in {@code target} is nothing
+   */
+  public boolean read(Group group, int index, long from, ByteBuffer target) {
+    int length = target.remaining();
+    try {
+      readDescribed(group, index, from, target);
+      breaker.succeeded();
+      served.incrementAndGet();
+      bytes.addAndGet(length);
+      return true;
+    } catch (IOException | RuntimeException problem) {
+      failures.incrementAndGet();
+      if (problem instanceof IOException) {
+        breaker.failed((IOException) problem);
+      }
+      forget(group);
+      LOG.warn("Mend does not give bytes {} to {} of block {} of {}; HDFS decodes them itself: {}", from,
+          from + length, index, group.name(), problem.toString());
+      LOG.debug("why", problem);
+      return false;
+    }
+  }
+
+  private void readDescribed(Group group, int index, long from, ByteBuffer target) throws IOException {
+    int place = group.indexInStripe(index);
+    Described known = known(group);
+    if (known != null) {
+      ByteBuffer again = target.duplicate();
+      try {
+        mend.read(group.name(), place, from, target);
+        known.askedNs = System.nanoTime();
+        return;
+      } catch (MendException problem) {
+        if (problem.kind() != MendException.Kind.REFUSED) {
+          throw problem;
+        }
+        target.position(again.position()); // Another coordinator, which was never told of it.
+      }
+    }
+    describe(group);
+    mend.read(group.name(), place, from, target);
+  }
+
+  private Described known(Group group) {
+    synchronized (described) {
+      Described known = described.get(group.name());
+      return known != null && known.isOf(group) ? known : null;
+    }
+  }
+
+  private void describe(Group group) throws IOException {
+    try {
+      mend.describe(group.stripe());
+    } catch (MendException problem) {
+      if (problem.kind() != MendException.Kind.BUSY) {
+        throw problem;
+      }
+      LOG.debug("{} is being repaired, and read as it was described for that", group.name());
+    }
+    LOG.info("reading what is lost of {} through Mend", group.name());
+    synchronized (described) {
+      described.put(group.name(), new Described(group.whereabouts()));
+    }
+  }
+
+  private void forget(Group group) {
+    synchronized (described) {
+      described.remove(group.name());
+    }
+  }
+
+  /** Reads that Mend served. */
+  public long served() {
+    return served.get();
+  }
+
+  /** Bytes of them: as many as came to this process. */
+  public long bytes() {
+    return bytes.get();
+  }
+
+  /** Reads that Mend was asked for and did not serve. */
+  public long failures() {
+    return failures.get();
+  }
+
+  @Override
+  public void close() {
+    LOG.debug("{} reads of {} bytes in all, {} failures", served, bytes, failures);
+    mend.close();
+  }
+}

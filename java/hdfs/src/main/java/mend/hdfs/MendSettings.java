@@ -1,0 +1,79 @@
+package mend.hdfs;
+
+import java.io.IOException;
+import java.nio.file.Paths;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import mend.client.Credentials;
+import mend.client.MendClient;
+import mend.client.Settings;
+import org.apache.hadoop.conf.Configuration;
+
+/** What Hadoop's configuration says of Mend. Without {@link #API_KEY} nothing is asked of it. */
+public final class MendSettings {
+  /** Where the coordinator's API is, {@code HOST:PORT}. */
+  public static final String API_KEY = "mend.coordinator.api";
+  /** Where its control port is, {@code HOST:PORT}. */
+  public static final String CONTROL_KEY = "mend.coordinator.control";
+  /** The folder with {@code ca/ca.pem} and the certificate. */
+  public static final String FOLDER_KEY = "mend.cluster.folder";
+  /** The folder of the certificate in it. */
+  public static final String MEMBER_KEY = "mend.certificate";
+  static final String DEFAULT_MEMBER = "plugins/hdfs";
+  /** The scheme for what is lost. */
+  public static final String SCHEME_KEY = "mend.scheme";
+  /** Whether data edges may be plain beyond loopback, where the cluster's mend.toml says so. */
+  public static final String PLAIN_KEY = "mend.allow-plain-edges";
+  /** How long a read of a lost range waits for its next bytes before HDFS decodes it itself. */
+  public static final String READ_PATIENCE_KEY = "mend.read.patience";
+  /** A read of more bytes is left to HDFS. */
+  public static final String READ_MOST_KEY = "mend.read.most-bytes";
+  /**
+   * How long a DataNode waits for a repair before it does the work itself. The NameNode takes a command for lost after five
+   * minutes ({@code dfs.namenode.reconstruction.pending.timeout-sec}) and gives another; this is below.
+   */
+  public static final String REPAIR_LIMIT_KEY = "mend.repair.limit";
+
+  private MendSettings() {}
+
+  /** Whether a cluster is configured. */
+  public static boolean isConfigured(Configuration conf) {
+    return !conf.getTrimmed(API_KEY, "").isEmpty();
+  }
+
+  /**
+   * A client of the cluster that is configured.
+   *
+   * @throws IOException if what is configured cannot be used
+   */
+  public static MendClient client(Configuration conf) throws IOException {
+    String api = required(conf, API_KEY);
+    String folder = required(conf, FOLDER_KEY);
+    Credentials credentials =
+        Credentials.load(Paths.get(folder), conf.getTrimmed(MEMBER_KEY, DEFAULT_MEMBER));
+    try {
+      return new MendClient(Settings.of(api, required(conf, CONTROL_KEY), credentials)
+          .withScheme(conf.getTrimmed(SCHEME_KEY, "auto"))
+          .withPlainEdges(conf.getBoolean(PLAIN_KEY, false))
+          .withPatience(duration(conf, READ_PATIENCE_KEY, 5)));
+    } catch (IllegalArgumentException problem) {
+      throw new IOException(API_KEY + " or " + CONTROL_KEY + ": " + problem.getMessage(), problem);
+    }
+  }
+
+  private static String required(Configuration conf, String key) throws IOException {
+    String value = conf.getTrimmed(key, "");
+    if (value.isEmpty()) {
+      throw new IOException(key + " is not set; docs/hdfs.md lists what belongs together");
+    }
+    return value;
+  }
+
+  static Duration repairLimit(Configuration conf) {
+    return duration(conf, REPAIR_LIMIT_KEY, 240);
+  }
+
+  private static Duration duration(Configuration conf, String key, long seconds) {
+    return Duration.ofMillis(conf.getTimeDuration(key, TimeUnit.SECONDS.toMillis(seconds), TimeUnit.MILLISECONDS));
+  }
+}

@@ -1,0 +1,116 @@
+package mend.hdfs;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import mend.client.MendClient;
+import mend.client.MendException;
+import mend.client.Repair;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
+import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionCommand;
+import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
+
+/**
+ * Carries the NameNode's reconstruction commands out through Mend: all lost blocks that a command names in one repair, each
+ * made by the helper beside its target and adopted by that DataNode.
+ *
+ * <p>The thread that HDFS gave the command waits for the repair, so HDFS's own limits on how many run at once hold. Whatever
+ * goes wrong is an exception, upon which {@link ReconstructionPool} lets HDFS do the work itself.
+ */
+final class Takeover implements ReconstructionPool.Repairer, Closeable {
+  private static final long LOOK_MS = 100;
+
+  private final Configuration conf;
+  private final Duration limit;
+  private final Breaker breaker = new Breaker();
+  private MendClient mend;
+
+  Takeover(Configuration conf) {
+    this.conf = conf;
+    this.limit = MendSettings.repairLimit(conf);
+  }
+
+  /** Made when it is first needed: a certificate may come later than the DataNode. */
+  private synchronized MendClient mend() throws IOException {
+    if (mend == null) {
+      mend = MendSettings.client(conf);
+    }
+    return mend;
+  }
+
+  /**
+   * Waits until the DataNode has spoken with its NameNode, from when on it has a pool of reconstructions, and takes that
+   * over.
+   */
+  void install(DataNode dataNode) throws InterruptedException {
+    while (dataNode.getErasureCodingWorker() == null) {
+      Thread.sleep(LOOK_MS);
+    }
+    try {
+      ReconstructionPool.install(dataNode, this);
+      MendPlugin.LOG.info("Mend carries out reconstruction commands");
+    } catch (ReflectiveOperationException | RuntimeException problem) {
+      MendPlugin.LOG.error("this version of HDFS is not known: it carries out reconstruction commands itself", problem);
+    }
+  }
+
+  @Override
+  public boolean repair(ReconstructionCommand command) throws IOException {
+    if (!breaker.allows()) {
+      throw new IOException("the coordinator did not answer a moment ago");
+    }
+    Group group = new Group(command.group(), command.policy());
+    command.forEachSource(group::hold);
+    Map<Integer, String> homes = new HashMap<>();
+    for (int lost : command.lost()) {
+      homes.put(group.indexInStripe(lost), command.target(lost).getXferAddr());
+    }
+    try {
+      mend().describe(group.stripe());
+      await(mend().repair(group.name(), homes));
+      breaker.succeeded();
+      return true;
+    } catch (MendException problem) {
+      breaker.failed(problem);
+      if (problem.kind() == MendException.Kind.BUSY) {
+        MendPlugin.LOG.info("{} is being repaired already: {}", group.name(), problem.getMessage());
+        return false;
+      }
+      throw problem;
+    }
+  }
+
+  private void await(Repair begun) throws IOException {
+    boolean isOver = false;
+    try {
+      Repair repair = mend().await(begun, limit);
+      isOver = repair.hasEnded();
+      if (!repair.isDone()) {
+        throw new IOException(repair + (isOver ? "" : ", and not done within " + limit.getSeconds() + " s"));
+      }
+    } finally {
+      if (!isOver) {
+        cancel(begun);
+      }
+    }
+  }
+
+  /** What HDFS is about to do itself nobody else should do. */
+  private void cancel(Repair repair) {
+    try {
+      mend().cancel(repair);
+    } catch (IOException problem) {
+      MendPlugin.LOG.warn("calling repair {} off", repair.number(), problem);
+    }
+  }
+
+  @Override
+  public synchronized void close() {
+    if (mend != null) {
+      mend.close();
+    }
+  }
+}

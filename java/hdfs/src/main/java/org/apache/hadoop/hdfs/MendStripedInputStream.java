@@ -1,0 +1,128 @@
+package org.apache.hadoop.hdfs;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import mend.hdfs.DegradedReads;
+import mend.hdfs.Group;
+import org.apache.hadoop.hdfs.DFSUtilClient.CorruptedBlocks;
+import org.apache.hadoop.hdfs.StripeReader.BlockReaderInfo;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
+import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
+import org.apache.hadoop.hdfs.util.StripedBlockUtil.BlockReadStats;
+import org.apache.hadoop.util.Time;
+
+/**
+ * A stream of a striped file whose positional reads get what is lost through Mend: as many bytes as are asked for, where HDFS
+ * itself would fetch k times as many and decode.
+ *
+ * <p>A block counts as lost if the NameNode knows nobody who has it, or if nobody of whom it knows could be reached by
+ * this stream. Sequential reads fetch whole rows of cells anyway and stay HDFS's own.
+ */
+final class MendStripedInputStream extends DFSStripedInputStream {
+  private final ErasureCodingPolicy policy;
+  private final int cellBytes;
+  private final DegradedReads reads;
+
+  MendStripedInputStream(
+      DFSClient client, String src, boolean verifyChecksum, LocatedBlocks blocks, DegradedReads reads)
+      throws IOException {
+    super(client, src, verifyChecksum, blocks.getErasureCodingPolicy(), blocks);
+    this.policy = blocks.getErasureCodingPolicy();
+    this.cellBytes = policy.getCellSize();
+    this.reads = reads;
+  }
+
+  /** Reads bytes {@code start} to {@code end}, both included, of a group: cell by cell if some are lost. */
+  @Override
+  protected void fetchBlockByteRange(
+      LocatedBlock block, long start, long end, ByteBuffer buffer, CorruptedBlocks corrupted) throws IOException {
+    if (!reads.wants(end - start + 1)) {
+      super.fetchBlockByteRange(block, start, end, buffer, corrupted);
+      return;
+    }
+    for (long at = start; at <= end; ) {
+      LocatedStripedBlock located = (LocatedStripedBlock) getBlockAt(block.getStartOffset());
+      boolean isLost = isLost(located, indexOf(at));
+      long next = at;
+      do {
+        next = Math.min((next / cellBytes + 1) * cellBytes, end + 1);
+      } while (!isLost && next <= end && !isLost(located, indexOf(next)));
+      if (!isLost || !readLost(located, at, (int) (next - at), buffer)) {
+        super.fetchBlockByteRange(block, at, next - 1, buffer, corrupted);
+      }
+      at = next;
+    }
+  }
+
+  /** The index of the data block that has a byte of the group. */
+  private int indexOf(long offset) {
+    return (int) (offset / cellBytes % policy.getNumDataUnits());
+  }
+
+  /** Where a byte of the group is in its data block. */
+  private long offsetInBlock(long offset) {
+    return offset / cellBytes / policy.getNumDataUnits() * cellBytes + offset % cellBytes;
+  }
+
+  private boolean isLost(LocatedStripedBlock located, int index) {
+    byte[] indices = located.getBlockIndices();
+    for (int i = 0; i < indices.length; i++) {
+      if (indices[i] == index && !dfsClient.isDeadNode(this, located.getLocations()[i])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** The group with those of its holders that this stream could reach so far. */
+  private Group group(LocatedStripedBlock located) {
+    Group group = new Group(located.getBlock(), policy);
+    byte[] indices = located.getBlockIndices();
+    for (int i = 0; i < indices.length; i++) {
+      DatanodeInfo node = located.getLocations()[i];
+      if (!dfsClient.isDeadNode(this, node)) {
+        group.hold(indices[i], node);
+      }
+    }
+    return group;
+  }
+
+  /** Reads bytes of one cell; whether it went well. */
+  private boolean readLost(LocatedStripedBlock located, long at, int bytes, ByteBuffer buffer) {
+    ByteBuffer target = buffer.duplicate();
+    target.limit(target.position() + bytes);
+    long startMs = Time.monotonicNow();
+    if (!reads.read(group(located), indexOf(at), offsetInBlock(at), target)) {
+      return false;
+    }
+    buffer.position(buffer.position() + bytes);
+    updateReadStats(new BlockReadStats(bytes, false, LostBlockReader.DISTANCE),
+        Time.monotonicNow() - startMs);
+    return true;
+  }
+
+  /** A block of which the NameNode knows a holder that does not give it is lost as well. */
+  @Override
+  boolean createBlockReader(
+      LocatedBlock block, long offset, LocatedBlock[] blocks, BlockReaderInfo[] readers, int index, long readTo)
+      throws IOException {
+    if (super.createBlockReader(block, offset, blocks, readers, index, readTo)) {
+      return true;
+    }
+    // Sequential reads say no end. Parity is only asked for where HDFS is decoding already.
+    if (readTo < 0 || index >= policy.getNumDataUnits() || !reads.wants(readTo - offset)) {
+      return false;
+    }
+    LocatedStripedBlock located = (LocatedStripedBlock) getBlockAt(block.getStartOffset());
+    Group group = group(located);
+    group.lose(index);
+    DatanodeInfo[] holders = block.getLocations();
+    readers[index] = new BlockReaderInfo(
+        new LostBlockReader(reads, group, index, offset, Math.min(readTo, group.bytes(index))),
+        holders.length > 0 ? holders[0] : null, offset);
+    return true;
+  }
+}

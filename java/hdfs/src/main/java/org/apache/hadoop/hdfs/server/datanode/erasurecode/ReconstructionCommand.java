@@ -1,0 +1,94 @@
+package org.apache.hadoop.hdfs.server.datanode.erasurecode;
+
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+
+/** What the NameNode wants of one block group, out of the task that HDFS has made of its command. */
+public final class ReconstructionCommand {
+  private final ExtendedBlock group;
+  private final ErasureCodingPolicy policy;
+  private final byte[] liveIndices;
+  private final DatanodeInfo[] sources;
+  private final List<Integer> lost = new ArrayList<>();
+  private final DatanodeInfo[] targets;
+
+  ReconstructionCommand(StripedBlockReconstructor task) throws ReflectiveOperationException {
+    group = task.getBlockGroup();
+    policy = (ErasureCodingPolicy) read(task, StripedReconstructor.class, "ecPolicy");
+    StripedReader reader = task.getStripedReader();
+    liveIndices = (byte[]) read(reader, StripedReader.class, "liveIndices");
+    sources = (DatanodeInfo[]) read(reader, StripedReader.class, "sources");
+    Object writer = read(task, StripedBlockReconstructor.class, "stripedWriter");
+    targets = (DatanodeInfo[]) read(writer, StripedWriter.class, "targets");
+    name((short[]) read(writer, StripedWriter.class, "targetIndices"));
+  }
+
+  /**
+   * Which blocks are to be made. HDFS lists them ascending, and fills up with 0 where there are more targets than blocks
+   * to be made.
+   */
+  private void name(short[] indices) {
+    BitSet live = new BitSet();
+    for (byte index : liveIndices) {
+      live.set(index);
+    }
+    for (short index : indices) {
+      if (!lost.isEmpty() && index <= lost.get(lost.size() - 1)) {
+        break;
+      }
+      if (live.get(index)) {
+        throw new IllegalStateException("block " + index + " of " + group + " is to be made, and it is live");
+      }
+      lost.add((int) index);
+    }
+  }
+
+  static Object read(Object owner, Class<?> type, String field) throws ReflectiveOperationException {
+    Field found = type.getDeclaredField(field);
+    found.setAccessible(true);
+    return found.get(owner);
+  }
+
+  /** The group. */
+  public ExtendedBlock group() {
+    return group;
+  }
+
+  /** Its policy. */
+  public ErasureCodingPolicy policy() {
+    return policy;
+  }
+
+  /** The indices of the blocks that are to be made, ascending. */
+  public List<Integer> lost() {
+    return lost;
+  }
+
+  /** The DataNode that shall have a lost block. */
+  public DatanodeInfo target(int index) {
+    return targets[lost.indexOf(index)];
+  }
+
+  /** How many blocks it takes to make another. */
+  int sourcesNeeded() {
+    long cells = (group.getNumBytes() - 1) / policy.getCellSize() + 1;
+    return (int) Math.min(cells, policy.getNumDataUnits());
+  }
+
+  /** Every live block: its index, and a DataNode that has it. */
+  public void forEachSource(SourceConsumer consumer) {
+    for (int i = 0; i < liveIndices.length; i++) {
+      consumer.accept(liveIndices[i], sources[i]);
+    }
+  }
+
+  /** Takes an index and the DataNode that has it. */
+  public interface SourceConsumer {
+    void accept(int index, DatanodeInfo node);
+  }
+}
