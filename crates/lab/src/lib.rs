@@ -31,6 +31,7 @@ mod run;
 mod scenario;
 pub mod seaweedfs;
 mod shell;
+mod told;
 mod topology;
 mod way;
 mod yardstick;

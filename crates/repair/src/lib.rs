@@ -63,5 +63,5 @@ pub use reading::BlockRange;
 pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};
-pub use topology::{NodeProfile, Rates, Reach, Resource, Topology, TopologyError, Trunk};
+pub use topology::{NodeProfile, Rates, Reach, Resource, StatedRates, Topology, TopologyError, Trunk};
 pub use transfer::Transfer;

@@ -84,6 +84,7 @@ fn settings() -> Settings {
         repair_after: RepairAfter::Time(Duration::from_secs(600)),
         heal: None,
         scrub_bytes_per_s: None,
+        network: cluster::Network::default(),
     }
 }
 
@@ -125,7 +126,7 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
         cluster_id: CLUSTER.into(),
         address: format!("{name}.example:7410"),
         rack: None,
-        bandwidth: None,
+        rates: repair::StatedRates::default(),
         blocks: disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect(),
         more: false,
         free_bytes: 1 << 30,
@@ -519,7 +520,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         cluster_id: cluster_id.into(),
         address: "h1.example:7410".into(),
         rack: None,
-        bandwidth: None,
+        rates: repair::StatedRates::default(),
         blocks: Vec::new(),
         more: false,
         free_bytes: 0,

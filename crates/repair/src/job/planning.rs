@@ -62,7 +62,12 @@ impl Job {
         }));
     }
 
-    pub(super) fn make_plan(&mut self, topology: &Topology) -> Result<Plan, PlanError> {
+    /// A plan that reads nothing of some nodes.
+    pub(super) fn plan_without(
+        &self,
+        slow: &BTreeSet<NodeId>,
+        topology: &Topology,
+    ) -> Result<Plan, PlanError> {
         let unmet: Vec<&Goal> = self.work.goals.iter().filter(|goal| !goal.is_met()).collect();
         let resume = self.geometry.clone().map(|geometry| {
             let all = SliceSet::all(geometry.slices());
@@ -72,13 +77,14 @@ impl Job {
         });
         let wanted =
             unmet.iter().map(|goal| Wanted { block: goal.block, requestor: goal.requestor }).collect();
-        let request = PlanRequest {
+        let mut request = PlanRequest {
             wanted,
             window: self.work.window.clone(),
             sub_blocks: self.work.sub_blocks.clone(),
             resume,
             policy: self.work.policy.clone(),
         };
+        request.policy.avoid.extend(slow);
         plan(&self.trust.trusted_stripe(&self.work), &request, topology)
     }
 
@@ -100,6 +106,7 @@ impl Job {
             self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
         self.phase = Phase::Running(Box::new(Running {
+            pace: self.begin_pace(&plan, topology, now),
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
             waiting: requestors,
             plan,
