@@ -14,7 +14,7 @@ use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
     Assignment, BlockId, BlockProblem, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job,
     JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Refusal, Report, Scheme,
-    Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify,
+    Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify,
     Wanted,
 };
 use rustls_pki_types::CertificateDer;
@@ -161,6 +161,7 @@ fn from_node() -> Vec<FromNode> {
                 Due { node: NodeId(2), slice: 7, rested_ms: 1600 },
             ],
             send: vec![Due { node: NodeId(3), slice: 5, rested_ms: 200 }],
+            sent: vec![Sent { node: NodeId(3), before: 5 }],
         }),
         report(Report::Closed { peer: NodeId(1), detail: "reset".into() }),
         report(Report::BadFrame { from: NodeId(1), detail: "checksum".into() }),

@@ -247,7 +247,11 @@ mod tests {
     }
 
     fn waiting(rested_ms: u32) -> Report {
-        Report::Waiting { receive: vec![Due { node: NodeId(1), slice: 1, rested_ms }], send: Vec::new() }
+        Report::Waiting {
+            receive: vec![Due { node: NodeId(1), slice: 1, rested_ms }],
+            send: Vec::new(),
+            sent: Vec::new(),
+        }
     }
 
     fn drained(outgoing: &mut Outgoing) -> Vec<FromNode> {

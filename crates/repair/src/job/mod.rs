@@ -42,7 +42,7 @@ use rand_chacha::rand_core::SeedableRng;
 use self::blame::Evidence;
 use self::ending::{Ending, Scene, Turn};
 pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
-pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, SinkProblem};
+pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, Sent, SinkProblem};
 use self::straggling::Stragglers;
 use self::trust::Trust;
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};

@@ -1,17 +1,17 @@
 //! How fast a plan is, and which of its nodes holds it up when it becomes slow.
 //!
 //! Requestors say how many slices they have. When these come far more slowly than they did before, all nodes are asked a
-//! few times what they wait for. Slices follow one another, so a plan is as slow as its slowest link or disk, and where
-//! that is shows in who waits for whom: everything before it waits to send, everything behind it waits to receive, and
-//! only there one end waits to send while the other waits to receive. A node that others wait for and that waits for nobody
-//! is held up by its own disk. Where no place stands out, all are slow alike, and nobody is to be avoided.
+//! few times what they wait for, and how far they have sent. Slices follow one another, so a plan is as slow as its slowest link
+//! or disk, and that is where the next slice is nearly always: on a link, if its sender has sent the slice that its receiver
+//! waits for, or would send it if it could; in a node, if all that the slice is made of has come to it and it has not sent it
+//! on. Elsewhere a slice is quickly gone. Where nearly all links are full, all are slow alike, and nobody is to be avoided.
 //!
 //! Pure bookkeeping: what follows from a finding is decided by [`straggling`](super::straggling).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::{Due, Report};
+use super::Report;
 use crate::NodeId;
 
 /// Rates are those of this long at least: requestors report every 200 ms.
@@ -32,7 +32,7 @@ const ANSWERS: Duration = Duration::from_millis(60);
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
 /// Fewer answers of a node say nothing.
-const FEW: u32 = 3;
+const FEW: usize = 3;
 /// Until a plan is looked at again for nothing; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(500);
 const MAX_DOUBLINGS: u32 = 6;
@@ -54,21 +54,21 @@ pub(super) struct Pace {
     not_before: Duration,
 }
 
-/// What nodes answer while it is looked for who holds a plan up.
+/// What nodes answer while it is looked for who holds a plan up, ask by ask.
 #[derive(Debug, Default)]
 struct Inquiry {
     asked: u32,
     asked_at: Duration,
-    answers: BTreeMap<NodeId, Answers>,
+    answers: BTreeMap<NodeId, Vec<Answer>>,
 }
 
-/// How often a node said that it waits, and for whom.
+/// What a node waits for, by the node at the other end and the slice that is due.
 #[derive(Debug, Default)]
-struct Answers {
-    all: u32,
-    idle: u32,
-    to_receive: BTreeMap<NodeId, u32>,
-    to_send: BTreeMap<NodeId, u32>,
+struct Answer {
+    receive: BTreeMap<NodeId, u32>,
+    send: BTreeMap<NodeId, u32>,
+    /// It has sent to each all that comes before this slice; everything if absent.
+    sent: Option<BTreeMap<NodeId, u32>>,
 }
 
 /// What is to be done about the pace.
@@ -147,17 +147,9 @@ impl Pace {
 
     /// Takes what a node says that it waits for.
     pub fn take(&mut self, node: NodeId, report: &Report) {
-        let Some(inquiry) = &mut self.inquiry else { return };
-        let (receive, send): (&[Due], &[Due]) = match report {
-            Report::Waiting { receive, send } => (receive, send),
-            Report::AtRest => (&[], &[]),
-            _ => return,
-        };
-        let answers = inquiry.answers.entry(node).or_default();
-        answers.all += 1;
-        answers.idle += u32::from(receive.is_empty() && send.is_empty() && *report != Report::AtRest);
-        receive.iter().for_each(|due| *answers.to_receive.entry(due.node).or_default() += 1);
-        send.iter().for_each(|due| *answers.to_send.entry(due.node).or_default() += 1);
+        if let (Some(inquiry), Some(answer)) = (&mut self.inquiry, Answer::from_report(report)) {
+            inquiry.answers.entry(node).or_default().push(answer);
+        }
     }
 
     /// Time has passed, or something was noted.
@@ -238,59 +230,96 @@ impl Pace {
 /// Links by sender and receiver, and nodes, that hold a plan up.
 type Places = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
 
+/// In how many answers the next slice was somewhere.
+#[derive(Debug, Default)]
+struct Counts {
+    on_links: BTreeMap<(NodeId, NodeId), u32>,
+    in_nodes: BTreeMap<NodeId, u32>,
+}
+
 impl Inquiry {
-    /// The links where both ends wait, and the nodes that are waited for and wait for nobody; `None` if there are none, or if
-    /// they do not stand out.
+    /// The links on which the next slice mostly is, or else the node; `None` if there are none, or if they do not stand out.
     fn places(&self) -> Option<Places> {
-        let mut edges = BTreeSet::new();
-        let mut others = 0;
-        for (&from, sender) in self.answers.iter().filter(|(_, answers)| answers.all >= FEW) {
-            for &to in sender.to_send.keys() {
-                let Some(receiver) = self.answers.get(&to).filter(|answers| answers.all >= FEW) else {
-                    continue;
-                };
-                let both = sender.waits_to_send(to).min(receiver.waits_to_receive(from));
-                if both >= MOSTLY {
-                    edges.insert((from, to));
-                } else if both > HARDLY {
-                    others += 1;
+        let counts = self.counts();
+        let share = |count: u32, nodes: &[NodeId]| {
+            let answers =
+                nodes.iter().map(|node| self.answers.get(node).map_or(0, Vec::len)).min().unwrap_or(0);
+            if answers < FEW { 0.0 } else { f64::from(count) / answers as f64 }
+        };
+        let links: BTreeMap<(NodeId, NodeId), f64> = counts
+            .on_links
+            .iter()
+            .map(|(&(from, to), &count)| ((from, to), share(count, &[from, to])))
+            .collect();
+        let mostly: BTreeSet<(NodeId, NodeId)> =
+            links.iter().filter(|&(_, &share)| share >= MOSTLY).map(|(&link, _)| link).collect();
+        if !mostly.is_empty() {
+            let between = links.values().filter(|&&share| HARDLY < share && share < MOSTLY).count();
+            return (between <= mostly.len()).then_some((mostly, BTreeSet::new()));
+        }
+        let in_nodes = counts.in_nodes.iter().filter(|&(&node, &count)| share(count, &[node]) >= MOSTLY);
+        let nodes: BTreeSet<NodeId> = in_nodes.map(|(&node, _)| node).collect();
+        (nodes.len() == 1).then_some((mostly, nodes))
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        let asks = self.answers.values().map(Vec::len).max().unwrap_or(0);
+        for ask in 0..asks {
+            // The first slice that somebody waits for and a node has not sent.
+            let mut lacked: BTreeMap<NodeId, u32> = BTreeMap::new();
+            for (&to, answers) in &self.answers {
+                for (&from, &slice) in answers.get(ask).iter().flat_map(|answer| &answer.receive) {
+                    let Some(sender) = self.answers.get(&from).and_then(|answers| answers.get(ask)) else {
+                        continue;
+                    };
+                    if sender.is_under_way(to, slice) {
+                        *counts.on_links.entry((from, to)).or_default() += 1;
+                    } else {
+                        let first = lacked.entry(from).or_insert(slice);
+                        *first = slice.min(*first);
+                    }
                 }
             }
+            for (node, slice) in lacked {
+                let is_here = self.answers[&node].get(ask).is_some_and(|answer| answer.has_all_of(slice));
+                *counts.in_nodes.entry(node).or_default() += u32::from(is_here);
+            }
         }
-        if !edges.is_empty() {
-            return (others <= edges.len() / 2).then_some((edges, BTreeSet::new()));
-        }
-        let is_awaited = |node: NodeId| {
-            self.answers.values().any(|other| {
-                other.all >= FEW && other.waits_to_receive(node).max(other.waits_to_send(node)) >= MOSTLY
-            })
-        };
-        let idle = |answers: &Answers| {
-            answers.all >= FEW && f64::from(answers.idle) >= MOSTLY * f64::from(answers.all)
-        };
-        let nodes: BTreeSet<NodeId> = self
-            .answers
-            .iter()
-            .filter(|&(&node, answers)| idle(answers) && is_awaited(node))
-            .map(|(&node, _)| node)
-            .collect();
-        (nodes.len() == 1).then_some((edges, nodes))
+        counts
     }
 }
 
-impl Answers {
-    fn waits_to_send(&self, to: NodeId) -> f64 {
-        f64::from(self.to_send.get(&to).copied().unwrap_or(0)) / f64::from(self.all)
+impl Answer {
+    fn from_report(report: &Report) -> Option<Self> {
+        match report {
+            Report::Waiting { receive, send, sent } => Some(Self {
+                receive: receive.iter().map(|due| (due.node, due.slice)).collect(),
+                send: send.iter().map(|due| (due.node, due.slice)).collect(),
+                sent: Some(sent.iter().map(|sent| (sent.node, sent.before)).collect()),
+            }),
+            Report::AtRest => Some(Self::default()),
+            _ => None,
+        }
     }
 
-    fn waits_to_receive(&self, from: NodeId) -> f64 {
-        f64::from(self.to_receive.get(&from).copied().unwrap_or(0)) / f64::from(self.all)
+    /// Whether a slice has left for another node, or would if it could.
+    fn is_under_way(&self, to: NodeId, slice: u32) -> bool {
+        let Some(sent) = &self.sent else { return true };
+        let waits = self.send.get(&to).is_some_and(|&waits| waits <= slice);
+        waits || sent.get(&to).is_some_and(|&before| before > slice)
+    }
+
+    /// Whether all of a slice that others send has come, and nothing is in the way of sending.
+    fn has_all_of(&self, slice: u32) -> bool {
+        self.send.is_empty() && self.receive.values().all(|&due| due > slice)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Due, Sent};
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -307,11 +336,15 @@ mod tests {
         (pace, now)
     }
 
-    fn waiting(receive: &[u32], send: &[u32]) -> Report {
-        let due = |nodes: &[u32]| {
-            nodes.iter().map(|&node| Due { node: NodeId(node), slice: 0, rested_ms: 5 }).collect()
-        };
-        Report::Waiting { receive: due(receive), send: due(send) }
+    /// A node waits for slices of some, and has sent to others all before some slice.
+    fn waiting(receive: &[(u32, u32)], sent: &[(u32, u32)]) -> Report {
+        let due = |&(node, slice): &(u32, u32)| Due { node: NodeId(node), slice, rested_ms: 5 };
+        let gone = |&(node, before): &(u32, u32)| Sent { node: NodeId(node), before };
+        Report::Waiting {
+            receive: receive.iter().map(due).collect(),
+            send: Vec::new(),
+            sent: sent.iter().map(gone).collect(),
+        }
     }
 
     /// Lets nodes answer each ask, and returns what comes of it.
@@ -344,15 +377,15 @@ mod tests {
     }
 
     #[test]
-    fn the_link_that_both_ends_wait_for_holds_the_plan_up() {
+    fn the_link_that_the_next_slice_is_on_holds_the_plan_up() {
         let (mut pace, now) = paced(&[100, 200, 300, 310, 320]);
         // 1 ► 2 ► 3 ► 4 ► 9, and 2 ► 3 is slow.
         let answers = [
-            (1, waiting(&[], &[2])),
-            (2, waiting(&[], &[3])),
-            (3, waiting(&[2], &[])),
-            (4, waiting(&[3], &[])),
-            (9, waiting(&[4], &[])),
+            (1, waiting(&[], &[(2, 340)])),
+            (2, waiting(&[], &[(3, 330)])),
+            (3, waiting(&[(2, 322)], &[(4, 322)])),
+            (4, waiting(&[(3, 322)], &[(9, 322)])),
+            (9, waiting(&[(4, 322)], &[])),
         ];
         let (step, _) = inquire(&mut pace, now, &answers);
         let Step::Found(finding) = step else { panic!("{step:?}") };
@@ -363,13 +396,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_waits_for_nobody_is_held_up_by_its_disk() {
+    fn a_node_that_has_all_that_it_needs_is_held_up_by_its_disk() {
         let (mut pace, now) = paced(&[100, 200, 300, 310, 320]);
         let answers = [
-            (1, waiting(&[], &[2])),
-            (2, waiting(&[], &[])),
-            (3, waiting(&[2], &[])),
-            (9, waiting(&[3], &[])),
+            (1, waiting(&[], &[(2, 340)])),
+            (2, waiting(&[(1, 340)], &[(3, 322)])),
+            (3, waiting(&[(2, 322)], &[(9, 322)])),
+            (9, waiting(&[(3, 322)], &[])),
         ];
         let (step, _) = inquire(&mut pace, now, &answers);
         let Step::Found(finding) = step else { panic!("{step:?}") };
@@ -378,25 +411,27 @@ mod tests {
     }
 
     #[test]
-    fn where_all_links_are_slow_alike_nobody_stands_out_and_looks_become_rare() {
+    fn nothing_stands_out_where_slices_are_everywhere_and_looks_become_rare() {
         let (mut pace, mut now) = paced(&[10, 20, 30]);
-        let mut at = 30;
-        let mut looks = Vec::new();
-        for _ in 0..100 {
-            (at, now) = (at + 10, now + ms(200));
-            pace.note(at, now);
-            match pace.step(now) {
-                Step::Ask => looks.push(now),
-                Step::Found(finding) => panic!("{finding:?}"),
-                Step::Wait => {}
+        let (mut at, mut asks) = (30, 0);
+        for turn in 0..400 {
+            now += ms(50);
+            if turn % 4 == 0 {
+                at += 10;
+                pace.note(at, now);
             }
-            // Every link is full some of the time.
-            let turn = at / 10 % 2;
-            pace.take(NodeId(1), &waiting(&[], &[2]));
-            pace.take(NodeId(2), &if turn == 0 { waiting(&[1], &[]) } else { waiting(&[], &[3]) });
-            pace.take(NodeId(3), &if turn == 0 { waiting(&[], &[]) } else { waiting(&[2], &[]) });
+            match pace.step(now) {
+                Step::Ask => asks += 1,
+                Step::Found(finding) => panic!("{finding:?}"),
+                Step::Wait => continue,
+            }
+            // Each of the links has the next slice in every other answer.
+            let is_under_way = |link: u32| 50 + u32::from((turn + link) % 2 == 0);
+            pace.take(NodeId(1), &waiting(&[], &[(2, is_under_way(0))]));
+            pace.take(NodeId(2), &waiting(&[(1, 50)], &[(3, is_under_way(1))]));
+            pace.take(NodeId(3), &waiting(&[(2, 50)], &[]));
         }
-        assert!((10..40).contains(&looks.len()), "{} asks in 20 s", looks.len());
+        assert!((10..60).contains(&asks), "{asks} asks in 20 s");
     }
 
     #[test]
@@ -405,8 +440,8 @@ mod tests {
         assert_eq!(pace.step(now), Step::Ask);
         for step in 1..8 {
             now += ms(50);
-            pace.take(NodeId(2), &waiting(&[], &[3]));
-            pace.take(NodeId(3), &waiting(&[2], &[]));
+            pace.take(NodeId(2), &waiting(&[], &[(3, 330)]));
+            pace.take(NodeId(3), &waiting(&[(2, 322)], &[]));
             if step % 4 == 0 {
                 pace.note(320 + 25 * step, now);
             }

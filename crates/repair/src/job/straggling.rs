@@ -149,6 +149,10 @@ impl Job {
         if self.stragglers.detours >= MOST_DETOURS {
             return None;
         }
+        // Where most links are full and never carried more, all are slow alike.
+        if !finding.was_faster() && finding.edges.len() * 2 > running.plan.edges().len() {
+            return None;
+        }
         let (gain, astray) = match finding.was_faster() {
             true => (GAIN, (finding.predicted / finding.best).clamp(1.0 / MOST_ASTRAY, MOST_ASTRAY)),
             false => (GAIN_BY_ASSUMPTION, 1.0),
