@@ -24,18 +24,23 @@ const SLOW: f64 = 0.5;
 /// rest on assumptions.
 const FAR_BELOW_PREDICTED: f64 = 0.25;
 /// Nodes are asked so often, with pauses in between.
-const ASKS: u32 = 5;
+const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
 /// The last answers have so long to come.
 const ANSWERS: Duration = Duration::from_millis(60);
 /// Who waits in so large a share of its answers does, and in so small a one does not.
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
+/// One node stands out if its score is this, and the next one's so much smaller.
+const STANDS_OUT: f64 = 0.5;
+const APART: f64 = 0.3;
 /// Fewer answers of a node say nothing.
 const FEW: usize = 3;
 /// Until a plan is looked at again for nothing; it doubles each time.
-const PAUSE: Duration = Duration::from_millis(500);
-const MAX_DOUBLINGS: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(200);
+const MAX_DOUBLINGS: u32 = 8;
+/// Answers to so many asks count, those of earlier looks at the plan included.
+const REMEMBERED: u32 = 24;
 
 /// The pace of a plan that runs.
 #[derive(Debug)]
@@ -50,17 +55,22 @@ pub(super) struct Pace {
     /// When so many slices were there, over all requestors.
     marks: VecDeque<(Duration, u32)>,
     inquiry: Option<Inquiry>,
+    answers: AnswersByNode,
+    /// Asks so far.
+    asks: u32,
     in_vain: u32,
     not_before: Duration,
 }
 
-/// What nodes answer while it is looked for who holds a plan up, ask by ask.
-#[derive(Debug, Default)]
+/// It is being looked for who holds a plan up.
+#[derive(Debug)]
 struct Inquiry {
     asked: u32,
     asked_at: Duration,
-    answers: BTreeMap<NodeId, Vec<Answer>>,
 }
+
+/// What nodes answered, ask by ask.
+type AnswersByNode = BTreeMap<NodeId, BTreeMap<u32, Answer>>;
 
 /// What a node waits for, by the node at the other end and the slice that is due.
 #[derive(Debug, Default)]
@@ -120,6 +130,8 @@ impl Pace {
             best: 0.0,
             marks: VecDeque::from([(now, 0)]),
             inquiry: None,
+            answers: BTreeMap::new(),
+            asks: 0,
             in_vain: 0,
             not_before: now,
         }
@@ -147,8 +159,10 @@ impl Pace {
 
     /// Takes what a node says that it waits for.
     pub fn take(&mut self, node: NodeId, report: &Report) {
-        if let (Some(inquiry), Some(answer)) = (&mut self.inquiry, Answer::from_report(report)) {
-            inquiry.answers.entry(node).or_default().push(answer);
+        if let (Some(_), Some(answer)) = (&self.inquiry, Answer::from_report(report)) {
+            let answers = self.answers.entry(node).or_default();
+            answers.insert(self.asks, answer);
+            answers.retain(|&ask, _| ask + REMEMBERED > self.asks);
         }
     }
 
@@ -162,7 +176,8 @@ impl Pace {
             if now < self.not_before || !self.is_slow() {
                 return Step::Wait;
             }
-            self.inquiry = Some(Inquiry { asked: 1, asked_at: now, ..Inquiry::default() });
+            self.inquiry = Some(Inquiry { asked: 1, asked_at: now });
+            self.asks += 1;
             return Step::Ask;
         };
         if inquiry.asked < ASKS {
@@ -170,13 +185,14 @@ impl Pace {
                 return Step::Wait;
             }
             (inquiry.asked, inquiry.asked_at) = (inquiry.asked + 1, now);
+            self.asks += 1;
             return Step::Ask;
         }
         if now < inquiry.asked_at + ANSWERS {
             return Step::Wait;
         }
-        let inquiry = self.inquiry.take().expect("it is there");
-        match self.conclude(&inquiry) {
+        self.inquiry = None;
+        match self.conclude() {
             Some(finding) => Step::Found(finding),
             None => {
                 self.pause(now);
@@ -210,9 +226,9 @@ impl Pace {
     }
 
     /// What the answers come to, unless the plan is fast again or no place stands out.
-    fn conclude(&self, inquiry: &Inquiry) -> Option<Finding> {
+    fn conclude(&self) -> Option<Finding> {
         let rate = self.rate().filter(|_| self.is_slow())?;
-        let (edges, nodes) = inquiry.places()?;
+        let (edges, nodes) = places(&self.answers)?;
         let has = f64::from(self.marks.back()?.1) / f64::from(self.requestors);
         let left_slices = (f64::from(self.per_requestor) - has).max(0.0);
         Some(Finding {
@@ -230,63 +246,90 @@ impl Pace {
 /// Links by sender and receiver, and nodes, that hold a plan up.
 type Places = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
 
-/// In how many answers the next slice was somewhere.
+/// In how many asks the next slice was somewhere.
 #[derive(Debug, Default)]
 struct Counts {
     on_links: BTreeMap<(NodeId, NodeId), u32>,
     in_nodes: BTreeMap<NodeId, u32>,
+    /// For each ask, the links that it was on.
+    links: Vec<Vec<(NodeId, NodeId)>>,
 }
 
-impl Inquiry {
-    /// The links on which the next slice mostly is, or else the node; `None` if there are none, or if they do not stand out.
-    fn places(&self) -> Option<Places> {
-        let counts = self.counts();
-        let share = |count: u32, nodes: &[NodeId]| {
-            let answers =
-                nodes.iter().map(|node| self.answers.get(node).map_or(0, Vec::len)).min().unwrap_or(0);
-            if answers < FEW { 0.0 } else { f64::from(count) / answers as f64 }
-        };
-        let links: BTreeMap<(NodeId, NodeId), f64> = counts
-            .on_links
-            .iter()
-            .map(|(&(from, to), &count)| ((from, to), share(count, &[from, to])))
-            .collect();
-        let mostly: BTreeSet<(NodeId, NodeId)> =
-            links.iter().filter(|&(_, &share)| share >= MOSTLY).map(|(&link, _)| link).collect();
-        if !mostly.is_empty() {
-            let between = links.values().filter(|&&share| HARDLY < share && share < MOSTLY).count();
-            return (between <= mostly.len()).then_some((mostly, BTreeSet::new()));
-        }
-        let in_nodes = counts.in_nodes.iter().filter(|&(&node, &count)| share(count, &[node]) >= MOSTLY);
-        let nodes: BTreeSet<NodeId> = in_nodes.map(|(&node, _)| node).collect();
-        (nodes.len() == 1).then_some((mostly, nodes))
+/// The links on which the next slice mostly is; or else the node around which it is, on now this and now that link; or else
+/// the node that it is in. `None` if there are none, or if they do not stand out.
+fn places(answers: &AnswersByNode) -> Option<Places> {
+    let counts = Counts::of(answers);
+    let share = |count: u32, nodes: &[NodeId]| {
+        let answered = nodes.iter().map(|node| answers.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
+        if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
+    };
+    let on_links = counts.on_links.iter();
+    let shares: BTreeMap<(NodeId, NodeId), f64> =
+        on_links.map(|(&(from, to), &count)| ((from, to), share(count, &[from, to]))).collect();
+    let mostly: BTreeSet<(NodeId, NodeId)> =
+        shares.iter().filter(|&(_, &share)| share >= MOSTLY).map(|(&link, _)| link).collect();
+    // What a slow node does besides is slow as well.
+    let ends: BTreeSet<NodeId> = mostly.iter().flat_map(|&(from, to)| [from, to]).collect();
+    let elsewhere = |&(from, to): &(NodeId, NodeId)| !ends.contains(&from) && !ends.contains(&to);
+    let between = |share: f64| HARDLY < share && share < MOSTLY;
+    let loose = shares.iter().filter(|&(link, &share)| between(share) && elsewhere(link)).count();
+    if !mostly.is_empty() && loose <= mostly.len() {
+        return Some((mostly, BTreeSet::new()));
     }
+    let in_nodes = counts.in_nodes.iter().map(|(&node, &count)| (share(count, &[node]), node));
+    let node =
+        stands_out(counts.around(answers), STANDS_OUT).or_else(|| stands_out(in_nodes.collect(), MOSTLY));
+    node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
+}
 
-    fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        let asks = self.answers.values().map(Vec::len).max().unwrap_or(0);
-        for ask in 0..asks {
+/// The node with the highest score, if that is high enough and the next one is far below.
+fn stands_out(mut scores: Vec<(f64, NodeId)>, enough: f64) -> Option<NodeId> {
+    scores.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let &(most, node) = scores.first()?;
+    let next = scores.get(1).map_or(f64::MIN, |&(score, _)| score);
+    (most >= enough && next <= most - APART).then_some(node)
+}
+
+impl Counts {
+    fn of(answers: &AnswersByNode) -> Self {
+        let mut counts = Self::default();
+        let asks: BTreeSet<u32> = answers.values().flat_map(BTreeMap::keys).copied().collect();
+        for ask in asks {
+            let at = |node: NodeId| answers.get(&node).and_then(|answers| answers.get(&ask));
             // The first slice that somebody waits for and a node has not sent.
             let mut lacked: BTreeMap<NodeId, u32> = BTreeMap::new();
-            for (&to, answers) in &self.answers {
-                for (&from, &slice) in answers.get(ask).iter().flat_map(|answer| &answer.receive) {
-                    let Some(sender) = self.answers.get(&from).and_then(|answers| answers.get(ask)) else {
-                        continue;
-                    };
+            let mut links = Vec::new();
+            for &to in answers.keys() {
+                for (&from, &slice) in at(to).into_iter().flat_map(|answer| &answer.receive) {
+                    let Some(sender) = at(from) else { continue };
                     if sender.is_under_way(to, slice) {
-                        *counts.on_links.entry((from, to)).or_default() += 1;
+                        links.push((from, to));
                     } else {
                         let first = lacked.entry(from).or_insert(slice);
                         *first = slice.min(*first);
                     }
                 }
             }
+            links.iter().for_each(|&link| *counts.on_links.entry(link).or_default() += 1);
             for (node, slice) in lacked {
-                let is_here = self.answers[&node].get(ask).is_some_and(|answer| answer.has_all_of(slice));
+                let is_here = at(node).is_some_and(|answer| answer.has_all_of(slice));
                 *counts.in_nodes.entry(node).or_default() += u32::from(is_here);
             }
+            counts.links.push(links);
         }
         counts
+    }
+
+    /// Each node's score: how often the next slice was on a link of it, less how often it was on one that is not.
+    fn around(&self, answers: &AnswersByNode) -> Vec<(f64, NodeId)> {
+        let asks = self.links.len();
+        let score = |node: NodeId| {
+            let is_at = |&(from, to): &(NodeId, NodeId)| from == node || to == node;
+            let here = self.links.iter().filter(|links| links.iter().any(is_at)).count();
+            let elsewhere = self.links.iter().filter(|links| !links.iter().all(is_at)).count();
+            (here as f64 - elsewhere as f64) / asks as f64
+        };
+        if asks < FEW { Vec::new() } else { answers.keys().map(|&node| (score(node), node)).collect() }
     }
 }
 
