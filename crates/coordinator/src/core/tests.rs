@@ -2,6 +2,7 @@
 
 mod given;
 mod measure;
+mod network;
 mod operator;
 mod recoveries;
 mod steady;
@@ -407,7 +408,8 @@ impl PlayedNode {
         let (job, epoch) = (assignment.job, assignment.epoch);
         let say = |report| Some(FromNode::Report { job, epoch, report });
         let is_client = self.node.is_some_and(|node| node.0 >= super::nodes::FIRST_CLIENT);
-        for local in assignment.locals.iter().filter(|_| !is_client) {
+        let is_probe = assignment.class == repair::Class::Probe;
+        for local in assignment.locals.iter().filter(|_| !(is_client || is_probe)) {
             if !self.disk.contains_key(&local.id) {
                 return say(Report::BadBlock { block: local.id.clone(), problem: BlockProblem::Missing });
             }
