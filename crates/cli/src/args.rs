@@ -177,6 +177,9 @@ pub struct AttachSeaweedfsArgs {
     /// Only say in the coordinator's log what would be repaired
     #[arg(long)]
     pub dry_run: bool,
+    /// Whether data edges are encrypted [default: if helpers listen beyond loopback]
+    #[arg(long, value_name = "true|false")]
+    pub data_tls: Option<bool>,
     /// What the coordinator listens on [default: the address that the way to the master begins at]
     #[arg(long, value_name = "IP")]
     pub listen: Option<IpAddr>,

@@ -94,7 +94,7 @@ fn options(host: IpAddr, args: &AttachSeaweedfsArgs) -> InitOptions {
         code: DEFAULT_CODE.to_owned(),
         block_bytes: "64MiB".parse().expect("a size"),
         scheme: "auto".to_owned(),
-        data_tls: None,
+        data_tls: args.data_tls,
         repair_after: args.repair_after,
     }
 }

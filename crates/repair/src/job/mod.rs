@@ -9,7 +9,7 @@
 //!     ▼ └────────── Stopping ◀───────────┘
 //! ```
 //!
-//! A plan that becomes slow is looked into as well ([`pace`]), and dropped for one that is predicted to be done much sooner
+//! A plan that becomes slow is looked into as well ([`pace`], [`places`]), and dropped for one that is predicted to be done much sooner
 //! ([`straggling`]). When something breaks, the reports of all nodes are gathered for a moment, a culprit is found
 //! ([`blame`]), the plan is stopped everywhere, requestors say which slices they have, and another plan is
 //! made for the slices that are still missing, without the culprit. No helper ever asks what to do next.
@@ -23,6 +23,7 @@ mod check;
 mod ending;
 mod outcome;
 mod pace;
+mod places;
 mod planning;
 mod report;
 mod straggling;
@@ -136,6 +137,8 @@ pub struct Job {
     scheme: Scheme,
     keys: ChaCha20Rng,
     fruitless: u32,
+    /// How often deliveries were dropped because a block was left out that they were made from, since one was last acquitted.
+    restarts: u32,
     /// How often nodes were blamed.
     blamed: BTreeMap<NodeId, u32>,
     /// How often nodes were given up as requestors; what they say of themselves counts twice.
@@ -185,6 +188,7 @@ impl Job {
             scheme,
             keys: ChaCha20Rng::from_seed(seed),
             fruitless: 0,
+            restarts: 0,
             blamed: BTreeMap::new(),
             given_up: BTreeMap::new(),
             not_now: BTreeSet::new(),
@@ -360,9 +364,11 @@ impl Job {
     /// What was delivered is wrong, and nobody knows through whom: everything is delivered again, without
     /// one of the blocks that may be bad.
     fn distrust(&mut self, reason: String, topology: &Topology, now: Duration) {
+        let is_left = self.trust.distrust(&self.work.stripe);
+        self.restarts = 0;
         self.deliver_anew();
         self.work.replanned.push(reason);
-        if self.trust.distrust(&self.work.stripe) {
+        if is_left {
             self.plan(topology, now);
         } else {
             let replanned = self.work.replanned.clone();

@@ -1,17 +1,16 @@
-//! How fast a plan is, and which of its nodes holds it up when it becomes slow.
+//! How fast a plan is, and when it is looked into because it became slow.
 //!
 //! Requestors say how many slices they have. When these come far more slowly than they did before, all nodes are asked a
-//! few times what they wait for, and how far they have sent. Slices follow one another, so a plan is as slow as its slowest link
-//! or disk, and that is where the next slice is nearly always: on a link, if its sender has sent the slice that its receiver
-//! waits for, or would send it if it could; in a node, if all that the slice is made of has come to it and it has not sent it
-//! on. Elsewhere a slice is quickly gone. Where nearly all links are full, all are slow alike, and nobody is to be avoided.
+//! few times what they wait for, and how far they have sent; where that shows the plan to be held up, [`places`](super::places)
+//! finds.
 //!
 //! Pure bookkeeping: what follows from a finding is decided by [`straggling`](super::straggling).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::Report;
+use super::places::Answers;
 use crate::NodeId;
 
 /// Rates are those of this long at least: requestors report every 200 ms.
@@ -28,19 +27,9 @@ const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
 /// The last answers have so long to come.
 const ANSWERS: Duration = Duration::from_millis(60);
-/// Who waits in so large a share of its answers does, and in so small a one does not.
-const MOSTLY: f64 = 0.75;
-const HARDLY: f64 = 0.35;
-/// One node stands out if its score is this, and the next one's so much smaller.
-const STANDS_OUT: f64 = 0.5;
-const APART: f64 = 0.3;
-/// Fewer answers of a node say nothing.
-const FEW: usize = 3;
 /// Until a plan is looked at again for nothing; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(200);
 const MAX_DOUBLINGS: u32 = 8;
-/// Answers to so many asks count, those of earlier looks at the plan included.
-const REMEMBERED: u32 = 24;
 
 /// The pace of a plan that runs.
 #[derive(Debug)]
@@ -55,7 +44,7 @@ pub(super) struct Pace {
     /// When so many slices were there, over all requestors.
     marks: VecDeque<(Duration, u32)>,
     inquiry: Option<Inquiry>,
-    answers: AnswersByNode,
+    answers: Answers,
     /// Asks so far.
     asks: u32,
     in_vain: u32,
@@ -67,18 +56,6 @@ pub(super) struct Pace {
 struct Inquiry {
     asked: u32,
     asked_at: Duration,
-}
-
-/// What nodes answered, ask by ask.
-type AnswersByNode = BTreeMap<NodeId, BTreeMap<u32, Answer>>;
-
-/// What a node waits for, by the node at the other end and the slice that is due.
-#[derive(Debug, Default)]
-struct Answer {
-    receive: BTreeMap<NodeId, u32>,
-    send: BTreeMap<NodeId, u32>,
-    /// It has sent to each all that comes before this slice; everything if absent.
-    sent: Option<BTreeMap<NodeId, u32>>,
 }
 
 /// What is to be done about the pace.
@@ -130,7 +107,7 @@ impl Pace {
             best: 0.0,
             marks: VecDeque::from([(now, 0)]),
             inquiry: None,
-            answers: BTreeMap::new(),
+            answers: Answers::default(),
             asks: 0,
             in_vain: 0,
             not_before: now,
@@ -159,10 +136,8 @@ impl Pace {
 
     /// Takes what a node says that it waits for.
     pub fn take(&mut self, node: NodeId, report: &Report) {
-        if let (Some(_), Some(answer)) = (&self.inquiry, Answer::from_report(report)) {
-            let answers = self.answers.entry(node).or_default();
-            answers.insert(self.asks, answer);
-            answers.retain(|&ask, _| ask + REMEMBERED > self.asks);
+        if self.inquiry.is_some() {
+            self.answers.take(node, report, self.asks);
         }
     }
 
@@ -228,7 +203,7 @@ impl Pace {
     /// What the answers come to, unless the plan is fast again or no place stands out.
     fn conclude(&self) -> Option<Finding> {
         let rate = self.rate().filter(|_| self.is_slow())?;
-        let (edges, nodes) = places(&self.answers)?;
+        let (edges, nodes) = self.answers.places()?;
         let has = f64::from(self.marks.back()?.1) / f64::from(self.requestors);
         let left_slices = (f64::from(self.per_requestor) - has).max(0.0);
         Some(Finding {
@@ -240,126 +215,6 @@ impl Pace {
             left: left_slices / f64::from(self.per_requestor.max(1)),
             left_slices,
         })
-    }
-}
-
-/// Links by sender and receiver, and nodes, that hold a plan up.
-type Places = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
-
-/// In how many asks the next slice was somewhere.
-#[derive(Debug, Default)]
-struct Counts {
-    on_links: BTreeMap<(NodeId, NodeId), u32>,
-    in_nodes: BTreeMap<NodeId, u32>,
-    /// For each ask, the links that it was on.
-    links: Vec<Vec<(NodeId, NodeId)>>,
-}
-
-/// The links on which the next slice mostly is; or else the node around which it is, on now this and now that link; or else
-/// the node that it is in. `None` if there are none, or if they do not stand out.
-fn places(answers: &AnswersByNode) -> Option<Places> {
-    let counts = Counts::of(answers);
-    let share = |count: u32, nodes: &[NodeId]| {
-        let answered = nodes.iter().map(|node| answers.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
-        if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
-    };
-    let on_links = counts.on_links.iter();
-    let shares: BTreeMap<(NodeId, NodeId), f64> =
-        on_links.map(|(&(from, to), &count)| ((from, to), share(count, &[from, to]))).collect();
-    let mostly: BTreeSet<(NodeId, NodeId)> =
-        shares.iter().filter(|&(_, &share)| share >= MOSTLY).map(|(&link, _)| link).collect();
-    // What a slow node does besides is slow as well.
-    let ends: BTreeSet<NodeId> = mostly.iter().flat_map(|&(from, to)| [from, to]).collect();
-    let elsewhere = |&(from, to): &(NodeId, NodeId)| !ends.contains(&from) && !ends.contains(&to);
-    let between = |share: f64| HARDLY < share && share < MOSTLY;
-    let loose = shares.iter().filter(|&(link, &share)| between(share) && elsewhere(link)).count();
-    if !mostly.is_empty() && loose <= mostly.len() {
-        return Some((mostly, BTreeSet::new()));
-    }
-    let in_nodes = counts.in_nodes.iter().map(|(&node, &count)| (share(count, &[node]), node));
-    let node =
-        stands_out(counts.around(answers), STANDS_OUT).or_else(|| stands_out(in_nodes.collect(), MOSTLY));
-    node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
-}
-
-/// The node with the highest score, if that is high enough and the next one is far below.
-fn stands_out(mut scores: Vec<(f64, NodeId)>, enough: f64) -> Option<NodeId> {
-    scores.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let &(most, node) = scores.first()?;
-    let next = scores.get(1).map_or(f64::MIN, |&(score, _)| score);
-    (most >= enough && next <= most - APART).then_some(node)
-}
-
-impl Counts {
-    fn of(answers: &AnswersByNode) -> Self {
-        let mut counts = Self::default();
-        let asks: BTreeSet<u32> = answers.values().flat_map(BTreeMap::keys).copied().collect();
-        for ask in asks {
-            let at = |node: NodeId| answers.get(&node).and_then(|answers| answers.get(&ask));
-            // The first slice that somebody waits for and a node has not sent.
-            let mut lacked: BTreeMap<NodeId, u32> = BTreeMap::new();
-            let mut links = Vec::new();
-            for &to in answers.keys() {
-                for (&from, &slice) in at(to).into_iter().flat_map(|answer| &answer.receive) {
-                    let Some(sender) = at(from) else { continue };
-                    if sender.is_under_way(to, slice) {
-                        links.push((from, to));
-                    } else {
-                        let first = lacked.entry(from).or_insert(slice);
-                        *first = slice.min(*first);
-                    }
-                }
-            }
-            links.iter().for_each(|&link| *counts.on_links.entry(link).or_default() += 1);
-            // What is later than another slice that lies somewhere is no trouble.
-            let lies =
-                |(node, slice): &(NodeId, u32)| at(*node).is_some_and(|answer| answer.has_all_of(*slice));
-            let lying: Vec<(NodeId, u32)> = lacked.into_iter().filter(lies).collect();
-            let first = lying.iter().map(|&(_, slice)| slice).min();
-            for (node, _) in lying.into_iter().filter(|&(_, slice)| Some(slice) == first) {
-                *counts.in_nodes.entry(node).or_default() += 1;
-            }
-            counts.links.push(links);
-        }
-        counts
-    }
-
-    /// Each node's score: how often the next slice was on a link of it, less how often it was on one that is not.
-    fn around(&self, answers: &AnswersByNode) -> Vec<(f64, NodeId)> {
-        let asks = self.links.len();
-        let score = |node: NodeId| {
-            let is_at = |&(from, to): &(NodeId, NodeId)| from == node || to == node;
-            let here = self.links.iter().filter(|links| links.iter().any(is_at)).count();
-            let elsewhere = self.links.iter().filter(|links| !links.iter().all(is_at)).count();
-            (here as f64 - elsewhere as f64) / asks as f64
-        };
-        if asks < FEW { Vec::new() } else { answers.keys().map(|&node| (score(node), node)).collect() }
-    }
-}
-
-impl Answer {
-    fn from_report(report: &Report) -> Option<Self> {
-        match report {
-            Report::Waiting { receive, send, sent } => Some(Self {
-                receive: receive.iter().map(|due| (due.node, due.slice)).collect(),
-                send: send.iter().map(|due| (due.node, due.slice)).collect(),
-                sent: Some(sent.iter().map(|sent| (sent.node, sent.before)).collect()),
-            }),
-            Report::AtRest => Some(Self::default()),
-            _ => None,
-        }
-    }
-
-    /// Whether a slice has left for another node, or would if it could.
-    fn is_under_way(&self, to: NodeId, slice: u32) -> bool {
-        let Some(sent) = &self.sent else { return true };
-        let waits = self.send.get(&to).is_some_and(|&waits| waits <= slice);
-        waits || sent.get(&to).is_some_and(|&before| before > slice)
-    }
-
-    /// Whether all of a slice that others send has come, and nothing is in the way of sending.
-    fn has_all_of(&self, slice: u32) -> bool {
-        self.send.is_empty() && self.receive.values().all(|&due| due > slice)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
 use crate::wire::control::ToNode;
 use crate::{
-    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, StripeBlock,
+    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, Policy, SliceSet, StripeBlock,
     Topology, Wanted, plan,
 };
 
@@ -42,9 +42,11 @@ impl Job {
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
-            // Without this suspect it does not go now; without another it may. Something of that one may be in what came.
+            // Without this suspect it does not go now; without another it may.
             self.trust.postpone();
-            if self.trust.is_in_doubt() {
+            if self.trust.used_suspect() {
+                // What comes again is no progress.
+                self.restarts += 1;
                 self.deliver_anew();
             }
         }
@@ -85,7 +87,15 @@ impl Job {
             policy: self.work.policy.clone(),
         };
         request.policy.avoid.extend(slow);
-        plan(&self.trust.trusted_stripe(&self.work), &request, topology)
+        let stripe = self.trust.trusted_stripe(&self.work);
+        match plan(&stripe, &request, topology) {
+            // What is left cannot be moved as was asked for, and it is better moved in another way than not at all.
+            Err(PlanError::Pacing { .. }) if self.work.epoch > Epoch(0) => {
+                let policy = Policy { pacing: None, ..request.policy };
+                plan(&stripe, &PlanRequest { policy, ..request }, topology)
+            }
+            made => made,
+        }
     }
 
     pub(super) fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {

@@ -118,8 +118,9 @@ impl Job {
             self.work.replanned.push(reason);
         }
         self.fruitless += 1;
-        if self.fruitless > MAX_FRUITLESS {
-            let (attempts, replanned) = (self.fruitless, self.work.replanned.clone());
+        let attempts = self.fruitless.max(self.restarts);
+        if attempts > MAX_FRUITLESS {
+            let replanned = self.work.replanned.clone();
             return self.finish(Err(JobError::NoProgress { attempts, replanned }));
         }
         let (job, epoch) = (self.work.id, self.work.epoch);
