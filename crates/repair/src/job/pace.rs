@@ -328,7 +328,7 @@ mod tests {
                 Step::Wait => continue,
             }
             // Each of the links has the next slice in every third answer.
-            let is_under_way = |link: u32| 50 + u32::from((asks + link) % 3 == 0);
+            let is_under_way = |link: u32| 50 + u32::from((asks + link).is_multiple_of(3));
             pace.take(NodeId(1), &waiting(&[], &[(2, is_under_way(0))]));
             pace.take(NodeId(2), &waiting(&[(1, 50)], &[(3, is_under_way(1))]));
             pace.take(NodeId(3), &waiting(&[(2, 50)], &[(4, is_under_way(2))]));
