@@ -159,6 +159,37 @@ pub struct CoordinatorArgs {
 pub enum AttachTo {
     /// A SeaweedFS cluster: its EC volumes are repaired
     Seaweedfs(AttachSeaweedfsArgs),
+    /// An HDFS cluster: its erasure-coded files are repaired
+    Hdfs(AttachHdfsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AttachHdfsArgs {
+    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
+    pub dir: Option<PathBuf>,
+    /// What `hadoop classpath` prints, and Mend's jar: "$(hadoop classpath):/opt/mend/mend-hdfs.jar"
+    #[arg(long, value_name = "CLASSPATH")]
+    pub classpath: String,
+    /// hdfs://HOST:PORT or hdfs://NAMESERVICE [default: what the configuration on the class path says]
+    #[arg(long, value_name = "URI")]
+    pub namenode: Option<String>,
+    /// A setting of Hadoop's client; give it again for more
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub setting: Vec<String>,
+    /// The java that asks the NameNode
+    #[arg(long, default_value = "java", value_name = "FILE")]
+    pub java: PathBuf,
+    /// A folder whose files are repaired; give it again for more
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    pub path: Vec<String>,
+    /// Port on which the plug-in of each DataNode listens (mend.datanode.port)
+    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    pub plugin_port: u16,
+    #[command(flatten)]
+    pub beside: BesideArgs,
+    /// Port of the first helper on each machine; those of others there follow
+    #[arg(long, default_value_t = 7420, value_name = "PORT")]
+    pub base_port: u16,
 }
 
 #[derive(Debug, Args)]
@@ -171,7 +202,17 @@ pub struct AttachSeaweedfsArgs {
     /// The cluster's security.toml, if its gRPC ports speak TLS
     #[arg(long, value_name = "FILE")]
     pub security: Option<PathBuf>,
-    /// After how long what a volume server had is repaired elsewhere
+    #[command(flatten)]
+    pub beside: BesideArgs,
+    /// Port of the first helper on each machine; those of others there follow
+    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    pub base_port: u16,
+}
+
+/// How Mend works beside a store that is there already.
+#[derive(Debug, Args)]
+pub struct BesideArgs {
+    /// After how long what a server had that is gone is repaired elsewhere
     #[arg(long, default_value = "10m", value_name = "TIME|never")]
     pub repair_after: RepairAfter,
     /// Only say in the coordinator's log what would be repaired
@@ -180,15 +221,12 @@ pub struct AttachSeaweedfsArgs {
     /// Whether data edges are encrypted [default: if helpers listen beyond loopback]
     #[arg(long, value_name = "true|false")]
     pub data_tls: Option<bool>,
-    /// What the coordinator listens on [default: the address that the way to the master begins at]
+    /// What the coordinator listens on [default: the address that the way to the store begins at]
     #[arg(long, value_name = "IP")]
     pub listen: Option<IpAddr>,
     /// Port of the coordinator's API; its control port is the next
     #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
     pub coordinator_port: u16,
-    /// Port of the first helper on each machine; those of others there follow
-    #[arg(long, default_value_t = 7410, value_name = "PORT")]
-    pub base_port: u16,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use cluster::{Bandwidth, Cluster, HelperConfig, LimitsConfig, Name, Role, StoreConfig};
+use cluster::{Bandwidth, Cluster, HelperConfig, LimitsConfig, Name, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
 use repair::{Caps, Rates, StatedRates};
@@ -23,7 +23,7 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
     config.descriptors = descriptors::raise();
     let started = match store {
         None => coordinator::start(config).await,
-        Some(StoreConfig::Seaweedfs(store)) => {
+        Some(store) => {
             config.heal = attached::heal(&store, dry_run);
             let storage = attached::storage(&config.cluster, &store).await?;
             coordinator::start_on(config, storage).await
@@ -50,7 +50,7 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let (store, of_cluster, helper) = (cluster.config().store.clone(), cluster.clone(), config.clone());
     let opened = tokio::task::spawn_blocking(move || match store {
         None => Ok(Arc::new(DirBlocks::open(of_cluster.blocks_folder(&helper))?) as Arc<dyn Blocks>),
-        Some(StoreConfig::Seaweedfs(_)) => attached::blocks(&of_cluster, &helper),
+        Some(store) => attached::blocks(&of_cluster, &store, &helper),
     });
     let blocks = opened.await.expect("opening a folder does not panic")?;
     let options = DaemonOptions {

@@ -8,7 +8,7 @@ use cluster::{Cluster, Role};
 use repair::Caps;
 
 use crate::answer::Answer;
-use crate::args::{AttachTo, CatalogAction, Cli, HelperArgs, NodeAction, Verb};
+use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
@@ -27,7 +27,7 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let detail = if cli.verbose > 0 { Detail::Stripes } else { Detail::Bad };
     match cli.verb {
         Verb::Init(args) => cluster_folder::init(folder, &args),
-        Verb::Attach(AttachTo::Seaweedfs(args)) => attach::seaweedfs(folder, &args).await,
+        Verb::Attach(to) => attach::attach(folder, &to).await,
         Verb::Coordinator(args) => daemons::coordinator(open(folder)?, args.dry_run).await,
         Verb::Helper(HelperArgs { name }) => daemons::helper(&open(folder)?, &name).await,
         Verb::Node(NodeAction::Add(args)) => cluster_folder::add_helper(open(folder)?, args),

@@ -127,7 +127,16 @@ pub struct HelperConfig {
     /// The SeaweedFS volume server that it works beside: its `HOST:PORT`, or its `-id`.
     #[serde(default)]
     pub volume_server: Option<String>,
-    /// The `-dir` folders of that server, in its order.
+    /// The HDFS DataNode that it works beside: the `IP:PORT` by which the NameNode knows it (`dfs.datanode.address`).
+    #[serde(default)]
+    pub datanode: Option<String>,
+    /// The port on which that DataNode's plug-in listens (`mend.datanode.port`), if not the usual one.
+    #[serde(default)]
+    pub plugin_port: Option<u16>,
+    /// The block pool, where that DataNode serves several NameNodes.
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// The folders of that server or DataNode, in its order: `-dir`, or `dfs.datanode.data.dir`.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
     /// Its `-dir.idx` folder, if it has one.
@@ -309,6 +318,9 @@ impl HelperConfig {
             disk_read: None,
             disk_write: None,
             volume_server: None,
+            datanode: None,
+            plugin_port: None,
+            pool: None,
             folders: Vec::new(),
             index_folder: None,
             limits: LimitsConfig::default(),
@@ -375,6 +387,15 @@ impl HelperConfig {
         }
         if let Some(server) = &self.volume_server {
             table["volume_server"] = value(server.as_str());
+        }
+        if let Some(datanode) = &self.datanode {
+            table["datanode"] = value(datanode.as_str());
+        }
+        if let Some(port) = self.plugin_port {
+            table["plugin_port"] = value(i64::from(port));
+        }
+        if let Some(pool) = &self.pool {
+            table["pool"] = value(pool.as_str());
         }
         if !self.folders.is_empty() {
             let folders = self.folders.iter().map(|folder| folder.to_string_lossy().into_owned());

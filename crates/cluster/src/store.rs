@@ -11,6 +11,8 @@ use toml_edit::{Array, Table, value};
 pub enum StoreConfig {
     /// A SeaweedFS cluster and its EC volumes.
     Seaweedfs(SeaweedfsConfig),
+    /// An HDFS cluster and its erasure-coded files.
+    Hdfs(HdfsConfig),
 }
 
 /// A SeaweedFS cluster.
@@ -27,6 +29,38 @@ pub struct SeaweedfsConfig {
     pub repair: OwnRepair,
 }
 
+/// An HDFS cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HdfsConfig {
+    /// How its NameNode is asked. Without, the coordinator knows of no file: it serves the stripes that DataNodes describe.
+    #[serde(default)]
+    pub namenode: Option<NameNodeConfig>,
+    /// What is done about damage without being asked for.
+    #[serde(default)]
+    pub repair: OwnRepair,
+}
+
+/// A NameNode, which is asked by Hadoop's own client in a JVM that the coordinator runs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NameNodeConfig {
+    /// That JVM's class path: what `hadoop classpath` prints, and Mend's jar.
+    pub classpath: String,
+    /// `hdfs://HOST:PORT` or `hdfs://NAMESERVICE`; left out, what the configuration on the class path says.
+    #[serde(default)]
+    pub uri: Option<String>,
+    /// The `java` that runs it.
+    #[serde(default = "usual_java")]
+    pub java: PathBuf,
+    /// Further settings of Hadoop's client, `KEY=VALUE`.
+    #[serde(default)]
+    pub settings: Vec<String>,
+    /// The folders whose files are repaired.
+    #[serde(default = "everything")]
+    pub paths: Vec<String>,
+}
+
 /// What a coordinator does about damage without being asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,20 +74,104 @@ pub enum OwnRepair {
     Off,
 }
 
+fn usual_java() -> PathBuf {
+    "java".into()
+}
+
+fn everything() -> Vec<String> {
+    vec!["/".to_owned()]
+}
+
+impl OwnRepair {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::DryRun => "dry-run",
+            Self::Off => "off",
+        }
+    }
+}
+
 impl StoreConfig {
     pub(crate) fn to_table(&self) -> Table {
-        let Self::Seaweedfs(config) = self;
+        match self {
+            Self::Seaweedfs(config) => config.to_table(),
+            Self::Hdfs(config) => config.to_table(),
+        }
+    }
+}
+
+impl SeaweedfsConfig {
+    fn to_table(&self) -> Table {
         let mut table = Table::new();
         table["kind"] = value("seaweedfs");
-        table["masters"] = value(config.masters.iter().collect::<Array>());
-        if let Some(security) = &config.security {
+        table["masters"] = value(self.masters.iter().collect::<Array>());
+        if let Some(security) = &self.security {
             table["security"] = value(security.to_string_lossy().into_owned());
         }
-        table["repair"] = value(match config.repair {
-            OwnRepair::Auto => "auto",
-            OwnRepair::DryRun => "dry-run",
-            OwnRepair::Off => "off",
-        });
+        table["repair"] = value(self.repair.name());
         table
+    }
+}
+
+impl HdfsConfig {
+    fn to_table(&self) -> Table {
+        let mut table = Table::new();
+        table["kind"] = value("hdfs");
+        table["repair"] = value(self.repair.name());
+        if let Some(namenode) = &self.namenode {
+            table["namenode"] = toml_edit::Item::Table(namenode.to_table());
+        }
+        table
+    }
+}
+
+impl NameNodeConfig {
+    /// A NameNode that is asked with this class path, all else as usual.
+    pub fn new(classpath: String) -> Self {
+        Self { classpath, uri: None, java: usual_java(), settings: Vec::new(), paths: everything() }
+    }
+
+    fn to_table(&self) -> Table {
+        let mut table = Table::new();
+        if let Some(uri) = &self.uri {
+            table["uri"] = value(uri.as_str());
+        }
+        table["paths"] = value(self.paths.iter().collect::<Array>());
+        if self.java != usual_java() {
+            table["java"] = value(self.java.to_string_lossy().into_owned());
+        }
+        if !self.settings.is_empty() {
+            table["settings"] = value(self.settings.iter().collect::<Array>());
+        }
+        table["classpath"] = value(self.classpath.as_str());
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_back(store: &StoreConfig) -> StoreConfig {
+        toml_edit::de::from_str(&store.to_table().to_string()).expect("it is one")
+    }
+
+    #[test]
+    fn a_store_is_written_as_it_is_read() {
+        let namenode = NameNodeConfig {
+            uri: Some("hdfs://nn:8020".to_owned()),
+            java: "/opt/java/bin/java".into(),
+            settings: vec!["a.b=c \"d\"".to_owned()],
+            ..NameNodeConfig::new("/etc/hadoop:/opt/hadoop/*".to_owned())
+        };
+        for namenode in [None, Some(NameNodeConfig::new("x".to_owned())), Some(namenode)] {
+            let store = StoreConfig::Hdfs(HdfsConfig { namenode, repair: OwnRepair::DryRun });
+            assert_eq!(read_back(&store), store);
+        }
+        let masters = vec!["m:9333".to_owned()];
+        let store =
+            StoreConfig::Seaweedfs(SeaweedfsConfig { masters, security: None, repair: OwnRepair::Off });
+        assert_eq!(read_back(&store), store);
     }
 }

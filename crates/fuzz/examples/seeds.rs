@@ -153,7 +153,7 @@ fn from_node() -> Vec<FromNode> {
         FromNode::Open { tag: 1, request: read },
         FromNode::Open { tag: 2, request: put },
         FromNode::Close { tag: 1 },
-        report(Report::Progress { slices: 3 }),
+        report(Report::Progress { slices: 3, whole: 2 }),
         report(Report::Delivered),
         report(Report::Waiting {
             receive: vec![
@@ -171,7 +171,11 @@ fn from_node() -> Vec<FromNode> {
         report(Report::Refused { why: Refusal::End { block: block.clone(), end: Box::new(SinkEnd::Taken) } }),
         report(Report::Stopped { delivered }),
         report(Report::Sealed { digests: vec![(block.clone(), Some(digest(1)))], hand_over_ms: 600_000 }),
-        report(Report::Fingerprinted { block: block.clone(), fingerprints: vec![Fingerprint::zero(); 2] }),
+        report(Report::Fingerprinted {
+            block: block.clone(),
+            seed: 7,
+            fingerprints: vec![Fingerprint::zero(); 2],
+        }),
         report(Report::Committed),
         report(Report::Reread { block, digest: Some(digest(1)) }),
         FromNode::Verifying { ask: 3 },
@@ -402,7 +406,12 @@ fn hdfs() -> Result<()> {
         "rs-legacy-6-3-1024k",
     ]
     .iter()
-    .try_for_each(|name| names.add(name))
+    .try_for_each(|name| names.add(name))?;
+    let node = "n 0 2f3c 10.0.0.1:9866\nd 0 /default-rack live normal 12\n";
+    let mut answers = Folder::of("namenode_answer")?;
+    answers.add(format!("safe\n{node}v 0 /data/1\nw 0 access is refused\n"))?;
+    answers.add(format!("{node}g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k 0:0,6:0\n"))?;
+    answers.add(format!("{node}g 16390 0 -9223372036854775776 1001 9 HHXOR-6-3-1024k -\n"))
 }
 
 /// What a block says of its stripe.

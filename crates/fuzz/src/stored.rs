@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stores::StripeRecord;
 use stores::dir::{FileRecord, NodeRecord, PutRecord, fuzzing};
-use stores::hdfs::fuzzing as hdfs;
+use stores::hdfs::fuzzing as replicas;
 use stores::seaweedfs::fuzzing as seaweedfs;
 
 pub(crate) fn checksum_file(bytes: &[u8]) -> bool {
@@ -51,11 +51,28 @@ pub(crate) fn shard_name(bytes: &[u8]) -> bool {
 }
 
 pub(crate) fn hdfs_meta(bytes: &[u8]) -> bool {
-    hdfs::meta_header(bytes)
+    replicas::meta_header(bytes)
 }
 
 pub(crate) fn hdfs_name(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok_and(|name| hdfs::is_replica_name(name) | hdfs::is_policy_name(name))
+    std::str::from_utf8(bytes)
+        .is_ok_and(|name| replicas::is_replica_name(name) | replicas::is_policy_name(name))
+}
+
+/// Lines of an answer; a group that is taken is a stripe, or holds nothing.
+pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let mut listing = hdfs::Listing::default();
+    if !text.lines().all(|line| listing.take(line).is_ok()) {
+        return false;
+    }
+    for group in &listing.groups {
+        assert!(group.homes.iter().all(|&(_, node)| node < listing.nodes.len()));
+        if let Some(stripe) = group.group.stripe() {
+            assert_eq!(stripe.blocks.len(), stripe.code.blocks());
+        }
+    }
+    true
 }
 
 pub(crate) fn catalog_record(bytes: &[u8]) -> bool {

@@ -102,6 +102,16 @@ impl Cluster {
         cluster
     }
 
+    /// The class path of programs that ask the cluster, with Mend's jar on it.
+    pub fn classpath(&self) -> String {
+        self.hadoop.classpath()
+    }
+
+    /// The NameNode, as clients name it.
+    pub fn uri(&self) -> String {
+        format!("hdfs://{HOST}:8020")
+    }
+
     /// The command line.
     pub fn console(&mut self) -> &mut Console {
         &mut self.console
@@ -158,9 +168,20 @@ impl Cluster {
         self.nodes[at].process = None;
     }
 
+    /// Kills the NameNode.
+    pub fn kill_namenode(&mut self) {
+        self.namenode = None;
+    }
+
+    /// Kills the NameNode and starts it again, with these settings instead of the earlier ones.
+    pub fn restart_namenode_with(&mut self, settings: Vec<String>) {
+        self.options.settings = settings;
+        self.restart_namenode();
+    }
+
     /// Kills the NameNode and starts it again.
     pub fn restart_namenode(&mut self) {
-        self.namenode = None;
+        self.kill_namenode();
         let settings = common(&self.options);
         self.namenode = Some(start_namenode(&self.hadoop, &settings, self.root.path()));
     }

@@ -34,6 +34,11 @@ impl Hadoop {
         &self.mend
     }
 
+    /// The class path of programs that ask a cluster, with Mend's jar on it.
+    pub(crate) fn classpath(&self) -> String {
+        format!("{}:{}", self.classpath, self.mend.display())
+    }
+
     /// What `java` is told before the name of a class. The archive of classes is only good for this class path, so more
     /// is appended to it.
     pub(crate) fn options(&self, heap_megabytes: u32, more_jars: &[PathBuf]) -> Vec<OsString> {

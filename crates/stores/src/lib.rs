@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attached;
 mod blocks;
 mod catalog;
 pub mod dir;

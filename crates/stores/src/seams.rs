@@ -197,11 +197,15 @@ pub struct Nature {
     pub claims: bool,
     /// A node may hold several blocks of a stripe, spread evenly, where there are fewer nodes than blocks.
     pub shares_nodes: bool,
+    /// What a helper lists says what it has, and has beside that. Otherwise others make and remove blocks all the time, and
+    /// a list is old when it comes.
+    pub trusts_lists: bool,
 }
 
 impl Nature {
     /// A store that is Mend's own.
-    pub const OWN: Self = Self { files: true, tells_service: false, claims: false, shares_nodes: false };
+    pub const OWN: Self =
+        Self { files: true, tells_service: false, claims: false, shares_nodes: false, trusts_lists: true };
 }
 
 /// Why a [`Write`] was not carried out; nothing of it has happened then.

@@ -1,9 +1,12 @@
-//! Stripes that no catalog knows: a plug-in of another system describes one, then has it read or repaired by its name.
+//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired by its name.
 //!
 //! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block without a
 //! node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile (rotten, moved) is kept
 //! here until the stripe is described anew or forgotten, and nothing of it is in the storage but repairs that are not
 //! done, with their stripes in them, so that the next coordinator goes on.
+//!
+//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is what its own
+//! system knows of it at this moment, and counts for a while instead. Both have one name, so there is one repair of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,6 +24,8 @@ use views::{GivenBlock, GivenStripe, StripeView};
 
 /// A stripe that nobody asks for is forgotten after this time.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// One that the storage tells of as well is looked up there again after this time.
+const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
 /// So many are remembered; more are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
 /// A block is no longer.
@@ -50,8 +55,8 @@ impl Given {
         changed
     }
 
-    fn insert(&mut self, record: StripeRecord, now: Duration) {
-        self.until.insert(record.id.clone(), now + REMEMBERED_FOR);
+    fn insert(&mut self, record: StripeRecord, until: Duration) {
+        self.until.insert(record.id.clone(), until);
         self.stripes.insert(record.id.clone(), record);
     }
 }
@@ -67,16 +72,23 @@ impl Core {
             return Err(RequestError::TooManyGiven(MOST));
         }
         let view = self.stripe_view(&record)?;
-        self.given.insert(record, self.now);
+        let until = self.remembered_until(&record.id);
+        self.given.insert(record, until);
         Ok(view)
     }
 
     /// A stripe that came with a repair of an earlier coordinator.
     pub(super) fn recall_given(&mut self, record: StripeRecord) {
-        self.given.insert(record, self.now);
+        let until = self.remembered_until(&record.id);
+        self.given.insert(record, until);
     }
 
-    /// A job has stored a block of a given stripe; whether it is one.
+    fn remembered_until(&self, stripe: &StripeId) -> Duration {
+        let told = self.picture.stripe(stripe).is_ok();
+        self.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+    }
+
+    /// A job has stored a block of a given stripe; whether it is one that the storage knows nothing of.
     pub(super) fn note_given_stored(
         &mut self,
         stripe: &StripeId,
@@ -89,10 +101,10 @@ impl Core {
             self.given.set(stripe, block, node, BlockState::Healthy);
         }
         self.tell_blocks(stripe);
-        true
+        self.picture.stripe(stripe).is_err()
     }
 
-    /// A block of a given stripe cannot be read; whether the stripe is one.
+    /// A block of a given stripe cannot be read; whether the stripe is one that the storage knows nothing of.
     pub(super) fn note_given_lost(
         &mut self,
         stripe: &StripeId,
@@ -108,7 +120,7 @@ impl Core {
         {
             self.tell_blocks(stripe);
         }
-        true
+        self.picture.stripe(stripe).is_err()
     }
 
     /// Forgets given stripes that nobody has asked for in a while.
@@ -118,7 +130,8 @@ impl Core {
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
             if self.is_in_use(&stripe) {
-                self.given.until.insert(stripe, now + REMEMBERED_FOR);
+                let until = self.remembered_until(&stripe);
+                self.given.until.insert(stripe, until);
             } else {
                 self.given.until.remove(&stripe);
                 self.given.stripes.remove(&stripe);
@@ -128,8 +141,9 @@ impl Core {
 
     /// Somebody asks for a given stripe: it is remembered from now on.
     pub(super) fn touch_given(&mut self, stripe: &StripeId) {
-        if let Some(until) = self.given.until.get_mut(stripe) {
-            *until = self.now + REMEMBERED_FOR;
+        let until = self.remembered_until(stripe);
+        if let Some(given) = self.given.until.get_mut(stripe) {
+            *given = until;
         }
     }
 
@@ -146,7 +160,8 @@ impl Core {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
         let is_to_come = self.picture.is_from_the_future(&BlockId(format!("{id}.0")));
-        if self.picture.stripe(&id).is_ok() || is_to_come {
+        let told = self.picture.stripe(&id).ok();
+        if told.is_some_and(|told| !self.nature.claims || !is_same(&told, given)) || is_to_come {
             return Err(RequestError::Catalogued(given.stripe.clone()));
         }
         let spec: CodeSpec = given.code.parse()?;
@@ -171,7 +186,7 @@ impl Core {
             if !names.insert(&block.block) {
                 return Err(RequestError::GivenTwice(block.block.clone()));
             }
-            blocks.push(self.given_block(block, given.block_bytes)?);
+            blocks.push(self.given_block(&id, block, given.block_bytes)?);
         }
         let block_bytes = given.block_bytes;
         Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
@@ -182,10 +197,16 @@ impl Core {
         Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
     }
 
-    fn given_block(&self, given: &GivenBlock, block_bytes: u64) -> Result<BlockRecord, RequestError> {
+    fn given_block(
+        &self,
+        stripe: &StripeId,
+        given: &GivenBlock,
+        block_bytes: u64,
+    ) -> Result<BlockRecord, RequestError> {
         check_name(&given.block)?;
         let id = BlockId(given.block.clone());
-        if self.picture.find_block(&id).is_ok() || self.picture.is_from_the_future(&id) {
+        let of_another = |(other, _): (StripeId, BlockIndex)| other != *stripe;
+        if self.picture.find_block(&id).is_ok_and(of_another) || self.picture.is_from_the_future(&id) {
             return Err(RequestError::Catalogued(given.block.clone()));
         }
         if given.bytes > block_bytes {
@@ -227,6 +248,15 @@ impl Core {
             false => Ok(named),
         }
     }
+}
+
+/// Whether what a plug-in describes is the stripe that the storage tells of, wherever its blocks are.
+fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
+    let named = told.blocks.iter().map(|block| (block.id.0.as_str(), block.bytes));
+    told.code.to_string() == given.code
+        && told.block_bytes == given.block_bytes
+        && told.chunk_bytes == given.chunk_bytes
+        && named.eq(given.blocks.iter().map(|block| (block.block.as_str(), block.bytes)))
 }
 
 fn check_name(name: &str) -> Result<(), RequestError> {

@@ -30,6 +30,10 @@ impl Core {
             let block = &record.blocks[usize::from(index.0)];
             let known = block.state_on(node).unwrap_or(block.state);
             let state = match held.get(&block.id) {
+                None if !self.nature.trusts_lists => {
+                    again.push_back((stripe, index));
+                    continue;
+                }
                 None => BlockState::Missing,
                 Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
                 Some(_) if known == BlockState::Healthy => continue,
@@ -55,6 +59,9 @@ impl Core {
     /// Remembers the blocks that the catalog does not place on this node. They are never removed by themselves: who
     /// knows whose they are.
     pub(super) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) {
+        if !self.nature.trusts_lists {
+            return;
+        }
         let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
         leaving.retain(|block| self.may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
@@ -187,7 +194,8 @@ impl Core {
     /// Whether a node's copy of a block is worth verifying: it was bad there, or nobody has it who should.
     fn is_wanted_from(&self, node: NodeId, block: &BlockRecord) -> bool {
         match block.state_on(node) {
-            Some(state) => state != BlockState::Healthy,
+            // What is only not listed is looked at as well.
+            Some(state) => state != BlockState::Healthy || !self.nature.trusts_lists,
             None => self.settled && !self.is_behind() && self.is_lost(block),
         }
     }

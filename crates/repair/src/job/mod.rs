@@ -25,6 +25,7 @@ mod outcome;
 mod pace;
 mod places;
 mod planning;
+mod proof;
 mod report;
 mod straggling;
 mod trust;
@@ -79,12 +80,21 @@ pub struct JobRequest {
 }
 
 /// What is checked before a block is published.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verify {
     /// Whether parity equations must hold that show what any one survivor made up, if enough of them survive.
     pub parity: bool,
+    /// Equations are checked of stretches of so many bytes of a block, or more, while the rest still moves.
+    pub stretch_bytes: u64,
     /// Whether a committed block is read back from the disk.
     pub reread: bool,
+}
+
+impl Default for Verify {
+    fn default() -> Self {
+        // A stretch costs every survivor a message and an opened file.
+        Self { parity: false, stretch_bytes: 2 << 20, reread: false }
+    }
 }
 
 /// What the driver of a job does for it.
@@ -350,12 +360,14 @@ impl Job {
 
     /// All wanted slices are with their requestors.
     fn all_delivered(&mut self, topology: &Topology, now: Duration) {
-        if let Phase::Running(running) = &self.phase {
+        let mut ahead = None;
+        if let Phase::Running(running) = &mut self.phase {
             self.trust.note(trust::sources(&running.plan));
+            ahead = running.proof.take();
         }
         self.work.goals.iter_mut().for_each(|goal| goal.missing = Some(SliceSet::new()));
         let scene = Scene { trust: &self.trust, topology, now };
-        let (ending, turn) = Ending::begin(&mut self.work, self.parity, scene);
+        let (ending, turn) = Ending::begin(&mut self.work, self.parity, ahead, scene);
         self.parity = ending.parity();
         self.phase = Phase::Ending(ending);
         self.take_turn(turn, topology, now);
@@ -405,6 +417,10 @@ impl Job {
             return;
         }
         match &mut self.phase {
+            Phase::Running(running) if !is_requestor && !running.plan.nodes().contains(&node) => {
+                // It was asked for fingerprints, or was part of an earlier plan.
+                running.proof = None;
+            }
             Phase::Running(running) => {
                 running.evidence.push(Evidence::Lost { node });
                 running.judge_at = Some(now);

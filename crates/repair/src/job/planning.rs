@@ -6,6 +6,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
+use super::proof::Proof;
 use super::watching::Running;
 use super::work::Goal;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
@@ -115,6 +116,7 @@ impl Job {
             self.work.touched.insert(node);
             self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
+        let proof = self.proof_ahead(&plan, topology);
         self.phase = Phase::Running(Box::new(Running {
             pace: self.begin_pace(&plan, topology, now),
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
@@ -124,7 +126,19 @@ impl Job {
             evidence: Vec::new(),
             judge_at: None,
             limited: BTreeMap::new(),
+            proof,
         }));
+    }
+
+    /// A parity check that goes along with a plan which delivers everything that is to be published.
+    fn proof_ahead(&mut self, plan: &Plan, topology: &Topology) -> Option<Proof> {
+        let work = &self.work;
+        let is_first = work.goals.iter().all(|goal| !goal.committed && goal.missing.is_none());
+        if !(work.publish && work.verify.parity && is_first) || self.trust.is_in_doubt() {
+            return None;
+        }
+        let check = self.trust.parity_check(work, topology)?;
+        Proof::ahead(check, plan.geometry(), work, &mut self.keys)
     }
 
     /// Cuts a plan into one assignment per node and gives every edge its key.

@@ -6,12 +6,11 @@
 //! **Always true:** what is told of a volume is of one encoding; a shard counts as repaired when the master lists it where
 //! it was made; nothing is mounted or unmounted without the cluster's lock.
 
-mod aside;
+mod asking;
 mod claims;
 mod open;
 mod publishing;
 mod state;
-mod telling;
 mod view;
 mod watching;
 
@@ -19,6 +18,7 @@ use std::sync::Arc;
 
 use repair::{NodeId, StripeId};
 use serde_json::Value;
+use stores::attached::{Aside, Teller};
 use stores::dir::{NodeRecord, Snapshot};
 use stores::{
     Answer, BlockState, Catalog, CatalogError, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply,
@@ -26,10 +26,8 @@ use stores::{
 };
 use tokio::runtime::Runtime;
 
-use aside::Aside;
 pub use open::{AttachError, Attachment};
 use state::Shared;
-use telling::Teller;
 
 /// What its files are said to be in.
 const STORE: &str = "SeaweedFS";
@@ -52,7 +50,9 @@ impl std::fmt::Debug for AttachedStorage {
 impl Drop for AttachedStorage {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.block_on(self.aside.end());
+            if !runtime.block_on(self.aside.end()) {
+                tracing::warn!("a volume server that was asked for something does not answer");
+            }
             runtime.block_on(self.shared.let_go_of_all());
             runtime.shutdown_background();
         }
@@ -69,7 +69,7 @@ impl AttachedStorage {
             self.shared.set_states(term, states)?;
             return Ok(Done { value: Answer::Nothing, changes: Vec::new() });
         }
-        self.wait(aside::carry_out(&self.shared, term, &Write::Stripes(write.clone())))
+        self.wait(asking::carry_out(&self.shared, term, &Write::Stripes(write.clone())))
     }
 
     /// What changes files is refused; what is noted of single blocks is ours.
@@ -87,7 +87,7 @@ impl AttachedStorage {
     fn carry_out_one(&mut self, term: Term, write: &Write) -> Result<Done, StoreError> {
         match write {
             Write::Stripes(write) => self.write_stripes_done(term, write),
-            Write::Files(FileWrite::Discard(..)) => self.wait(aside::carry_out(&self.shared, term, write)),
+            Write::Files(FileWrite::Discard(..)) => self.wait(asking::carry_out(&self.shared, term, write)),
             Write::Files(FileWrite::Discarded(node, block)) => {
                 self.shared.forget_bad(term, *node, block)?;
                 self.shared.record(term, write)
@@ -179,11 +179,15 @@ impl Storage for AttachedStorage {
 
     fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
         let runtime = self.runtime.as_ref().expect("it is there until the storage is dropped");
-        self.aside.begin(runtime.handle(), (&self.shared, &self.teller), term, write, done)
+        let Some(stripe) = asking::stripe_of(write) else { return Some(done) };
+        let (shared, write) = (Arc::clone(&self.shared), write.clone());
+        let work = async move { asking::carry_out(&shared, term, &write).await };
+        self.aside.begin(runtime.handle(), &self.teller, stripe, work, done);
+        None
     }
 
     fn nature(&self) -> Nature {
-        Nature { files: false, tells_service: true, claims: true, shares_nodes: true }
+        Nature { files: false, tells_service: true, claims: true, shares_nodes: true, trusts_lists: true }
     }
 
     fn listen(&mut self, listener: Box<dyn Fn(Vec<StoreChange>) + Send>) {

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stores::CatalogError;
+use stores::attached::{Aside, Teller};
 use stores::dir::{DirCatalog, OpenError};
 use tokio::time::Instant;
 
-use super::aside::Aside;
 use super::state::Shared;
-use super::telling::Teller;
 use super::{AttachedStorage, watching};
 use crate::address::ServerAddress;
 use crate::error::AskError;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
+use stores::attached::Teller;
 use stores::dir::DirCatalog;
 use stores::{
     BlockState, CatalogError, Done, RecordWrite, Storage as _, StoreChange, StoreError, Term, Write,
@@ -14,7 +15,6 @@ use tokio::time::Instant;
 
 use super::claims::Claims;
 use super::open::Attachment;
-use super::telling::Teller;
 use super::view::{View, shard_of};
 use super::{BAD_PREFIX, bad_key, bad_value, parse_bad_key};
 use crate::listing::{Listing, ServerId};

@@ -179,8 +179,9 @@ impl Blocks for HdfsBlocks {
         Ok(!found.is_empty())
     }
 
+    /// Those of block groups: what is replicated is no business of Mend's.
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
-        let replicas = self.shared.volumes.list()?.into_iter();
+        let replicas = self.shared.volumes.list()?.into_iter().filter(|(name, _)| name.place().is_some());
         Ok(replicas.map(|(name, bytes)| HeldBlock { id: name.block_id(), bytes }).collect())
     }
 

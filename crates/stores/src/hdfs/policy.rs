@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use codes::{BlockIndex, CodeSpec, RsFamily, SpecError};
+use repair::StripeId;
 
 use super::name::{MAX_BLOCKS_IN_GROUP, ReplicaName};
 
@@ -203,6 +204,12 @@ pub struct GroupBlock {
 }
 
 impl BlockGroup {
+    /// The group as Mend names it: `group_-9223372036854775792_1001`, number and generation stamp. HDFS itself calls it as
+    /// it calls its block 0.
+    pub fn stripe_id(&self) -> StripeId {
+        StripeId(format!("group_{}_{}", self.number, self.stamp))
+    }
+
     /// The group as a stripe; `None` if it holds no bytes, or no group can have its number.
     pub fn stripe(&self) -> Option<GroupStripe> {
         let lengths = self.policy.lengths(self.bytes);

@@ -1,9 +1,9 @@
-//! A daemon's half of a storage system that runs already.
+//! SeaweedFS, as daemons see it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Cluster, HelperConfig, OwnRepair, Role, SeaweedfsConfig};
+use cluster::{Cluster, HelperConfig, SeaweedfsConfig};
 use seaweedfs::{AttachedStorage, Attachment, Security, ServerAddress};
 use stores::seaweedfs::ShardBlocks;
 use stores::{Blocks, Storage};
@@ -27,21 +27,12 @@ pub async fn storage(cluster: &Cluster, config: &SeaweedfsConfig) -> Result<Box<
         helpers: cluster.config().helpers.iter().filter_map(beside).collect(),
         list_every: LIST_EVERY,
     };
-    let records = cluster.role_folder(&Role::Coordinator).join("catalog.redb");
+    let records = super::records(cluster);
     let id = cluster.config().cluster_id.to_string();
     let opened = tokio::task::spawn_blocking(move || AttachedStorage::open(attachment, records, &id)).await;
     let opened = opened.map_err(|error| Failure::new(format!("the storage: {error}")))?;
     let storage = opened.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
     Ok(Box::new(storage))
-}
-
-/// Whether the coordinator only says what it would do about damage without being asked for; nothing is done if `None`.
-pub fn heal(config: &SeaweedfsConfig, dry_run: bool) -> Option<bool> {
-    match config.repair {
-        OwnRepair::Auto => Some(dry_run),
-        OwnRepair::DryRun => Some(true),
-        OwnRepair::Off => dry_run.then_some(true),
-    }
 }
 
 /// A helper's blocks.

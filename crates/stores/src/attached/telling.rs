@@ -6,13 +6,13 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use stores::StoreChange;
+use crate::StoreChange;
 
 /// Tellings that wait, at most.
 const QUEUE: usize = 64;
 
 /// Who hears of changes.
-pub(super) type Listener = Box<dyn Fn(Vec<StoreChange>) + Send>;
+pub type Listener = Box<dyn Fn(Vec<StoreChange>) + Send>;
 
 enum Telling {
     Listen(Listener),
@@ -22,33 +22,39 @@ enum Telling {
 }
 
 /// The way to the thread. It ends when all of these are gone.
-#[derive(Clone)]
-pub(super) struct Teller(SyncSender<Telling>);
+#[derive(Clone, Debug)]
+pub struct Teller(SyncSender<Telling>);
 
 impl Teller {
-    pub(super) fn start() -> std::io::Result<Self> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system gives none.
+    pub fn start() -> std::io::Result<Self> {
         let (sender, tellings) = sync_channel(QUEUE);
-        thread::Builder::new().name("seaweedfs-changes".into()).spawn(move || serve(&tellings))?;
+        thread::Builder::new().name("store-changes".into()).spawn(move || serve(&tellings))?;
         Ok(Self(sender))
     }
 
-    pub(super) fn listen(&self, listener: Listener) {
+    /// From now on changes are told to this one.
+    pub fn listen(&self, listener: Listener) {
         let _ = self.0.send(Telling::Listen(listener)); // It ends only by a fault of ours, which its message tells.
     }
 
-    pub(super) fn tell(&self, changes: Vec<StoreChange>) {
+    /// Tells changes; nobody waits for that.
+    pub fn tell(&self, changes: Vec<StoreChange>) {
         if !changes.is_empty() {
             let _ = self.0.send(Telling::Changes(changes));
         }
     }
 
     /// Does something when all that was told before has been heard.
-    pub(super) fn then(&self, work: impl FnOnce() + Send + 'static) {
+    pub fn then(&self, work: impl FnOnce() + Send + 'static) {
         let _ = self.0.send(Telling::Then(Box::new(work)));
     }
 
     /// Waits until all that was told before has been heard.
-    pub(super) fn flush(&self) {
+    pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         self.then(move || {
             let _ = done.send(()); // Whoever waits is there.

@@ -1,14 +1,15 @@
-//! `mend attach`: a cluster folder for a storage system that runs already, and what to start beside it.
+//! `mend attach seaweedfs`
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
-use cluster::{Cluster, HelperConfig, Host, InitOptions, Name, OwnRepair, SeaweedfsConfig, StoreConfig};
+use cluster::{Cluster, HelperConfig, Host, Name, OwnRepair, SeaweedfsConfig, StoreConfig};
 use seaweedfs::{
     Listing, MasterClient, Security, Server, ServerAddress, ServerId, ServerStatus, VolumeServer,
 };
 
+use super::{name, options, own_address, unit};
 use crate::answer::Answer;
 use crate::args::AttachSeaweedfsArgs;
 use crate::failure::{Exit, Failure};
@@ -27,7 +28,7 @@ struct Found {
 }
 
 /// `mend attach seaweedfs`
-pub async fn seaweedfs(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Result<Answer, Failure> {
+pub async fn attach(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let security = match &args.security {
         Some(path) => Security::of_toml(path).map_err(Failure::new)?,
@@ -38,8 +39,8 @@ pub async fn seaweedfs(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> R
     let listing = client.list().await.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
     let maintenance = client.maintenance().await.map_err(Failure::new)?;
     let found = ask_servers(&listing, &security).await;
-    let host = args.listen.map_or_else(|| own_address(&masters[0]), Ok)?;
-    let mut cluster = Cluster::init(&folder, &options(host, args))?;
+    let host = args.beside.listen.map_or_else(|| own_address(&masters[0].http()), Ok)?;
+    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
     coordinator::create_catalog(&cluster)?;
     cluster.set_store(&store(args))?;
     for helper in helpers(&found, args.base_port)? {
@@ -69,36 +70,6 @@ async fn ask_servers(listing: &Listing, security: &Security) -> Vec<Found> {
     found
 }
 
-/// The address of this machine that its way to the master begins at.
-fn own_address(master: &ServerAddress) -> Result<IpAddr, Failure> {
-    let asked = || {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect(master.http())?; // Sends nothing.
-        socket.local_addr()
-    };
-    let address = asked().map_err(|error| {
-        Failure::new(format!("cannot tell which address helpers reach this machine at: {error}"))
-            .help("say it with --listen IP")
-    })?;
-    Ok(address.ip())
-}
-
-fn options(host: IpAddr, args: &AttachSeaweedfsArgs) -> InitOptions {
-    InitOptions {
-        helpers: 0,
-        listen_host: host,
-        advertise: None,
-        api_port: args.coordinator_port,
-        control_port: args.coordinator_port + 1,
-        first_helper_port: 0,
-        code: DEFAULT_CODE.to_owned(),
-        block_bytes: "64MiB".parse().expect("a size"),
-        scheme: "auto".to_owned(),
-        data_tls: args.data_tls,
-        repair_after: args.repair_after,
-    }
-}
-
 fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
     StoreConfig::Seaweedfs(SeaweedfsConfig {
         masters: args.master.iter().map(ToString::to_string).collect(),
@@ -106,7 +77,7 @@ fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
             .security
             .as_ref()
             .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
-        repair: if args.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto },
+        repair: if args.beside.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto },
     })
 }
 
@@ -118,7 +89,7 @@ fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, Failure
         let Ok(status) = status else { continue };
         let port = ports.entry(server.address.host().to_owned()).or_insert(base_port);
         let name: Name =
-            name(id).ok_or_else(|| Failure::new(format!("no helper can be named after `{id}`")))?;
+            name("vs", &id.0).ok_or_else(|| Failure::new(format!("no helper can be named after `{id}`")))?;
         let mut helper = HelperConfig::new(name, listen(&server.address, *port));
         if helper.listen.ip().is_unspecified() {
             let host: Host = server.address.host().parse().map_err(Failure::new)?;
@@ -141,14 +112,6 @@ fn listen(address: &ServerAddress, port: u16) -> SocketAddr {
 
 fn folders(status: &ServerStatus) -> Vec<PathBuf> {
     status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect()
-}
-
-/// A helper's name after what the master calls its server.
-fn name(id: &ServerId) -> Option<Name> {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let text: String = id.0.chars().map(plain).collect();
-    let text = format!("vs-{}", text.trim_matches('-'));
-    text.chars().take(63).collect::<String>().trim_end_matches('-').parse().ok()
 }
 
 /// What whoever attaches should know.
@@ -210,13 +173,4 @@ fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) ->
     }
     text += &format!("\nnext: export MEND_CLUSTER={folder}\n      mend coordinator &\n      mend status");
     text
-}
-
-fn unit(what: &str, folder: &Path) -> String {
-    format!(
-        "[Unit]\nDescription=Mend {what}\nAfter=network-online.target\nWants=network-online.target\n\n[Service]\n\
-         ExecStart=/usr/local/bin/mend --cluster {} {what}\nRestart=on-failure\nRestartSec=5\nLimitNOFILE=65536\n\n\
-         [Install]\nWantedBy=multi-user.target\n",
-        folder.display()
-    )
 }

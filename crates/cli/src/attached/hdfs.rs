@@ -1,0 +1,51 @@
+//! HDFS, as daemons see it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use cluster::{Cluster, HdfsConfig, HelperConfig, NameNodeConfig};
+use hdfs::{AttachedStorage, Attachment, NameNodeSettings};
+use stores::hdfs::HdfsBlocks;
+use stores::{Blocks, Storage};
+
+use crate::failure::Failure;
+
+/// Where the DataNode's plug-in listens, unless it is told otherwise.
+const PLUGIN_PORT: u16 = 7410;
+
+/// The coordinator's storage.
+pub async fn storage(cluster: &Cluster, config: &HdfsConfig) -> Result<Box<dyn Storage>, Failure> {
+    let beside = |helper: &HelperConfig| Some((helper.datanode.clone()?, helper.name.to_string()));
+    let attachment = Attachment {
+        namenode: config.namenode.as_ref().map(settings),
+        paths: config.namenode.as_ref().map(|namenode| namenode.paths.clone()).unwrap_or_default(),
+        helpers: cluster.config().helpers.iter().filter_map(beside).collect(),
+    };
+    let (records, id) = (super::records(cluster), cluster.config().cluster_id.to_string());
+    let opened = tokio::task::spawn_blocking(move || AttachedStorage::open(attachment, records, &id)).await;
+    let opened = opened.map_err(|error| Failure::new(format!("the storage: {error}")))?;
+    Ok(Box::new(opened.map_err(Failure::new)?))
+}
+
+/// How a NameNode is asked.
+pub fn settings(config: &NameNodeConfig) -> NameNodeSettings {
+    NameNodeSettings {
+        java: config.java.clone(),
+        classpath: config.classpath.clone(),
+        uri: config.uri.clone(),
+        settings: config.settings.clone(),
+    }
+}
+
+/// A helper's blocks.
+pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, Failure> {
+    if helper.folders.is_empty() {
+        return Err(Failure::new(format!("helper {} has no `folders` in mend.toml", helper.name)).help(
+            "write the folders of its DataNode there (dfs.datanode.data.dir), in the DataNode's order",
+        ));
+    }
+    let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
+    let blocks = HdfsBlocks::open(&folders, helper.pool.as_deref())?;
+    let plugin = SocketAddr::from((Ipv4Addr::LOCALHOST, helper.plugin_port.unwrap_or(PLUGIN_PORT)));
+    Ok(Arc::new(blocks.with_datanode(plugin)))
+}

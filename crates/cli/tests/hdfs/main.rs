@@ -1,0 +1,41 @@
+//! Mend beside a real HDFS, booted once: a NameNode and fifteen DataNodes of two disks each, in JVMs of their own, with a
+//! coordinator and fifteen helpers as real processes.
+//!
+//! Where no cluster can be had the tests are skipped, loudly; in CI (`CI=true`) that is a failure.
+
+mod cases;
+mod healing;
+mod mend;
+mod world;
+
+use std::process::ExitCode;
+
+use apart::{Case, run_cases};
+use hadoop::{Hadoop, inside_namespace};
+
+use crate::world::World;
+
+/// In this order: later ones find the cluster as earlier ones leave it, whole.
+const CASES: &[(&str, Case<World>)] = &[
+    ("a_group_that_a_plug_in_describes_is_repaired", cases::a_group_that_is_described),
+    (
+        "a_group_that_a_plug_in_describes_is_repaired_though_it_is_listed",
+        cases::a_group_that_is_described_and_listed,
+    ),
+    ("what_is_lost_is_repaired_without_being_asked_for", healing::what_is_lost),
+    ("rot_and_silent_losses_are_found_and_repaired_in_place", healing::what_is_rotten),
+    ("what_a_dead_datanode_had_is_made_elsewhere", healing::a_dead_datanode),
+    ("helpers_coordinator_and_namenode_are_killed_in_the_middle", healing::killed_in_the_middle),
+    ("files_that_are_removed_meanwhile_stay_removed", healing::removed_meanwhile),
+    ("hdfs_repairs_the_same_at_the_same_time", healing::both_at_once),
+    ("a_decommissioned_datanode_is_emptied", healing::a_decommissioned_datanode),
+];
+
+fn main() -> ExitCode {
+    let boot = || {
+        let hadoop = Hadoop::install()?;
+        inside_namespace()?;
+        Ok(World::boot(hadoop))
+    };
+    run_cases("HDFS", boot, CASES)
+}

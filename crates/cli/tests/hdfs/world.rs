@@ -1,0 +1,233 @@
+//! The cluster that all cases share, and what is stored in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use hadoop::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin, eventually};
+use stores::hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
+
+const NODES: usize = 15;
+/// A policy, and the bytes of a file under it: an internal block has at most 4 MiB, so that the larger ones have several groups.
+const FILES: &[(&str, usize)] = &[
+    ("RS-6-3-1024k", 1_500_001),
+    ("RS-6-3-1024k", 27_000_011),
+    ("RS-6-3-1024k", 52_000_001),
+    ("RS-10-4-1024k", 30_000_003),
+    ("RS-10-4-1024k", 65_537),
+];
+/// HDFS makes nothing anew by itself, so that whatever is made is Mend's.
+pub const NO_REPAIR: [&str; 3] = [
+    "dfs.namenode.replication.max-streams=0",
+    "dfs.namenode.replication.max-streams-hard-limit=0",
+    "dfs.blocksize=4194304",
+];
+
+pub struct World {
+    pub cluster: Cluster,
+    /// By path.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// A group of a file, where the NameNode says its blocks are.
+#[derive(Clone)]
+pub struct Group {
+    pub path: String,
+    pub group: BlockGroup,
+    pub shape: GroupStripe,
+    /// Of each block of the stripe.
+    pub holders: Vec<Option<usize>>,
+}
+
+impl World {
+    pub fn boot(hadoop: Hadoop) -> Self {
+        let plugin = Plugin {
+            jar: hadoop.mend_jar().to_owned(),
+            class: "mend.hdfs.MendPlugin".to_owned(),
+            port_key: "mend.datanode.port".to_owned(),
+        };
+        let settings = NO_REPAIR.map(str::to_owned).to_vec();
+        let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
+        let started = Instant::now();
+        let mut world = Self { cluster: Cluster::boot(hadoop, options), files: BTreeMap::new() };
+        println!("booted in {:.1} s", started.elapsed().as_secs_f64());
+        world.fill();
+        println!("filled in {:.1} s", started.elapsed().as_secs_f64());
+        world
+    }
+
+    fn fill(&mut self) {
+        for &policy in &["RS-6-3-1024k", "RS-10-4-1024k"] {
+            let folder = format!("/{policy}");
+            self.cluster.console().run(&["ec", "-enablePolicy", "-policy", policy]);
+            self.cluster.console().run(&["dfs", "-mkdir", &folder]);
+            self.cluster.console().run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy]);
+        }
+        for &(policy, length) in FILES {
+            self.put(&format!("/{policy}/{length}"), length);
+        }
+        self.await_whole();
+    }
+
+    /// Stores a file of so many bytes.
+    pub fn put(&mut self, path: &str, length: usize) {
+        let content = content(path, length);
+        let source = self.cluster.folder().join("put");
+        fs::write(&source, &content).expect("written");
+        self.cluster.console().run(&["dfs", "-put", source.to_str().expect("text"), path]);
+        self.files.insert(path.to_owned(), content);
+    }
+
+    /// All groups of all files as the NameNode lists them.
+    pub fn groups(&mut self) -> Vec<Group> {
+        let mut groups = Vec::new();
+        for file in self.cluster.fsck("/") {
+            let policy: Policy = file.policy.as_deref().expect("all are striped").parse().expect("known");
+            for block in &file.blocks {
+                groups.push(self.group(&file.path, policy, block));
+            }
+        }
+        groups
+    }
+
+    fn group(&self, path: &str, policy: Policy, block: &FsckBlock) -> Group {
+        let group = BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
+        let shape = group.stripe().expect("a stripe");
+        let holder = |name: &ReplicaName| {
+            let replica = block.replicas.iter().find(|(number, _)| *number == name.block());
+            replica.map(|(_, address)| self.cluster.node_at(address))
+        };
+        let holders = shape.blocks.iter().map(|block| holder(&block.name)).collect();
+        Group { path: path.to_owned(), group, shape, holders }
+    }
+
+    /// The first group of a policy's largest file.
+    pub fn largest(&mut self, policy: &str) -> Group {
+        let groups = self.groups().into_iter().filter(|group| group.group.policy.to_string() == policy);
+        groups.max_by_key(|group| group.group.bytes).expect("a group")
+    }
+
+    /// A file of a DataNode by its name.
+    pub fn path(&self, node: usize, file: &str) -> Option<PathBuf> {
+        let mut folders = self.cluster.nodes()[node].folders().to_vec();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.file_name().is_some_and(|name| name == file) {
+                    return Some(path);
+                }
+            }
+        }
+        None
+    }
+
+    /// Both files of a replica on a DataNode.
+    pub fn replica(&self, node: usize, name: &ReplicaName) -> Option<[PathBuf; 2]> {
+        let [bytes, meta] = [format!("blk_{}", name.block()), format!("{name}.meta")];
+        Some([self.path(node, &bytes)?, self.path(node, &meta)?])
+    }
+
+    /// Takes a block's files away; what they were. The NameNode does not know it.
+    pub fn remove(&self, group: &Group, at: usize) -> [Vec<u8>; 2] {
+        let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
+        self.replica(node, &name).expect("there").map(|path| {
+            let before = fs::read(&path).expect("readable");
+            fs::remove_file(&path).expect("removed");
+            before
+        })
+    }
+
+    /// The same, while their DataNodes are down, so that the NameNode knows it when they are back.
+    pub fn lose(&mut self, lost: &[(&Group, usize)]) -> Vec<[Vec<u8>; 2]> {
+        let mut nodes: Vec<usize> =
+            lost.iter().map(|(group, at)| group.holders[*at].expect("held")).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.iter().for_each(|&node| self.cluster.kill(node));
+        let before = lost.iter().map(|(group, at)| self.remove(group, *at)).collect();
+        nodes.iter().for_each(|&node| self.cluster.start(node));
+        before
+    }
+
+    /// Waits until all DataNodes are live.
+    pub fn await_nodes(&mut self) {
+        self.cluster.await_nodes(self.cluster.nodes().len());
+    }
+
+    /// Waits until the NameNode misses these blocks. As long as it counts on one, a second copy of it is one too many.
+    pub fn await_loss(&mut self, lost: &[(&Group, usize)]) {
+        eventually("the NameNode misses them", || {
+            let groups = self.groups();
+            let now = |group: &Group| groups.iter().find(|other| other.group.number == group.group.number);
+            let is_missed =
+                |&(group, at): &(&Group, usize)| now(group).is_some_and(|now| now.holders[at].is_none());
+            lost.iter().all(is_missed).then_some(())
+        });
+    }
+
+    /// Flips a bit of a block; what its files were.
+    pub fn rot(&self, group: &Group, at: usize, offset: u64) -> [Vec<u8>; 2] {
+        let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
+        let paths = self.replica(node, &name).expect("there");
+        let before = paths.each_ref().map(|path| fs::read(path).expect("readable"));
+        let file = fs::File::options().write(true).open(&paths[0]).expect("there");
+        file.write_all_at(&[before[0][offset as usize] ^ 0x10], offset).expect("written");
+        before
+    }
+
+    /// Waits until a block is on a DataNode as it was, its checksums too.
+    pub fn await_replica(&mut self, node: usize, name: &ReplicaName, before: &[Vec<u8>; 2]) {
+        eventually("the block as it was", || {
+            let found = self.replica(node, name)?.map(|path| fs::read(path).unwrap_or_default());
+            (found == *before).then_some(())
+        });
+        self.verify_meta(node, name);
+    }
+
+    /// HDFS's own check of a replica.
+    pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
+        let [bytes, meta] = self.replica(node, name).expect("there");
+        let (bytes, meta) = (bytes.to_str().expect("text"), meta.to_str().expect("text"));
+        let said = self.cluster.console().run(&["debug", "verifyMeta", "-meta", meta, "-block", bytes]);
+        assert!(said.contains("Checksum verification succeeded"), "{said}");
+    }
+
+    pub fn await_whole(&mut self) {
+        eventually("a healthy cluster", || self.cluster.is_healthy("/").then_some(()));
+    }
+
+    /// What has to be so after every case: HDFS finds nothing wrong, every block passes its check, all reads as it was.
+    pub fn assert_whole(&mut self) {
+        self.await_whole();
+        for group in self.groups() {
+            for (holder, block) in group.holders.iter().zip(&group.shape.blocks) {
+                self.verify_meta(holder.expect("held"), &block.name);
+            }
+        }
+        self.assert_files();
+    }
+
+    /// Every file reads as it was.
+    pub fn assert_files(&mut self) {
+        let got = tempfile::tempdir_in(self.cluster.folder()).expect("a folder");
+        let to = got.path().to_str().expect("text").to_owned();
+        self.cluster.console().run(&["dfs", "-get", "/*", &to]);
+        for (path, content) in &self.files {
+            let got = fs::read(got.path().join(&path[1..])).expect("got");
+            assert!(got == *content, "{path} differs");
+        }
+    }
+}
+
+/// The bytes of a file, which follow from its name.
+fn content(path: &str, length: usize) -> Vec<u8> {
+    let mut random =
+        fastrand::Rng::with_seed(path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31) + u64::from(byte)));
+    let mut bytes = vec![0; length];
+    random.fill(&mut bytes);
+    bytes
+}

@@ -1,0 +1,409 @@
+//! A NameNode, asked by Hadoop's own client in a JVM that is run here (`mend.hdfs.namenode.Reporter` in `java/hdfs`).
+//!
+//! The JVM is started when something is asked and none runs; one that ends, or that falls silent, is replaced at the next
+//! question, after a pause that grows while it does not come up. Questions have numbers and are answered at the same time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::listing::{BadLine, Listing};
+
+const CLASS: &str = "mend.hdfs.namenode.Reporter";
+const GREETING: &str = "0 ready 1";
+/// A JVM says its greeting within this time, on a machine that is busy with other things.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_LAST: Duration = Duration::from_secs(30);
+/// A single look; a client that fails over, or waits for a NameNode that is busy, takes seconds.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
+/// Between two lines of a listing of everything.
+const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+/// Lines of an answer that wait for whoever asked.
+const LINES_WAITING: usize = 1024;
+/// A line has at most sixteen blocks in it.
+const MAX_LINE_BYTES: u64 = 1 << 16;
+/// Of what the JVM says to nobody, the last lines tell why it ended.
+const LAST_LINES: usize = 5;
+
+/// How a NameNode is asked.
+#[derive(Clone, Debug)]
+pub struct NameNodeSettings {
+    /// The `java` to run.
+    pub java: PathBuf,
+    /// Its class path: Hadoop's jars and configuration, and Mend's jar.
+    pub classpath: String,
+    /// `fs.defaultFS`, if not the configuration's.
+    pub uri: Option<String>,
+    /// More settings, `KEY=VALUE`.
+    pub settings: Vec<String>,
+}
+
+/// Why a NameNode has not said what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AskError {
+    /// There is no such program.
+    #[error("cannot run `{java}`: {why}; set `java` in [store.namenode] of mend.toml")]
+    NoJava {
+        /// The program.
+        java: String,
+        /// What the system says.
+        why: String,
+    },
+    /// The JVM ended.
+    #[error(
+        "the JVM that asks the NameNode has ended: {said}; its class path is `classpath` in [store.namenode] of mend.toml"
+    )]
+    Ended {
+        /// The end of what it said.
+        said: String,
+    },
+    /// It ended just now, and is not started again so soon.
+    #[error("the JVM that asks the NameNode is started again in {} s: {said}", pause.as_secs().max(1))]
+    Pausing {
+        /// How long is waited.
+        pause: Duration,
+        /// Why it ended.
+        said: String,
+    },
+    /// It has not answered in time, and is replaced.
+    #[error("the NameNode has said nothing for {} s", limit.as_secs())]
+    Silent {
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// Hadoop's client says why it cannot be asked.
+    #[error("the NameNode cannot be asked: {0}")]
+    Failed(String),
+    /// The answer is none: another version of the jar is on the class path.
+    #[error("{0}; is Mend's jar on the class path that of this version?")]
+    Line(#[from] BadLine),
+}
+
+/// A way to ask a NameNode. Copies share the JVM, which ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct NameNode(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: NameNodeSettings,
+    running: tokio::sync::Mutex<Running>,
+    next: AtomicU64,
+}
+
+/// The JVM that runs, or when the next may start.
+#[derive(Debug, Default)]
+struct Running {
+    jvm: Option<Arc<Jvm>>,
+    pause: Duration,
+    not_before: Option<Instant>,
+    said: String,
+}
+
+/// Who waits for answers, by the numbers of their questions; `None` once no answer will come.
+type Waiting = Arc<Mutex<Option<BTreeMap<u64, mpsc::Sender<String>>>>>;
+
+#[derive(Debug)]
+struct Jvm {
+    input: tokio::sync::Mutex<ChildStdin>,
+    waiting: Waiting,
+    said: Arc<Mutex<VecDeque<String>>>,
+    /// Killed when this is dropped.
+    _child: Child,
+}
+
+impl NameNode {
+    /// A NameNode that is asked so. Nothing is started before something is asked.
+    pub fn new(settings: NameNodeSettings) -> Self {
+        Self(Arc::new(Inner { settings, running: tokio::sync::Mutex::default(), next: AtomicU64::new(1) }))
+    }
+
+    /// All DataNodes, and all groups of all files below these folders.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn list(&self, paths: &[String]) -> Result<Listing, AskError> {
+        self.ask(&format!("list {}", paths.join("\t")), SILENCE_LIMIT).await
+    }
+
+    /// All DataNodes.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn nodes(&self) -> Result<Listing, AskError> {
+        self.ask("nodes", LOOK_LIMIT).await
+    }
+
+    /// All DataNodes, with the folders of those that live.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn volumes(&self) -> Result<Listing, AskError> {
+        self.ask("volumes", SILENCE_LIMIT).await
+    }
+
+    /// The group that begins at `start` of the file with this inode number; no group if it is not there any more.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn group(&self, file: u64, start: u64) -> Result<Listing, AskError> {
+        self.ask(&format!("group {file} {start}"), LOOK_LIMIT).await
+    }
+
+    /// Asks something; `limit` is how long nothing may be heard.
+    async fn ask(&self, question: &str, limit: Duration) -> Result<Listing, AskError> {
+        let jvm = self.jvm().await?;
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let answer = jvm.ask(number, question, limit).await;
+        if let Err(AskError::Silent { .. } | AskError::Line(_) | AskError::Ended { .. }) = &answer {
+            self.0.running.lock().await.give_up(&jvm);
+        }
+        answer
+    }
+
+    /// The JVM that runs, started now if none does.
+    async fn jvm(&self) -> Result<Arc<Jvm>, AskError> {
+        let mut running = self.0.running.lock().await;
+        if let Some(jvm) = &running.jvm {
+            return Ok(Arc::clone(jvm));
+        }
+        let now = Instant::now();
+        if let Some(not_before) = running.not_before.filter(|not_before| *not_before > now) {
+            return Err(AskError::Pausing { pause: not_before - now, said: running.said.clone() });
+        }
+        match Jvm::start(&self.0.settings).await {
+            Ok(jvm) => {
+                running.pause = Duration::ZERO;
+                Ok(Arc::clone(running.jvm.insert(Arc::new(jvm))))
+            }
+            Err(error) => {
+                running.wait_before_next(error.to_string());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Running {
+    /// What does not answer is not asked again.
+    fn give_up(&mut self, jvm: &Arc<Jvm>) {
+        if self.jvm.take_if(|running| Arc::ptr_eq(running, jvm)).is_some() {
+            self.wait_before_next(jvm.last_words());
+        }
+    }
+
+    fn wait_before_next(&mut self, said: String) {
+        self.pause = (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST);
+        self.not_before = Some(Instant::now() + self.pause);
+        self.said = said;
+    }
+}
+
+impl Jvm {
+    async fn start(settings: &NameNodeSettings) -> Result<Self, AskError> {
+        let mut child = command(settings).spawn().map_err(|error| AskError::NoJava {
+            java: settings.java.display().to_string(),
+            why: error.to_string(),
+        })?;
+        let input = child.stdin.take().expect("piped");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let said = Arc::new(Mutex::new(VecDeque::new()));
+        tokio::spawn(overhear(child.stderr.take().expect("piped"), Arc::clone(&said)));
+        let waiting: Waiting = Arc::new(Mutex::new(Some(BTreeMap::new())));
+        let jvm = Self {
+            input: tokio::sync::Mutex::new(input),
+            waiting: Arc::clone(&waiting),
+            said,
+            _child: child,
+        };
+        match timeout(START_LIMIT, line(&mut output)).await {
+            Ok(Some(greeting)) if greeting == GREETING => {}
+            Ok(Some(other)) => return Err(BadLine(other).into()),
+            Ok(None) => return Err(jvm.ended().await),
+            Err(_) => return Err(AskError::Silent { limit: START_LIMIT }),
+        }
+        tokio::spawn(deal(output, waiting));
+        tracing::info!("a JVM asks the NameNode");
+        Ok(jvm)
+    }
+
+    async fn ask(&self, number: u64, question: &str, limit: Duration) -> Result<Listing, AskError> {
+        let (sender, mut lines) = mpsc::channel(LINES_WAITING);
+        match locked(&self.waiting).as_mut() {
+            Some(waiting) => drop(waiting.insert(number, sender)),
+            None => return Err(AskError::Ended { said: self.last_words() }),
+        }
+        let asked = async {
+            let mut input = self.input.lock().await;
+            input.write_all(format!("{number} {question}\n").as_bytes()).await
+        };
+        match timeout(limit, asked).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(self.ended().await),
+            Err(_) => return Err(AskError::Silent { limit }),
+        }
+        let mut listing = Listing::default();
+        loop {
+            let until = Instant::now() + limit;
+            let line = tokio::select! {
+                line = lines.recv() => line,
+                () = sleep_until(until) => return Err(AskError::Silent { limit }),
+            };
+            match line.as_deref() {
+                None => return Err(self.ended().await),
+                Some("done") => return Ok(listing),
+                Some(line) => match line.strip_prefix("failed ") {
+                    Some(why) => return Err(AskError::Failed(why.to_owned())),
+                    None => listing.take(line)?,
+                },
+            }
+        }
+    }
+
+    /// It has ended: what it said last comes a moment later.
+    async fn ended(&self) -> AskError {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        AskError::Ended { said: self.last_words() }
+    }
+
+    fn last_words(&self) -> String {
+        let said = locked(&self.said);
+        if said.is_empty() {
+            return "it said nothing".to_owned();
+        }
+        said.iter().map(String::as_str).collect::<Vec<_>>().join(" | ")
+    }
+}
+
+fn command(settings: &NameNodeSettings) -> Command {
+    let mut command = Command::new(&settings.java);
+    command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(&settings.classpath).arg(CLASS);
+    let uri = settings.uri.iter().map(|uri| format!("fs.defaultFS={uri}"));
+    for setting in uri.chain(settings.settings.iter().cloned()) {
+        command.args([OsString::from("-D"), setting.into()]);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// The next line; `None` at the end, or if it is too long to be one.
+async fn line(output: &mut BufReader<ChildStdout>) -> Option<String> {
+    let mut text = String::new();
+    let read = output.take(MAX_LINE_BYTES).read_line(&mut text).await;
+    match read {
+        Ok(bytes) if bytes > 0 && text.ends_with('\n') => Some(text.trim_end().to_owned()),
+        _ => None,
+    }
+}
+
+/// Deals lines to whoever waits for them, until there are no more.
+async fn deal(mut output: BufReader<ChildStdout>, waiting: Waiting) {
+    while let Some(text) = line(&mut output).await {
+        let Some((number, rest)) = text.split_once(' ') else { break };
+        let Ok(number) = number.parse::<u64>() else { break };
+        let is_last = rest == "done" || rest.starts_with("failed ");
+        let asker = {
+            let mut waiting = locked(&waiting);
+            let waiting = waiting.as_mut().expect("taken at the end alone");
+            if is_last { waiting.remove(&number) } else { waiting.get(&number).cloned() }
+        };
+        // Who asked may have gone, and is not waited for.
+        if let Some(asker) = asker
+            && asker.send(rest.to_owned()).await.is_err()
+            && let Some(waiting) = locked(&waiting).as_mut()
+        {
+            waiting.remove(&number);
+        }
+    }
+    *locked(&waiting) = None; // All who wait hear of it.
+}
+
+/// Remembers the end of what a JVM says to nobody.
+async fn overhear(errors: impl AsyncRead + Unpin, said: Arc<Mutex<VecDeque<String>>>) {
+    let mut lines = BufReader::new(errors).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        tracing::debug!(target: "hdfs::jvm", "{line}");
+        let mut said = locked(&said);
+        if said.len() == LAST_LINES {
+            said.pop_front();
+        }
+        said.push_back(line);
+    }
+}
+
+/// What is guarded is whole even if a holder panicked.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A program in place of `java`, which is run with all that a JVM is told and says what this one says.
+    fn namenode(folder: &std::path::Path, script: &str) -> NameNode {
+        let java = folder.join("java");
+        fs::write(&java, format!("#!/bin/sh\n{script}")).unwrap();
+        fs::set_permissions(&java, fs::Permissions::from_mode(0o755)).unwrap();
+        let classpath = "x".to_owned();
+        NameNode::new(NameNodeSettings { java, classpath, uri: None, settings: Vec::new() })
+    }
+
+    #[tokio::test]
+    async fn answers_find_their_questions_whatever_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo '0 ready 1'; read a; read b
+            echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
+        let namenode = namenode(folder.path(), script);
+        let (first, second) = tokio::join!(namenode.nodes(), namenode.group(1, 2));
+        assert_eq!(first.unwrap().nodes[0].uuid, "first");
+        assert_eq!(second.unwrap().nodes[0].uuid, "second");
+    }
+
+    #[tokio::test]
+    async fn a_jvm_that_ends_says_why_and_another_one_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "cd $(dirname $0); if [ -e ran ]; then
+                echo '0 ready 1'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 1'; read a; echo 'no such class' >&2";
+        let namenode = namenode(folder.path(), script);
+        let ended = namenode.nodes().await.unwrap_err().to_string();
+        assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
+        let pausing = namenode.nodes().await.unwrap_err();
+        assert!(matches!(pausing, AskError::Pausing { .. }), "{pausing}");
+        tokio::time::sleep(PAUSE_FIRST).await;
+        assert!(namenode.nodes().await.unwrap().safe_mode);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_answer_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = namenode(
+            folder.path(),
+            "echo '0 ready 1'; read a; echo \"${a%% *} failed no permission\"; read b",
+        );
+        let error = refused.nodes().await.unwrap_err().to_string();
+        assert!(error.contains("no permission"), "{error}");
+        let other = namenode(folder.path(), "echo 'Usage: java'");
+        assert!(matches!(other.nodes().await.unwrap_err(), AskError::Line(_)));
+        let none = NameNodeSettings {
+            java: folder.path().join("none"),
+            classpath: String::new(),
+            uri: None,
+            settings: Vec::new(),
+        };
+        assert!(matches!(NameNode::new(none).nodes().await.unwrap_err(), AskError::NoJava { .. }));
+    }
+}

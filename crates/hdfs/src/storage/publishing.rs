@@ -1,0 +1,159 @@
+//! Before a block is made the NameNode is asked for its group anew, and afterwards until it lists the block.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{BlockId, NodeId, StripeId};
+use stores::{Answer, BlockState, CatalogError, Done, RecordWrite, StoreError, StripeWrite, Term, Write};
+use tokio::time::Instant;
+
+use super::bad_key;
+use super::state::Shared;
+use super::view::Listed;
+use crate::listing::Service;
+
+/// The NameNode lists a block a moment after its DataNode has taken it, and has this long if it is busy.
+const LISTED_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+impl Shared {
+    /// Does what takes long.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn carry_out(self: &Arc<Self>, term: Term, write: &StripeWrite) -> Result<Done, StoreError> {
+        match write {
+            StripeWrite::Claim { stripe, nodes } => self.claim(stripe, nodes).await?,
+            StripeWrite::Publish { stripe, blocks } => {
+                for &(index, node, _) in blocks {
+                    self.publish(term, stripe, index, node).await?;
+                }
+            }
+            StripeWrite::Release(_) => {} // The NameNode has no lock to give back.
+            StripeWrite::SetStates(_) => unreachable!("it does not take long"),
+        }
+        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+    }
+
+    /// Makes sure that a group is still the one that is known, and that these nodes can have blocks of it. What is known
+    /// of it is as new as the claim when this returns.
+    async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
+        let known = self.state().view.listed(stripe).cloned();
+        let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
+        let found = self.look_up(&known).await.map_err(taken)?;
+        if found.group != known.group {
+            return Err(taken("HDFS has another generation of it".to_owned()));
+        }
+        self.check_targets(stripe, &found, nodes).map_err(taken)
+    }
+
+    fn check_targets(&self, stripe: &StripeId, found: &Listed, nodes: &[NodeId]) -> Result<(), String> {
+        let state = self.state();
+        let view = &state.view;
+        for &node in nodes {
+            if !view.may_take(node) {
+                return Err(format!("DataNode {node} does not serve, or is to serve no more"));
+            }
+        }
+        let shape = found.group.stripe().ok_or("it holds no bytes")?;
+        let is_good = |(at, index): (u16, u8)| {
+            let homes = found.homes.iter().filter(|(other, _)| *other == index);
+            let mut homes = homes.map(|&(_, node)| node);
+            homes.any(|node| {
+                !view.is_bad(stripe, at, node)
+                    && view.standing(node).is_none_or(|it| it.service == Service::Normal)
+            })
+        };
+        let mut indices = shape.blocks.iter().zip(0..).map(|(block, at)| (at, block.index.0 as u8));
+        if indices.all(is_good) {
+            return Err(
+                "all its blocks are there, and HDFS removes one that is too many, whichever: to empty a DataNode, \
+                 decommission it first (hdfs dfsadmin -refreshNodes)"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Asks the NameNode for a group, and takes in what it says.
+    async fn look_up(self: &Arc<Self>, known: &Listed) -> Result<Listed, String> {
+        let asked = self.now();
+        let namenode = self.namenode.as_ref().ok_or("no NameNode is asked")?;
+        let listing = namenode.group(known.file, known.start).await.map_err(|error| error.to_string())?;
+        if listing.safe_mode {
+            return Err("the NameNode is in safe mode".to_owned());
+        }
+        self.take_groups(asked, listing, false).map_err(|error| error.to_string())?;
+        let now = self.now();
+        let mut state = self.state();
+        let found = state.view.fresh(known.group.number, asked).cloned();
+        if found.is_none() {
+            state.view.drop_group(known.group.number);
+            let changes = state.view.tell(now, [known.group.number]);
+            state.tell(changes);
+        }
+        found.ok_or_else(|| "it was removed, or somebody writes to it".to_owned())
+    }
+
+    /// Waits until the NameNode lists a block that a DataNode has taken.
+    async fn publish(
+        self: &Arc<Self>,
+        term: Term,
+        stripe: &StripeId,
+        at: BlockIndex,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
+        let (known, index) = {
+            let state = self.state();
+            (state.view.listed(stripe).cloned(), state.view.index_in_group(stripe, at))
+        };
+        let (Some(known), Some(index)) = (known, index) else {
+            return Err(CatalogError::NoSuchStripe(stripe.clone()).into());
+        };
+        if let Err(why) = self.wait_until_listed(&known, index, node).await {
+            let block = known
+                .group
+                .stripe()
+                .and_then(|shape| Some(shape.blocks.get(usize::from(at.0))?.name.block_id()));
+            let block = block.unwrap_or_else(|| BlockId(stripe.0.clone()));
+            return Err(StoreError::NotServed { block, node: node.to_string(), why });
+        }
+        // What was bad there has been replaced.
+        self.record(term, &Write::Records(RecordWrite::Remove(bad_key(stripe, at.0, node))))?;
+        let now = self.now();
+        let mut state = self.state();
+        let group = state.view.set_state(stripe, at.0, node, BlockState::Healthy);
+        let changes = state.view.tell(now, group);
+        state.tell(changes);
+        Ok(())
+    }
+
+    async fn wait_until_listed(
+        self: &Arc<Self>,
+        known: &Listed,
+        index: u8,
+        node: NodeId,
+    ) -> Result<(), String> {
+        let until = Instant::now() + LISTED_LIMIT;
+        loop {
+            let found = self.look_up(known).await?;
+            if found.group != known.group {
+                return Err("HDFS has another generation of its group by now".to_owned());
+            }
+            let mut homes = found.homes.iter().filter(|(other, _)| *other == index);
+            if homes.any(|&(_, home)| home == node) {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return match found.homes.iter().any(|&(other, _)| other == index) {
+                    // HDFS made one itself, and has kept that.
+                    true => Ok(()),
+                    false => Err(format!("the NameNode does not list it after {} s", LISTED_LIMIT.as_secs())),
+                };
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}

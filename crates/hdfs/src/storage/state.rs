@@ -1,0 +1,236 @@
+//! What the storage's threads share, and what they do to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
+use stores::attached::Teller;
+use stores::dir::DirCatalog;
+use stores::{
+    BlockState, CatalogError, Done, RecordWrite, Storage as _, StoreChange, StoreError, Term, Write,
+};
+use tokio::sync::Notify;
+
+use super::open::Attachment;
+use super::view::{Listed, View};
+use super::{BAD_PREFIX, bad_key, bad_value, parse_bad_key};
+use crate::listing::{DataNode, Listing};
+use crate::namenode::NameNode;
+
+/// What the threads share.
+pub(super) struct Shared {
+    pub namenode: Option<NameNode>,
+    pub attachment: Attachment,
+    /// Something has changed that a listing tells more of.
+    pub look: Notify,
+    opened: Instant,
+    state: Mutex<State>,
+}
+
+/// All that is known.
+pub(super) struct State {
+    pub records: DirCatalog,
+    pub term: Term,
+    pub view: View,
+    /// The numbers of nodes, by their names.
+    numbers: BTreeMap<String, NodeId>,
+    /// What keeps Mend from its work, by who found it.
+    troubles: BTreeMap<&'static str, Vec<String>>,
+    teller: Teller,
+}
+
+impl State {
+    pub fn tell(&self, changes: Vec<StoreChange>) {
+        self.teller.tell(changes);
+    }
+
+    /// What keeps Mend from its work, for somebody who has heard nothing.
+    pub fn troubles(&self) -> StoreChange {
+        StoreChange::Troubles(self.troubles.values().flatten().cloned().collect())
+    }
+
+    /// Takes in all that somebody found to be in the way, and tells it if that is news.
+    pub fn note_troubles(&mut self, finder: &'static str, lines: Vec<String>) {
+        let before = self.troubles.insert(finder, lines.clone()).unwrap_or_default();
+        if before == lines {
+            return;
+        }
+        for line in lines.iter().filter(|line| !before.contains(line)) {
+            tracing::warn!("{line}");
+        }
+        self.tell(vec![self.troubles()]);
+    }
+
+    /// The numbers of these DataNodes; those that are new are told.
+    fn number(&mut self, attachment: &Attachment, nodes: &[DataNode]) -> Result<Vec<NodeId>, CatalogError> {
+        let mut numbers = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let name = attachment.name_of(&node.address);
+            if let Some(&number) = self.numbers.get(name) {
+                numbers.push(number);
+                continue;
+            }
+            let number = self.records.node_id(name)?;
+            let record = self.records.nodes()?.into_iter().find(|record| record.id == number);
+            self.tell(record.map(StoreChange::Node).into_iter().collect());
+            self.numbers.insert(name.to_owned(), number);
+            numbers.push(number);
+        }
+        Ok(numbers)
+    }
+
+    /// Forgets how copies were that are not listed any more.
+    fn forget_marks(&mut self) -> Result<(), CatalogError> {
+        let marks = self.view.pointless_marks().into_iter();
+        let keys = marks.map(|(stripe, index, node)| bad_key(&stripe, index, node));
+        let writes: Vec<Write> = keys.map(|key| Write::Records(RecordWrite::Remove(key))).collect();
+        if writes.is_empty() {
+            return Ok(());
+        }
+        for done in self.records.carry_out(self.term, &writes) {
+            match done {
+                Ok(_) | Err(StoreError::Fenced { .. }) => {} // Whoever took over forgets it.
+                Err(StoreError::Catalog(error)) => return Err(error),
+                Err(error) => tracing::warn!(%error, "how a copy was is not forgotten"),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    pub fn new(
+        namenode: Option<NameNode>,
+        attachment: Attachment,
+        records: DirCatalog,
+        teller: Teller,
+    ) -> Self {
+        let state = State {
+            records,
+            term: Term(0),
+            view: View::default(),
+            numbers: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            teller,
+        };
+        Self { namenode, attachment, look: Notify::new(), opened: Instant::now(), state: Mutex::new(state) }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the storage has been open.
+    pub fn now(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// Remembers what earlier coordinators found bad, and which nodes there are.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn recall(&self) -> Result<(), CatalogError> {
+        let mut state = self.state();
+        for (key, value) in stores::Records::list(&state.records, BAD_PREFIX)? {
+            if let (Some((stripe, index, node)), Ok(bad)) =
+                (parse_bad_key(&key), serde_json::from_value(value))
+            {
+                state.view.set_state(&stripe, index, node, bad);
+            }
+        }
+        if self.namenode.is_some() {
+            for node in state.records.nodes()? {
+                drop(state.view.assume_service(node.id)); // It is told with everything else.
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that has its number now.
+    pub fn assume_service(&self, node: NodeId) {
+        if self.namenode.is_some() {
+            let mut state = self.state();
+            let change = state.view.assume_service(node);
+            state.tell(change.into_iter().collect());
+        }
+    }
+
+    /// Takes in how DataNodes are.
+    ///
+    /// # Errors
+    /// If the number of a new one cannot be stored.
+    pub fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
+        let now = self.now();
+        let mut state = self.state();
+        let numbers = state.number(&self.attachment, &listing.nodes)?;
+        let standings = numbers.iter().zip(&listing.nodes);
+        let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
+        state.view.take_nodes(now, standings.collect());
+        let service = state.view.tell_service();
+        if !service.is_empty() {
+            self.look.notify_one();
+        }
+        state.tell(service);
+        Ok(())
+    }
+
+    /// Takes in groups, all that there are or some, as they were asked for at `asked`.
+    ///
+    /// # Errors
+    /// As [`take_nodes`](Self::take_nodes).
+    pub fn take_groups(&self, asked: Duration, listing: Listing, all: bool) -> Result<(), CatalogError> {
+        let now = self.now();
+        let mut state = self.state();
+        let numbers = state.number(&self.attachment, &listing.nodes)?;
+        let listed = listing.groups.into_iter().map(|group| Listed {
+            file: group.file,
+            start: group.start,
+            group: group.group,
+            homes: group.homes.iter().map(|&(index, node)| (index, numbers[node])).collect(),
+        });
+        let changed = state.view.take_groups(now, asked, listed.collect(), all);
+        let changes = state.view.tell(now, changed);
+        state.tell(changes);
+        state.forget_marks()
+    }
+
+    /// Carries out one write of the records.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn record(&self, term: Term, write: &Write) -> Result<Done, StoreError> {
+        let mut done = self.state().records.carry_out(term, std::slice::from_ref(write));
+        done.pop().expect("one is answered by one")
+    }
+
+    /// Notes what was found of copies.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    pub fn set_states(
+        &self,
+        term: Term,
+        states: &[(StripeId, BlockIndex, NodeId, BlockState)],
+    ) -> Result<(), StoreError> {
+        let write = |(stripe, index, node, state): &(StripeId, BlockIndex, NodeId, BlockState)| {
+            let key = bad_key(stripe, index.0, *node);
+            Write::Records(match state {
+                BlockState::Healthy => RecordWrite::Remove(key),
+                bad => RecordWrite::Put(key, bad_value(*bad)),
+            })
+        };
+        let writes: Vec<Write> = states.iter().map(write).collect();
+        let now = self.now();
+        let mut shared = self.state();
+        shared.records.carry_out(term, &writes).into_iter().try_for_each(|done| done.map(drop))?;
+        let mut groups = BTreeSet::new();
+        for (stripe, index, node, state) in states {
+            groups.extend(shared.view.set_state(stripe, index.0, *node, *state));
+        }
+        let changes = shared.view.tell(now, groups);
+        shared.tell(changes);
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! What is told of groups as listings come, without a NameNode.
+
+use super::*;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn live(reported: u64) -> Standing {
+    Standing { rack: "/r".to_owned(), live: true, service: Service::Normal, reported }
+}
+
+fn group(bytes: u64) -> BlockGroup {
+    BlockGroup { number: -160, stamp: 7, bytes, policy: "RS-3-2-1k".parse().expect("a policy") }
+}
+
+/// A group of five blocks, block I on node I + 1, without those of these indices.
+fn listed(without: &[u8]) -> Listed {
+    let homes = (0..5).filter(|index| !without.contains(index));
+    let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
+    Listed { file: 1, start: 0, group: group(9000), homes }
+}
+
+struct Scene {
+    view: View,
+    now: Duration,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut scene = Self { view: View::default(), now: seconds(1) };
+        scene.nodes(&[1, 2, 3, 4, 5], 10);
+        scene.list(vec![listed(&[])]);
+        scene
+    }
+
+    fn nodes(&mut self, up: &[u32], reported: u64) -> Vec<StoreChange> {
+        let standings = up.iter().map(|&node| (NodeId(node), live(reported))).collect();
+        self.view.take_nodes(self.now, standings);
+        self.view.tell_service()
+    }
+
+    fn list(&mut self, groups: Vec<Listed>) -> Vec<StoreChange> {
+        self.now += seconds(1);
+        let changed = self.view.take_groups(self.now, self.now, groups, true);
+        self.view.tell(self.now, changed)
+    }
+
+    /// Where block 2 is, and how.
+    fn block(&mut self) -> (Option<u32>, BlockState) {
+        let stripes = self.view.stripes(self.now);
+        let block = &stripes[0].blocks[2];
+        (block.node.map(|node| node.0), block.state)
+    }
+}
+
+#[test]
+fn a_group_is_told_once() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.list(vec![listed(&[])]), []);
+    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    let stripe = scene.view.stripes(scene.now).remove(0);
+    assert_eq!((stripe.id.0.as_str(), stripe.blocks.len()), ("group_-160_7", 5));
+    assert_eq!(scene.view.listed(&stripe.id).map(|listed| listed.file), Some(1));
+    assert!(scene.view.listed(&StripeId("group_-160_8".into())).is_none());
+}
+
+#[test]
+fn what_a_live_datanode_is_not_listed_with_is_missing_after_a_while() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.list(vec![listed(&[2])]), [], "it may be a message that is late");
+    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    scene.now += PATIENCE;
+    assert_eq!(scene.list(vec![listed(&[2])]).len(), 1);
+    assert_eq!(scene.block(), (Some(3), BlockState::Missing));
+    assert_eq!(scene.list(vec![listed(&[])]).len(), 1);
+    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+}
+
+#[test]
+fn what_a_dead_datanode_had_is_where_it_was() {
+    let mut scene = Scene::new();
+    let went = scene.nodes(&[1, 2, 4, 5], 10);
+    assert_eq!(went, [StoreChange::Service(NodeId(3), false)]);
+    scene.now += PATIENCE * 2;
+    scene.list(vec![listed(&[2])]);
+    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    // It is back, and has not told of its blocks yet.
+    scene.nodes(&[1, 2, 3, 4, 5], 0);
+    scene.now += PATIENCE * 2;
+    scene.list(vec![listed(&[2])]);
+    assert_eq!(scene.block().1, BlockState::Healthy);
+    scene.nodes(&[1, 2, 3, 4, 5], 20);
+    scene.list(vec![listed(&[2])]);
+    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    scene.now += PATIENCE;
+    scene.list(vec![listed(&[2])]);
+    assert_eq!(scene.block(), (Some(3), BlockState::Missing), "it has told, and does not have it");
+}
+
+#[test]
+fn a_group_that_two_listings_leave_out_is_gone() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.list(Vec::new()), []);
+    assert_eq!(scene.list(vec![listed(&[])]), []);
+    assert_eq!(scene.list(Vec::new()), []);
+    assert_eq!(scene.list(Vec::new()), [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
+}
+
+#[test]
+fn another_generation_is_another_stripe() {
+    let mut scene = Scene::new();
+    let again = Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) };
+    let changes = scene.list(vec![again]);
+    assert_eq!(changes[0], StoreChange::StripeGone(StripeId("group_-160_7".into())));
+    assert!(matches!(&changes[1], StoreChange::Stripe(stripe, false) if stripe.id.0 == "group_-160_8"));
+    assert_eq!(scene.block(), (None, BlockState::Missing), "nobody is known to have had it");
+}
+
+#[test]
+fn an_answer_that_is_older_than_what_is_known_counts_for_nothing() {
+    let mut scene = Scene::new();
+    let asked = scene.now - seconds(1);
+    let changed = scene.view.take_groups(scene.now, asked, vec![listed(&[0, 1, 2])], true);
+    assert!(changed.is_empty());
+    let number = group(9000).number;
+    assert!(scene.view.fresh(number, scene.now + seconds(1)).is_none());
+    assert!(scene.view.fresh(number, asked).is_some());
+}
+
+#[test]
+fn a_bad_copy_is_told_until_it_is_listed_no_more() {
+    let mut scene = Scene::new();
+    let stripe = StripeId("group_-160_7".into());
+    let group = scene.view.set_state(&stripe, 2, NodeId(3), BlockState::Corrupt);
+    assert_eq!(scene.view.tell(scene.now, group).len(), 1);
+    assert_eq!(scene.block(), (Some(3), BlockState::Corrupt));
+    // Another copy is good, and is the one that counts.
+    let mut both = listed(&[]);
+    both.homes.push((2, NodeId(1)));
+    scene.list(vec![both]);
+    assert_eq!(scene.block(), (Some(1), BlockState::Healthy));
+    let mut other = listed(&[2]);
+    other.homes.push((2, NodeId(1)));
+    scene.list(vec![other]);
+    assert_eq!(scene.view.pointless_marks(), [(stripe, 2, NodeId(3))]);
+}
+
+#[test]
+fn a_datanode_that_leaves_has_what_nobody_else_has() {
+    let mut scene = Scene::new();
+    let mut leaving = live(10);
+    leaving.service = Service::Leaving;
+    let mut standings: Vec<_> = [1, 2, 4, 5].map(|node| (NodeId(node), live(10))).to_vec();
+    standings.push((NodeId(3), leaving));
+    scene.view.take_nodes(scene.now, standings);
+    assert_eq!(scene.view.tell_service(), []);
+    assert!(!scene.view.may_take(NodeId(3)));
+    assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
+    let mut both = listed(&[]);
+    both.homes.push((2, NodeId(5)));
+    scene.list(vec![both]);
+    assert_eq!(scene.block(), (Some(5), BlockState::Healthy));
+}
+
+#[test]
+fn nodes_are_in_service_as_far_as_is_known_before_anything_is_listed() {
+    let mut view = View::default();
+    assert_eq!(view.assume_service(NodeId(9)), Some(StoreChange::Service(NodeId(9), true)));
+    assert_eq!(view.everything(seconds(1)), [StoreChange::Service(NodeId(9), true)]);
+    view.take_nodes(seconds(1), vec![(NodeId(1), live(1))]);
+    let changes = view.tell_service();
+    assert_eq!(changes, [StoreChange::Service(NodeId(1), true), StoreChange::Service(NodeId(9), false)]);
+    assert_eq!(view.assume_service(NodeId(9)), None);
+}

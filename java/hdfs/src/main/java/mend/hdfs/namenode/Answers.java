@@ -1,0 +1,92 @@
+package mend.hdfs.namenode;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.DFSClient;
+
+/** The way out: whole lines of several answers, mixed. */
+final class Answers {
+  private final PrintStream output;
+
+  Answers(PrintStream output) {
+    this.output = output;
+  }
+
+  /** Answers a question, or says why not. */
+  void answer(Question question, DFSClient client, Configuration conf) {
+    Lines lines = new Lines(this, question.number);
+    try {
+      Survey survey = new Survey(client, conf, lines);
+      switch (question.word) {
+        case "list":
+          survey.list(question.rest.split("\t"));
+          break;
+        case "nodes":
+          survey.nodes();
+          break;
+        case "volumes":
+          survey.volumes();
+          break;
+        case "group":
+          String[] words = question.rest.split(" ");
+          survey.group(Long.parseLong(words[0]), Long.parseLong(words[1]));
+          break;
+        default:
+          throw new IOException("that is not a question which this version knows: " + question.word);
+      }
+      lines.add("done");
+    } catch (FileNotFoundException gone) {
+      lines.add("done"); // Nothing is there of it any more.
+    } catch (IOException | RuntimeException | Error problem) {
+      lines.add("failed " + text(problem));
+    }
+    lines.flush();
+  }
+
+  static String text(Throwable problem) {
+    String said = problem.getMessage() == null ? problem.toString() : problem.getMessage();
+    return said.lines().findFirst().orElse("").replace('\r', ' ');
+  }
+
+  void say(String line) {
+    write(line + "\n");
+  }
+
+  /** Writes whole lines. */
+  synchronized void write(String lines) {
+    byte[] bytes = lines.getBytes(StandardCharsets.UTF_8);
+    output.write(bytes, 0, bytes.length);
+    output.flush();
+    if (output.checkError()) {
+      System.exit(1); // Nobody listens.
+    }
+  }
+
+  /** The lines of one answer, written many at once. */
+  static final class Lines {
+    private static final int FULL = 1 << 16;
+    private final Answers answers;
+    private final String number;
+    private final StringBuilder text = new StringBuilder();
+
+    Lines(Answers answers, String number) {
+      this.answers = answers;
+      this.number = number;
+    }
+
+    void add(String line) {
+      text.append(number).append(' ').append(line).append('\n');
+      if (text.length() >= FULL) {
+        flush();
+      }
+    }
+
+    void flush() {
+      answers.write(text.toString());
+      text.setLength(0);
+    }
+  }
+}

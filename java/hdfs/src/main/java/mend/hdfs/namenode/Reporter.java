@@ -1,0 +1,86 @@
+package mend.hdfs.namenode;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.util.GenericOptionsParser;
+
+/**
+ * What Mend's coordinator runs to ask a NameNode, by Hadoop's own client: that knows of failover, Kerberos and encrypted
+ * wires, and what the configuration on the class path says.
+ *
+ * <p>A question is a line on standard input, its number first; answers are lines on standard output, each with the
+ * number of its question, the last one {@code done} or {@code failed WHY}. Questions are answered at the same time.
+ *
+ * <pre>
+ *   7 list PATH TAB PATH …      all groups of all files below, and all DataNodes
+ *   8 nodes                     all DataNodes
+ *   8 volumes                   the same, with the folders of those that live
+ *   9 group FILE START          the group that has this byte of the file with this inode number
+ * </pre>
+ *
+ * <p>It ends when its input does. Arguments are those of any Hadoop command: {@code -D KEY=VALUE}, {@code -fs URI}.
+ */
+public final class Reporter {
+  /** What is said first, with the version of this protocol. */
+  private static final String GREETING = "0 ready 1";
+  private static final int AT_ONCE = 8;
+  private static final String PRINCIPAL_KEY = "mend.principal";
+  private static final String KEYTAB_KEY = "mend.keytab";
+
+  private Reporter() {}
+
+  /** Answers until nobody asks. */
+  public static void main(String[] arguments) throws IOException {
+    PrintStream output = System.out;
+    System.setOut(System.err); // Whatever a library prints is no answer.
+    Configuration conf = new HdfsConfiguration();
+    new GenericOptionsParser(conf, arguments);
+    // Whoever asks has limits of its own, and asks again.
+    conf.setIfUnset("ipc.client.connect.max.retries", "3");
+    conf.setIfUnset("ipc.client.connect.timeout", "5000");
+    logIn(conf);
+    DFSClient client = client(conf);
+    Answers answers = new Answers(output);
+    answers.say(GREETING);
+    ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE, work -> {
+      Thread thread = new Thread(work, "question");
+      thread.setDaemon(true);
+      return thread;
+    });
+    BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line = input.readLine(); line != null; line = input.readLine()) {
+      Question question = Question.of(line);
+      threads.execute(() -> answers.answer(question, client, conf));
+    }
+    System.exit(0); // Hadoop's threads are not all daemons.
+  }
+
+  private static void logIn(Configuration conf) throws IOException {
+    UserGroupInformation.setConfiguration(conf);
+    String keytab = conf.get(KEYTAB_KEY);
+    if (keytab != null) {
+      UserGroupInformation.loginUserFromKeytab(conf.get(PRINCIPAL_KEY), keytab);
+    }
+  }
+
+  private static DFSClient client(Configuration conf) throws IOException {
+    URI uri = FileSystem.getDefaultUri(conf);
+    FileSystem files = FileSystem.get(uri, conf);
+    if (!(files instanceof DistributedFileSystem)) {
+      throw new IOException(uri + " is no HDFS: is the folder of its configuration on the class path?");
+    }
+    return ((DistributedFileSystem) files).getClient();
+  }
+}
