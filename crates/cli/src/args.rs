@@ -15,6 +15,7 @@ use seaweedfs::ServerAddress;
 
 pub use nodes::*;
 
+use crate::network::BenchAction;
 use crate::recoveries::{CapsArgs, WatchArgs};
 
 /// Repairs erasure-coded storage: put files, read them through losses, rebuild what is lost.
@@ -98,6 +99,11 @@ pub enum Verb {
     Resume(CancelArgs),
     /// Give a repair up
     Cancel(CancelArgs),
+    /// Show what links, disks, racks and regions carry, as far as that is known, and how it is known
+    Topology,
+    /// Measure what the cluster's links carry
+    #[command(subcommand)]
+    Bench(BenchAction),
     /// Show or change what repairs may move
     Caps(CapsArgs),
     /// Explain how something would be repaired and what it would cost, without doing it

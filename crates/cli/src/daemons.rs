@@ -4,10 +4,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use cluster::{Bandwidth, Cluster, LimitsConfig, Name, Role};
+use cluster::{Bandwidth, Cluster, HelperConfig, LimitsConfig, Name, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
-use repair::Caps;
+use repair::{Caps, Rates, StatedRates};
 use stores::Blocks;
 use stores::dir::DirBlocks;
 
@@ -60,7 +60,7 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         listen: config.listen,
         advertise: config.advertise.clone(),
         rack: config.rack.clone(),
-        bandwidth: config.bandwidth.map(|link| link.bytes_per_second() as u64),
+        rates: stated_rates(config),
         limits: caps(&config.limits),
         data_tls: cluster.config().encrypts_data_edges(),
         blocks,
@@ -100,6 +100,23 @@ fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // Nobody may be reading.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// What a helper can move: what its links and its disk carry, and no more than it may.
+fn stated_rates(config: &HelperConfig) -> StatedRates {
+    let limits = &config.limits;
+    let assumed = Rates::default();
+    // A cap says something of a rate that is not known only if it is less than what is assumed.
+    let least = |rate: Option<Bandwidth>, cap: Option<Bandwidth>, assumed: f64| {
+        let cap = cap.filter(|cap| rate.is_some() || cap.bytes_per_second() < assumed);
+        rate.into_iter().chain(cap).min().map(|rate| rate.bytes_per_second() as u64)
+    };
+    StatedRates {
+        up: least(config.uplink.or(config.bandwidth), limits.up, assumed.up),
+        down: least(config.downlink.or(config.bandwidth), limits.down, assumed.down),
+        read: least(config.disk_read, limits.disk, assumed.read),
+        write: least(config.disk_write, limits.disk, assumed.write),
+    }
 }
 
 fn caps(limits: &LimitsConfig) -> Caps {

@@ -18,6 +18,7 @@ mod format;
 mod history;
 mod interrupt;
 mod lab;
+mod network;
 mod nodes;
 mod plans;
 mod progress;

@@ -11,10 +11,11 @@ use crate::answer::Answer;
 use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
+use crate::network::BenchAction;
 use crate::repairs::Detail;
 use crate::{
-    attach, blocks, catalogs, cluster_folder, compare, daemons, files, history, nodes, plans, recoveries,
-    repairs, scrubs, status,
+    attach, blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans,
+    recoveries, repairs, scrubs, status,
 };
 
 /// What is given up has this long to be tidied away.
@@ -63,6 +64,8 @@ async fn ask(cluster: &Cluster, verb: Verb, detail: Detail) -> Result<Answer, Fa
             Verb::Watch(args) => recoveries::watch(&client, &args, detail).await,
             Verb::Pause(args) => recoveries::pause(&client, args.repair, true).await,
             Verb::Resume(args) => recoveries::pause(&client, args.repair, false).await,
+            Verb::Bench(BenchAction::Links(args)) => network::bench_links(&client, &args).await,
+            Verb::Topology => network::topology(&client).await,
             Verb::Caps(args) => recoveries::caps(&client, &args).await,
             Verb::Cancel(args) => repairs::cancel(&client, args.repair).await,
             Verb::Plan(args) => plans::plan(&client, &args).await,

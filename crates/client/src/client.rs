@@ -18,8 +18,8 @@ use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
     AcceptedView, BlockPlace, CapsRequest, CapsView, ClientError, FileLayout, FileView, GivenStripe,
-    OrphansView, PlanRequestView, PlanView, PutRequest, PutView, ReadRequest, RepairRequest, RepairView,
-    ScrubView, Status, StripeView,
+    OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView, ReadRequest,
+    RepairRequest, RepairView, ScrubView, Status, StripeView, TopologyView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -232,6 +232,38 @@ impl Client {
     /// [`ClientError`].
     pub async fn stop_drain(&self, node: &str) -> Result<(), ClientError> {
         self.inner.http.order(Method::DELETE, &format!("/v1/nodes/{}/drain", encoded(node))).await
+    }
+
+    /// The network as the planner sees it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn topology(&self) -> Result<TopologyView, ClientError> {
+        self.inner.http.get("/v1/topology").await
+    }
+
+    /// Begins to measure links.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn probe(&self, request: &ProbeRequest) -> Result<ProbeView, ClientError> {
+        self.inner.http.post("/v1/probes", request).await
+    }
+
+    /// The measurement of links that runs, or the last one.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn probes(&self) -> Result<ProbeView, ClientError> {
+        self.inner.http.get("/v1/probes").await
+    }
+
+    /// Ends a measurement of links; what was found counts.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stop_probes(&self) -> Result<(), ClientError> {
+        self.inner.http.order(Method::DELETE, "/v1/probes").await
     }
 
     /// The caps on what repairs may move.

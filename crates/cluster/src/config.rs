@@ -14,6 +14,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
 
+use crate::network::{LinkConfig, MatrixConfig, RackConfig, RegionConfig};
 use crate::store::StoreConfig;
 use crate::{Address, Bandwidth, ByteSize, Host, Name, RepairAfter};
 
@@ -38,6 +39,18 @@ pub struct Config {
     /// The helpers, in the order of the file.
     #[serde(default, rename = "helper")]
     pub helpers: Vec<HelperConfig>,
+    /// Racks of which more is known than who is in them; see [`network`](Self::network).
+    #[serde(default, rename = "rack")]
+    pub racks: Vec<RackConfig>,
+    /// Regions of which more is known than which racks are in them.
+    #[serde(default, rename = "region")]
+    pub regions: Vec<RegionConfig>,
+    /// Links that carry less than the ports of their ends.
+    #[serde(default, rename = "link")]
+    pub links: Vec<LinkConfig>,
+    /// The same, many at once.
+    #[serde(default, rename = "matrix")]
+    pub matrices: Vec<MatrixConfig>,
 }
 
 /// Where the coordinator listens, and where others dial it.
@@ -96,9 +109,21 @@ pub struct HelperConfig {
     /// The rack it stands in.
     #[serde(default, deserialize_with = "some_not_empty")]
     pub rack: Option<String>,
-    /// The bandwidth of its link, when it is known better than measured.
+    /// The bandwidth of its link each way, when it is known better than measured.
     #[serde(default)]
     pub bandwidth: Option<Bandwidth>,
+    /// What it can send, where that differs.
+    #[serde(default)]
+    pub uplink: Option<Bandwidth>,
+    /// What it can receive, where that differs.
+    #[serde(default)]
+    pub downlink: Option<Bandwidth>,
+    /// What its disk reads.
+    #[serde(default)]
+    pub disk_read: Option<Bandwidth>,
+    /// What its disk writes.
+    #[serde(default)]
+    pub disk_write: Option<Bandwidth>,
     /// The SeaweedFS volume server that it works beside: its `HOST:PORT`, or its `-id`.
     #[serde(default)]
     pub volume_server: Option<String>,
@@ -288,6 +313,10 @@ impl HelperConfig {
             blocks: None,
             rack: None,
             bandwidth: None,
+            uplink: None,
+            downlink: None,
+            disk_read: None,
+            disk_write: None,
             volume_server: None,
             datanode: None,
             plugin_port: None,
@@ -344,8 +373,17 @@ impl HelperConfig {
         if let Some(rack) = &self.rack {
             table["rack"] = value(rack.as_str());
         }
-        if let Some(bandwidth) = &self.bandwidth {
-            table["bandwidth"] = value(bandwidth.to_string());
+        let rates = [
+            ("bandwidth", self.bandwidth),
+            ("uplink", self.uplink),
+            ("downlink", self.downlink),
+            ("disk_read", self.disk_read),
+            ("disk_write", self.disk_write),
+        ];
+        for (key, rate) in rates {
+            if let Some(rate) = rate {
+                table[key] = value(rate.to_string());
+            }
         }
         if let Some(server) = &self.volume_server {
             table["volume_server"] = value(server.as_str());
@@ -480,8 +518,14 @@ scheme = {scheme}
 #   advertise  optional: the HOST:PORT that others dial, if it is not `listen`
 #   blocks     optional: its block folder, absolute or relative to this file; default helpers/NAME/blocks
 #   rack       optional: the rack it stands in, such as "r1"
-#   bandwidth  optional: its link, such as "1gbit" or "100MB/s"
+#   bandwidth  optional: its link, such as "1gbit" or "100MB/s"; uplink and downlink where these differ
+#   disk_read, disk_write  optional: what its disk does, such as "200MB/s"
 #   limits     optional: how fast it may work, such as {{ disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }}
+# What lies between helpers, if it carries less than their links; docs/operating.md tells more:
+#   [[rack]]   name, and what its nodes together can send out of it and receive: up, down; the region it is in: region
+#   [[region]] the same of a region
+#   [[link]]   from, to, rate: between two helpers (or "client"), or between two racks or regions
+#   [[matrix]] names, rates: the same for all of some, a row for each sender
 "#
     )
 }

@@ -83,6 +83,8 @@ fn routes() -> OpenApiRouter<Asking> {
         .routes(routes!(resume_repair))
         .routes(routes!(nodes::stop_drain))
         .routes(routes!(caps, change_caps))
+        .routes(routes!(nodes::topology))
+        .routes(routes!(nodes::probes, nodes::probe, nodes::stop_probes))
         .routes(routes!(explain))
         .routes(routes!(scrub))
         .routes(routes!(scrub_state))

@@ -146,6 +146,11 @@ impl Shared {
         if cluster.config().encrypts_data_edges() && self.events.send(Event::EncryptEdges).await.is_err() {
             return; // The coordinator is stopping.
         }
+        match cluster.config().network() {
+            Ok(network) => drop(self.events.send(Event::Network(Box::new(network))).await),
+            // What was said before holds on.
+            Err(error) => tracing::warn!(%error, "what mend.toml says of the network is not taken"),
+        }
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let (outbox, messages) = mpsc::channel(OUTBOX_MESSAGES);
         let inbox = Inbox::new(reader, self.rooms.clone());

@@ -29,6 +29,16 @@ pub(crate) enum RequestError {
     NoSuchScrub(u64),
     #[error("there is no helper `{name}`; those known are {}", list(.known))]
     NoSuchNode { name: String, known: Vec<String> },
+    #[error("links are being measured already")]
+    ProbesRun,
+    #[error("no links were measured since the coordinator was started")]
+    NoProbes,
+    #[error("a link has two ends, and {0} helpers are there to be measured")]
+    TooFewToProbe(usize),
+    #[error("{links} links are to be measured, and {most} are the most at once")]
+    TooManyLinks { links: usize, most: usize },
+    #[error("helper {0} is down")]
+    NodeDown(String),
     #[error("no helper is named")]
     NoNodes,
     #[error("helper {0} is up")]
@@ -194,6 +204,7 @@ impl RequestError {
             | Self::NoSuchRepair(_)
             | Self::NoSuchScrub(_)
             | Self::NoSuchNode { .. }
+            | Self::NoProbes
             | Self::NotGiven(_) => ErrorKind::NotFound,
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_))
             | Self::Put(PutError::NoSuchPut(_)) => ErrorKind::NotFound,
@@ -209,6 +220,8 @@ impl RequestError {
             | Self::NodeIsUp { .. }
             | Self::CatalogBehind { .. }
             | Self::NodeUp(_)
+            | Self::NodeDown(_)
+            | Self::ProbesRun
             | Self::NodeNeeded { .. }
             | Self::NotInMaintenance(_)
             | Self::NoReplacement { .. }
@@ -246,6 +259,8 @@ impl RequestError {
             | Self::SlowBody { .. }
             | Self::NotANumber(_)
             | Self::NoNodes
+            | Self::TooFewToProbe(_)
+            | Self::TooManyLinks { .. }
             | Self::MaintenanceTime { .. }
             | Self::RepairAfter(_)
             | Self::NoOneTarget
@@ -273,6 +288,11 @@ impl RequestError {
             Self::MaintenanceTime { .. } => "choose a time such as 10m or 2h".into(),
             Self::NoReplacement { new, .. } => format!("start it with mend helper {new}, after mend node add {new} if it is new"),
             Self::RepairAfter(_) => "correct it".into(),
+            Self::ProbesRun => "wait for their end (`mend bench links --show`), or end it with --stop".into(),
+            Self::NoProbes => "measure them with `mend bench links`".into(),
+            Self::TooFewToProbe(_) => "name two helpers at least, or start more of them".into(),
+            Self::TooManyLinks { .. } => "name fewer helpers, or leave --pairs out".into(),
+            Self::NodeDown(_) => "start it, or leave it out".into(),
             Self::NoSuchScrub(_) => "start one with `mend scrub`".into(),
             Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),

@@ -104,6 +104,7 @@ impl Asking {
                 | Event::Changed(_)
                 | Event::Asked(_)
                 | Event::EncryptEdges
+                | Event::Network(_)
                 | Event::Stop => {}
             }
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use cluster::{HelperConfig, IdentityError, Role};
+use cluster::{HelperConfig, IdentityError, NetworkError, Role};
 use rand::rngs::StdRng;
 use stores::dir::{DirCatalog, OpenError};
 use stores::{CatalogError, Storage, StoreError};
@@ -54,6 +54,14 @@ pub enum RunError {
     /// What must be stored at the start cannot be.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What mend.toml says of the network contradicts itself.
+    #[error("{config}: {source}")]
+    Network {
+        /// The file.
+        config: String,
+        /// What cannot be true.
+        source: NetworkError,
+    },
     /// The system gives no thread.
     #[error("cannot start the coordinator's thread: {0}")]
     Thread(io::Error),
@@ -187,6 +195,10 @@ fn start_core(
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
         beside: cluster.helpers.iter().filter_map(beside).collect(),
         scrub_bytes_per_s: cluster.coordinator.scrub_rate.map(|rate| rate.bits_per_second() / 8),
+        network: cluster.network().map_err(|source| RunError::Network {
+            config: config.cluster.config_path().display().to_string(),
+            source,
+        })?,
         heal: config.heal.map(|dry_run| HealPolicy { dry_run }),
     };
     let opened = Opened::read(&mut *storage)?;

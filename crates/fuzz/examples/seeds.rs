@@ -14,7 +14,7 @@ use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
     Assignment, BlockId, BlockProblem, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job,
     JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Refusal, Report, Scheme,
-    Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify,
+    Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify,
     Wanted,
 };
 use rustls_pki_types::CertificateDer;
@@ -138,13 +138,14 @@ fn from_node() -> Vec<FromNode> {
             cluster_id: "0123456789abcdef0123456789abcdef".into(),
             address: "127.0.0.1:7410".into(),
             rack: Some("r1".into()),
-            bandwidth: Some(125_000_000),
+            rates: repair::StatedRates { up: Some(125_000_000), read: Some(1), ..Default::default() },
             blocks: held(),
             free_bytes: 1 << 40,
             more: false,
         },
         FromNode::RegisterClient { version: VERSION, bandwidth: None },
         FromNode::Pong { free_bytes: 0, tasks: 3 },
+        FromNode::Seen { up: 117_000_000, down: 1 },
         FromNode::Removed { block: block.clone() },
         FromNode::Verified { ask: 1, block: block.clone(), result: Ok(Some(digest(0xe306_9283))) },
         FromNode::Verified { ask: 2, block: block.clone(), result: Err(problem.clone()) },
@@ -160,6 +161,7 @@ fn from_node() -> Vec<FromNode> {
                 Due { node: NodeId(2), slice: 7, rested_ms: 1600 },
             ],
             send: vec![Due { node: NodeId(3), slice: 5, rested_ms: 200 }],
+            sent: vec![Sent { node: NodeId(3), before: 5 }],
         }),
         report(Report::Closed { peer: NodeId(1), detail: "reset".into() }),
         report(Report::BadFrame { from: NodeId(1), detail: "checksum".into() }),

@@ -1,9 +1,9 @@
 //! What a helper does for the coordinator outside of jobs: pings, and asks about its blocks. Every ask is answered,
 //! if need be by what is in the way.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use repair::wire::control::{self, FromNode, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Class, Digest};
@@ -14,6 +14,7 @@ use crate::engine::{Engine, blocking};
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::problems::block_problem;
+use crate::seen::Seen;
 
 /// Whole blocks that are read through at once for scrubbing.
 const VERIFIES_AT_ONCE: usize = 2;
@@ -35,17 +36,23 @@ pub(crate) struct Chores {
     interest: Interest,
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
+    seen: Mutex<Seen>,
 }
 
 impl Chores {
     pub(crate) fn new(blocks: Arc<dyn Blocks>, reports: Reports, engine: Engine) -> Self {
         let verifies = Arc::new(Semaphore::new(VERIFIES_AT_ONCE));
-        Self { blocks, reports, engine, verifies, interest: Interest::default(), answering: Arc::default() }
+        let seen = Mutex::new(Seen::new(engine.traffic().now(), Instant::now()));
+        let (interest, answering) = (Interest::default(), Arc::default());
+        Self { blocks, reports, engine, verifies, interest, answering, seen }
     }
 
     pub(crate) fn handle(&self, message: ToNode) {
         match message {
-            ToNode::Ping => self.pong(),
+            ToNode::Ping => {
+                self.tell_seen();
+                self.pong();
+            }
             ToNode::Remove { block } => self.answer(move |blocks| match blocks.remove(&block) {
                 Ok(_) => FromNode::Removed { block },
                 Err(error) => FromNode::RemoveFailed { block, problem: store_problem(&error) },
@@ -54,6 +61,14 @@ impl Chores {
             ToNode::Verify { ask, block } => self.verify(ask, block),
             ToNode::Describe { ask } => self.describe(ask),
             other => tracing::warn!(?other, "a message that is not for a helper"),
+        }
+    }
+
+    /// Says how busy the ports were since the last ping, if that is news.
+    fn tell_seen(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some([up, down]) = seen.look(self.engine.traffic().now(), Instant::now()) {
+            let _ = self.reports.send(FromNode::Seen { up, down }); // A lost coordinator hears of the next busy moment.
         }
     }
 

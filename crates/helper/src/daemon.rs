@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use cluster::{Address, ClusterId, Identity};
-use repair::Caps;
 use repair::wire::control::{self, FromNode, HeldBlock};
+use repair::{Caps, StatedRates};
 use stores::{BlockError, Blocks};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -44,8 +44,8 @@ pub struct DaemonOptions {
     pub advertise: Option<Address>,
     /// The rack it stands in.
     pub rack: Option<String>,
-    /// Its link in bytes per second, if known.
-    pub bandwidth: Option<u64>,
+    /// What its ports and its disk carry, as far as that is known.
+    pub rates: StatedRates,
     /// Caps of its own, below which it stays whatever the coordinator says.
     pub limits: Caps,
     /// Whether it takes no plain data edge. It encrypts those that the coordinator wants encrypted either way.
@@ -167,7 +167,7 @@ impl Daemon {
             cluster_id: self.options.cluster_id.to_string(),
             address: address.clone(),
             rack: self.options.rack.clone(),
-            bandwidth: self.options.bandwidth,
+            rates: self.options.rates,
             blocks,
             more,
             free_bytes,

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use repair::{Assignment, Brought, Refusal, Report};
+use repair::{Assignment, Brought, Class, Refusal, Report};
 use stores::{Blocks, Sinks, Sources};
+
+use crate::nowhere::Nowhere;
 
 /// What an engine reads from and delivers to.
 #[derive(Clone)]
@@ -33,6 +35,7 @@ impl Local {
     /// Where the blocks of an assignment are opened.
     pub(crate) fn sources(&self, assignment: &Assignment) -> Result<Arc<dyn Sources>, Report> {
         match self {
+            Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(Nowhere)),
             Self::Store(blocks) => Ok(blocks.clone()),
             Self::Requests(requests) => match assignment.tag.and_then(|tag| requests.begin(tag)) {
                 Some(Ends::Sources(sources)) => Ok(sources),
@@ -44,6 +47,7 @@ impl Local {
     /// Where the deliveries of an assignment go.
     pub(crate) fn sinks(&self, assignment: &Assignment) -> Result<Arc<dyn Sinks>, Report> {
         match self {
+            Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(Nowhere)),
             Self::Store(blocks) => Ok(blocks.clone()),
             Self::Requests(requests) => match assignment.tag.and_then(|tag| requests.begin(tag)) {
                 Some(Ends::Sinks(sinks)) => Ok(sinks),

@@ -28,6 +28,7 @@ const MAX_PARTS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Pong,
+    Seen,
     Progress(JobId),
     Limited(JobId),
     Waits(JobId),
@@ -92,6 +93,7 @@ pub fn outbox() -> (Reports, Outgoing) {
 fn place(message: &FromNode) -> Option<Place> {
     Some(match message {
         FromNode::Pong { .. } => Place::Pong,
+        FromNode::Seen { .. } => Place::Seen,
         FromNode::Report { job, report: Report::Progress { .. }, .. } => Place::Progress(*job),
         FromNode::Report { job, report: Report::Limited, .. } => Place::Limited(*job),
         FromNode::Report { job, report: Report::Waiting { .. } | Report::AtRest, .. } => Place::Waits(*job),
@@ -245,7 +247,11 @@ mod tests {
     }
 
     fn waiting(rested_ms: u32) -> Report {
-        Report::Waiting { receive: vec![Due { node: NodeId(1), slice: 1, rested_ms }], send: Vec::new() }
+        Report::Waiting {
+            receive: vec![Due { node: NodeId(1), slice: 1, rested_ms }],
+            send: Vec::new(),
+            sent: Vec::new(),
+        }
     }
 
     fn drained(outgoing: &mut Outgoing) -> Vec<FromNode> {

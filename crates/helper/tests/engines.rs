@@ -524,7 +524,7 @@ fn a_node_that_encrypts_its_edges_refuses_plain_ones_and_says_what_to_do() {
             policy: Policy::default(),
             verify: Verify::default(),
             publish: false,
-            tag: None,
+            tag: Some(1),
         };
         let error = tokio::time::timeout(Duration::from_secs(60), nodes.carry_out(job)).await.unwrap();
         let error = error.unwrap_err().to_string();
@@ -598,7 +598,7 @@ async fn single_loss(
         policy,
         verify: Verify::default(),
         publish: false,
-        tag: None,
+        tag: Some(1),
     };
     nodes.carry_out(job).await.unwrap();
     assert!(nodes.engines[&client].1.blocks.lock().unwrap()[&id(lost)] == blocks[lost], "block {lost}");
@@ -740,7 +740,7 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
         policy: Policy { scheme, slice_bytes: Some(16 << 10), ..Policy::default() },
         verify: Verify::default(),
         publish: false,
-        tag: None,
+        tag: Some(1),
     };
     let engines: Vec<Engine> = nodes.engines.values().map(|(engine, _)| engine.clone()).collect();
     let limit = |cap| {

@@ -299,7 +299,7 @@ pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(
 impl NetworkArgs {
     fn topology(self) -> Result<Topology, LabError> {
         let Self { nodes, rate, racks, matrix, edge } = self;
-        let topology = Topology { nodes, rate, racks, matrix, edge };
+        let topology = Topology { racks, matrix, edge, ..Topology::flat(nodes, rate) };
         topology.check()?;
         Ok(topology)
     }

@@ -17,6 +17,7 @@ use crate::error::LabError;
 use crate::instruction::{Answer, Instruction};
 use crate::medium::forget_cached;
 use crate::network::{Network, Place};
+use crate::told;
 use crate::topology::Rate;
 
 const API_PORT: u16 = 7400;
@@ -389,14 +390,20 @@ fn make_cluster(
         ..InitOptions::default()
     };
     let mut cluster = Cluster::init(folder, &options).map_err(|error| failed(&error))?;
+    let topology = network.topology();
     coordinator::create_catalog(&cluster).map_err(|error| failed(&error))?;
-    for index in 0..network.topology().nodes {
+    for index in 0..topology.nodes {
         let place = Place::Helper(index);
         let name = Name::try_from(place.to_string()).expect("h and a number is a name");
         let mut helper = HelperConfig::new(name, SocketAddr::from((place.address(), HELPER_PORT + above)));
-        helper.bandwidth = told;
-        helper.rack = network.topology().rack_of(index).map(|rack| format!("rack{}", rack + 1));
+        helper.rack = topology.rack_of(index).map(told::rack_name);
+        helper.bandwidth = told.or_else(|| topology.link_rate(index).filter(|_| topology.told));
         cluster.add_helper(helper).map_err(|error| failed(&error))?;
+    }
+    if topology.told {
+        let path = cluster.config_path();
+        let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
+        fs::write(&path, text + &told::links(topology)).map_err(LabError::file("write", &path))?;
     }
     Ok(())
 }

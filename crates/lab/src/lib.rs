@@ -32,6 +32,7 @@ mod run;
 mod scenario;
 pub mod seaweedfs;
 mod shell;
+mod told;
 mod topology;
 mod way;
 mod yardstick;

@@ -70,6 +70,9 @@ pub struct Scenario {
     /// XOR and send. Their processor time is what the repairs' is held against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_chain: Option<Many<ByteSize>>,
+    /// A helper that becomes slow; in networks whose links are all alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<Straggler>,
     /// Whether no block is in memory when a measurement begins, so that disks are read.
     #[serde(default)]
     pub cold: bool,
@@ -98,6 +101,25 @@ pub struct Networks {
     /// See [`Topology::edge`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<Many<Bandwidth>>,
+    /// See [`Topology::ports`].
+    #[serde(default)]
+    pub ports: bool,
+    /// See [`Topology::told`]; of one network only, as helpers say once what they carry.
+    #[serde(default)]
+    pub told: bool,
+}
+
+/// A helper that becomes slow in the middle of each measurement, and is fast again after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Straggler {
+    /// It holds this block of the stripe in the first measurement, the next one in the second, and so on: who was slow is
+    /// avoided for some minutes.
+    pub block: u16,
+    /// What its link carries then, each way.
+    pub rate: Bandwidth,
+    /// When: after so many times of what a direct send takes.
+    pub after: f64,
 }
 
 /// One value or a list of them; never empty.
@@ -226,6 +248,17 @@ impl Scenario {
         if let Some(error) = self.topologies().iter().find_map(|topology| topology.check().err()) {
             return Some(error.to_string());
         }
+        if self.topology.told && self.topologies().len() > 1 {
+            return Some("told: of one network only; there are several rates".to_owned());
+        }
+        if let Some(Straggler { after, .. }) = &self.straggler
+            && !(self.topology.is_even() && (0.0..1e3).contains(after))
+        {
+            return Some(
+                "straggler: after 0 or more times of a direct send, in a network of shaped links that are all alike"
+                    .to_owned(),
+            );
+        }
         self.code.iter().find_map(|code| self.misfit(code))
     }
 
@@ -277,7 +310,7 @@ impl Scenario {
 
     /// The networks, in the order in which they are measured.
     pub fn topologies(&self) -> Vec<Topology> {
-        let Networks { nodes, rate, racks, matrix, edge } = &self.topology;
+        let Networks { nodes, rate, racks, matrix, edge, ports, told } = &self.topology;
         let edges: Vec<_> = edge.iter().flat_map(|edge| edge.iter().copied().map(Some)).collect();
         let edges = if edges.is_empty() { vec![None] } else { edges };
         rate.iter()
@@ -288,9 +321,19 @@ impl Scenario {
                     racks: *racks,
                     matrix: matrix.clone(),
                     edge,
+                    ports: *ports,
+                    told: *told,
                 })
             })
             .collect()
+    }
+}
+
+impl Networks {
+    /// Whether all links are shaped, and alike.
+    fn is_even(&self) -> bool {
+        let shaped = self.rate.iter().all(|rate| rate.bandwidth().is_some());
+        shaped && self.racks.is_none() && self.matrix.is_none() && self.edge.is_none()
     }
 }
 

@@ -28,6 +28,12 @@ pub struct Topology {
     /// keeps the common rate, so that it is faster to read from many helpers than from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<Bandwidth>,
+    /// With a matrix: a helper's link carries, each way, what its place does within itself. Otherwise all have the common rate.
+    #[serde(default)]
+    pub ports: bool,
+    /// Whether mend.toml says all this, so that plans are made for it. Otherwise every link is assumed to carry 1 Gb/s.
+    #[serde(default)]
+    pub told: bool,
 }
 
 /// The rate of a link.
@@ -104,6 +110,9 @@ pub enum TopologyError {
     /// Things that exclude each other.
     #[error("{0} and {1} cannot be had together")]
     Both(&'static str, &'static str),
+    /// Ports of a matrix that is not there.
+    #[error("ports: those of a matrix, and there is none")]
+    NoPorts,
 }
 
 /// Table 1 of the repair pipelining paper, measured on EC2 with iperf.
@@ -113,7 +122,7 @@ const ASIA: &str = "Mumbai Seoul Singapore Tokyo\n624.8 62.3 39.5 37.7\n63.8 265
 impl Topology {
     /// So many nodes on one switch.
     pub fn flat(nodes: u16, rate: Rate) -> Self {
-        Self { nodes, rate, racks: None, matrix: None, edge: None }
+        Self { nodes, rate, racks: None, matrix: None, edge: None, ports: false, told: false }
     }
 
     /// Refuses what cannot be built.
@@ -132,6 +141,7 @@ impl Topology {
         match (&self.racks, &self.matrix, self.edge) {
             (Some(_), Some(_), _) => Err(TopologyError::Both("racks", "a matrix")),
             (_, Some(_), Some(_)) => Err(TopologyError::Both("a matrix", "an edge rate")),
+            (_, None, _) if self.ports => Err(TopologyError::NoPorts),
             _ => Ok(()),
         }
     }
@@ -144,6 +154,17 @@ impl Topology {
     /// Whether every pair of nodes has the same rate.
     pub fn is_uniform(&self) -> bool {
         self.racks.is_none() && self.matrix.is_none() && self.edge.is_none()
+    }
+
+    /// What a helper's link carries each way; `None` if it is unshaped.
+    pub fn link_rate(&self, index: u16) -> Option<Bandwidth> {
+        let place = |matrix: &Matrix| deal(index, self.nodes, matrix.places());
+        let own = self
+            .matrix
+            .as_ref()
+            .filter(|_| self.ports)
+            .map(|matrix| matrix.between(place(matrix), place(matrix)));
+        [self.rate.bandwidth(), own].into_iter().flatten().min()
     }
 
     /// Bits per second between two helpers, or to the client (`None`), as shaped; `None` if unshaped.
@@ -178,7 +199,15 @@ impl fmt::Display for Topology {
         if let Some(matrix) = &self.matrix {
             write!(f, ", rates between pairs of {}", matrix.name)?;
         }
-        self.edge.map_or(Ok(()), |edge| write!(f, ", {edge} from each helper to the client"))
+        if let Some(edge) = self.edge {
+            write!(f, ", {edge} from each helper to the client")?;
+        }
+        f.write_str(match (self.ports, self.told) {
+            (false, false) => "",
+            (false, true) => ", told",
+            (true, false) => ", ports of their places",
+            (true, true) => ", ports of their places, told",
+        })
     }
 }
 
@@ -343,6 +372,10 @@ mod tests {
         let asia = Topology { matrix: Some("asia".parse().unwrap()), ..Topology::flat(16, gbit()) };
         assert_eq!(asia.pair_rate(0, Some(4)).unwrap().to_string(), "62300kbit");
         assert_eq!(asia.pair_rate(15, None).unwrap().to_string(), "39700kbit");
+        assert_eq!(asia.link_rate(15).unwrap().to_string(), "1gbit");
+        let ports = Topology { ports: true, ..asia };
+        assert_eq!(ports.link_rate(15).unwrap().to_string(), "489100kbit");
+        assert_eq!(Topology { matrix: None, ..ports }.check(), Err(TopologyError::NoPorts));
     }
 
     #[test]

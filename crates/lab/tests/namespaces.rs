@@ -77,7 +77,7 @@ fn serve(verb: Mend) -> ExitCode {
                     listen: config.listen,
                     advertise: None,
                     rack: config.rack.clone(),
-                    bandwidth: None,
+                    rates: repair::StatedRates::default(),
                     limits: repair::Caps::default(),
                     data_tls: cluster.config().encrypts_data_edges(),
                     blocks: Arc::new(stores::dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),

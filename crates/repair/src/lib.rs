@@ -46,7 +46,7 @@ pub use gathering::Gathering;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
     BlockProblem, Brought, Due, Job, JobAction, JobError, JobPhase, JobRequest, JobState, Outcome,
-    ParityOutcome, Refusal, Report, SinkProblem, Verify,
+    ParityOutcome, Refusal, Report, Sent, SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};
 pub use limits::{Caps, Class, Grant, Limits, Meter};
@@ -63,5 +63,5 @@ pub use reading::BlockRange;
 pub use relay::{Action, Relay, RelayError};
 pub use slices::{Geometry, SliceSet};
 pub use stripe::{Stripe, StripeBlock};
-pub use topology::{NodeProfile, Rates, Reach, Resource, Topology, TopologyError, Trunk};
+pub use topology::{NodeProfile, Rates, Reach, Resource, StatedRates, Topology, TopologyError, Trunk};
 pub use transfer::Transfer;

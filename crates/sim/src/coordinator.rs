@@ -24,6 +24,8 @@ pub(crate) struct Coordinator {
     /// Nodes that were told something, and whether the last of it was to forget.
     pub(crate) told: BTreeMap<NodeId, bool>,
     pub(crate) result: Option<Result<Outcome, JobError>>,
+    /// Nodes that were found to be slow.
+    pub(crate) slow: Vec<NodeId>,
 }
 
 impl Coordinator {
@@ -37,6 +39,7 @@ impl Coordinator {
             lost_blocks: Vec::new(),
             told: BTreeMap::new(),
             result: None,
+            slow: Vec::new(),
         }
     }
 
@@ -87,6 +90,10 @@ impl Coordinator {
                 JobAction::BlockLost { block, problem } => {
                     scene.note(|| format!("{block} is {problem}"));
                     self.lost_blocks.push((block, problem));
+                }
+                JobAction::Slow { node, bytes_per_s } => {
+                    scene.note(|| format!("{node} is slow: {bytes_per_s:.0} bytes per second"));
+                    self.slow.push(node);
                 }
                 JobAction::Finish(result) => {
                     scene.note(|| format!("finish: {result:?}"));

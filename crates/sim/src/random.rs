@@ -149,7 +149,7 @@ impl Scenario {
             12 if node != other => Fault::Break { a: node, b: other },
             13 if node != other => Fault::Cut { a: node, b: other },
             14 if node != CLIENT => Fault::DiskFull { node },
-            15 => Fault::Slow { node, factor: dice.pick(&[3, 30, 300]) },
+            15 => Fault::Slow { node, factor: dice.pick(&[3, 10, 300]) },
             _ => Fault::SlowControl { node, limit: Duration::from_millis(dice.between(1, 1500)) },
         }
     }

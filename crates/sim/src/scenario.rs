@@ -135,6 +135,10 @@ impl Scenario {
     /// # Errors
     /// [`PlanError`] if what is asked for cannot be done.
     pub fn plan(&self) -> Result<Plan, PlanError> {
+        self.plan_in(&self.topology())
+    }
+
+    fn plan_in(&self, topology: &Topology) -> Result<Plan, PlanError> {
         let code = self.code.build().expect("scenarios have possible codes");
         let request = self.request(code, &[]);
         let plan_request = PlanRequest {
@@ -144,7 +148,30 @@ impl Scenario {
             resume: None,
             policy: request.policy,
         };
-        repair::plan(&request.stripe, &plan_request, &self.topology())
+        repair::plan(&request.stripe, &plan_request, topology)
+    }
+
+    /// The time that the best plan should take if it were known from the start that a node's links and disk are slower by
+    /// `factor`.
+    ///
+    /// # Errors
+    /// [`PlanError`] if what is asked for cannot be done.
+    pub fn predicted_knowing(&self, slow: NodeId, factor: u32) -> Result<Duration, PlanError> {
+        let mut topology = self.topology();
+        if let Some(profile) = topology.get_mut(slow) {
+            let rates = &mut profile.rates;
+            for rate in [&mut rates.up, &mut rates.down, &mut rates.read, &mut rates.write] {
+                *rate /= f64::from(factor);
+            }
+        }
+        let mut without = self.clone();
+        without.policy.avoid.insert(slow);
+        let plans = [self.plan_in(&topology), without.plan_in(&topology)];
+        let times = plans.map(|plan| plan.map(|plan| plan.predict(&topology)));
+        match times {
+            [Ok(with), Ok(without)] => Ok(with.min(without)),
+            [with, without] => with.or(without),
+        }
     }
 
     /// The store's name for a block.

@@ -10,14 +10,18 @@ mod files;
 mod history;
 mod natural;
 mod nodes;
+mod probes;
 mod states;
+mod topology;
 
 pub use caps::*;
 pub use files::*;
 pub use history::*;
 pub use natural::natural;
 pub use nodes::*;
+pub use probes::*;
 pub use states::*;
+pub use topology::*;
 
 use std::collections::BTreeMap;
 

@@ -135,6 +135,8 @@ states! {
         Put = "put",
         /// A repair.
         Repair = "repair",
+        /// A link is measured.
+        Probe = "probe",
     }
 
     /// What a job is doing.

@@ -176,7 +176,7 @@ fn run_liar(cluster: &Cluster, name: &str) {
         listen: config.listen,
         advertise: None,
         rack: None,
-        bandwidth: None,
+        rates: repair::StatedRates::default(),
         blocks: Arc::new(Liar(DirBlocks::open(opened.blocks_folder(&config)).unwrap())),
         limits: repair::Caps::default(),
         data_tls: false,

@@ -4,8 +4,8 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use views::{
-    ErrorBody, HistoryEntry, MaintenanceRequest, NodeView, RebalanceRequest, RebalanceView, RepairView,
-    ReplaceRequest, SafetyView, SettingsRequest, SettingsView,
+    ErrorBody, HistoryEntry, MaintenanceRequest, NodeView, ProbeRequest, ProbeView, RebalanceRequest,
+    RebalanceView, RepairView, ReplaceRequest, SafetyView, SettingsRequest, SettingsView, TopologyView,
 };
 
 use super::asking::{Answer, Asking, Body};
@@ -15,6 +15,43 @@ use crate::core::Command;
 #[utoipa::path(get, path = "/v1/nodes", responses((status = 200, description = "The helpers, as people sort their names", body = [NodeView])))]
 pub(super) async fn nodes(State(core): State<Asking>) -> Answer<Vec<NodeView>> {
     core.ask(Command::Nodes).await
+}
+
+/// The network as the planner sees it: what ports, disks, racks and links carry, and how that is known.
+#[utoipa::path(get, path = "/v1/topology", responses((status = 200, description = "The network", body = TopologyView)))]
+pub(super) async fn topology(State(core): State<Asking>) -> Answer<TopologyView> {
+    core.ask(Command::Topology).await
+}
+
+/// The measurement of links that runs, or the last one.
+#[utoipa::path(get, path = "/v1/probes", responses((status = 200, description = "The measurement", body = ProbeView), (status = 404, description = "Nothing was measured since the coordinator was started", body = ErrorBody)))]
+pub(super) async fn probes(State(core): State<Asking>) -> Answer<ProbeView> {
+    core.ask(Command::Probes).await
+}
+
+/// Begins to measure links: one helper sends to another as a repair would, one at a time.
+#[utoipa::path(
+    post,
+    path = "/v1/probes",
+    request_body = ProbeRequest,
+    responses(
+        (status = 200, description = "The measurement", body = ProbeView),
+        (status = 400, description = "The request can never be carried out", body = ErrorBody),
+        (status = 404, description = "There is nothing of this name or number", body = ErrorBody),
+        (status = 409, description = "One runs already, or a helper is down", body = ErrorBody)
+    )
+)]
+pub(super) async fn probe(
+    State(core): State<Asking>,
+    Body(request): Body<ProbeRequest>,
+) -> Answer<ProbeView> {
+    core.ask(|reply| Command::Probe(request, reply)).await
+}
+
+/// Ends the measurement of links; what was found counts.
+#[utoipa::path(delete, path = "/v1/probes", responses((status = 200, description = "The measurement", body = ProbeView), (status = 404, description = "Nothing was measured since the coordinator was started", body = ErrorBody)))]
+pub(super) async fn stop_probes(State(core): State<Asking>) -> Answer<ProbeView> {
+    core.ask(Command::StopProbes).await
 }
 
 /// Takes a helper off the list that is down and holds nothing that is needed.

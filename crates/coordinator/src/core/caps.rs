@@ -29,12 +29,7 @@ impl Core {
     pub(super) fn recall_caps(&mut self, records: &[(String, Value)]) {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value(record.clone()) {
-            Ok(view) => {
-                self.capping.view = view;
-                let caps = self.caps();
-                let racks = caps.racks.keys();
-                racks.for_each(|rack| self.repairs.scheduler.set_trunk(rack, caps.trunk(rack)));
-            }
+            Ok(view) => self.capping.view = view,
             Err(error) => tracing::warn!(%error, "caps that cannot be read are dropped"),
         }
     }
@@ -73,8 +68,7 @@ impl Core {
         tracing::info!(?view, "caps on repairs changed");
         let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
         self.capping.view = view;
-        let caps = self.caps();
-        racks.iter().for_each(|rack| self.repairs.scheduler.set_trunk(rack, caps.trunk(rack)));
+        racks.iter().for_each(|rack| self.tell_trunk(rack));
         self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_node(node));
         self.deal_caps();
         self.caps_view()
@@ -110,7 +104,7 @@ impl Core {
         self.caps().paces(helpers.into_iter())
     }
 
-    fn caps(&self) -> Caps {
+    pub(super) fn caps(&self) -> Caps {
         let CapsView { cluster, nodes, disks, racks } = &self.capping.view;
         let by_node = |rates: &BTreeMap<String, u64>| {
             let known =

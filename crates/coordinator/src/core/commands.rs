@@ -11,9 +11,9 @@ use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
     AcceptedView, BlockPlace, CapsRequest, CapsView, FileLayout, FileView, GivenStripe, HistoryEntry,
-    MaintenanceRequest, NodeView, OrphansView, PlanRequestView, PlanView, PutRequest, PutView,
-    RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView,
-    SettingsRequest, SettingsView, Status, StripeView,
+    MaintenanceRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView,
+    PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest,
+    SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
 };
 
 /// Where an answer goes.
@@ -43,6 +43,10 @@ pub(crate) enum Command {
     /// Whether it is paused from now on.
     PauseRepair(u64, bool, Reply<RepairView>),
     StopDrain(String, Reply<NodeView>),
+    Topology(Reply<TopologyView>),
+    Probe(ProbeRequest, Reply<ProbeView>),
+    Probes(Reply<ProbeView>),
+    StopProbes(Reply<ProbeView>),
     Caps(Reply<CapsView>),
     ChangeCaps(CapsRequest, Reply<CapsView>),
     Explain(PlanRequestView, Reply<PlanView>),
@@ -85,6 +89,10 @@ impl Core {
             Command::CancelGivenRepair(repair, reply) => answer(reply, self.cancel_given_repair(repair)),
             Command::PauseRepair(repair, paused, reply) => answer(reply, self.pause_repair(repair, paused)),
             Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name)),
+            Command::Topology(reply) => answer(reply, Ok(self.topology_view())),
+            Command::Probe(request, reply) => answer(reply, self.start_probes(&request)),
+            Command::Probes(reply) => answer(reply, self.probe_view()),
+            Command::StopProbes(reply) => answer(reply, self.stop_probes()),
             Command::Caps(reply) => answer(reply, Ok(self.caps_view())),
             Command::ChangeCaps(request, reply) => self.change_caps(&request, reply),
             Command::Explain(request, reply) => answer(reply, self.explain(&request)),

@@ -53,6 +53,8 @@ pub(super) enum Owner {
     Put { client: NodeId, tag: u64, put: PutId, position: u32 },
     /// A repair.
     Repair { repair: u64 },
+    /// A link is measured.
+    Probe,
 }
 
 impl Owner {
@@ -61,6 +63,7 @@ impl Owner {
             Self::Read { .. } => JobKind::Read,
             Self::Put { .. } => JobKind::Put,
             Self::Repair { .. } => JobKind::Repair,
+            Self::Probe => JobKind::Probe,
         }
     }
 }
@@ -134,6 +137,7 @@ impl Core {
             JobAction::Tell { node, message } => self.tell_of_job(node, message),
             JobAction::Publish { block, node, digest } => self.publish(id, block, node, digest),
             JobAction::BlockLost { block, problem } => self.lose_block(id, block, &problem),
+            JobAction::Slow { node, bytes_per_s } => self.note_slow(node, bytes_per_s),
             JobAction::Finish(result) => self.finish(id, *result),
         }
     }
@@ -253,6 +257,7 @@ impl Core {
                 self.close_request(client, tag, trouble, result);
             }
             Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
+            Owner::Probe => self.probe_ended(result),
         }
         if !running.targets.is_empty() {
             self.release_unused(&running.stripe);

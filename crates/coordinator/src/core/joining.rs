@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cluster::Role;
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
-use repair::{NodeId, NodeProfile, Reach};
+use repair::{NodeId, NodeProfile, Rates, Reach, StatedRates};
 use stores::dir::NodeRecord;
 use stores::{RecordWrite, StoreError, Write};
 
@@ -30,7 +30,7 @@ impl From<String> for Refusal {
 struct Hello {
     address: String,
     rack: Option<String>,
-    bandwidth: Option<u64>,
+    rates: StatedRates,
     blocks: Vec<HeldBlock>,
     free_bytes: u64,
 }
@@ -132,7 +132,7 @@ impl Core {
                     cluster_id,
                     address,
                     rack,
-                    bandwidth,
+                    rates,
                     blocks,
                     free_bytes,
                     more: _,
@@ -140,7 +140,7 @@ impl Core {
             ) => {
                 check_version(version)?;
                 self.check_cluster(&cluster_id)?;
-                let hello = Hello { address, rack, bandwidth, blocks, free_bytes };
+                let hello = Hello { address, rack, rates, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello, outbox)
             }
             (Role::Client(name) | Role::Plugin(name), FromNode::RegisterClient { version, bandwidth }) => {
@@ -202,12 +202,14 @@ impl Core {
         }
         self.retired.remove(&node);
         self.names.insert(node, name.to_owned());
-        self.topology.set(node, view_of(role, name, &hello));
+        self.figures.state(node, hello.rates);
+        let rates = self.figures.rates(node);
+        self.topology.set(node, view_of(role, name, &hello, rates));
+        self.lay_links();
         let peer = Peer {
             connection,
             outbox: outbox.clone(),
             kind: PeerKind::Helper {
-                bandwidth: hello.bandwidth,
                 orphans: BTreeSet::new(),
                 removing: BTreeSet::new(),
                 stuck: BTreeMap::new(),
@@ -233,6 +235,7 @@ impl Core {
         let kind = if is_plugin { "plugin" } else { "client" };
         let view = NodeProfile { tls_name: role.dns_name(), ..NodeProfile::client(format!("{kind} {name}")) };
         self.topology.set(node, view);
+        self.lay_links();
         let kind = PeerKind::Client { is_plugin, requests: BTreeMap::new(), opening: BTreeSet::new() };
         let peer = Peer { connection, outbox: outbox.clone(), kind };
         self.welcome(node, connection, peer);
@@ -256,13 +259,11 @@ fn check_version(version: u32) -> Result<(), String> {
     ))
 }
 
-fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeProfile {
+fn view_of(role: &Role, name: &str, hello: &Hello, rates: Rates) -> NodeProfile {
     let mut view = NodeProfile::helper(name, &hello.address);
     view.tls_name = role.dns_name();
     view.rack = hello.rack.clone();
     view.free_bytes = hello.free_bytes;
-    if let Some(bandwidth) = hello.bandwidth.filter(|&bandwidth| bandwidth > 0) {
-        (view.rates.up, view.rates.down) = (bandwidth as f64, bandwidth as f64);
-    }
+    view.rates = rates;
     view
 }

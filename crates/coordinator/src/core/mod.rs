@@ -12,6 +12,7 @@ mod balance;
 mod caps;
 mod claims;
 mod commands;
+mod figures;
 mod given;
 mod healing;
 mod history;
@@ -20,9 +21,11 @@ mod jobs;
 mod joining;
 mod leaving;
 mod maintenance;
+mod network;
 mod nodes;
 mod picture;
 mod plans;
+mod probes;
 mod puts;
 mod questions;
 mod removals;
@@ -43,7 +46,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cluster::{RepairAfter, Role};
+use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
@@ -55,6 +58,7 @@ use absences::Absences;
 use caps::Capping;
 use claims::Claims;
 pub(crate) use commands::{Command, Reply};
+use figures::Figures;
 use given::Given;
 pub(crate) use healing::HealPolicy;
 use healing::Healing;
@@ -63,6 +67,7 @@ use jobs::RunningJob;
 use maintenance::Maintenance;
 use nodes::Peer;
 use picture::Picture;
+use probes::Probes;
 use puts::OpenPuts;
 use questions::Question;
 use repairs::{Repairs, Unproven};
@@ -116,6 +121,8 @@ pub(crate) enum Event {
     Changed(Vec<StoreChange>),
     /// The configuration, read again, asks for encrypted data edges.
     EncryptEdges,
+    /// The configuration, read again, says this of what lies between nodes.
+    Network(Box<Network>),
     /// The API wants something.
     Asked(Box<Command>),
     /// The driver ends; the core never sees this.
@@ -139,6 +146,8 @@ pub(crate) struct Settings {
     pub heal: Option<HealPolicy>,
     /// What the steady scrub reads in a second; nothing if `None`.
     pub scrub_bytes_per_s: Option<u64>,
+    /// What mend.toml says of what lies between nodes.
+    pub network: Network,
 }
 
 /// See the module's documentation.
@@ -152,6 +161,9 @@ pub(crate) struct Core {
     claims: Claims,
     codes: Codes,
     topology: Topology,
+    figures: Figures,
+    /// Links that are being measured, or were last.
+    probes: Option<Probes>,
     names: BTreeMap<NodeId, String>,
     peers: BTreeMap<NodeId, Peer>,
     connections: BTreeMap<ConnectionId, NodeId>,
@@ -210,6 +222,8 @@ impl Core {
             claims: Claims::default(),
             codes: Codes::default(),
             topology: Topology::new(),
+            figures: Figures::default(),
+            probes: None,
             names: BTreeMap::new(),
             peers: BTreeMap::new(),
             connections: BTreeMap::new(),
@@ -247,7 +261,10 @@ impl Core {
         };
         core.know_nodes();
         core.recall_leaving(&records);
+        core.recall_measured(&records);
+        core.lay_links();
         core.recall_caps(&records);
+        core.tell_trunks();
         core.requeue_repairs(&records);
         core.recall_scrub(&records);
         core.recall_steady_scrub(&records);
@@ -271,6 +288,7 @@ impl Core {
             Event::Failed { number, error } => self.not_stored(number, error),
             Event::Changed(changes) => self.take_changes(changes),
             Event::EncryptEdges => self.encrypt_edges(),
+            Event::Network(network) => self.change_network(*network),
             Event::Asked(command) => self.carry_out(*command),
             Event::Answered(answers) => answers.into_iter().for_each(|answer| self.handle(answer, now)),
             Event::Stop => {}
@@ -299,6 +317,7 @@ impl Core {
         self.retry_removals();
         self.forget_retired();
         self.expire_maintenance();
+        self.expire_figures();
         self.begin_recoveries();
         self.note_all_bad();
         self.forget_given();

@@ -22,7 +22,6 @@ pub(super) struct Peer {
 
 pub(super) enum PeerKind {
     Helper {
-        bandwidth: Option<u64>,
         /// Blocks that no stripe knows.
         orphans: BTreeSet<BlockId>,
         /// Blocks it was told to remove and that it has not answered for.
@@ -61,6 +60,7 @@ impl Core {
         match message {
             FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
             FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
+            FromNode::Seen { up, down } => self.note_seen(node, [up, down]),
             FromNode::Removed { block } => self.note_removed(node, &block),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
             FromNode::Verifying { ask } => self.wait_for_ask(node, ask),

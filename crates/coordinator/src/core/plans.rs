@@ -7,7 +7,6 @@ use repair::{NodeId, NodeProfile, PlanRequest, StripeId, Topology, Wanted, expla
 use stores::{BlockRecord, StripeRecord};
 
 use super::Core;
-use super::nodes::PeerKind;
 use super::requests::policy;
 use crate::error::RequestError;
 use crate::placement::spread;
@@ -38,6 +37,9 @@ impl Core {
         let stripe = self.stripe_now(&record, &taken_as_lost)?;
         let mut topology = self.topology.clone();
         topology.set(SOME_CLIENT, NodeProfile::client("client"));
+        if let Err(error) = self.lay(&mut topology) {
+            tracing::error!(%error, "a link of mend.toml is left out");
+        }
         self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
         let wanted = self.plan_requestors(&record, &blocks, request.requestor.as_deref())?;
         let requestors: Vec<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
@@ -67,10 +69,7 @@ impl Core {
         let links =
             || nodes.iter().map(|&node| topology.rates(node)).flat_map(|rates| [rates.up, rates.down]);
         let disks = || nodes.iter().map(|&node| topology.rates(node).disk());
-        let known = |node: &&NodeId| {
-            let kind = self.peers.get(node).map(|peer| &peer.kind);
-            matches!(kind, Some(PeerKind::Helper { bandwidth: Some(_), .. }))
-        };
+        let known = |node: &&NodeId| self.figures.knows_links(**node);
         PlanRates {
             slowest_link: links().fold(f64::MAX, f64::min) as u64,
             fastest_link: links().fold(0.0, f64::max) as u64,

@@ -163,6 +163,8 @@ impl Core {
         self.retired.remove(&node);
         self.names.remove(&node);
         self.topology.remove(node);
+        self.figures.forget(node);
+        self.lay_links();
     }
 
     /// Brings all that a helper has, or had, to another one.

@@ -116,10 +116,11 @@ impl Core {
 
     pub(super) fn node_view(&self, node: NodeId) -> Result<NodeView, RequestError> {
         let peer = self.peers.get(&node);
-        let (bandwidth, orphans) = match peer.map(|peer| &peer.kind) {
-            Some(PeerKind::Helper { bandwidth, orphans, .. }) => (*bandwidth, orphans.len() as u64),
-            _ => (None, 0),
+        let orphans = match peer.map(|peer| &peer.kind) {
+            Some(PeerKind::Helper { orphans, .. }) => orphans.len() as u64,
+            _ => 0,
         };
+        let stated = self.figures.stated(node);
         let view = self.topology.get(node);
         let up = peer.and(view);
         Ok(NodeView {
@@ -128,7 +129,7 @@ impl Core {
             up: peer.is_some(),
             address: self.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
-            bandwidth_bytes_per_s: bandwidth,
+            bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
             free_bytes: up.map(|view| view.free_bytes),
             tasks: up.map(|view| view.load),
             blocks: self.picture.block_count(node) as u64,

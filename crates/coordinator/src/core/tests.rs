@@ -2,6 +2,7 @@
 
 mod given;
 mod measure;
+mod network;
 mod operator;
 mod recoveries;
 mod steady;
@@ -85,6 +86,7 @@ fn settings() -> Settings {
         repair_after: RepairAfter::Time(Duration::from_secs(600)),
         heal: None,
         scrub_bytes_per_s: None,
+        network: cluster::Network::default(),
     }
 }
 
@@ -126,7 +128,7 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
         cluster_id: CLUSTER.into(),
         address: format!("{name}.example:7410"),
         rack: None,
-        bandwidth: None,
+        rates: repair::StatedRates::default(),
         blocks: disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect(),
         more: false,
         free_bytes: 1 << 30,
@@ -407,7 +409,8 @@ impl PlayedNode {
         let (job, epoch) = (assignment.job, assignment.epoch);
         let say = |report| Some(FromNode::Report { job, epoch, report });
         let is_client = self.node.is_some_and(|node| node.0 >= super::nodes::FIRST_CLIENT);
-        for local in assignment.locals.iter().filter(|_| !is_client) {
+        let is_probe = assignment.class == repair::Class::Probe;
+        for local in assignment.locals.iter().filter(|_| !(is_client || is_probe)) {
             if !self.disk.contains_key(&local.id) {
                 return say(Report::BadBlock { block: local.id.clone(), problem: BlockProblem::Missing });
             }
@@ -520,7 +523,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         cluster_id: cluster_id.into(),
         address: "h1.example:7410".into(),
         rack: None,
-        bandwidth: None,
+        rates: repair::StatedRates::default(),
         blocks: Vec::new(),
         more: false,
         free_bytes: 0,

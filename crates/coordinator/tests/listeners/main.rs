@@ -91,7 +91,7 @@ impl Running {
             cluster_id: self.cluster.config().cluster_id.to_string(),
             address: "127.0.0.1:7410".into(),
             rack: None,
-            bandwidth: None,
+            rates: repair::StatedRates::default(),
             blocks: Vec::new(),
             more: false,
             free_bytes: 1 << 30,

@@ -10,7 +10,7 @@ use cluster::Bandwidth;
 
 use super::names::{Names, Place};
 use crate::shell::Script;
-use crate::topology::{Rate, Topology};
+use crate::topology::Topology;
 
 const MTU: u32 = 9000;
 const BURST: &str = "256kb";
@@ -121,9 +121,7 @@ pub(super) fn shape(names: &Names, topology: &Topology) -> Vec<Script> {
         }
     }
     let mut lines = Vec::new();
-    if let Rate::Shaped(rate) = topology.rate {
-        lines.extend(shaped.map(|place| tbf(&place.to_string(), rate)));
-    }
+    lines.extend(shaped.filter_map(|place| Some(tbf(&place.to_string(), link_rate(topology, place)?))));
     if let Some(of_racks) = topology.racks {
         lines.extend(
             racks(topology)
@@ -154,6 +152,23 @@ pub(super) fn unshape(names: &Names, topology: &Topology) -> Vec<Script> {
         .collect()
 }
 
+/// Gives the link of one helper another rate, each way, in a network whose links are all alike.
+pub(super) fn change(names: &Names, place: Place, rate: Bandwidth) -> Vec<Script> {
+    let line = |device: &str| tbf(device, rate).replacen("add", "change", 1);
+    vec![
+        Script::new(format!("tc -n {} -batch -", names.of(place))).lines([line("eth0")]),
+        Script::new(format!("tc -n {} -batch -", names.net())).lines([line(&place.to_string())]),
+    ]
+}
+
+/// What someone's link carries each way, if it is shaped.
+fn link_rate(topology: &Topology, place: Place) -> Option<Bandwidth> {
+    match place {
+        Place::Helper(index) => topology.link_rate(index),
+        Place::Client | Place::Coordinator => topology.rate.bandwidth(),
+    }
+}
+
 fn uplink(topology: &Topology, place: Place) -> Vec<String> {
     let Place::Helper(from) = place else {
         return topology.rate.bandwidth().map(|rate| tbf("eth0", rate)).into_iter().collect();
@@ -168,7 +183,7 @@ fn uplink(topology: &Topology, place: Place) -> Vec<String> {
     } else if let Some(edge) = topology.edge {
         classes.push((Place::Client.address(), edge));
     }
-    match topology.rate.bandwidth() {
+    match link_rate(topology, place) {
         Some(rate) if classes.is_empty() => vec![tbf("eth0", rate)],
         None if classes.is_empty() => Vec::new(),
         rate => htb(rate, &classes),

@@ -19,6 +19,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use cluster::Bandwidth;
+
 use crate::shell::{Script, ScriptError, run_all};
 use crate::topology::{Topology, TopologyError};
 use state::State;
@@ -130,6 +132,11 @@ impl Network {
         Ok(())
     }
 
+    /// What gives the link of one helper another rate while it is in use; for networks whose links are all alike.
+    pub fn change(&self, place: Place, rate: Bandwidth) -> Change {
+        Change(layout::change(&self.names, place, rate))
+    }
+
     /// Its names.
     pub fn names(&self) -> &Names {
         &self.names
@@ -204,6 +211,20 @@ impl Network {
     pub fn control_group(&self) -> Option<PathBuf> {
         let group = self.names.control_group()?;
         (group.is_dir() || std::fs::create_dir(&group).is_ok()).then_some(group)
+    }
+}
+
+/// A link's new rate, to be set by whoever has the time.
+#[derive(Clone, Debug)]
+pub struct Change(Vec<Script>);
+
+impl Change {
+    /// Sets it.
+    ///
+    /// # Errors
+    /// [`NetworkError::Script`].
+    pub fn make(&self) -> Result<(), NetworkError> {
+        Ok(run_all(&self.0)?)
     }
 }
 

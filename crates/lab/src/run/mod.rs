@@ -4,6 +4,7 @@
 mod row;
 mod sample;
 mod stored;
+mod straggling;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,6 +25,7 @@ use crate::yardstick::{Chain, Yardstick};
 pub(crate) use row::BARE_CHAIN;
 use stored::Stored;
 pub(crate) use stored::write_noise;
+use straggling::Slowed;
 
 /// Told what is being done, line by line.
 pub type Say<'a> = &'a mut dyn FnMut(&str);
@@ -51,7 +53,7 @@ pub fn run(
     if scenario.cold && medium.is_none() {
         return Err(LabError::NoDevice { path: work.to_owned() });
     }
-    let mut run = Run { network, fleets, current: 0, medium, scenario, say };
+    let mut run = Run { network, fleets, current: 0, medium, scenario, stragglers: 0, say };
     let report = run.all();
     // The members first, so that nothing writes into the folder that is removed with the network.
     drop(run.fleets);
@@ -73,6 +75,8 @@ struct Run<'a> {
     current: usize,
     medium: Option<Medium>,
     scenario: &'a Scenario,
+    /// How many helpers were made slow so far.
+    stragglers: u16,
     say: Say<'a>,
 }
 
@@ -209,9 +213,14 @@ impl Run<'_> {
         lost: &[u16],
         expected: &[Expected],
     ) -> Result<Sample, LabError> {
-        self.undisturbed(|run| match run.scenario.to {
-            Destination::Client => run.read(stored, way, slice, lost, expected),
-            Destination::Node => run.repair(stored, way, slice, lost, expected),
+        self.undisturbed(|run| {
+            let slowed = run.slow_down_later(stored, lost)?;
+            let sample = match run.scenario.to {
+                Destination::Client => run.read(stored, way, slice, lost, expected),
+                Destination::Node => run.repair(stored, way, slice, lost, expected),
+            };
+            slowed.into_iter().try_for_each(Slowed::end)?;
+            sample
         })
     }
 

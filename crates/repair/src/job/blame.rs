@@ -54,7 +54,7 @@ impl Evidence {
     /// The evidence in a report, and whether the reports of others should be gathered before judging.
     pub(super) fn from_report(node: NodeId, report: Report) -> Option<(Self, bool)> {
         match report {
-            Report::Waiting { receive, send } => Some((Self::Waiting { node, receive, send }, true)),
+            Report::Waiting { receive, send, .. } => Some((Self::Waiting { node, receive, send }, true)),
             Report::AtRest => Some((Self::AtRest { node }, true)),
             Report::Closed { peer, detail } => Some((Self::Closed { node, peer, why: detail }, true)),
             Report::BadFrame { from, detail } => Some((Self::Wrong { from, why: detail }, false)),

@@ -9,7 +9,8 @@
 //!     ▼ └────────── Stopping ◀───────────┘
 //! ```
 //!
-//! When something breaks, the reports of all nodes are gathered for a moment, a culprit is found
+//! A plan that becomes slow is looked into as well ([`pace`], [`places`]), and dropped for one that is predicted to be done much sooner
+//! ([`straggling`]). When something breaks, the reports of all nodes are gathered for a moment, a culprit is found
 //! ([`blame`]), the plan is stopped everywhere, requestors say which slices they have, and another plan is
 //! made for the slices that are still missing, without the culprit. No helper ever asks what to do next.
 //!
@@ -21,9 +22,12 @@ mod blame;
 mod check;
 mod ending;
 mod outcome;
+mod pace;
+mod places;
 mod planning;
 mod proof;
 mod report;
+mod straggling;
 mod trust;
 mod waiting;
 mod watching;
@@ -40,7 +44,8 @@ use rand_chacha::rand_core::SeedableRng;
 use self::blame::Evidence;
 use self::ending::{Ending, Scene, Turn};
 pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
-pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, SinkProblem};
+pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, Sent, SinkProblem};
+use self::straggling::Stragglers;
 use self::trust::Trust;
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use self::work::{Goal, Work};
@@ -118,6 +123,13 @@ pub enum JobAction {
         /// What is wrong with it.
         problem: BlockProblem,
     },
+    /// A node held the job up, as going on without it has shown: it let the job have no more than this.
+    Slow {
+        /// The node.
+        node: NodeId,
+        /// Bytes per second.
+        bytes_per_s: f64,
+    },
     /// The job has ended. Comes once, last.
     Finish(Box<Result<Outcome, JobError>>),
 }
@@ -145,6 +157,7 @@ pub struct Job {
     not_now: BTreeSet<NodeId>,
     /// What was found of parity in an ending that did not come to its end.
     parity: ParityOutcome,
+    stragglers: Stragglers,
 }
 
 #[derive(Debug)]
@@ -190,6 +203,7 @@ impl Job {
             given_up: BTreeMap::new(),
             not_now: BTreeSet::new(),
             parity: ParityOutcome::NotAsked,
+            stragglers: Stragglers::default(),
         };
         job.plan(topology, now);
         job
@@ -437,6 +451,7 @@ impl Job {
                 if running.judge_at.is_some_and(|at| at <= now) {
                     self.judge(topology, now);
                 }
+                self.watch_pace(topology, now);
             }
             Phase::Stopping { waiting, until, .. } if *until <= now => {
                 // A client that is asleep may wake up; that it is gone, its connection will say.

@@ -65,7 +65,12 @@ impl Job {
         }));
     }
 
-    pub(super) fn make_plan(&mut self, topology: &Topology) -> Result<Plan, PlanError> {
+    /// A plan that reads nothing of some nodes.
+    pub(super) fn plan_without(
+        &self,
+        slow: &BTreeSet<NodeId>,
+        topology: &Topology,
+    ) -> Result<Plan, PlanError> {
         let unmet: Vec<&Goal> = self.work.goals.iter().filter(|goal| !goal.is_met()).collect();
         let resume = self.geometry.clone().map(|geometry| {
             let all = SliceSet::all(geometry.slices());
@@ -75,13 +80,14 @@ impl Job {
         });
         let wanted =
             unmet.iter().map(|goal| Wanted { block: goal.block, requestor: goal.requestor }).collect();
-        let request = PlanRequest {
+        let mut request = PlanRequest {
             wanted,
             window: self.work.window.clone(),
             sub_blocks: self.work.sub_blocks.clone(),
             resume,
             policy: self.work.policy.clone(),
         };
+        request.policy.avoid.extend(slow);
         let stripe = self.trust.trusted_stripe(&self.work);
         match plan(&stripe, &request, topology) {
             // What is left cannot be moved as was asked for, and it is better moved in another way than not at all.
@@ -112,6 +118,7 @@ impl Job {
         }
         let proof = self.proof_ahead(&plan, topology);
         self.phase = Phase::Running(Box::new(Running {
+            pace: self.begin_pace(&plan, topology, now),
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
             waiting: requestors,
             plan,

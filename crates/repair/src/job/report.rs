@@ -27,6 +27,9 @@ pub enum Report {
         receive: Vec<Due>,
         /// The receivers that do not take what is due.
         send: Vec<Due>,
+        /// How far it has sent to each receiver.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sent: Vec<Sent>,
     },
     /// Nothing of this plan moves here any more, or ever did: all that this node had to send has left it. The answer to
     /// `Explain` where there is nothing to wait for.
@@ -110,6 +113,15 @@ pub struct Due {
     pub slice: u32,
     /// How long the edge has rested.
     pub rested_ms: u32,
+}
+
+/// How far a node has sent to another one: what the network has and the other end has not is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sent {
+    /// The receiver.
+    pub node: NodeId,
+    /// What it gets of all slices before this one has left.
+    pub before: u32,
 }
 
 /// What is wrong with a block that was to be read.

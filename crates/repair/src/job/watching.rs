@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::blame::{self, Evidence, Standing, Worth};
+use super::pace::Pace;
 use super::proof::Proof;
 use super::trust::sources;
 use super::waiting::Rules;
@@ -32,6 +33,7 @@ pub(super) struct Running {
     pub(super) judge_at: Option<Duration>,
     /// Nodes that their own caps hold back, and when they last said so.
     pub(super) limited: BTreeMap<NodeId, Duration>,
+    pub(super) pace: Pace,
     /// Parity, as far as it can be checked already.
     pub(super) proof: Option<Proof>,
 }
@@ -46,10 +48,9 @@ impl Job {
             return self.take_beside(report);
         }
         running.take_of_proof(node, &report, &mut self.work);
+        running.pace.take(node, &report);
         if running.take(node, report, gather, now) {
-            let (job, epoch) = (self.work.id, self.work.epoch);
-            let nodes = running.plan.nodes().into_iter().filter(|&node| topology.is_alive(node));
-            nodes.for_each(|node| self.work.tell(node, ToNode::Explain { job, epoch }));
+            self.ask_all(topology);
         }
         self.after_report(topology, now);
     }
@@ -78,6 +79,7 @@ impl Job {
         if running.judge_at.is_some_and(|at| at <= now) {
             self.judge(topology, now);
         }
+        self.watch_pace(topology, now);
     }
 
     /// Finds out who is to blame and drops the plan.
@@ -134,6 +136,7 @@ impl Job {
         if self.is_finished() {
             return;
         }
+        self.end_pace();
         if !reason.is_empty() && self.work.replanned.last() != Some(&reason) {
             self.work.replanned.push(reason);
         }
@@ -290,6 +293,20 @@ impl Job {
 }
 
 impl Running {
+    /// Whether its pace says nothing: somebody complains, or is slow because they shall be.
+    pub(super) fn is_in_question(&self, now: Duration) -> bool {
+        self.judge_at.is_some() || !self.limited_at(now).is_empty()
+    }
+
+    /// Slices that are there, over all requestors.
+    fn slices_there(&self) -> u32 {
+        let all = self.plan.slices().len();
+        let of = |(node, &(slices, _)): (&NodeId, &(u32, Duration))| {
+            if self.waiting.contains(node) { slices } else { all }
+        };
+        self.progress.iter().map(of).sum()
+    }
+
     fn rules(&self) -> Rules {
         let in_rounds = self.plan.pacing() == Pacing::WholeBlock;
         Rules { in_rounds, patience_ms: self.patience.as_millis() as u32 }
@@ -321,10 +338,14 @@ impl Running {
                     && slices > progress.0
                 {
                     *progress = (slices, now);
+                    let there = self.slices_there();
+                    self.pace.note(there, now);
                 }
             }
             Report::Delivered => {
                 self.waiting.remove(&node);
+                let there = self.slices_there();
+                self.pace.note(there, now);
             }
             Report::Limited => {
                 self.limited.insert(node, now);

@@ -55,10 +55,12 @@ impl Work {
         self.actions.push_back(JobAction::Tell { node, message });
     }
 
-    /// What it is for: a client takes part in reads, of which nothing is published, and in puts.
+    /// What it is for: a client takes part in reads, of which nothing is published, and in puts. Nobody wants what is neither
+    /// published nor a client's.
     pub(super) fn class(&self) -> Class {
         match (self.publish, self.tag) {
-            (false, _) => Class::Read,
+            (false, Some(_)) => Class::Read,
+            (false, None) => Class::Probe,
             (true, Some(_)) => Class::Put,
             (true, None) => Class::Repair,
         }

@@ -29,6 +29,8 @@ pub enum Class {
     /// Work that nobody waits for.
     #[default]
     Repair,
+    /// A link is measured: zeros travel, and are dropped where they arrive.
+    Probe,
 }
 
 impl Class {
@@ -37,7 +39,7 @@ impl Class {
         match self {
             Self::Read => 0.0,
             Self::Put => 0.25,
-            Self::Repair => 0.5,
+            Self::Repair | Self::Probe => 0.5,
         }
     }
 }

@@ -207,10 +207,7 @@ impl Part {
         let waits = self.moving().filter(|moving| moving.epoch() == epoch).map(|moving| moving.waits(now));
         let report = match waits {
             None if self.has_ended(epoch) => Report::AtRest,
-            waits => {
-                let (receive, send) = waits.unwrap_or_default();
-                Report::Waiting { receive, send }
-            }
+            waits => waits.unwrap_or_default().into(),
         };
         self.report(epoch, report);
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Action, Assignment, Buffer, Due, Epoch, Relay, Report};
+use crate::{Action, Assignment, Buffer, Due, Epoch, Relay, Report, Sent};
 
 /// How often progress is reported and stalls are looked for.
 pub const WATCH_EVERY: Duration = Duration::from_millis(200);
@@ -38,6 +38,22 @@ struct OutletWatch {
     moved: Duration,
     /// The slices of the frames that wait to be sent, in order.
     queue: VecDeque<u32>,
+    /// Frames of slices before this one have gone.
+    sent: u32,
+}
+
+/// What a node waits for, and how far it has sent.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    receive: Vec<Due>,
+    send: Vec<Due>,
+    sent: Vec<Sent>,
+}
+
+impl From<Waits> for Report {
+    fn from(Waits { receive, send, sent }: Waits) -> Self {
+        Self::Waiting { receive, send, sent }
+    }
 }
 
 /// What is remembered between two looks.
@@ -132,8 +148,10 @@ impl Moving {
     }
 
     pub(super) fn sent(&mut self, outlet: usize, slice: u32, buffer: Buffer, now: Duration) {
-        self.outlets[outlet].moved = now;
-        self.outlets[outlet].queue.pop_front();
+        let watch = &mut self.outlets[outlet];
+        watch.moved = now;
+        watch.queue.pop_front();
+        watch.sent = watch.sent.max(slice + 1);
         self.relay.handle_sent(slice, buffer);
     }
 
@@ -195,7 +213,7 @@ impl Moving {
     }
 
     /// What is due on which edges: what does not come, and what is not taken.
-    pub(super) fn waits(&self, now: Duration) -> (Vec<Due>, Vec<Due>) {
+    pub(super) fn waits(&self, now: Duration) -> Waits {
         let rested_ms = |moved: Duration| now.saturating_sub(moved).as_millis() as u32;
         let inlets = self.inlets.iter().zip(&self.assignment.inlets).enumerate();
         let receive =
@@ -208,7 +226,9 @@ impl Moving {
             let slice = *watch.queue.front()?;
             Some(Due { node: outlet.to, slice, rested_ms: rested_ms(watch.moved) })
         });
-        (receive.collect(), send.collect())
+        let sent = self.outlets.iter().zip(&self.assignment.outlets);
+        let sent = sent.map(|(watch, outlet)| Sent { node: outlet.to, before: watch.sent });
+        Waits { receive: receive.collect(), send: send.collect(), sent: sent.collect() }
     }
 
     /// Complains when an edge has rested for too long: once, and again whenever there is another one or as much time has
@@ -232,7 +252,6 @@ impl Moving {
         }
         self.watch.complained = now;
         self.watch.complained_of = stalled;
-        let (receive, send) = self.waits(now);
-        Some(Report::Waiting { receive, send })
+        Some(self.waits(now).into())
     }
 }

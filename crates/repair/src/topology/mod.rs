@@ -10,7 +10,7 @@ mod resource;
 
 use std::collections::BTreeMap;
 
-pub use profile::{NodeProfile, Rates, Reach};
+pub use profile::{NodeProfile, Rates, Reach, StatedRates};
 pub use resource::{Resource, TopologyError, Trunk};
 
 use crate::NodeId;
@@ -107,6 +107,14 @@ impl Topology {
 
 /// What lies between nodes. Racks and regions share one space of names.
 impl Topology {
+    /// Forgets trunks, regions and links: nothing is known of what lies between nodes.
+    pub fn clear_links(&mut self) {
+        self.regions.clear();
+        self.trunks.clear();
+        self.pairs.clear();
+        self.between.clear();
+    }
+
     /// What the trunk of a rack or a region carries; replaces what was said before.
     ///
     /// # Errors
@@ -219,6 +227,26 @@ impl Topology {
     /// The rack of a node, if it is known.
     pub fn rack(&self, node: NodeId) -> Option<&String> {
         self.get(node)?.rack.as_ref()
+    }
+
+    /// The region of a rack, if it is known.
+    pub fn region(&self, rack: &str) -> Option<&String> {
+        self.regions.get(rack)
+    }
+
+    /// The trunks that are known of racks and regions.
+    pub fn trunks(&self) -> impl Iterator<Item = (&String, Trunk)> {
+        self.trunks.iter().map(|(name, &trunk)| (name, trunk))
+    }
+
+    /// What pairs of nodes can send each other, where that is known.
+    pub fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId, f64)> + '_ {
+        self.pairs.iter().map(|(&(from, to), &rate)| (from, to, rate))
+    }
+
+    /// What pairs of racks or regions can send each other, where that is known.
+    pub fn links_between(&self) -> impl Iterator<Item = (&String, &String, f64)> {
+        self.between.iter().map(|((from, to), &rate)| (from, to, rate))
     }
 
     /// The rack and the region of a node.

@@ -1,5 +1,7 @@
 //! One node as the planner sees it.
 
+use serde::{Deserialize, Serialize};
+
 /// How others come to a node's data port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
@@ -94,4 +96,22 @@ impl Default for Rates {
     fn default() -> Self {
         Self { up: 125e6, down: 125e6, read: 500e6, write: 500e6 }
     }
+}
+
+/// What a node's own configuration says that its ports and its disk carry, in bytes per second. Nothing is said by 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StatedRates {
+    /// What it can send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up: Option<u64>,
+    /// What it can receive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down: Option<u64>,
+    /// What its disk reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<u64>,
+    /// What its disk writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<u64>,
 }

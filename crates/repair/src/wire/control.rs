@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Assignment, BlockId, Caps, Chunking, Digest, Epoch, JobId, LocalBlock, NodeId, Pacing, ParityOutcome,
-    Report, Scheme, StripeId, StripeLabel,
+    Report, Scheme, StatedRates, StripeId, StripeLabel,
 };
 
 /// The version of the control protocol; both ends must speak the same.
@@ -44,8 +44,9 @@ pub enum FromNode {
         address: String,
         /// Its rack, if configured.
         rack: Option<String>,
-        /// Link rate in bytes per second, if configured.
-        bandwidth: Option<u64>,
+        /// What its ports and its disk carry, as far as its configuration says.
+        #[serde(default)]
+        rates: StatedRates,
         /// The blocks it holds, or the first of them.
         blocks: Vec<HeldBlock>,
         /// Whether [`Held`](Self::Held) with more of them follows.
@@ -84,6 +85,13 @@ pub enum FromNode {
         free_bytes: u64,
         /// Number of tasks in hand.
         tasks: u32,
+    },
+    /// What slices of jobs made of this node's ports between two pings, where they were busier than was last said.
+    Seen {
+        /// Bytes per second sent.
+        up: u64,
+        /// Bytes per second received.
+        down: u64,
     },
     /// A block was removed, or was not there.
     Removed {

@@ -8,5 +8,6 @@ mod errors;
 mod execution;
 mod packed;
 mod scene;
+mod small;
 mod sums;
 mod text;

@@ -78,7 +78,7 @@ impl Scene {
             match action {
                 JobAction::Tell { node, message } => self.told.push((node, message)),
                 JobAction::Publish { block, node, .. } => self.published.push((block, node)),
-                JobAction::BlockLost { .. } => {}
+                JobAction::BlockLost { .. } | JobAction::Slow { .. } => {}
                 JobAction::Finish(result) => self.ended = Some(*result),
             }
         }

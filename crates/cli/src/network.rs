@@ -1,0 +1,191 @@
+//! `mend topology` and `mend bench links`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use client::{
+    Client, LinkView, NodeRates, PlaceView, ProbeRequest, ProbeView, ProbedLink, RateSource, RateView,
+    TopologyView,
+};
+use cluster::{Bandwidth, ByteSize, Name};
+
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::format::{count, lasting, printable, size, table};
+
+/// How often it is asked how far a measurement is.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Subcommand)]
+pub enum BenchAction {
+    /// Let helpers send each other zeros, one at a time, and keep what was measured; a busy node is measured as what it has
+    /// left
+    Links(BenchLinksArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchLinksArgs {
+    /// The helpers [default: all that are up]
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<Name>,
+    /// Measure every pair, for networks where nodes are not equally far from each other; otherwise each helper sends to
+    /// three others, which tells what its own ports carry
+    #[arg(long)]
+    pub pairs: bool,
+    /// Bytes over each link, 4MiB to 1GiB [default: 32MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<ByteSize>,
+    /// Only show the measurement that runs, or the last one
+    #[arg(long, conflicts_with_all = ["nodes", "pairs", "size", "stop"])]
+    pub show: bool,
+    /// End the measurement that runs; what was found counts
+    #[arg(long, conflicts_with_all = ["nodes", "pairs", "size"])]
+    pub stop: bool,
+}
+
+/// `mend topology`
+pub async fn topology(client: &Client) -> Result<Answer, Failure> {
+    let view = client.topology().await?;
+    Ok(Answer::new(text(&view, now_unix_ms()), &view))
+}
+
+/// `mend bench links`
+pub async fn bench_links(client: &Client, args: &BenchLinksArgs) -> Result<Answer, Failure> {
+    if args.stop {
+        client.stop_probes().await?;
+    }
+    let mut view = match args.show || args.stop {
+        true => client.probes().await?,
+        false => client.probe(&probe_request(args)).await?,
+    };
+    let mut said = 0;
+    while view.running && !args.show {
+        tokio::time::sleep(ASK_EVERY).await;
+        view = client.probes().await?;
+        view.links[said..].iter().for_each(|link| tracing::info!("{}", probed_row(link).join("  ")));
+        said = view.links.len();
+    }
+    Ok(Answer::new(probe_text(&view), &view))
+}
+
+fn probe_request(args: &BenchLinksArgs) -> ProbeRequest {
+    ProbeRequest {
+        nodes: args.nodes.iter().map(|name| name.as_str().to_owned()).collect(),
+        pairs: args.pairs,
+        bytes: args.size.map(ByteSize::bytes),
+    }
+}
+
+fn probe_text(view: &ProbeView) -> String {
+    let mut text = table(["from", "to", ">carries"], view.links.iter().map(probed_row));
+    if view.running {
+        text += &format!("\n{} to go", count(view.left, "link"));
+    }
+    text + "\nsee what it comes to with `mend topology`"
+}
+
+fn probed_row(probed: &ProbedLink) -> [String; 3] {
+    let rate = match (probed.bytes_per_s, &probed.error) {
+        (Some(rate), _) => link(rate),
+        (None, Some(error)) => printable(error).into_owned(),
+        (None, None) => "-".to_owned(),
+    };
+    [probed.from.clone(), probed.to.clone(), rate]
+}
+
+fn text(view: &TopologyView, now_ms: u64) -> String {
+    let head =
+        ["node", "rack", ">uplink", ">downlink", ">disk read", ">disk write", ">seen up", ">seen down"];
+    let mut text = table(head, view.nodes.iter().map(|node| node_row(node, now_ms)));
+    for (what, places) in [("rack", &view.racks), ("region", &view.regions)] {
+        if !places.is_empty() {
+            text += "\n\n";
+            text += &table([what, "region", ">out of it", ">into it", "nodes"], places.iter().map(place_row));
+        }
+    }
+    if !view.links.is_empty() {
+        text += "\n\n";
+        text += &table(["from", "to", ">carries"], view.links.iter().map(|link| link_row(link, now_ms)));
+    }
+    text
+}
+
+fn node_row(node: &NodeRates, now_ms: u64) -> [String; 8] {
+    let rack = match (&node.rack, &node.region) {
+        (None, _) => "-".to_owned(),
+        (Some(rack), None) => printable(rack).into_owned(),
+        (Some(rack), Some(region)) => format!("{} in {}", printable(rack), printable(region)),
+    };
+    let disk = |rate: RateView| format!("{}/s{}", size(rate.bytes_per_s), source(rate, now_ms));
+    let seen = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), link);
+    [
+        if node.up { node.node.clone() } else { format!("{} (DOWN)", node.node) },
+        rack,
+        port(node.uplink, now_ms),
+        port(node.downlink, now_ms),
+        disk(node.disk_read),
+        disk(node.disk_write),
+        seen(node.seen_up_bytes_per_s),
+        seen(node.seen_down_bytes_per_s),
+    ]
+}
+
+fn place_row(place: &PlaceView) -> [String; 5] {
+    let trunk = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), link);
+    [
+        printable(&place.name).into_owned(),
+        place.region.as_deref().map_or_else(|| "-".to_owned(), |region| printable(region).into_owned()),
+        trunk(place.up_bytes_per_s),
+        trunk(place.down_bytes_per_s),
+        place.nodes.join(", "),
+    ]
+}
+
+fn link_row(link: &LinkView, now_ms: u64) -> [String; 3] {
+    [printable(&link.from).into_owned(), printable(&link.to).into_owned(), port(link.rate, now_ms)]
+}
+
+fn port(rate: RateView, now_ms: u64) -> String {
+    link(rate.bytes_per_s) + &source(rate, now_ms)
+}
+
+/// Three digits as links are called: `1gbit`, `937mbit`.
+fn link(bytes_per_s: u64) -> String {
+    let bits = bytes_per_s.saturating_mul(8);
+    let unit = 10_u64.pow(bits.max(1).ilog10().saturating_sub(2));
+    let rounded = bits / unit * unit;
+    Bandwidth::from_bits_per_second(rounded).map_or_else(|| "nothing".to_owned(), |rate| rate.to_string())
+}
+
+/// How it is known, if mend.toml does not say it.
+fn source(rate: RateView, now_ms: u64) -> String {
+    let age = |since: Option<u64>| {
+        let age = Duration::from_millis(now_ms.saturating_sub(since.unwrap_or(now_ms)));
+        format!("{} ago", lasting(Duration::from_secs(age.as_secs().max(1))))
+    };
+    match rate.source {
+        RateSource::Configured => String::new(),
+        RateSource::Assumed => " assumed".to_owned(),
+        RateSource::Measured => format!(" measured {}", age(rate.since_unix_ms)),
+        RateSource::Slow => format!(" SLOW {}", age(rate.since_unix_ms)),
+    }
+}
+
+fn now_unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_say_how_they_are_known() {
+        let rate = |bytes_per_s, source, since_unix_ms| RateView { bytes_per_s, source, since_unix_ms };
+        let port = |bytes, source, since| port(rate(bytes, source, since), 100_000);
+        assert_eq!(port(125_000_000, RateSource::Configured, None), "1gbit");
+        assert_eq!(port(125_000_000, RateSource::Assumed, None), "1gbit assumed");
+        assert_eq!(port(117_187_654, RateSource::Measured, Some(30_000)), "937mbit measured 1 min 10 s ago");
+        assert_eq!(port(1_500_000, RateSource::Slow, Some(95_000)), "12mbit SLOW 5 s ago");
+    }
+}

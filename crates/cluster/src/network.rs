@@ -1,0 +1,443 @@
+//! What `mend.toml` says of what lies between helpers: racks, regions, and links that carry less than the ports of their ends.
+//!
+//! What helpers themselves carry stands with each of them. The coordinator's copy of the file counts here, as one helper
+//! knows nothing of the others. Parsing takes each entry as it is; [`Config::network`] holds them against each other and
+//! against the helpers, and is asked by the coordinator only, so that a file can be edited entry by entry.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Deserializer};
+
+use crate::{Bandwidth, Config};
+
+/// In a link, any client.
+pub const CLIENT: &str = "client";
+
+/// A rack, if more is known of it than who is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RackConfig {
+    /// As helpers name it.
+    pub name: String,
+    /// The region that it is in.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// What all of its nodes together can send out of it.
+    #[serde(default)]
+    pub up: Option<Bandwidth>,
+    /// What all of its nodes together can receive from outside.
+    #[serde(default)]
+    pub down: Option<Bandwidth>,
+}
+
+/// A region, if more is known of it than which racks are in it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionConfig {
+    /// As racks name it.
+    pub name: String,
+    /// What all of its nodes together can send out of it.
+    #[serde(default)]
+    pub up: Option<Bandwidth>,
+    /// What all of its nodes together can receive from outside.
+    #[serde(default)]
+    pub down: Option<Bandwidth>,
+}
+
+/// A link in one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConfig {
+    /// A helper or [`CLIENT`]; or a rack or a region, whose nodes share the link.
+    pub from: String,
+    /// The same kind of thing.
+    pub to: String,
+    /// What it carries.
+    pub rate: Bandwidth,
+}
+
+/// Links between all of some helpers, or of some racks or regions.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MatrixConfig {
+    /// Who.
+    pub names: Vec<String>,
+    /// A row for each sender with a rate for each receiver; `-` where nothing is said.
+    pub rates: Vec<Vec<Entry>>,
+}
+
+/// A place in a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry(pub Option<Bandwidth>);
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "-" {
+            return Ok(Self(None));
+        }
+        text.parse().map(|rate| Self(Some(rate))).map_err(serde::de::Error::custom)
+    }
+}
+
+/// What lies between nodes, free of contradictions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Network {
+    /// The region of racks.
+    pub regions: BTreeMap<String, String>,
+    /// Trunks of racks and regions, out of it and into it, in bytes per second.
+    pub trunks: BTreeMap<String, [Option<f64>; 2]>,
+    /// What one helper, or a client, can send another, in bytes per second.
+    pub pairs: BTreeMap<(String, String), f64>,
+    /// What the nodes of one rack or region together can send those of another, in bytes per second.
+    pub between: BTreeMap<(String, String), f64>,
+}
+
+/// What cannot be true of a network, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// A rack or a region that is described twice, or one of each of the same name.
+    #[error("{entry}: `{name}` is described by {first} already; racks and regions need names of their own")]
+    Twice {
+        /// The second one.
+        entry: String,
+        /// The name.
+        name: String,
+        /// The first one.
+        first: String,
+    },
+    /// A rack without a helper.
+    #[error(
+        "{entry}: no helper is in rack `{name}` ({}); give a helper `rack = \"{name}\"`, or take the rack out",
+        known_text("racks with helpers", known)
+    )]
+    EmptyRack {
+        /// Where it is described.
+        entry: String,
+        /// The rack.
+        name: String,
+        /// Racks that helpers are in.
+        known: Vec<String>,
+    },
+    /// A region without a rack.
+    #[error(
+        "{entry}: no rack is in region `{name}`; give a [[rack]] `region = \"{name}\"`, or take the region out"
+    )]
+    EmptyRegion {
+        /// Where it is described.
+        entry: String,
+        /// The region.
+        name: String,
+    },
+    /// A link of somebody who is not there.
+    #[error("{entry}: `{name}` is no helper, rack or region of this file ({})", known_text("it has", known))]
+    Unknown {
+        /// The link or matrix.
+        entry: String,
+        /// The name.
+        name: String,
+        /// Names that there are.
+        known: Vec<String>,
+    },
+    /// A name that means two things.
+    #[error("{entry}: `{name}` is a helper as well as a rack or a region; rename one of them")]
+    Ambiguous {
+        /// The link or matrix.
+        entry: String,
+        /// The name.
+        name: String,
+    },
+    /// A link between a node and a place.
+    #[error(
+        "{entry}: `{from}` and `{to}` are not of one kind; a link joins two helpers, or two racks or regions"
+    )]
+    Mixed {
+        /// The link or matrix.
+        entry: String,
+        /// Its sender.
+        from: String,
+        /// Its receiver.
+        to: String,
+    },
+    /// A link from something to itself.
+    #[error(
+        "{entry}: a link from `{name}` to itself carries nothing; leave it out, or write `-` in a matrix"
+    )]
+    Itself {
+        /// The link or matrix.
+        entry: String,
+        /// The name.
+        name: String,
+    },
+    /// A matrix that is not square.
+    #[error(
+        "{entry}: {names} names, and a row of {rates} rates among {rows}; give every name one row with a rate for every name"
+    )]
+    Shape {
+        /// The matrix.
+        entry: String,
+        /// How many names.
+        names: usize,
+        /// How many rows.
+        rows: usize,
+        /// The length of a row.
+        rates: usize,
+    },
+    /// Two rates for one link.
+    #[error(
+        "{entry}: the link from `{from}` to `{to}` has {given}, and {was} elsewhere in this file; say one"
+    )]
+    TwoRates {
+        /// The second one.
+        entry: String,
+        /// Its sender.
+        from: String,
+        /// Its receiver.
+        to: String,
+        /// What was said first.
+        was: Bandwidth,
+        /// What was said then.
+        given: Bandwidth,
+    },
+}
+
+fn known_text(what: &str, known: &[String]) -> String {
+    let names = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    format!("{what}: {names}")
+}
+
+impl Config {
+    /// What lies between the helpers.
+    ///
+    /// # Errors
+    /// The first thing that cannot be true.
+    pub fn network(&self) -> Result<Network, NetworkError> {
+        let mut survey = Survey { config: self, network: Network::default(), said: BTreeMap::new() };
+        survey.take_places()?;
+        for (link, number) in self.links.iter().zip(1..) {
+            survey.take_link(&format!("[[link]] number {number}"), &link.from, &link.to, link.rate)?;
+        }
+        for (matrix, number) in self.matrices.iter().zip(1..) {
+            survey.take_matrix(&format!("[[matrix]] number {number}"), matrix)?;
+        }
+        Ok(survey.network)
+    }
+}
+
+/// What an end of a link is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Node,
+    Place,
+}
+
+struct Survey<'a> {
+    config: &'a Config,
+    network: Network,
+    /// Rates as they were written.
+    said: BTreeMap<(String, String), Bandwidth>,
+}
+
+impl Survey<'_> {
+    fn take_places(&mut self) -> Result<(), NetworkError> {
+        let in_use: BTreeSet<&String> =
+            self.config.helpers.iter().filter_map(|helper| helper.rack.as_ref()).collect();
+        let mut described: BTreeMap<&str, String> = BTreeMap::new();
+        let mut once = |name, entry: &str| match described.insert(name, entry.to_owned()) {
+            None => Ok(()),
+            Some(first) => Err(NetworkError::Twice { entry: entry.to_owned(), name: name.to_owned(), first }),
+        };
+        for (rack, number) in self.config.racks.iter().zip(1..) {
+            let entry = format!("[[rack]] number {number}");
+            once(&rack.name, &entry)?;
+            if !in_use.contains(&rack.name) {
+                let known = in_use.into_iter().cloned().collect();
+                return Err(NetworkError::EmptyRack { entry, name: rack.name.clone(), known });
+            }
+            if let Some(region) = &rack.region {
+                self.network.regions.insert(rack.name.clone(), region.clone());
+            }
+            self.network.take_trunk(&rack.name, rack.up, rack.down);
+        }
+        for (region, number) in self.config.regions.iter().zip(1..) {
+            let entry = format!("[[region]] number {number}");
+            once(&region.name, &entry)?;
+            if !self.network.regions.values().any(|name| *name == region.name) {
+                return Err(NetworkError::EmptyRegion { entry, name: region.name.clone() });
+            }
+            self.network.take_trunk(&region.name, region.up, region.down);
+        }
+        Ok(())
+    }
+
+    fn take_matrix(&mut self, entry: &str, matrix: &MatrixConfig) -> Result<(), NetworkError> {
+        let (names, rows) = (matrix.names.len(), matrix.rates.len());
+        let odd = matrix.rates.iter().map(Vec::len).find(|&rates| rates != names);
+        if rows != names || odd.is_some() {
+            let (entry, rates) = (entry.to_owned(), odd.unwrap_or(names));
+            return Err(NetworkError::Shape { entry, names, rows, rates });
+        }
+        for (from, row) in matrix.names.iter().zip(&matrix.rates) {
+            for (to, Entry(rate)) in matrix.names.iter().zip(row) {
+                match rate {
+                    Some(rate) => self.take_link(entry, from, to, *rate)?,
+                    None => drop(self.end(entry, to)?),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_link(&mut self, entry: &str, from: &str, to: &str, given: Bandwidth) -> Result<(), NetworkError> {
+        let ends = [self.end(entry, from)?, self.end(entry, to)?];
+        let (entry, pair) = (entry.to_owned(), (from.to_owned(), to.to_owned()));
+        if from == to {
+            return Err(NetworkError::Itself { entry, name: pair.0 });
+        }
+        let was = *self.said.entry(pair.clone()).or_insert(given);
+        if was != given {
+            return Err(NetworkError::TwoRates { entry, from: pair.0, to: pair.1, was, given });
+        }
+        match ends {
+            [End::Node, End::Node] => self.network.pairs.insert(pair, given.bytes_per_second()),
+            [End::Place, End::Place] => self.network.between.insert(pair, given.bytes_per_second()),
+            _ => return Err(NetworkError::Mixed { entry, from: pair.0, to: pair.1 }),
+        };
+        Ok(())
+    }
+
+    fn end(&self, entry: &str, name: &str) -> Result<End, NetworkError> {
+        let helpers = || self.config.helpers.iter();
+        let racks = || helpers().filter_map(|helper| helper.rack.as_deref());
+        let regions = || self.network.regions.values().map(String::as_str);
+        let is_node = name == CLIENT || helpers().any(|helper| helper.name.as_str() == name);
+        let is_place = racks().chain(regions()).any(|place| place == name);
+        match (is_node, is_place) {
+            (true, false) => Ok(End::Node),
+            (false, true) => Ok(End::Place),
+            (true, true) => Err(NetworkError::Ambiguous { entry: entry.to_owned(), name: name.to_owned() }),
+            (false, false) => {
+                let names = helpers().map(|helper| helper.name.as_str()).chain(racks()).chain(regions());
+                let known: BTreeSet<String> = names.map(str::to_owned).collect();
+                let known = known.into_iter().collect();
+                Err(NetworkError::Unknown { entry: entry.to_owned(), name: name.to_owned(), known })
+            }
+        }
+    }
+}
+
+impl Network {
+    fn take_trunk(&mut self, name: &str, up: Option<Bandwidth>, down: Option<Bandwidth>) {
+        let rate = |rate: Option<Bandwidth>| rate.map(Bandwidth::bytes_per_second);
+        if up.is_some() || down.is_some() {
+            self.trunks.insert(name.to_owned(), [rate(up), rate(down)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = r#"cluster_id = "000102030405060708090a0b0c0d0e0f"
+[coordinator]
+api = "127.0.0.1:7400"
+control = "127.0.0.1:7401"
+[defaults]
+code = "rs-4-2"
+block_bytes = "1MiB"
+scheme = "auto"
+[[helper]]
+name = "h1"
+listen = "127.0.0.1:7411"
+rack = "r1"
+[[helper]]
+name = "h2"
+listen = "127.0.0.1:7412"
+rack = "r1"
+[[helper]]
+name = "h3"
+listen = "127.0.0.1:7413"
+rack = "r2"
+"#;
+
+    fn network(text: &str) -> Result<Network, NetworkError> {
+        Config::parse(&format!("{HEAD}{text}"), "mend.toml".as_ref()).expect("it parses").network()
+    }
+
+    #[test]
+    fn racks_regions_links_and_matrices_come_together() {
+        let network = network(
+            r#"
+[[rack]]
+name = "r1"
+region = "west"
+up = "400mbit"
+[[rack]]
+name = "r2"
+region = "east"
+[[region]]
+name = "west"
+down = "80mbit"
+[[link]]
+from = "h1"
+to = "client"
+rate = "8mbit"
+[[matrix]]
+names = ["west", "east"]
+rates = [["-", "16mbit"], ["24mbit", "-"]]
+[[matrix]]
+names = ["h1", "h2"]
+rates = [["-", "32mbit"], ["-", "-"]]
+"#,
+        )
+        .expect("nothing contradicts");
+        let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        assert_eq!(network.regions.len(), 2);
+        assert_eq!(network.trunks["r1"], [Some(50e6), None]);
+        assert_eq!(network.trunks["west"], [None, Some(10e6)]);
+        assert_eq!(network.pairs, BTreeMap::from([(pair("h1", "client"), 1e6), (pair("h1", "h2"), 4e6)]));
+        assert_eq!(
+            network.between,
+            BTreeMap::from([(pair("west", "east"), 2e6), (pair("east", "west"), 3e6)])
+        );
+    }
+
+    #[test]
+    fn contradictions_name_the_entry_and_the_next_step() {
+        let said = |text: &str| network(text).expect_err("it contradicts itself").to_string();
+        let cases = [
+            (
+                "[[rack]]\nname = \"r9\"\n",
+                "[[rack]] number 1: no helper is in rack `r9` (racks with helpers: r1, r2)",
+            ),
+            (
+                "[[rack]]\nname = \"r1\"\n[[rack]]\nname = \"r1\"\n",
+                "number 2: `r1` is described by [[rack]] number 1",
+            ),
+            ("[[region]]\nname = \"west\"\n", "no rack is in region `west`"),
+            ("[[link]]\nfrom = \"h1\"\nto = \"h7\"\nrate = \"1mbit\"\n", "`h7` is no helper, rack or region"),
+            ("[[link]]\nfrom = \"h1\"\nto = \"r2\"\nrate = \"1mbit\"\n", "`h1` and `r2` are not of one kind"),
+            ("[[link]]\nfrom = \"h1\"\nto = \"h1\"\nrate = \"1mbit\"\n", "from `h1` to itself"),
+            (
+                "[[matrix]]\nnames = [\"h1\", \"h2\"]\nrates = [[\"-\", \"1mbit\"]]\n",
+                "2 names, and a row of 2 rates among 1",
+            ),
+            (
+                "[[matrix]]\nnames = [\"h1\", \"hx\"]\nrates = [[\"-\", \"-\"], [\"-\", \"-\"]]\n",
+                "`hx` is no helper",
+            ),
+            (
+                "[[link]]\nfrom = \"h1\"\nto = \"h2\"\nrate = \"1mbit\"\n[[matrix]]\nnames = [\"h1\", \"h2\"]\nrates = [[\"-\", \"2mbit\"], [\"-\", \"-\"]]\n",
+                "has 2mbit, and 1mbit elsewhere",
+            ),
+        ];
+        for (text, expected) in cases {
+            let said = said(text);
+            assert!(said.contains(expected), "{said}\nlacks: {expected}");
+        }
+        let zero = format!("{HEAD}[[link]]\nfrom = \"h1\"\nto = \"h2\"\nrate = \"0mbit\"\n");
+        let zero = Config::parse(&zero, "mend.toml".as_ref()).expect_err("no rate").to_string();
+        assert!(zero.contains("`0mbit` is not a bandwidth"), "{zero}");
+    }
+}

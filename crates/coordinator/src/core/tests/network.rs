@@ -1,0 +1,141 @@
+//! What the planner is told of the network: configured, seen, measured, slow.
+
+use cluster::Network;
+use repair::{Class, StatedRates};
+use views::{PlanRequestView, ProbeRequest, RateSource, TopologyView};
+
+use super::*;
+
+impl Scene {
+    fn topology(&mut self) -> TopologyView {
+        self.ask(Command::Topology).unwrap()
+    }
+
+    fn uplink(&mut self, name: &str) -> (u64, RateSource) {
+        let view = self.topology();
+        let node = view.nodes.iter().find(|node| node.node == name).expect("it is known");
+        (node.uplink.bytes_per_s, node.uplink.source)
+    }
+
+    fn start_in(&mut self, name: &str, rack: &str, rates: StatedRates) {
+        let mut hello = hello(name, &BTreeMap::new());
+        if let FromNode::RegisterHelper { rack: its, rates: its_rates, .. } = &mut hello {
+            (*its, *its_rates) = (Some(rack.into()), rates);
+        }
+        self.join(name, helper_role(name), hello);
+        self.play();
+    }
+}
+
+fn pair(from: &str, to: &str, rate: f64) -> ((String, String), f64) {
+    ((from.into(), to.into()), rate)
+}
+
+#[test]
+fn plans_are_made_for_the_links_that_are_configured() {
+    let mut scene = Scene::new(0);
+    for (number, rack) in [(1, "r1"), (2, "r1"), (3, "r2"), (4, "r2"), (5, "r3")] {
+        let up = (number == 2).then_some(50_000_000);
+        scene.start_in(&format!("h{number}"), rack, StatedRates { up, ..StatedRates::default() });
+    }
+    let network = Network {
+        regions: [("r1".into(), "west".into())].into(),
+        trunks: [("r1".into(), [Some(1e6), None])].into(),
+        pairs: [pair("h3", "client", 2e6), pair("h4", "h3", 3e6)].into(),
+        between: [pair("r2", "r1", 4e6)].into(),
+    };
+    scene.handle(Event::Network(Box::new(network)));
+    let view = scene.topology();
+    assert_eq!(scene.uplink("h2"), (50_000_000, RateSource::Configured));
+    assert_eq!(scene.uplink("h1").1, RateSource::Assumed);
+    assert_eq!(view.racks.iter().map(|rack| rack.name.as_str()).collect::<Vec<_>>(), ["r1", "r2", "r3"]);
+    assert_eq!((view.racks[0].up_bytes_per_s, view.racks[0].down_bytes_per_s), (Some(1_000_000), None));
+    assert_eq!(view.racks[0].nodes, ["h1", "h2"]);
+    assert_eq!(view.regions[0].nodes, ["h1", "h2"]);
+    let links: Vec<_> = view.links.iter().map(|link| (link.from.as_str(), link.to.as_str())).collect();
+    assert_eq!(links, [("h3", "client"), ("h4", "h3"), ("r2", "r1")]);
+
+    let file = scene.put("f", 1);
+    let stripe = file.layout[0].stripe.clone();
+    let on = |name: &str| stripe.blocks.iter().find(|block| block.node.as_deref() == Some(name));
+    let outside = ["h3", "h4", "h5"].into_iter().find_map(on).expect("four of five helpers").index;
+    let request = PlanRequestView {
+        stripe: stripe.stripe.clone(),
+        blocks: vec![outside],
+        scheme: Some("conventional".into()),
+        requestor: Some("client".into()),
+        ..PlanRequestView::default()
+    };
+    // With what is left, something of r1 or over the thin link of h3 has to come to the client.
+    let plan = scene.ask(|reply| Command::Explain(request, reply)).unwrap();
+    assert!(
+        plan.text.contains("bottleneck: trunk out of r1") || plan.text.contains("link from h3"),
+        "{}",
+        plan.text
+    );
+}
+
+#[test]
+fn a_helper_that_held_up_a_repair_is_slow_until_it_is_seen_to_be_faster() {
+    let mut scene = Scene::new(3);
+    let node = scene.nodes["h2"].node.expect("it is registered");
+    scene.core().note_slow(node, 5e6);
+    assert_eq!(scene.uplink("h2"), (5_000_000, RateSource::Slow));
+    assert_eq!(scene.core().topology.rates(node).up, 5e6, "the planner knows");
+    scene.say("h2", FromNode::Seen { up: 80_000_000, down: 1 });
+    assert_eq!(scene.uplink("h2"), (125_000_000, RateSource::Assumed));
+    let seen = scene.topology().nodes[1].seen_up_bytes_per_s;
+    assert_eq!(seen, Some(80_000_000));
+}
+
+#[test]
+fn links_are_measured_one_after_another_and_kept() {
+    let mut scene = Scene::new(4);
+    let probe = ProbeRequest { nodes: vec!["h1".into(), "h2".into(), "h3".into()], pairs: true, bytes: None };
+    let begun = scene.ask(|reply| Command::Probe(probe.clone(), reply)).unwrap();
+    assert_eq!((begun.running, begun.left), (true, 6));
+    let again = scene.ask(|reply| Command::Probe(probe, reply)).unwrap_err();
+    assert_eq!(again.to_string(), "links are being measured already");
+    scene.play();
+    let view = scene.ask(Command::Probes).unwrap();
+    assert_eq!((view.running, view.left, view.links.len()), (false, 0, 6));
+    assert!(view.links.iter().all(|link| link.error.is_none() && link.bytes_per_s > Some(0)), "{view:?}");
+    let assigned = &scene.nodes["h1"].assigned;
+    assert!(assigned.iter().all(|assignment| assignment.class == Class::Probe));
+    assert_eq!(assigned.len(), 2 * 4, "few bytes and many, to two others and from them");
+    let (rate, source) = scene.uplink("h1");
+    assert_eq!(source, RateSource::Measured);
+    assert_eq!(scene.uplink("h4").1, RateSource::Assumed, "it took no part");
+    assert_eq!(scene.topology().links.len(), 6);
+    assert!(scene.status().jobs.is_empty());
+
+    scene.restart();
+    ["h1", "h2", "h3", "h4"].into_iter().for_each(|name| scene.start(name));
+    assert_eq!(scene.uplink("h1"), (rate, RateSource::Measured));
+    assert_eq!(scene.topology().links.len(), 6);
+}
+
+#[test]
+fn a_measurement_of_nobody_or_of_who_is_gone_is_refused_and_one_ends_with_its_helper() {
+    let mut scene = Scene::new(3);
+    let mut refused = |nodes: &[&str]| {
+        let nodes = nodes.iter().map(|&name| name.into()).collect();
+        let probe = ProbeRequest { nodes, ..ProbeRequest::default() };
+        scene.ask(|reply| Command::Probe(probe, reply)).unwrap_err().to_string()
+    };
+    assert_eq!(refused(&["h1"]), "a link has two ends, and 1 helpers are there to be measured");
+    assert!(refused(&["h1", "h9"]).contains("no helper `h9`"));
+    scene.kill("h3");
+    let probe = ProbeRequest { nodes: vec!["h1".into(), "h3".into()], ..ProbeRequest::default() };
+    let down = scene.ask(|reply| Command::Probe(probe, reply)).unwrap_err();
+    assert_eq!(down.to_string(), "helper h3 is down");
+
+    scene.frozen.insert("h2".into());
+    let probe = ProbeRequest { nodes: vec!["h1".into(), "h2".into()], ..ProbeRequest::default() };
+    scene.ask(|reply| Command::Probe(probe, reply)).unwrap();
+    scene.kill("h2");
+    scene.wait(Duration::from_secs(30));
+    let view = scene.ask(Command::Probes).unwrap();
+    assert!(!view.running, "{view:?}");
+    assert!(view.links.iter().all(|link| link.error.is_some()), "{view:?}");
+}

@@ -1,0 +1,56 @@
+//! A helper whose link becomes slow while something is measured.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::Run;
+use super::stored::Stored;
+use crate::error::LabError;
+use crate::network::{Change, NetworkError, Place};
+use crate::scenario::Straggler;
+
+/// A link that is, or will be, slow until this ends.
+pub(super) struct Slowed {
+    back: Change,
+    /// Dropped when the measurement ends.
+    waits: Sender<()>,
+    thread: JoinHandle<Result<(), NetworkError>>,
+}
+
+impl Run<'_> {
+    /// Makes the straggler of the scenario, if it has one, slow when it is time.
+    pub(super) fn slow_down_later(
+        &mut self,
+        stored: &Stored,
+        lost: &[u16],
+    ) -> Result<Option<Slowed>, LabError> {
+        let Some(Straggler { block, rate, after }) = self.scenario.straggler.clone() else { return Ok(None) };
+        let Some(whole) = self.network.topology().rate.bandwidth() else { return Ok(None) };
+        let there: Vec<u16> = (0..stored.blocks.len() as u16).filter(|index| !lost.contains(index)).collect();
+        let at = usize::from(block + self.stragglers) % there.len();
+        self.stragglers += 1;
+        let helper = stored.blocks[usize::from(there[at])].node.clone();
+        let index = helper.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
+        let after = Duration::from_secs_f64(after * stored.block_bytes as f64 / whole.bytes_per_second());
+        (self.say)(&format!("{helper} (b{}) becomes slow, {rate}, after {after:?}", there[at]));
+        let place = Place::Helper(index);
+        let (slow, back) = (self.network.change(place, rate), self.network.change(place, whole));
+        let (waits, ended) = channel::<()>();
+        let thread = thread::spawn(move || match ended.recv_timeout(after) {
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => slow.make(),
+            _ => Ok(()), // The measurement has ended already.
+        });
+        Ok(Some(Slowed { back, waits, thread }))
+    }
+}
+
+impl Slowed {
+    /// The link is as it was.
+    pub(super) fn end(self) -> Result<(), LabError> {
+        drop(self.waits);
+        let made = self.thread.join().expect("it does not panic");
+        self.back.make()?;
+        Ok(made?)
+    }
+}

@@ -1,0 +1,179 @@
+//! Where a plan is held up, from what its nodes wait for and how far they have sent.
+//!
+//! Slices follow one another, so a plan is as slow as its slowest link or disk, and that is where the next slice is nearly
+//! always: on a link, if its sender has sent the slice that its receiver waits for, or would send it if it could; in a node, if
+//! all that the slice is made of has come to it and it has not sent it on. Elsewhere a slice is quickly gone. Where nearly all
+//! links are full, all are slow alike, and nobody is to be avoided.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Report;
+use crate::NodeId;
+
+/// Who waits in so large a share of its answers does, and in so small a one does not.
+const MOSTLY: f64 = 0.75;
+const HARDLY: f64 = 0.35;
+/// One node stands out if its score is this, and the next one's so much smaller.
+const STANDS_OUT: f64 = 0.5;
+const APART: f64 = 0.3;
+/// Fewer answers of a node say nothing.
+const FEW: usize = 3;
+/// Answers to so many asks count, those of earlier looks at the plan included.
+const REMEMBERED: u32 = 24;
+
+/// What nodes answered, ask by ask.
+#[derive(Debug, Default)]
+pub(super) struct Answers(BTreeMap<NodeId, BTreeMap<u32, Answer>>);
+
+/// What a node waits for, by the node at the other end and the slice that is due.
+#[derive(Debug, Default)]
+struct Answer {
+    receive: BTreeMap<NodeId, u32>,
+    send: BTreeMap<NodeId, u32>,
+    /// It has sent to each all that comes before this slice; everything if absent.
+    sent: Option<BTreeMap<NodeId, u32>>,
+}
+
+/// Links by sender and receiver, and nodes, that hold a plan up.
+pub(super) type Places = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
+
+/// In how many asks the next slice was somewhere.
+#[derive(Debug, Default)]
+struct Counts {
+    on_links: BTreeMap<(NodeId, NodeId), u32>,
+    in_nodes: BTreeMap<NodeId, u32>,
+    /// For each ask, the links that it was on.
+    links: Vec<Vec<(NodeId, NodeId)>>,
+}
+
+impl Answers {
+    /// Takes what a node says of itself when it is asked for the `ask`-th time.
+    pub fn take(&mut self, node: NodeId, report: &Report, ask: u32) {
+        if let Some(answer) = Answer::from_report(report) {
+            let answers = self.0.entry(node).or_default();
+            answers.insert(ask, answer);
+            answers.retain(|&earlier, _| earlier + REMEMBERED > ask);
+        }
+    }
+
+    /// The links on which the next slice mostly is; or else the node around which it is, on now this and now that link; or else
+    /// the node that it is in. `None` if there are none, or if they do not stand out.
+    pub fn places(&self) -> Option<Places> {
+        let counts = Counts::of(self);
+        let shares: BTreeMap<(NodeId, NodeId), f64> = counts
+            .on_links
+            .iter()
+            .map(|(&(from, to), &count)| ((from, to), self.share(count, &[from, to])))
+            .collect();
+        let mostly: BTreeSet<(NodeId, NodeId)> =
+            shares.iter().filter(|&(_, &share)| share >= MOSTLY).map(|(&link, _)| link).collect();
+        // What a slow node does besides is slow as well.
+        let ends: BTreeSet<NodeId> = mostly.iter().flat_map(|&(from, to)| [from, to]).collect();
+        let elsewhere = |&(from, to): &(NodeId, NodeId)| !ends.contains(&from) && !ends.contains(&to);
+        let between = |share: f64| HARDLY < share && share < MOSTLY;
+        let loose = shares.iter().filter(|&(link, &share)| between(share) && elsewhere(link)).count();
+        if !mostly.is_empty() && loose <= mostly.len() {
+            return Some((mostly, BTreeSet::new()));
+        }
+        let around = if counts.links.len() < FEW { Vec::new() } else { counts.around(self.0.keys()) };
+        let inside = counts.in_nodes.iter().map(|(&node, &count)| (self.share(count, &[node]), node));
+        let node = stands_out(around, STANDS_OUT).or_else(|| stands_out(inside.collect(), MOSTLY));
+        node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
+    }
+
+    /// The share of the asks that some nodes have answered.
+    fn share(&self, count: u32, nodes: &[NodeId]) -> f64 {
+        let answered = nodes.iter().map(|node| self.0.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
+        if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
+    }
+
+    fn asks(&self) -> BTreeSet<u32> {
+        self.0.values().flat_map(BTreeMap::keys).copied().collect()
+    }
+
+    fn at(&self, ask: u32, node: NodeId) -> Option<&Answer> {
+        self.0.get(&node)?.get(&ask)
+    }
+}
+
+/// The node with the highest score, if that is high enough and the next one is far below.
+fn stands_out(mut scores: Vec<(f64, NodeId)>, enough: f64) -> Option<NodeId> {
+    scores.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let &(most, node) = scores.first()?;
+    let next = scores.get(1).map_or(f64::MIN, |&(score, _)| score);
+    (most >= enough && next <= most - APART).then_some(node)
+}
+
+impl Counts {
+    fn of(answers: &Answers) -> Self {
+        let mut counts = Self::default();
+        answers.asks().into_iter().for_each(|ask| counts.add(ask, answers));
+        counts
+    }
+
+    fn add(&mut self, ask: u32, answers: &Answers) {
+        // The first slice that somebody waits for and a node has not sent.
+        let mut lacked: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let mut links = Vec::new();
+        for &to in answers.0.keys() {
+            for (&from, &slice) in answers.at(ask, to).into_iter().flat_map(|answer| &answer.receive) {
+                let Some(sender) = answers.at(ask, from) else { continue };
+                if sender.is_under_way(to, slice) {
+                    links.push((from, to));
+                } else {
+                    let first = lacked.entry(from).or_insert(slice);
+                    *first = slice.min(*first);
+                }
+            }
+        }
+        links.iter().for_each(|&link| *self.on_links.entry(link).or_default() += 1);
+        self.links.push(links);
+        // What is later than another slice that lies somewhere is no trouble.
+        let lies = |&(node, slice): &(NodeId, u32)| {
+            answers.at(ask, node).is_some_and(|answer| answer.has_all_of(slice))
+        };
+        let lying: Vec<(NodeId, u32)> = lacked.into_iter().filter(lies).collect();
+        let first = lying.iter().map(|&(_, slice)| slice).min();
+        for (node, _) in lying.into_iter().filter(|&(_, slice)| Some(slice) == first) {
+            *self.in_nodes.entry(node).or_default() += 1;
+        }
+    }
+
+    /// Each node's score: how often the next slice was on a link of it, less how often it was on one that is not.
+    fn around<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> Vec<(f64, NodeId)> {
+        let asks = self.links.len() as f64;
+        let score = |node: NodeId| {
+            let is_at = |&(from, to): &(NodeId, NodeId)| from == node || to == node;
+            let here = self.links.iter().filter(|links| links.iter().any(is_at)).count();
+            let elsewhere = self.links.iter().filter(|links| !links.iter().all(is_at)).count();
+            (here as f64 - elsewhere as f64) / asks
+        };
+        nodes.map(|&node| (score(node), node)).collect()
+    }
+}
+
+impl Answer {
+    fn from_report(report: &Report) -> Option<Self> {
+        match report {
+            Report::Waiting { receive, send, sent } => Some(Self {
+                receive: receive.iter().map(|due| (due.node, due.slice)).collect(),
+                send: send.iter().map(|due| (due.node, due.slice)).collect(),
+                sent: Some(sent.iter().map(|sent| (sent.node, sent.before)).collect()),
+            }),
+            Report::AtRest => Some(Self::default()),
+            _ => None,
+        }
+    }
+
+    /// Whether a slice has left for another node, or would if it could.
+    fn is_under_way(&self, to: NodeId, slice: u32) -> bool {
+        let Some(sent) = &self.sent else { return true };
+        let waits = self.send.get(&to).is_some_and(|&waits| waits <= slice);
+        waits || sent.get(&to).is_some_and(|&before| before > slice)
+    }
+
+    /// Whether all of a slice that others send has come, and nothing is in the way of sending.
+    fn has_all_of(&self, slice: u32) -> bool {
+        self.send.is_empty() && self.receive.values().all(|&due| due > slice)
+    }
+}

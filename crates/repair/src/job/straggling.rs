@@ -1,0 +1,265 @@
+//! Going on without a node that became slow, where that is worth it.
+//!
+//! [`pace`](super::pace) finds where a plan is held up. Of a link, either end may be the cause, and nobody can tell which
+//! without trying; so suspects are tried together if there are helpers enough, and otherwise one after another. For each
+//! choice a plan is made that knows how slow these nodes are. The plan that runs is dropped for it if all that is left
+//! would be there much sooner, the stop included. What was delivered stays delivered.
+//!
+//! **Never flaps:** a node that was found slow stays so for the job; a look that changes nothing makes the next one later,
+//! twice as late each time; and there are only so many detours in a job.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::pace::{Finding, Pace, Step};
+use super::{Job, JobAction, Phase};
+use crate::wire::control::ToNode;
+use crate::{NodeId, Pacing, Plan, PlanError, Topology};
+
+/// Going on must take so many times as long as the detour.
+const GAIN: f64 = 1.4;
+/// The same where the plan was never faster: what is predicted of another then rests on assumptions.
+const GAIN_BY_ASSUMPTION: f64 = 2.5;
+/// Stopping a plan and starting another.
+const STOP: Duration = Duration::from_millis(150);
+/// What was seen and what was predicted are never taken to differ more than so many times.
+const MOST_ASTRAY: f64 = 16.0;
+/// So many detours in a job at most.
+const MOST_DETOURS: u32 = 6;
+/// A detour has helped if the next plan is so many times as fast: then the nodes were slow indeed.
+const HELPED: f64 = 1.5;
+
+/// Nodes that became slow while the job ran.
+#[derive(Debug, Default)]
+pub(super) struct Stragglers {
+    /// What each of them lets a plan have, in bytes per second.
+    slow: BTreeMap<NodeId, f64>,
+    /// The most slices per second of any plan so far.
+    best: f64,
+    detours: u32,
+    /// Suspects of the last detour, and how many slices per second came with them, until it has turned out to help.
+    suspected: Option<(BTreeMap<NodeId, f64>, f64)>,
+}
+
+impl Stragglers {
+    /// What is known of the nodes and of how slow some have turned out to be.
+    fn known(&self, topology: &Topology) -> Topology {
+        slowed(topology, &self.slow)
+    }
+}
+
+/// A topology in which some nodes carry no more than this.
+fn slowed(topology: &Topology, slow: &BTreeMap<NodeId, f64>) -> Topology {
+    let mut known = topology.clone();
+    for (&node, &most) in slow {
+        if let Some(profile) = known.get_mut(node) {
+            let rates = &mut profile.rates;
+            for rate in [&mut rates.up, &mut rates.down, &mut rates.read, &mut rates.write] {
+                *rate = rate.min(most);
+            }
+        }
+    }
+    known
+}
+
+impl Job {
+    /// A plan that knows which nodes became slow: without them, or with them if that is faster or not possible otherwise.
+    pub(super) fn make_plan(&mut self, topology: &Topology) -> Result<Plan, PlanError> {
+        if self.stragglers.slow.is_empty() {
+            return self.plan_without(&BTreeSet::new(), topology);
+        }
+        let known = self.stragglers.known(topology);
+        let slow = self.stragglers.slow.keys().copied().collect();
+        self.fastest(&slow, &known)
+    }
+
+    /// The faster of two plans: without these nodes, and with them as slow as they are known to be.
+    fn fastest(&self, slow: &BTreeSet<NodeId>, known: &Topology) -> Result<Plan, PlanError> {
+        let with = self.plan_without(&BTreeSet::new(), known);
+        match (self.plan_without(slow, known), with) {
+            (Ok(without), Ok(with)) if with.predict(known) < without.predict(known) => Ok(with),
+            (Ok(without), _) => Ok(without),
+            (Err(_), with) => with,
+        }
+    }
+
+    /// What the pace of a plan is held against.
+    pub(super) fn begin_pace(&self, plan: &Plan, topology: &Topology, now: Duration) -> Pace {
+        let slices = plan.slices().len();
+        let predicted = plan.predict(&self.stragglers.known(topology));
+        let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
+        let rate = f64::from(slices) / predicted.as_secs_f64().max(1e-6);
+        Pace::new(slices, requestors.len(), rate, self.stragglers.best, now)
+    }
+
+    /// A plan ends.
+    pub(super) fn end_pace(&mut self) {
+        if let Phase::Running(running) = &self.phase {
+            self.stragglers.best = running.pace.best();
+        }
+    }
+
+    /// Looks how fast the plan is, and does what follows.
+    pub(super) fn watch_pace(&mut self, topology: &Topology, now: Duration) {
+        let Phase::Running(running) = &mut self.phase else { return };
+        if running.is_in_question(now) || running.plan.pacing() == Pacing::WholeBlock {
+            return running.pace.excuse(now);
+        }
+        let step = running.pace.step(now);
+        self.confirm();
+        match step {
+            Step::Wait => {}
+            Step::Ask => self.ask_all(topology),
+            Step::Found(finding) => self.consider(&finding, topology, now),
+        }
+    }
+
+    /// Asks all nodes of the plan what they wait for.
+    pub(super) fn ask_all(&mut self, topology: &Topology) {
+        let Phase::Running(running) = &self.phase else { return };
+        let (job, epoch) = (self.work.id, self.work.epoch);
+        let nodes: Vec<NodeId> = running.plan.nodes().into_iter().collect();
+        for node in nodes.into_iter().filter(|&node| topology.is_alive(node)) {
+            self.work.tell(node, ToNode::Explain { job, epoch });
+        }
+    }
+
+    /// Takes another way if that is worth it.
+    fn consider(&mut self, finding: &Finding, topology: &Topology, now: Duration) {
+        let Some(slow) = self.detour(finding, topology) else {
+            if let Phase::Running(running) = &mut self.phase {
+                running.pace.pause(now);
+            }
+            return;
+        };
+        let names: Vec<String> = slow.keys().map(|&node| topology.name(node)).collect();
+        let fastest = slow.values().copied().fold(0.0, f64::max);
+        let verb = if slow.len() == 1 { "is" } else { "or the link between them is" };
+        let reason = format!("{} {verb} slow: {:.1} MB/s", names.join(", "), fastest / 1e6);
+        let stragglers = &mut self.stragglers;
+        stragglers.detours += 1;
+        stragglers.slow.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
+        stragglers.suspected = Some((slow, finding.rate));
+        self.drop_plan(reason, topology, now);
+    }
+
+    /// The nodes to go without, and what they carry, if that is worth it.
+    fn detour(&self, finding: &Finding, topology: &Topology) -> Option<BTreeMap<NodeId, f64>> {
+        let Phase::Running(running) = &self.phase else { return None };
+        if self.stragglers.detours >= MOST_DETOURS {
+            return None;
+        }
+        // Where most links are full and never carried more, all are slow alike.
+        if !finding.was_faster() && finding.edges.len() * 2 > running.plan.edges().len() {
+            return None;
+        }
+        let (gain, astray) = match finding.was_faster() {
+            true => (GAIN, (finding.predicted / finding.best).clamp(1.0 / MOST_ASTRAY, MOST_ASTRAY)),
+            false => (GAIN_BY_ASSUMPTION, 1.0),
+        };
+        let stay = finding.left_slices / finding.rate.max(1e-3);
+        let carried = carried(&running.plan, finding.rate);
+        let choices =
+            suspects(finding, |node| self.may_go_without(node, topology), |node| topology.dials_out(node));
+        choices.into_iter().find_map(|suspects| {
+            let slow: BTreeMap<NodeId, f64> =
+                suspects.iter().map(|&node| (node, carried.get(&node).copied().unwrap_or(1.0))).collect();
+            let mut all = self.stragglers.slow.clone();
+            all.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
+            let known = slowed(topology, &all);
+            let plan = self.fastest(&all.into_keys().collect(), &known).ok()?;
+            let predicted = plan.predict(&known).as_secs_f64() * finding.left * astray;
+            (stay >= gain * (predicted + STOP.as_secs_f64())).then_some(slow)
+        })
+    }
+
+    /// Whether the job could do without a node: one that delivers nothing.
+    fn may_go_without(&self, node: NodeId, topology: &Topology) -> bool {
+        !self.work.is_requestor(node) && !topology.dials_out(node)
+    }
+
+    /// Says that nodes are slow, once a plan without them is indeed faster.
+    fn confirm(&mut self) {
+        let Phase::Running(running) = &self.phase else { return };
+        let Some(rate) = running.pace.rate() else { return };
+        if let Some((slow, _)) = self.stragglers.suspected.take_if(|(_, was)| rate >= *was * HELPED) {
+            let found = slow.into_iter().map(|(node, bytes_per_s)| JobAction::Slow { node, bytes_per_s });
+            self.work.actions.extend(found);
+        }
+    }
+}
+
+/// What goes through each node of a plan that moves so many slices per second, in bytes per second.
+fn carried(plan: &Plan, slices_per_s: f64) -> BTreeMap<NodeId, f64> {
+    let slices = f64::from(plan.slices().len().max(1));
+    let rate = |bytes: u64| (bytes as f64 / slices * slices_per_s).max(1.0);
+    let busiest = |cost: &crate::NodeCost| cost.load_bytes().max(cost.read_bytes);
+    plan.node_costs().iter().map(|cost| (cost.node, rate(busiest(cost)))).collect()
+}
+
+/// Sets of nodes that may be the cause, the likeliest first: one that all slow links have in common; both ends of each; only
+/// those that send; only those that receive.
+fn suspects(
+    finding: &Finding,
+    may_go: impl Fn(NodeId) -> bool,
+    is_client: impl Fn(NodeId) -> bool,
+) -> Vec<BTreeSet<NodeId>> {
+    let mut choices: Vec<BTreeSet<NodeId>> = Vec::new();
+    // Of a link to a client that was never faster nobody knows what it could be.
+    let known =
+        |&&(from, to): &&(NodeId, NodeId)| finding.was_faster() || !(is_client(from) || is_client(to));
+    let edges: Vec<(NodeId, NodeId)> = finding.edges.iter().filter(known).copied().collect();
+    let mut add = |nodes: BTreeSet<NodeId>| {
+        let nodes: BTreeSet<NodeId> = nodes.into_iter().filter(|&node| may_go(node)).collect();
+        if !nodes.is_empty() && !choices.contains(&nodes) {
+            choices.push(nodes);
+        }
+    };
+    if let ([(a, b), others @ ..], false) = (&edges[..], edges.len() == 1) {
+        for end in [*a, *b] {
+            if others.iter().all(|&(from, to)| from == end || to == end) {
+                add(BTreeSet::from([end]));
+            }
+        }
+    }
+    add(edges.iter().flat_map(|&(from, to)| [from, to]).collect());
+    add(edges.iter().map(|&(from, _)| from).collect());
+    add(edges.iter().map(|&(_, to)| to).collect());
+    add(finding.nodes.clone());
+    choices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(edges: &[(u32, u32)], nodes: &[u32], was_faster: bool) -> Finding {
+        Finding {
+            edges: edges.iter().map(|&(from, to)| (NodeId(from), NodeId(to))).collect(),
+            nodes: nodes.iter().copied().map(NodeId).collect(),
+            rate: 1.0,
+            best: if was_faster { 10.0 } else { 1.0 },
+            predicted: 10.0,
+            left: 0.5,
+            left_slices: 50.0,
+        }
+    }
+
+    /// Nodes from 50 on are requestors, from 100 on clients.
+    fn chosen(finding: &Finding) -> Vec<Vec<u32>> {
+        let choices = suspects(finding, |node| node.0 < 50, |node| node.0 >= 100);
+        choices.iter().map(|nodes| nodes.iter().map(|node| node.0).collect()).collect()
+    }
+
+    #[test]
+    fn the_likeliest_cause_is_tried_first() {
+        assert_eq!(chosen(&finding(&[(1, 2)], &[], true)), [vec![1, 2], vec![1], vec![2]]);
+        assert_eq!(chosen(&finding(&[(1, 2), (2, 3)], &[], true))[0], [2], "what all have in common");
+        assert_eq!(chosen(&finding(&[(1, 2), (3, 2), (2, 50)], &[], true))[0], [2]);
+        assert_eq!(chosen(&finding(&[(1, 50)], &[], true)), [[1]], "a requestor stays");
+        assert_eq!(chosen(&finding(&[], &[7], true)), [[7]]);
+        assert_eq!(chosen(&finding(&[(1, 100)], &[], true)), [[1]], "it was faster");
+        assert!(chosen(&finding(&[(1, 100)], &[], false)).is_empty(), "the client's link may be what it is");
+        assert!(chosen(&finding(&[], &[50], true)).is_empty());
+    }
+}

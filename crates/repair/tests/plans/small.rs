@@ -1,0 +1,31 @@
+//! Small blocks and wide codes, where the time of filling a pipeline shows.
+
+use repair::{Scheme, explain};
+
+use crate::scene::Scene;
+
+/// What `auto` picks for one lost block over links of 1 Gb/s, and its predicted time in direct sends.
+fn picked(code: &str, n: u32, block_bytes: u64) -> (Scheme, f64) {
+    let mut scene = Scene::new(&format!("{code}; block {block_bytes}; want b0>n{}", n + 1));
+    scene.request.policy.scheme = Scheme::Auto;
+    let explained = explain(&scene.stripe, &scene.request, &scene.topology).expect("a plan");
+    let direct = block_bytes as f64 / 125e6;
+    let ratio = explained.forecast.time.as_secs_f64() / direct;
+    println!("{code}, {} KiB: {} {ratio:.3}", block_bytes >> 10, explained.plan.scheme());
+    (explained.plan.scheme(), ratio)
+}
+
+#[test]
+fn small_blocks_and_wide_codes_take_little_more_than_a_direct_send() {
+    let cases = [
+        ("rs-14-10", 14, 64 << 20, 1.02),
+        ("rs-14-10", 14, 8 << 20, 1.03),
+        ("rs-14-10", 14, 1 << 20, 1.25),
+        ("rs-104-100", 104, 64 << 20, 1.1),
+        ("rs-255-223", 255, 64 << 20, 1.1),
+    ];
+    let found = cases.map(|(code, n, bytes, most)| (code, bytes, most, picked(code, n, bytes)));
+    for (code, bytes, most, (scheme, ratio)) in found {
+        assert!(ratio <= most, "{code}, {bytes} bytes by {scheme}: {ratio:.3}, more than {most}");
+    }
+}
