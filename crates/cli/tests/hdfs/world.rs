@@ -187,6 +187,15 @@ impl World {
         self.verify_meta(node, name);
     }
 
+    /// Waits until a block is as it was, wherever.
+    pub fn await_somewhere(&mut self, name: &ReplicaName, before: &[Vec<u8>; 2]) {
+        let nodes = 0..self.cluster.nodes().len();
+        eventually("the block as it was, somewhere", || {
+            let read = |node| Some(self.replica(node, name)?.map(|path| fs::read(path).unwrap_or_default()));
+            nodes.clone().any(|node| read(node).as_ref() == Some(before)).then_some(())
+        });
+    }
+
     /// HDFS's own check of a replica.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
         let [bytes, meta] = self.replica(node, name).expect("there");
