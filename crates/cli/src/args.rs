@@ -179,18 +179,8 @@ pub struct AttachHdfsArgs {
     /// Port on which the plug-in of each DataNode listens (mend.datanode.port)
     #[arg(long, default_value_t = 7410, value_name = "PORT")]
     pub plugin_port: u16,
-    /// After how long what a DataNode had that is dead is repaired elsewhere
-    #[arg(long, default_value = "10m", value_name = "TIME|never")]
-    pub repair_after: RepairAfter,
-    /// Only say in the coordinator's log what would be repaired
-    #[arg(long)]
-    pub dry_run: bool,
-    /// What the coordinator listens on [default: the address that the way to a DataNode begins at]
-    #[arg(long, value_name = "IP")]
-    pub listen: Option<IpAddr>,
-    /// Port of the coordinator's API; its control port is the next
-    #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
-    pub coordinator_port: u16,
+    #[command(flatten)]
+    pub beside: BesideArgs,
     /// Port of the first helper on each machine; those of others there follow
     #[arg(long, default_value_t = 7420, value_name = "PORT")]
     pub base_port: u16,
@@ -206,21 +196,31 @@ pub struct AttachSeaweedfsArgs {
     /// The cluster's security.toml, if its gRPC ports speak TLS
     #[arg(long, value_name = "FILE")]
     pub security: Option<PathBuf>,
-    /// After how long what a volume server had is repaired elsewhere
+    #[command(flatten)]
+    pub beside: BesideArgs,
+    /// Port of the first helper on each machine; those of others there follow
+    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    pub base_port: u16,
+}
+
+/// How Mend works beside a store that is there already.
+#[derive(Debug, Args)]
+pub struct BesideArgs {
+    /// After how long what a server had that is gone is repaired elsewhere
     #[arg(long, default_value = "10m", value_name = "TIME|never")]
     pub repair_after: RepairAfter,
     /// Only say in the coordinator's log what would be repaired
     #[arg(long)]
     pub dry_run: bool,
-    /// What the coordinator listens on [default: the address that the way to the master begins at]
+    /// Whether data edges are encrypted [default: if helpers listen beyond loopback]
+    #[arg(long, value_name = "true|false")]
+    pub data_tls: Option<bool>,
+    /// What the coordinator listens on [default: the address that the way to the store begins at]
     #[arg(long, value_name = "IP")]
     pub listen: Option<IpAddr>,
     /// Port of the coordinator's API; its control port is the next
     #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
     pub coordinator_port: u16,
-    /// Port of the first helper on each machine; those of others there follow
-    #[arg(long, default_value_t = 7410, value_name = "PORT")]
-    pub base_port: u16,
 }
 
 #[derive(Debug, Args)]

@@ -152,7 +152,7 @@ fn from_node() -> Vec<FromNode> {
         FromNode::Open { tag: 1, request: read },
         FromNode::Open { tag: 2, request: put },
         FromNode::Close { tag: 1 },
-        report(Report::Progress { slices: 3 }),
+        report(Report::Progress { slices: 3, whole: 2 }),
         report(Report::Delivered),
         report(Report::Waiting {
             receive: vec![
@@ -169,7 +169,11 @@ fn from_node() -> Vec<FromNode> {
         report(Report::Refused { why: Refusal::End { block: block.clone(), end: Box::new(SinkEnd::Taken) } }),
         report(Report::Stopped { delivered }),
         report(Report::Sealed { digests: vec![(block.clone(), Some(digest(1)))], hand_over_ms: 600_000 }),
-        report(Report::Fingerprinted { block: block.clone(), fingerprints: vec![Fingerprint::zero(); 2] }),
+        report(Report::Fingerprinted {
+            block: block.clone(),
+            seed: 7,
+            fingerprints: vec![Fingerprint::zero(); 2],
+        }),
         report(Report::Committed),
         report(Report::Reread { block, digest: Some(digest(1)) }),
         FromNode::Verifying { ask: 3 },

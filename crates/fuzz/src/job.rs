@@ -67,7 +67,7 @@ impl Scene {
             window: 0..8192,
             sub_blocks: None,
             policy: Policy { scheme: Scheme::Pipelined, slice_bytes: Some(4096), ..Policy::default() },
-            verify: Verify { parity: true, reread: true },
+            verify: Verify { parity: true, stretch_bytes: 64, reread: true },
             publish: true,
             tag: None,
         };
@@ -111,8 +111,8 @@ impl Scene {
             ToNode::Seal { .. } => {
                 Report::Sealed { digests: vec![(block(), Some(digest()))], hand_over_ms: 0 }
             }
-            ToNode::Fingerprint { block, .. } => {
-                Report::Fingerprinted { block: block.id, fingerprints: vec![Fingerprint::zero()] }
+            ToNode::Fingerprint { block, seed, .. } => {
+                Report::Fingerprinted { block: block.id, seed, fingerprints: vec![Fingerprint::zero()] }
             }
             ToNode::Commit { .. } => Report::Committed,
             ToNode::Reread { block, .. } => Report::Reread { block, digest: Some(digest()) },

@@ -37,6 +37,30 @@ pub struct Pair<'a> {
     pub second: &'a [u8],
 }
 
+/// A source that goes to one target only.
+#[derive(Clone, Copy, Debug)]
+pub struct Single<'a> {
+    /// Position of the target.
+    pub target: usize,
+    /// The coefficient of `source`.
+    pub c: u8,
+    /// What is multiplied.
+    pub source: &'a [u8],
+}
+
+/// What the sums of some targets are made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms<'a> {
+    /// A row for each target, with a column for each source and then one for each pair.
+    pub coefficients: &'a [u8],
+    /// They go to all targets.
+    pub sources: &'a [&'a [u8]],
+    /// Further sources that go to all targets.
+    pub pairs: &'a [Pair<'a>],
+    /// What goes to single targets, ascending by target.
+    pub singles: &'a [Single<'a>],
+}
+
 /// An implementation for one set of CPU features; made only where they were detected.
 pub(crate) trait Backend: Sync + RefUnwindSafe {
     fn name(&self) -> &'static str;
@@ -53,15 +77,8 @@ pub(crate) enum Work<'a, 'b> {
     Scale { c: u8, buffer: &'a mut [u8] },
     /// (first, second) = (first + second, ratios\[0]·first + ratios\[1]·second)
     Mix { ratios: [u8; 2], first: &'a mut [u8], second: &'a mut [u8] },
-    /// targets = coefficients·sources, or targets += coefficients·sources. The coefficients are a row for
-    /// each target, with a column for each source and then one for each pair.
-    Combine {
-        coefficients: &'a [u8],
-        sources: &'a [&'a [u8]],
-        pairs: &'a [Pair<'a>],
-        targets: &'a mut [&'b mut [u8]],
-        accumulate: bool,
-    },
+    /// targets = terms, or targets += terms
+    Combine { terms: Terms<'a>, targets: &'a mut [&'b mut [u8]], accumulate: bool },
 }
 
 impl Kernel {
@@ -152,13 +169,8 @@ impl Kernel {
     }
 
     fn product(self, c: u8, source: &[u8], target: &mut [u8], accumulate: bool) {
-        self.0.run(Work::Combine {
-            coefficients: &[c],
-            sources: &[source],
-            pairs: &[],
-            targets: &mut [target],
-            accumulate,
-        });
+        let terms = Terms { coefficients: &[c], sources: &[source], ..Terms::default() };
+        self.0.run(Work::Combine { terms, targets: &mut [target], accumulate });
     }
 
     /// Overwrites each target with a linear combination of the sources:
@@ -171,7 +183,7 @@ impl Kernel {
     /// # Panics
     /// If the number of coefficients is not targets times sources, or any two lengths differ.
     pub fn combine(self, coefficients: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
-        self.combine_pairs(coefficients, sources, &[], targets, false);
+        self.combine_terms(Terms { coefficients, sources, ..Terms::default() }, targets, false);
     }
 
     /// Adds linear combinations of the sources to the targets, as [`Kernel::combine`] overwrites them with.
@@ -179,28 +191,30 @@ impl Kernel {
     /// # Panics
     /// If the number of coefficients is not targets times sources, or any two lengths differ.
     pub fn combine_add(self, coefficients: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
-        self.combine_pairs(coefficients, sources, &[], targets, true);
+        self.combine_terms(Terms { coefficients, sources, ..Terms::default() }, targets, true);
     }
 
-    /// As [`Kernel::combine`], or if it is to `accumulate` as [`Kernel::combine_add`], with `pairs` for further sources
-    /// after `sources`: the sum of a pair is made in registers, once for every four targets, and never in memory.
+    /// As [`Kernel::combine`], or if it is to `accumulate` as [`Kernel::combine_add`], with all kinds of terms: the sum of a
+    /// pair is made in registers, once for every four targets, and never in memory; what goes to a single target is added
+    /// while its sum is in registers.
     ///
     /// # Panics
-    /// If the number of coefficients is not targets times sources and pairs, or any two lengths differ.
-    pub fn combine_pairs(
-        self,
-        coefficients: &[u8],
-        sources: &[&[u8]],
-        pairs: &[Pair<'_>],
-        targets: &mut [&mut [u8]],
-        accumulate: bool,
-    ) {
+    /// If the number of coefficients is not targets times sources and pairs, any two lengths differ, or a single term goes
+    /// to a target that does not exist, or comes before one with a lower target.
+    pub fn combine_terms(self, terms: Terms<'_>, targets: &mut [&mut [u8]], accumulate: bool) {
+        let Terms { coefficients, sources, pairs, singles } = terms;
         let (r, k) = (targets.len(), sources.len() + pairs.len());
         assert_eq!(coefficients.len(), r * k, "{r} targets of {k} sources need a coefficient for each pair");
+        assert!(
+            singles.is_sorted_by_key(|single| single.target),
+            "single terms that do not ascend by target"
+        );
+        assert!(singles.last().is_none_or(|last| last.target < r), "a single term of no target");
         let of_pairs = pairs.iter().flat_map(|pair| [pair.first.len(), pair.second.len()]);
-        let lengths = targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len())).chain(of_pairs);
-        assert_equal(lengths);
-        self.0.run(Work::Combine { coefficients, sources, pairs, targets, accumulate });
+        let of_singles = singles.iter().map(|single| single.source.len());
+        let lengths = targets.iter().map(|t| t.len()).chain(sources.iter().map(|s| s.len()));
+        assert_equal(lengths.chain(of_pairs).chain(of_singles));
+        self.0.run(Work::Combine { terms, targets, accumulate });
     }
 
     /// Overwrites `first` with first + second, and `second` with ratios\[0]·first + ratios\[1]·second.

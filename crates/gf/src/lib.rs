@@ -29,7 +29,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use kernel::{Kernel, Pair};
+pub use kernel::{Kernel, Pair, Single, Terms};
 
 /// x^8 + x^4 + x^3 + x^2 + 1, the polynomial of ISA-L, Hadoop, klauspost, jerasure (w = 8) and QFS.
 pub const POLYNOMIAL: u16 = 0x11d;

@@ -1,6 +1,6 @@
 //! The reference: one table look-up per product, for every CPU. All other kernels are tested against it.
 
-use crate::kernel::{Backend, Pair, Work};
+use crate::kernel::{Backend, Terms, Work};
 use crate::tables::PRODUCTS;
 
 /// The reference kernel.
@@ -16,11 +16,11 @@ impl Backend for Scalar {
             Work::Xor { source, target } => xor(source, target),
             Work::Scale { c, buffer } => scale(c, buffer),
             Work::Mix { ratios, first, second } => mix(ratios, first, second),
-            Work::Combine { coefficients, sources, pairs, targets, accumulate } => {
+            Work::Combine { terms, targets, accumulate } => {
                 if !accumulate {
                     targets.iter_mut().for_each(|target| target.fill(0));
                 }
-                add_products(coefficients, sources, pairs, targets);
+                add_products(terms, targets);
             }
         }
     }
@@ -46,7 +46,8 @@ fn mix([p, q]: [u8; 2], first: &mut [u8], second: &mut [u8]) {
     }
 }
 
-fn add_products(coefficients: &[u8], sources: &[&[u8]], pairs: &[Pair<'_>], targets: &mut [&mut [u8]]) {
+fn add_products(terms: Terms<'_>, targets: &mut [&mut [u8]]) {
+    let Terms { coefficients, sources, pairs, singles } = terms;
     let columns = sources.len() + pairs.len();
     for (r, target) in targets.iter_mut().enumerate() {
         let (of_sources, of_pairs) = coefficients[r * columns..][..columns].split_at(sources.len());
@@ -57,6 +58,9 @@ fn add_products(coefficients: &[u8], sources: &[&[u8]], pairs: &[Pair<'_>], targ
             add_product(c, pair.first, target);
             add_product(PRODUCTS[usize::from(c)][usize::from(pair.c)], pair.second, target);
         }
+    }
+    for single in singles {
+        add_product(single.c, single.source, targets[single.target]);
     }
 }
 

@@ -8,7 +8,7 @@
 // Plain index loops over registers: iterator closures would not inherit the target features.
 #![allow(clippy::needless_range_loop)]
 
-use crate::kernel::{Pair, Work};
+use crate::kernel::{Pair, Single, Terms, Work};
 use crate::x86;
 
 /// A CPU's vector instructions over registers of `N` bytes; a value exists only where they were detected.
@@ -39,16 +39,18 @@ pub(crate) fn run<V: Vector<N>, const N: usize>(v: V, work: Work<'_, '_>) {
         Work::Xor { source, target } => xor(v, source, target),
         Work::Scale { c, buffer } => scale(v, c, buffer),
         Work::Mix { ratios, first, second } => mix(v, ratios, first, second),
-        // One source is a case of its own so that the compiler drops the loop over sources.
-        Work::Combine { coefficients, sources: &[source], pairs: &[], targets, accumulate } => {
-            combine(v, coefficients, &[source], &[], targets, accumulate)
-        }
-        Work::Combine { coefficients, sources, pairs: &[], targets, accumulate } => {
-            combine(v, coefficients, sources, &[], targets, accumulate)
-        }
-        Work::Combine { coefficients, sources, pairs, targets, accumulate } => {
-            combine(v, coefficients, sources, pairs, targets, accumulate)
-        }
+        // One source is a case of its own so that the compiler drops the loop over sources; and sources alone, which is
+        // what most sums are of.
+        Work::Combine { terms, targets, accumulate } => match terms {
+            Terms { coefficients, sources: &[source], pairs: &[], singles: &[] } => {
+                let terms = Terms { coefficients, sources: &[source], ..Terms::default() };
+                combine(v, terms, targets, accumulate)
+            }
+            Terms { coefficients, sources, pairs: &[], singles: &[] } => {
+                combine(v, Terms { coefficients, sources, ..Terms::default() }, targets, accumulate)
+            }
+            _ => combine(v, terms, targets, accumulate),
+        },
     }
 }
 
@@ -113,17 +115,14 @@ fn mix_registers<V: Vector<N>, const N: usize>(
 #[inline(always)]
 fn combine<V: Vector<N>, const N: usize>(
     v: V,
-    coefficients: &[u8],
-    sources: &[&[u8]],
-    pairs: &[Pair<'_>],
+    terms: Terms<'_>,
     targets: &mut [&mut [u8]],
     accumulate: bool,
 ) {
-    let columns = sources.len() + pairs.len();
     let (fours, rest) = targets.as_chunks_mut::<4>();
-    let (rows_of_fours, rows_of_rest) = coefficients.split_at(4 * fours.len() * columns);
+    let first_of_rest = 4 * fours.len();
     for (i, four) in fours.iter_mut().enumerate() {
-        let rows = Rows::new(&rows_of_fours[4 * i * columns..], sources, pairs, accumulate);
+        let rows = Rows::new(terms, 4 * i, accumulate);
         if V::IS_AVX512 {
             walk::<V, N, 4, 4>(v, rows, four);
         } else {
@@ -131,33 +130,38 @@ fn combine<V: Vector<N>, const N: usize>(
         }
     }
     if let Some(three) = rest.first_chunk_mut::<3>() {
-        walk::<V, N, 3, 2>(v, Rows::new(rows_of_rest, sources, pairs, accumulate), three);
+        walk::<V, N, 3, 2>(v, Rows::new(terms, first_of_rest, accumulate), three);
     } else if let Some(two) = rest.first_chunk_mut::<2>() {
-        walk::<V, N, 2, 4>(v, Rows::new(rows_of_rest, sources, pairs, accumulate), two);
+        walk::<V, N, 2, 4>(v, Rows::new(terms, first_of_rest, accumulate), two);
     } else if let Some(one) = rest.first_chunk_mut::<1>() {
-        walk::<V, N, 1, 8>(v, Rows::new(rows_of_rest, sources, pairs, accumulate), one);
+        walk::<V, N, 1, 8>(v, Rows::new(terms, first_of_rest, accumulate), one);
     }
 }
 
-/// What a walk reads: `R` rows of coefficients, each as long as `sources` and `pairs` together.
+/// What a walk reads: `R` rows of coefficients, each as long as `sources` and `pairs` together, and what goes to one row.
 #[derive(Clone, Copy)]
 struct Rows<'a, const R: usize> {
     coefficients: [&'a [u8]; R],
     sources: &'a [&'a [u8]],
     pairs: &'a [Pair<'a>],
+    singles: [&'a [Single<'a>]; R],
     accumulate: bool,
 }
 
 impl<'a, const R: usize> Rows<'a, R> {
-    /// Takes the first `R` rows.
+    /// Takes `R` rows from row `first` on.
     #[inline(always)]
-    fn new(coefficients: &'a [u8], sources: &'a [&'a [u8]], pairs: &'a [Pair<'a>], accumulate: bool) -> Self {
+    fn new(terms: Terms<'a>, first: usize, accumulate: bool) -> Self {
+        let Terms { coefficients, sources, pairs, singles } = terms;
         let columns = sources.len() + pairs.len();
-        let mut rows = [coefficients; R];
+        let mut rows = Self { coefficients: [&[]; R], sources, pairs, singles: [&[]; R], accumulate };
         for r in 0..R {
-            rows[r] = &coefficients[r * columns..][..columns];
+            rows.coefficients[r] = &coefficients[(first + r) * columns..][..columns];
+            let start = singles.partition_point(|single| single.target < first + r);
+            let end = singles.partition_point(|single| single.target <= first + r);
+            rows.singles[r] = &singles[start..end];
         }
-        Self { coefficients: rows, sources, pairs, accumulate }
+        rows
     }
 }
 
@@ -218,8 +222,8 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     let k = rows.sources.len();
     let mut j = 0;
     while V::IS_AVX512 && j + 1 < k {
-        let a = read::<V, N, R, U>(v, rows.sources[j], offset);
-        let b = read::<V, N, R, U>(v, rows.sources[j + 1], offset);
+        let a = read_operands::<V, N, R, U>(v, rows.sources[j], offset);
+        let b = read_operands::<V, N, R, U>(v, rows.sources[j + 1], offset);
         for r in 0..R {
             let c = v.factor(rows.coefficients[r][j]);
             let d = v.factor(rows.coefficients[r][j + 1]);
@@ -231,13 +235,37 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
         j += 2;
     }
     while j < k {
-        let a = read::<V, N, R, U>(v, rows.sources[j], offset);
+        let a = read_operands::<V, N, R, U>(v, rows.sources[j], offset);
         add_product(v, rows, sums, j, a);
         j += 1;
     }
     for (i, pair) in rows.pairs.iter().enumerate() {
         let a = read_pair::<V, N, R, U>(v, pair, offset);
         add_product(v, rows, sums, k + i, a);
+    }
+    for r in 0..R {
+        for single in rows.singles[r] {
+            add_single::<V, N, R, U>(v, single, &mut sums[r], offset);
+        }
+    }
+}
+
+/// Adds what goes to one sum only; most of it as it is.
+#[inline(always)]
+fn add_single<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    single: &Single<'_>,
+    sum: &mut [V::Register; U],
+    offset: usize,
+) {
+    let registers = read::<V, N, R, U>(v, single.source, offset);
+    let factor = v.factor(single.c);
+    for u in 0..U {
+        let product = match single.c {
+            1 => registers[u],
+            _ => v.multiply(factor, v.operand(registers[u])),
+        };
+        sum[u] = v.xor(sum[u], product);
     }
 }
 
@@ -261,7 +289,7 @@ fn add_product<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
 /// How far reads fetch ahead.
 const AHEAD_BYTES: usize = 512;
 
-/// Loads `U` registers of a source that is read for `R` targets, ready for multiplication.
+/// Loads `U` registers of a source that is read for `R` targets.
 ///
 /// With three targets or more, arithmetic leaves time to fetch ahead: 5% faster from memory. With
 /// fewer, loads are the limit in cache, and each prefetch is one more.
@@ -270,14 +298,27 @@ fn read<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
     source: &[u8],
     offset: usize,
-) -> [V::Operand; U] {
+) -> [V::Register; U] {
     let chunks = registers::<N, U>(source, offset);
-    let mut operands = [v.operand(v.zero()); U];
-    for u in 0..U {
-        if R > 2 {
+    if R > 2 {
+        for u in 0..U {
             x86::prefetch(chunks[u].as_ptr().wrapping_add(AHEAD_BYTES));
         }
-        operands[u] = v.operand(v.load(&chunks[u]));
+    }
+    load(v, chunks)
+}
+
+/// The same, ready for multiplication.
+#[inline(always)]
+fn read_operands<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
+    v: V,
+    source: &[u8],
+    offset: usize,
+) -> [V::Operand; U] {
+    let loaded = read::<V, N, R, U>(v, source, offset);
+    let mut operands = [v.operand(v.zero()); U];
+    for u in 0..U {
+        operands[u] = v.operand(loaded[u]);
     }
     operands
 }
@@ -289,15 +330,12 @@ fn read_pair<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     pair: &Pair<'_>,
     offset: usize,
 ) -> [V::Operand; U] {
-    let seconds = read::<V, N, R, U>(v, pair.second, offset);
-    let firsts = registers::<N, U>(pair.first, offset);
+    let seconds = read_operands::<V, N, R, U>(v, pair.second, offset);
+    let firsts = read::<V, N, R, U>(v, pair.first, offset);
     let factor = v.factor(pair.c);
     let mut operands = [v.operand(v.zero()); U];
     for u in 0..U {
-        if R > 2 {
-            x86::prefetch(firsts[u].as_ptr().wrapping_add(AHEAD_BYTES));
-        }
-        operands[u] = v.operand(v.xor(v.load(&firsts[u]), v.multiply(factor, seconds[u])));
+        operands[u] = v.operand(v.xor(firsts[u], v.multiply(factor, seconds[u])));
     }
     operands
 }
@@ -328,6 +366,10 @@ fn tail<V: Vector<N>, const N: usize, const R: usize>(
         }
     }
     for r in 0..R {
+        for single in rows.singles[r] {
+            let operand = v.operand(v.load(&padded(&single.source[offset..])));
+            sums[r] = v.xor(sums[r], v.multiply(v.factor(single.c), operand));
+        }
         let end = &mut targets[r][offset..];
         if rows.accumulate {
             sums[r] = v.xor(sums[r], v.load(&padded(end)));

@@ -1,6 +1,6 @@
 //! Every kernel that this CPU can run, against the field itself and against the scalar kernel.
 
-use gf::{Kernel, Pair};
+use gf::{Kernel, Pair, Single, Terms};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -179,9 +179,15 @@ proptest! {
         });
     }
 
-    /// What is made in registers is what it is when made in memory first; scalar's pairs, too, are held to that.
+    /// What is made in registers is what it is when made in memory first, and what goes to one target is what it is when it
+    /// goes to all with a coefficient of zero for the others; scalar, too, is held to that.
     #[test]
-    fn pairs_are_the_sources_that_they_stand_for(scene in scenes(), split in 0..=20_usize, ratio in coefficient()) {
+    fn terms_are_the_sources_that_they_stand_for(
+        scene in scenes(),
+        split in 0..=20_usize,
+        ratio in coefficient(),
+        picks in prop::collection::vec((0..6_usize, 0..20_usize, coefficient()), 0..12),
+    ) {
         let sources = slices(&scene.sources);
         let split = sources.len() - split.min(sources.len() / 2);
         let (plain, seconds) = sources.split_at(split);
@@ -193,14 +199,25 @@ proptest! {
         let sums: Vec<Vec<u8>> = halves().enumerate().map(|(i, (first, second))| {
             first.iter().zip(*second).map(|(&a, &b)| a ^ gf::mul(c(i), b)).collect()
         }).collect();
+        let mut singles: Vec<Single> = picks.iter()
+            .filter(|&&(target, source, _)| target < scene.targets.len() && source < sources.len())
+            .map(|&(target, source, c)| Single { target, c, source: sources[source] })
+            .collect();
+        singles.sort_by_key(|single| single.target);
         let made: Vec<&[u8]> = plain.iter().copied().chain(sums.iter().map(Vec::as_slice)).collect();
         let (mut expected, mut added) = (scene.targets.clone(), scene.targets.clone());
         scalar().combine(&scene.coefficients, &made, &mut slices_mut(&mut expected));
         scalar().combine_add(&scene.coefficients, &made, &mut slices_mut(&mut added));
+        for targets in [&mut expected, &mut added] {
+            for single in &singles {
+                scalar().mul_add(single.c, single.source, targets[single.target].slice_mut());
+            }
+        }
+        let terms = Terms { coefficients: &scene.coefficients, sources: plain, pairs: &pairs, singles: &singles };
         for (expected, adds) in [(expected, false), (added, true)] {
             for kernel in Kernel::available() {
                 let mut targets = scene.targets.clone();
-                kernel.combine_pairs(&scene.coefficients, plain, &pairs, &mut slices_mut(&mut targets), adds);
+                kernel.combine_terms(terms, &mut slices_mut(&mut targets), adds);
                 prop_assert!(targets == expected, "{:?}", kernel);
             }
         }
@@ -267,9 +284,32 @@ fn unequal_lengths_panic_in_combine() {
 
 #[test]
 #[should_panic(expected = "differ in length")]
-fn unequal_lengths_panic_in_combine_pairs() {
+fn unequal_lengths_panic_in_pairs() {
     let pair = Pair { first: &[0; 4], c: 2, second: &[0; 5] };
-    Kernel::best().combine_pairs(&[3], &[], &[pair], &mut [&mut [0; 4]], false);
+    let terms = Terms { coefficients: &[3], pairs: &[pair], ..Terms::default() };
+    Kernel::best().combine_terms(terms, &mut [&mut [0; 4]], false);
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn unequal_lengths_panic_in_single_terms() {
+    let single = Single { target: 0, c: 2, source: &[0; 5] };
+    Kernel::best().combine_terms(Terms { singles: &[single], ..Terms::default() }, &mut [&mut [0; 4]], false);
+}
+
+#[test]
+#[should_panic(expected = "a single term of no target")]
+fn a_single_term_of_no_target_panics() {
+    let single = Single { target: 1, c: 2, source: &[0; 4] };
+    Kernel::best().combine_terms(Terms { singles: &[single], ..Terms::default() }, &mut [&mut [0; 4]], false);
+}
+
+#[test]
+#[should_panic(expected = "do not ascend")]
+fn single_terms_out_of_order_panic() {
+    let single = |target| Single { target, c: 2, source: &[0; 4] };
+    let terms = Terms { singles: &[single(1), single(0)], ..Terms::default() };
+    Kernel::best().combine_terms(terms, &mut [&mut [0; 4], &mut [0; 4]], false);
 }
 
 #[test]

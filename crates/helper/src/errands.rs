@@ -40,9 +40,9 @@ async fn fingerprint(
     asked: FingerprintErrand,
     gate: DiskGate,
 ) -> Report {
-    let block = asked.block.id.clone();
+    let (block, seed) = (asked.block.id.clone(), asked.seed);
     match blocking(move || fingerprints(&*open()?, &asked, &gate)).await {
-        Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
+        Ok(fingerprints) => Report::Fingerprinted { block, seed, fingerprints },
         Err(error) => Report::BadBlock { problem: block_problem(&error), block },
     }
 }

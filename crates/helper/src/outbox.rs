@@ -260,7 +260,7 @@ mod tests {
         let (reports, mut outgoing) = outbox();
         for look in 1..=LOOKS {
             for job in 0..JOBS {
-                reports.send(report(job, 1, Report::Progress { slices: look })).unwrap();
+                reports.send(report(job, 1, Report::Progress { slices: look, whole: 0 })).unwrap();
                 if look % 10 == 0 {
                     reports.send(report(job, 1, Report::Limited)).unwrap();
                     reports.send(report(job, 1, waiting(look))).unwrap();
@@ -284,7 +284,12 @@ mod tests {
                 .collect();
             assert_eq!(
                 of,
-                [&Report::Progress { slices: LOOKS }, &Report::Limited, &waiting(LOOKS), &Report::Delivered]
+                [
+                    &Report::Progress { slices: LOOKS, whole: 0 },
+                    &Report::Limited,
+                    &waiting(LOOKS),
+                    &Report::Delivered
+                ]
             );
         }
         assert!(said.contains(&FromNode::Pong { free_bytes: LOOKS.into(), tasks: 1 }));
@@ -301,7 +306,7 @@ mod tests {
             let (mut answers, mut latest) = (VecDeque::new(), BTreeMap::new());
             for ((job, epoch, kind), takes) in steps.into_iter().zip(takes) {
                 let message = match kind {
-                    0 => report(job, epoch, Report::Progress { slices: epoch }),
+                    0 => report(job, epoch, Report::Progress { slices: epoch, whole: 0 }),
                     1 => report(job, epoch, Report::AtRest),
                     2 => report(job, epoch, waiting(epoch)),
                     3 => report(job, epoch, Report::Committed),

@@ -434,7 +434,7 @@ async fn play(scene: &Scene) {
         window: window.clone(),
         sub_blocks: None,
         policy,
-        verify: Verify { parity: true, reread: true },
+        verify: Verify { parity: true, reread: true, ..Verify::default() },
         publish: scene.publish,
         tag: None,
     };

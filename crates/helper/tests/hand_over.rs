@@ -264,7 +264,7 @@ impl Nodes {
             window: 0..BLOCK_BYTES,
             sub_blocks: None,
             policy: Policy::default(),
-            verify: Verify { parity: true, reread: true },
+            verify: Verify { parity: true, reread: true, ..Verify::default() },
             publish: true,
             tag: None,
         }

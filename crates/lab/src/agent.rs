@@ -21,10 +21,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::direct;
-use crate::instruction::{Answer, BlockAt, Expected, Instruction, ReadInstruction, Took};
+use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInstruction, Took};
 
 /// How often a repair is asked for its state; a repair's time is known no better than this.
 const ASK_EVERY: Duration = Duration::from_millis(1);
+
+/// Pieces are read in this stride, so that neighbours are not read one after the other.
+const STRIDE: usize = 7919;
 
 /// Carries out orders from standard input until it ends.
 ///
@@ -142,6 +145,10 @@ impl Agent {
                 };
                 self.many(&order, reads, bytes, &expected).await
             }
+            Instruction::Steady { pieces, block_bytes, clients, bytes, last_ms } => {
+                let last = Duration::from_millis(last_ms);
+                self.steady(Arc::new(pieces), (block_bytes, bytes), clients, last).await
+            }
             Instruction::Repair { stripe, blocks, scheme, slice_bytes } => {
                 let request = RepairRequest {
                     stripe: Some(stripe),
@@ -246,6 +253,43 @@ impl Agent {
         Ok(Answer::Many { latencies_ns, failures })
     }
 
+    /// Clients that read one piece after the other, until the time is over.
+    async fn steady(
+        &self,
+        pieces: Arc<Vec<Piece>>,
+        (block_bytes, bytes): (u64, u64),
+        clients: usize,
+        last: Duration,
+    ) -> Result<Answer, AgentError> {
+        let end = Instant::now() + last;
+        let mut running = JoinSet::new();
+        for number in 0..clients {
+            let (client, pieces) = (self.client.clone(), pieces.clone());
+            running.spawn(async move {
+                let (mut latencies_ns, mut failures) = (Vec::new(), Vec::new());
+                let mut at = number * pieces.len() / clients;
+                while Instant::now() < end {
+                    at = (at + STRIDE) % pieces.len();
+                    let order = small_read(&pieces[at], block_bytes, bytes, latencies_ns.len() as u64);
+                    let room = Arc::new(Room::at(order.blocks[0], order.window.start, bytes as usize));
+                    match read(&client, &order, vec![room]).await {
+                        Ok(took) => latencies_ns.push(took.ns),
+                        Err(error) => failures.push(error.to_string()),
+                    }
+                }
+                (latencies_ns, failures)
+            });
+        }
+        let (mut latencies_ns, mut failures) = (Vec::new(), Vec::new());
+        while let Some(ended) = running.join_next().await {
+            let (came, failed) = ended.map_err(io::Error::other)?;
+            latencies_ns.extend(came);
+            failures.extend(failed);
+        }
+        latencies_ns.sort_unstable();
+        Ok(Answer::Many { latencies_ns, failures })
+    }
+
     /// Has the coordinator repair a stripe; all of these blocks must come back, on nodes of their own.
     async fn repair(&self, request: RepairRequest, blocks: &[String]) -> Result<Answer, AgentError> {
         let started = Instant::now();
@@ -273,6 +317,21 @@ impl Agent {
         let scheme = item.and_then(|item| item.scheme.as_deref()?.parse().ok());
         let replanned = item.map(|item| item.replanned.clone()).unwrap_or_default();
         Ok(Answer::Took(Took { ns, first_byte_ns: None, scheme, replanned }))
+    }
+}
+
+/// A read somewhere in a piece that need not be lost.
+fn small_read(piece: &Piece, block_bytes: u64, bytes: u64, number: u64) -> ReadInstruction {
+    let start = number * bytes % (block_bytes - bytes + 1);
+    ReadInstruction {
+        stripe: piece.stripe.clone(),
+        blocks: vec![piece.block],
+        window: start..start + bytes,
+        block_bytes,
+        scheme: Scheme::Auto,
+        slice_bytes: None,
+        pacing: None,
+        pretend_lost: false,
     }
 }
 

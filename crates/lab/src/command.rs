@@ -13,10 +13,11 @@ use crate::check::check;
 use crate::error::LabError;
 use crate::fleet::{Fleet, Programs};
 use crate::network::{Names, Network, Place, Status};
+use crate::nodes::NodesArgs;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
-use crate::{agent, bench, direct, figure, seaweedfs};
+use crate::{agent, bench, direct, figure, nodes, seaweedfs};
 
 /// Where reports go: they are large, anybody can make them again, and so they are no part of the repository.
 const REPORTS: &str = "target/lab";
@@ -86,6 +87,8 @@ pub enum Command {
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
+    /// Whole nodes: recovered under every policy, drained in every way, with caps and reads beside; half an hour
+    Nodes(NodesArgs),
     /// A real SeaweedFS cluster, with Mend beside it and without
     Seaweedfs {
         /// What to do with it
@@ -202,6 +205,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
             let folders = Folders { pages: out, reports };
             bench::run(&names, &programs, &folders, only.as_deref(), &mut say)
         }
+        Command::Nodes(args) => nodes::execute(&names, &programs, &args, &mut say),
         Command::Seaweedfs { what } => seaweedfs::execute(&names, &programs, &what, &mut say),
         _ => unreachable!("carried out before"),
     }

@@ -10,13 +10,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, HelperConfig, InitOptions, Name, RepairAfter};
+use cluster::{Bandwidth, Cluster, HelperConfig, InitOptions, Name, RepairAfter};
 
 use crate::direct;
 use crate::error::LabError;
 use crate::instruction::{Answer, Instruction};
 use crate::medium::forget_cached;
 use crate::network::{Network, Place};
+use crate::topology::Rate;
 
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
@@ -89,18 +90,39 @@ impl Fleet {
         Self::start_with(network, programs, false)
     }
 
+    /// Like [`start`](Self::start), and the helpers are told the rate of their links, so that plans and bounds are of it.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn start_told(network: &mut Network, programs: &Programs) -> Result<Self, LabError> {
+        let rate = match network.topology().rate {
+            Rate::Shaped(rate) => Some(rate),
+            Rate::Unshaped => None,
+        };
+        Self::make(network, programs, false, rate)
+    }
+
     /// Like [`start`](Self::start); `data_tls` says whether data edges are encrypted. One of either kind may run in a
     /// network.
     ///
     /// # Errors
     /// As of [`start`](Self::start).
     pub fn start_with(network: &mut Network, programs: &Programs, data_tls: bool) -> Result<Self, LabError> {
+        Self::make(network, programs, data_tls, None)
+    }
+
+    fn make(
+        network: &mut Network,
+        programs: &Programs,
+        data_tls: bool,
+        told: Option<Bandwidth>,
+    ) -> Result<Self, LabError> {
         let prefix = format!("{}-", network.names().of(Place::Coordinator).trim_end_matches("-coord"));
         let work = tempfile::Builder::new().prefix(&prefix).tempdir();
         let work = work.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
         network.owns_folder(&work)?;
         let cluster = work.join("cluster");
-        make_cluster(&cluster, network, data_tls)?;
+        make_cluster(&cluster, network, data_tls, told)?;
         let mut fleet = Self {
             programs: programs.clone(),
             work,
@@ -156,6 +178,20 @@ impl Fleet {
     /// Leaves the members running when this is dropped.
     pub fn keep(mut self) {
         self.members.clear();
+    }
+
+    /// Ends the members and the agents; the cluster's folder stays.
+    pub(crate) fn stop(&mut self) {
+        let agents = self.reader.take().into_iter().chain(self.loader.take()).map(|agent| agent.child);
+        end(agents.chain(std::mem::take(&mut self.members).into_values()));
+    }
+
+    /// Starts the members again, with what is in the cluster's folder now.
+    ///
+    /// # Errors
+    /// [`LabError`]: whatever did not start, with its last words.
+    pub(crate) fn start_again(&mut self, network: &Network) -> Result<(), LabError> {
+        self.start_members(network)
     }
 
     /// Kills a helper as a power cut would.
@@ -312,13 +348,8 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let agents = self.reader.take().into_iter().chain(self.loader.take()).map(|agent| agent.child);
-        let servers = self.servers.drain(..);
-        let members = std::mem::take(&mut self.members).into_values();
-        for mut child in agents.chain(servers).chain(members) {
-            let _ = child.kill(); // It may have ended by itself.
-            let _ = child.wait();
-        }
+        self.stop();
+        end(self.servers.drain(..));
     }
 }
 
@@ -339,7 +370,12 @@ impl Agent {
     }
 }
 
-fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), LabError> {
+fn make_cluster(
+    folder: &Path,
+    network: &Network,
+    data_tls: bool,
+    told: Option<Bandwidth>,
+) -> Result<(), LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Cluster(error.to_string());
     let above = if data_tls { ENCRYPTED_PORTS } else { 0 };
     let options = InitOptions {
@@ -358,10 +394,18 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
         let place = Place::Helper(index);
         let name = Name::try_from(place.to_string()).expect("h and a number is a name");
         let mut helper = HelperConfig::new(name, SocketAddr::from((place.address(), HELPER_PORT + above)));
+        helper.bandwidth = told;
         helper.rack = network.topology().rack_of(index).map(|rack| format!("rack{}", rack + 1));
         cluster.add_helper(helper).map_err(|error| failed(&error))?;
     }
     Ok(())
+}
+
+fn end(children: impl Iterator<Item = Child>) {
+    for mut child in children {
+        let _ = child.kill(); // It may have ended by itself.
+        let _ = child.wait();
+    }
 }
 
 /// The end of a log, for an error.

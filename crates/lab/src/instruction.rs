@@ -37,6 +37,8 @@ pub(crate) enum Instruction {
         scheme: Scheme,
         expected: Expected,
     },
+    /// For so long, clients that each read `bytes` somewhere in one of these pieces after the other.
+    Steady { pieces: Vec<Piece>, block_bytes: u64, clients: usize, bytes: u64, last_ms: u64 },
     /// Repair the lost blocks of a stripe, which are these, onto nodes that the coordinator chooses.
     Repair { stripe: String, blocks: Vec<String>, scheme: Scheme, slice_bytes: Option<u32> },
 }
@@ -54,6 +56,13 @@ pub(crate) struct ReadInstruction {
     pub(crate) pacing: Option<Pacing>,
     /// Whether the blocks are to be taken as lost; otherwise they are read as they are.
     pub(crate) pretend_lost: bool,
+}
+
+/// A block of a stripe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    pub(crate) stripe: String,
+    pub(crate) block: u16,
 }
 
 /// The bytes that a block must have.

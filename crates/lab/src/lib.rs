@@ -26,6 +26,7 @@ mod medium;
 mod meter;
 mod model;
 mod network;
+pub mod nodes;
 mod report;
 mod run;
 mod scenario;

@@ -8,7 +8,8 @@
 //! the blocks are a single chunk: its slices are contiguous on the disk, and the kernel's own readahead takes larger
 //! steps than can be asked for.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, Range};
 
 use codes::{BlockIndex, SubBlock};
 
@@ -42,6 +43,13 @@ pub(crate) struct DiskWork {
     pub reads: u64,
     /// Bytes of all ranges, the gaps that are read through included.
     pub bytes: u64,
+}
+
+impl AddAssign for DiskWork {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+    }
 }
 
 /// All that one node reads for a plan.
@@ -125,25 +133,68 @@ impl Reading {
         ranges
     }
 
-    /// The disk jobs that get what a slice reads, in the order of its sub-blocks.
-    pub(crate) fn transfers(&self, slice: u32, sub_blocks: &[SubBlock]) -> impl Iterator<Item = Transfer> {
-        let (chunking, within) = (self.chunking, self.geometry.span(slice));
+    /// What the disk jobs that get a slice's sub-blocks read, in the order of these.
+    pub(crate) fn jobs<'a>(
+        &self,
+        slice: u32,
+        sub_blocks: &'a [SubBlock],
+    ) -> impl Iterator<Item = &'a [SubBlock]> + use<'a> {
+        let within = self.geometry.span(slice);
         let most = (JOINED_BYTES / (within.end - within.start)).max(1) as usize;
-        let close = together(&chunking, sub_blocks, &within).flat_map(move |close| close.chunks(most));
-        close.map(move |close| Transfer::new(chunking, close, within.clone()))
+        together(&self.chunking, sub_blocks, &within).flat_map(move |close| close.chunks(most))
+    }
+
+    /// One of the disk jobs of a slice.
+    pub(crate) fn transfer(&self, slice: u32, job: &[SubBlock]) -> Transfer {
+        Transfer::new(self.chunking, job, self.geometry.span(slice))
     }
 
     /// What a disk that follows the announcements, or reads ahead where there are none, does.
+    ///
+    /// A block of many chunks has millions of places, but stretches repeat: those that begin at the same place of a part and
+    /// of a round are looked at once.
     pub(crate) fn disk_work(&self) -> DiskWork {
         let mut work = DiskWork::default();
         let Some(last) = self.slices.ranges().last() else { return work };
-        let mut at: Option<BlockRange> = None;
-        for range in (0..=self.stretch_of(last.end - 1)).flat_map(|stretch| self.ranges(stretch)) {
+        let mut known = BTreeMap::new();
+        for stretch in 0..=self.stretch_of(last.end - 1) {
+            work += match self.likeness(stretch) {
+                Some(likeness) => *known.entry(likeness).or_insert_with(|| self.work_of(stretch)),
+                None => self.work_of(stretch),
+            };
+        }
+        work
+    }
+
+    /// What a disk does for one stretch that has done those before.
+    fn work_of(&self, stretch: u32) -> DiskWork {
+        let mut work = DiskWork::default();
+        let ranges = self.ranges(stretch);
+        if ranges.is_empty() {
+            return work;
+        }
+        let mut at = (0..stretch).rev().find_map(|before| self.ranges(before).pop());
+        for range in ranges {
             work.reads += u64::from(!at.is_some_and(|at| at.goes_on_with(&range)));
             work.bytes += range.bytes.end - range.bytes.start;
             at = Some(range);
         }
         work
+    }
+
+    /// What decides a stretch's places and those of the one before, but for an equal distance of all, if both are read in
+    /// full: where it begins in a part, and in a round.
+    fn likeness(&self, stretch: u32) -> Option<(u64, u32)> {
+        let before = stretch.checked_sub(1)?.checked_mul(self.stretch)?;
+        let start = before.checked_add(self.stretch)?;
+        let end = start.checked_add(self.stretch)?;
+        let is_full = self.slices.ranges().iter().any(|range| range.start <= before && end <= range.end);
+        // The last slice may be short; and a stretch of which nothing is read would let one before it count.
+        let is_last = end >= self.geometry.slices();
+        let all_read = self.stretch >= self.dealing.round() || self.sets.iter().all(|set| !set.is_empty());
+        let place = self.geometry.window.start + u64::from(start) * u64::from(self.geometry.slice_bytes);
+        (is_full && !is_last && all_read)
+            .then(|| (place % self.chunking.part_bytes(), start % self.dealing.round()))
     }
 
     /// Cuts slices where what is read for them changes.
@@ -237,7 +288,8 @@ mod tests {
                 let stretch = reading.stretch_of(slice);
                 let ranges = plain(&reading.ranges(stretch));
                 let mut left = &reads_of(slice)[..];
-                for transfer in reading.transfers(slice, reads_of(slice)) {
+                let of_slice: Vec<SubBlock> = reads_of(slice).iter().copied().collect();
+                for transfer in reading.jobs(slice, &of_slice).map(|job| reading.transfer(slice, job)) {
                     let (moved, later) = left.split_at(transfer.buffers());
                     let block = transfer.block().0;
                     let found = transfer.reads().into_iter().map(|range| (block, range.start, range.end));
@@ -268,6 +320,43 @@ mod tests {
                     work.bytes += end - start;
                     at = Some((block, start, end));
                 }
+            }
+            prop_assert_eq!(reading.disk_work(), work);
+        }
+    }
+
+    proptest! {
+        /// Of blocks with many more stretches than kinds of them, some of their slices left out.
+        #[test]
+        fn work_is_that_of_going_from_place_to_place(
+            lanes in prop::collection::vec(prop::collection::btree_set((0u16..2, 0u16..6), 0..8), 1..3),
+            part in prop::sample::select(vec![64u64, 1 << 10, 3 << 10, 5 << 10, 12 << 10, 1 << 20]),
+            (parts, from) in (1u64..40_000, 0u64..2000),
+            slice_kib in prop::sample::select(vec![64u32, 192, 1024]),
+            left_out in prop::option::of(0u32..200),
+        ) {
+            let chunks = (parts << 12).div_ceil(part) + 2;
+            let chunking = Chunking::new(6 * part * chunks, 6 * part, 6).expect("it divides");
+            let window = from.min(part * chunks - 1)..part * chunks;
+            let geometry = Geometry { window, slice_bytes: slice_kib << 10 };
+            let mut slices = SliceSet::all(geometry.slices());
+            if let Some(slice) = left_out {
+                let mut missing = SliceSet::new();
+                missing.insert(slice..slice + 7);
+                slices = slices.minus(&missing);
+            }
+            let reads: Vec<Vec<SubBlock>> = lanes
+                .iter()
+                .map(|set| set.iter().map(|&(block, sub)| SubBlock { block: BlockIndex(block), sub }).collect())
+                .collect();
+            let dealing = Dealing::weighted(&[2, 3][..lanes.len()]).expect("small weights");
+            let reading = Reading::new(&geometry, &slices, &dealing, chunking, |lane| &reads[usize::from(lane)]);
+            let (mut work, mut at) = (DiskWork::default(), None::<BlockRange>);
+            let last = slices.iter().last().map_or(0, |last| reading.stretch_of(last));
+            for range in (0..=last).flat_map(|stretch| reading.ranges(stretch)) {
+                work.reads += u64::from(!at.is_some_and(|at| at.goes_on_with(&range)));
+                work.bytes += range.bytes.end - range.bytes.start;
+                at = Some(range);
             }
             prop_assert_eq!(reading.disk_work(), work);
         }

@@ -241,9 +241,9 @@ impl Node {
                 Err((block, problem)) => Report::SinkFailed { block, problem },
             },
             Errand::Fingerprint(asked) => {
-                let block = asked.block.id;
-                match self.disk.fingerprints(&block, &asked.chunking, asked.window, asked.seed) {
-                    Ok(fingerprints) => Report::Fingerprinted { block, fingerprints },
+                let (block, seed) = (asked.block.id, asked.seed);
+                match self.disk.fingerprints(&block, &asked.chunking, asked.window, seed) {
+                    Ok(fingerprints) => Report::Fingerprinted { block, seed, fingerprints },
                     Err(problem) => bad(block, problem),
                 }
             }

@@ -239,6 +239,11 @@ impl Scenario {
         Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }
 
+    /// Blocks are so small here that parity is checked ahead of the end in some scenarios only.
+    fn stretch_bytes(&self) -> u64 {
+        [64, 1024, Verify::default().stretch_bytes][self.seed as usize % 3]
+    }
+
     pub(crate) fn request(&self, code: Arc<dyn Code>, digests: &[Digest]) -> JobRequest {
         let whole = 0..self.chunking(&*code).sub_block_bytes();
         let (window, sub_blocks) = match &self.kind {
@@ -255,7 +260,7 @@ impl Scenario {
             window,
             sub_blocks,
             policy: self.policy.clone(),
-            verify: Verify { parity: self.parity, reread: self.reread },
+            verify: Verify { parity: self.parity, stretch_bytes: self.stretch_bytes(), reread: self.reread },
             publish: self.publishes(),
             tag: self.has_client().then_some(7),
         }

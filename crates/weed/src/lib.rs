@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+mod content;
 mod ground;
 mod http;
 mod mend;
@@ -15,6 +16,7 @@ mod volume_server;
 
 pub use apart::{Process, eventually, inside_namespace, run};
 pub use cluster::{Cluster, Options};
+pub use content::content;
 pub use ground::{Ground, OneNamespace, Seat, memory_disk};
 pub use http::http;
 pub use mend::{Attaching, Mend};

@@ -30,9 +30,8 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<An
     let Some(first) = nodes.first() else {
         return Err(Failure::new("the NameNode has no DataNode").exit(Exit::Unreachable));
     };
-    let host = args.listen.map_or_else(|| own_address(&first.address), Ok)?;
-    let ports = (args.coordinator_port, args.repair_after);
-    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, ports))?;
+    let host = args.beside.listen.map_or_else(|| own_address(&first.address), Ok)?;
+    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
     coordinator::create_catalog(&cluster)?;
     cluster.set_store(&store(args))?;
     for helper in helpers(&nodes, args)? {
@@ -57,7 +56,7 @@ fn store(args: &AttachHdfsArgs) -> StoreConfig {
         paths: args.path.clone(),
         ..NameNodeConfig::new(args.classpath.clone())
     };
-    let repair = if args.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto };
+    let repair = if args.beside.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto };
     StoreConfig::Hdfs(HdfsConfig { namenode: Some(namenode), repair })
 }
 

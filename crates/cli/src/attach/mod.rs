@@ -6,10 +6,10 @@ mod seaweedfs;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 
-use cluster::{InitOptions, Name, RepairAfter};
+use cluster::{InitOptions, Name};
 
 use crate::answer::Answer;
-use crate::args::AttachTo;
+use crate::args::{AttachTo, BesideArgs};
 use crate::failure::Failure;
 
 /// `mend attach …`
@@ -36,19 +36,19 @@ fn own_address(to: &str) -> Result<IpAddr, Failure> {
 }
 
 /// A cluster without helpers; `code` is what `[defaults]` says.
-fn options(host: IpAddr, code: &str, (port, repair_after): (u16, RepairAfter)) -> InitOptions {
+fn options(host: IpAddr, code: &str, args: &BesideArgs) -> InitOptions {
     InitOptions {
         helpers: 0,
         listen_host: host,
         advertise: None,
-        api_port: port,
-        control_port: port + 1,
+        api_port: args.coordinator_port,
+        control_port: args.coordinator_port + 1,
         first_helper_port: 0,
         code: code.to_owned(),
         block_bytes: "64MiB".parse().expect("a size"),
         scheme: "auto".to_owned(),
-        data_tls: None,
-        repair_after,
+        data_tls: args.data_tls,
+        repair_after: args.repair_after,
     }
 }
 

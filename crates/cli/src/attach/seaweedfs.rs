@@ -39,9 +39,8 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Resu
     let listing = client.list().await.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
     let maintenance = client.maintenance().await.map_err(Failure::new)?;
     let found = ask_servers(&listing, &security).await;
-    let host = args.listen.map_or_else(|| own_address(&masters[0].http()), Ok)?;
-    let ports = (args.coordinator_port, args.repair_after);
-    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, ports))?;
+    let host = args.beside.listen.map_or_else(|| own_address(&masters[0].http()), Ok)?;
+    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
     coordinator::create_catalog(&cluster)?;
     cluster.set_store(&store(args))?;
     for helper in helpers(&found, args.base_port)? {
@@ -78,7 +77,7 @@ fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
             .security
             .as_ref()
             .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
-        repair: if args.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto },
+        repair: if args.beside.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto },
     })
 }
 

@@ -163,7 +163,8 @@ impl World {
         eventually("the NameNode misses them", || {
             let groups = self.groups();
             let now = |group: &Group| groups.iter().find(|other| other.group.number == group.group.number);
-            let is_missed = |&(group, at): &(&Group, usize)| now(group).is_some_and(|now| now.holders[at].is_none());
+            let is_missed =
+                |&(group, at): &(&Group, usize)| now(group).is_some_and(|now| now.holders[at].is_none());
             lost.iter().all(is_missed).then_some(())
         });
     }
@@ -233,7 +234,8 @@ impl World {
 
 /// The bytes of a file, which follow from its name.
 fn content(path: &str, length: usize) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31) + u64::from(byte)));
+    let mut random =
+        fastrand::Rng::with_seed(path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31) + u64::from(byte)));
     let mut bytes = vec![0; length];
     random.fill(&mut bytes);
     bytes

@@ -188,16 +188,7 @@ impl World {
 /// The bytes of an object, which follow from its name.
 pub fn content(path: &str) -> Vec<u8> {
     let bytes = if path.starts_with("pictures") { LARGE.1 } else { SMALL.1 };
-    let mut state = path.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |state, byte| {
-        (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(bytes.div_ceil(8)).flatten().take(bytes).collect()
+    weed::content(path, bytes)
 }
 
 /// How many shards each server has of a volume.

@@ -85,7 +85,7 @@ impl Core {
             window: read.window.0..read.window.1,
             sub_blocks: read.sub_blocks.map(|(start, end)| start..end),
             policy: read.policy,
-            verify: Verify { parity: read.verify, reread: false },
+            verify: Verify { parity: read.verify, ..Verify::default() },
             publish: false,
             tag: Some(tag),
         };

@@ -431,9 +431,9 @@ impl PlayedNode {
                 let digests = sinks.iter().map(|(block, _)| (block.clone(), made(block))).collect();
                 (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
             }
-            ToNode::Fingerprint { job, epoch, block, chunking, .. } => {
+            ToNode::Fingerprint { job, epoch, block, chunking, seed, .. } => {
                 let fingerprints = vec![Fingerprint::zero(); chunking.sub_blocks().into()];
-                (job, epoch, Report::Fingerprinted { block: block.id, fingerprints })
+                (job, epoch, Report::Fingerprinted { block: block.id, seed, fingerprints })
             }
             ToNode::Commit { job, epoch } => {
                 self.disk.extend(self.sinks.remove(&job).unwrap());

@@ -30,7 +30,7 @@ fn say(headline: &str) {
 pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<ExitCode, LabError> {
     let begun = Instant::now();
     say("A SeaweedFS cluster, unmodified: a master, a filer with S3, 15 volume servers");
-    let mut scene = Scene::up(names, programs, weed)?;
+    let mut scene = Scene::up(names, programs, weed, false)?;
     println!("each volume server in a network namespace of its own");
     let volumes = fill(&mut scene)?;
 

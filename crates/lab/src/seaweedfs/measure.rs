@@ -40,7 +40,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, LabError> {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
-    let mut scene = Scene::up(names, programs, weed)?;
+    let mut scene = Scene::up(names, programs, weed, args.encrypted)?;
     say("storing objects");
     let mut volumes = Vec::new();
     for (at, megabytes) in args.volumes.iter().enumerate() {
@@ -99,9 +99,11 @@ impl Measuring<'_> {
     ) -> Result<LossRow, LabError> {
         let (mut stock, mut own) = (Vec::new(), Vec::new());
         for _ in 0..self.args.repetitions {
-            let rebuilt = Loss::of(&self.scene, shards(volume, lost)).rebuild(&self.scene)?;
-            mend.wait_until_safe(&self.scene.cluster, self.args.volumes.len());
             let repaired = Loss::of(&self.scene, shards(volume, lost)).repair(&self.scene, mend)?;
+            mend.wait_until_safe(&self.scene.cluster, self.args.volumes.len());
+            let rebuilt = Loss::of(&self.scene, shards(volume, lost)).rebuild(&self.scene)?;
+            self.scene.balance(volume);
+            mend.wait_until_safe(&self.scene.cluster, self.args.volumes.len());
             (self.say)(&format!(
                 "{} of {volume} at {rate}: one read {:.2} s, ec.rebuild {:.2} s, mend {:.2} s",
                 lost.len(),

@@ -44,6 +44,9 @@ pub struct BenchArgs {
     /// Megabytes of the volumes of which shards are lost; a shard is a tenth
     #[arg(long, default_values_t = [660, 1000], value_delimiter = ',', value_name = "MB")]
     volumes: Vec<usize>,
+    /// Have Mend encrypt its data edges; SeaweedFS does not
+    #[arg(long)]
+    encrypted: bool,
     /// Each loss is measured so often
     #[arg(long, default_value_t = 3, value_name = "N")]
     repetitions: usize,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use stores::seaweedfs::{ShardName, VolumeName};
-use weed::{Attaching, Cluster, Ground, Mend, Options, Seat, eventually, http};
+use weed::{Attaching, Cluster, Ground, Mend, Options, Seat, content, eventually, http};
 
 use crate::direct;
 use crate::error::LabError;
@@ -28,6 +28,7 @@ pub(super) struct Scene {
     pub(super) network: Network,
     objects: Vec<(String, usize)>,
     mend: std::path::PathBuf,
+    encrypted: bool,
 }
 
 /// The namespaces as seats of a cluster.
@@ -51,14 +52,20 @@ impl Ground for Shaped {
 }
 
 impl Scene {
-    /// Boots the cluster. The thread is in the master's namespace from then on.
+    /// Boots the cluster. The thread is in the master's namespace from then on. Mend will encrypt its data edges if
+    /// `encrypted`.
     ///
     /// # Errors
     /// [`LabError`].
     ///
     /// # Panics
     /// If SeaweedFS does not come up; all is removed then.
-    pub(super) fn up(names: &Names, programs: &Programs, weed: &Path) -> Result<Self, LabError> {
+    pub(super) fn up(
+        names: &Names,
+        programs: &Programs,
+        weed: &Path,
+        encrypted: bool,
+    ) -> Result<Self, LabError> {
         let mut network = Network::up(names, &Topology::flat(SERVERS, Rate::Unshaped))?;
         let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
         let folder = folder.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
@@ -67,7 +74,7 @@ impl Scene {
         let options =
             Options { servers: SERVERS.into(), disks: 1, data_centers: 1, racks: 1, volume_limit_mb: 1100 };
         let cluster = Cluster::boot(weed, Box::new(Shaped(network.doors())), &folder, options);
-        Ok(Self { cluster, network, objects: Vec::new(), mend: programs.mend.clone() })
+        Ok(Self { cluster, network, objects: Vec::new(), mend: programs.mend.clone(), encrypted })
     }
 
     /// Gives all links but the master's this rate.
@@ -76,6 +83,13 @@ impl Scene {
     /// [`LabError`].
     pub(super) fn shape(&mut self, rate: Rate) -> Result<(), LabError> {
         Ok(self.network.reshape(&Topology::flat(SERVERS, rate))?)
+    }
+
+    /// Has SeaweedFS spread a volume's shards over the servers again: `ec.rebuild` leaves all that it makes on one.
+    pub(super) fn balance(&self, volume: &VolumeName) {
+        let balance = format!("ec.balance -apply -collection={}", volume.collection());
+        let said = self.cluster.shell(&["lock", &balance, "unlock"]);
+        assert!(!said.contains("error:"), "ec.balance: {said}");
     }
 
     /// Stores objects through the filer in one volume of a collection, so many bytes of them.
@@ -134,10 +148,13 @@ impl Scene {
 
     /// Mend beside the cluster, which so many volumes are encoded in. `repairs` says whether it does so by itself.
     pub(super) fn attach(&self, volumes: usize, repairs: bool, repair_after: &str) -> Mend {
-        let mut arguments = vec!["--repair-after".to_owned(), repair_after.to_owned()];
+        let mut arguments = vec!["--repair-after", repair_after];
+        // SeaweedFS sends shards unencrypted, and so does what is held against it.
+        arguments.extend(["--data-tls", if self.encrypted { "true" } else { "false" }]);
         if !repairs {
-            arguments.push("--dry-run".to_owned());
+            arguments.push("--dry-run");
         }
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
         Mend::attach(&self.cluster, &Attaching { mend: self.mend.clone(), arguments, volumes })
     }
 
@@ -166,18 +183,4 @@ impl Scene {
 /// The shards of a volume with these numbers.
 pub(super) fn shards(volume: &VolumeName, numbers: &[u8]) -> Vec<ShardName> {
     numbers.iter().map(|&shard| ShardName { volume: volume.clone(), shard }).collect()
-}
-
-/// The bytes of an object, which follow from its name.
-fn content(name: &str, bytes: usize) -> Vec<u8> {
-    let mut state = name.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |state, byte| {
-        (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(bytes.div_ceil(8)).flatten().take(bytes).collect()
 }

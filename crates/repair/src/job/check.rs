@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::{BlockIndex, Matrix, Recipe};
 
-use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe};
+use crate::{Fingerprint, LocalBlock, NodeId, Stripe};
 
 /// A block as it was delivered.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +26,11 @@ pub(super) struct Delivered {
     pub(super) copied: bool,
 }
 
-/// Equations over rebuilt blocks and surviving ones, and the fingerprints that came.
+/// Equations over rebuilt blocks and surviving ones.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
     equations: Vec<Recipe>,
     blocks: BTreeMap<BlockIndex, (NodeId, LocalBlock)>,
-    answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
     sub_blocks: usize,
 }
 
@@ -57,7 +56,7 @@ impl ParityCheck {
             blocks.insert(index, (at.or(stripe.block(index).holder)?, stripe.local(index)));
         }
         let sub_blocks = stripe.code.sub_blocks();
-        Some(Self { equations, blocks, answers: BTreeMap::new(), sub_blocks })
+        Some(Self { equations, blocks, sub_blocks })
     }
 
     /// Whom to ask for the fingerprints of which block.
@@ -65,33 +64,34 @@ impl ParityCheck {
         self.blocks.values().cloned().collect()
     }
 
-    pub(super) fn take(&mut self, block: &BlockId, fingerprints: Vec<Fingerprint>) {
-        let index = self.blocks.iter().find(|(_, (_, asked))| asked.id == *block).map(|(&index, _)| index);
-        if let Some(index) = index
-            && fingerprints.len() == self.sub_blocks
-        {
-            self.answers.insert(index, fingerprints);
-        }
+    /// How many blocks one node is asked about at most.
+    pub(super) fn most_at_a_node(&self) -> usize {
+        let mut counts: BTreeMap<NodeId, usize> = BTreeMap::new();
+        self.blocks.values().for_each(|(node, _)| *counts.entry(*node).or_default() += 1);
+        counts.into_values().max().unwrap_or(1)
     }
 
-    /// Whether the equations hold; `None` until all answers are there.
-    pub(super) fn verdict(&self) -> Option<bool> {
-        if self.answers.len() < self.blocks.len() {
-            return None;
-        }
-        Some(self.equations.iter().all(|equation| self.holds(equation)))
+    /// Fingerprints that an answer has, one for each sub-block.
+    pub(super) fn sub_blocks(&self) -> usize {
+        self.sub_blocks
     }
 
-    fn holds(&self, equation: &Recipe) -> bool {
-        equation.outputs().iter().enumerate().all(|(output, sub_block)| {
-            let mut sum = Fingerprint::zero();
-            for &(source, coefficient) in equation.row(output) {
-                let source = equation.sources()[source as usize];
-                sum.add(coefficient, &self.answers[&source.block][usize::from(source.sub)]);
-            }
-            sum == self.answers[&sub_block.block][usize::from(sub_block.sub)]
-        })
+    /// Whether the equations hold for these answers; `None` if some are missing.
+    pub(super) fn verdict(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Option<bool> {
+        let is_complete = self.blocks.keys().all(|block| answers.contains_key(block));
+        is_complete.then(|| self.equations.iter().all(|equation| holds(equation, answers)))
     }
+}
+
+fn holds(equation: &Recipe, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> bool {
+    equation.outputs().iter().enumerate().all(|(output, sub_block)| {
+        let mut sum = Fingerprint::zero();
+        for &(source, coefficient) in equation.row(output) {
+            let source = equation.sources()[source as usize];
+            sum.add(coefficient, &answers[&source.block][usize::from(source.sub)]);
+        }
+        sum == answers[&sub_block.block][usize::from(sub_block.sub)]
+    })
 }
 
 /// The rebuilt blocks and a survivor, as k other survivors tell; and the rest of the first ones, which are `copied`.
@@ -197,7 +197,7 @@ mod tests {
     use proptest::sample::{Index, select, subsequence};
 
     use super::*;
-    use crate::{Chunking, Fingerprinter, StripeBlock, StripeId};
+    use crate::{BlockId, Chunking, Fingerprinter, StripeBlock, StripeId};
 
     const CODES: [&str; 12] = [
         "rs-5-3",
@@ -253,16 +253,16 @@ mod tests {
         contents
     }
 
-    fn verdict(check: &mut ParityCheck, contents: &Contents) -> Option<bool> {
-        for (_, local) in check.questions() {
-            let fingerprint = |bytes: &Vec<u8>| {
-                let mut fingerprinter = Fingerprinter::new(7);
-                fingerprinter.update(bytes);
-                fingerprinter.finish()
-            };
-            check.take(&local.id, contents[&local.index].iter().map(fingerprint).collect());
-        }
-        check.verdict()
+    fn verdict(check: &ParityCheck, contents: &Contents) -> Option<bool> {
+        let fingerprint = |bytes: &Vec<u8>| {
+            let mut fingerprinter = Fingerprinter::new(7);
+            fingerprinter.update(bytes);
+            fingerprinter.finish()
+        };
+        let answer = |local: LocalBlock| {
+            (local.index, contents[&local.index].iter().map(fingerprint).collect::<Vec<_>>())
+        };
+        check.verdict(&check.questions().into_iter().map(|(_, local)| answer(local)).collect())
     }
 
     proptest! {
@@ -298,8 +298,8 @@ mod tests {
             if stripe.code.spec().is_mds() {
                 prop_assert_eq!(check.is_some(), usable.len() > stripe.code.data_blocks());
             }
-            let (Some(mut check), Ok(recipe)) = (check, stripe.code.repair(&lost, &usable)) else { return Ok(()) };
-            prop_assert_eq!(verdict(&mut check, &truth), Some(true), "nothing is wrong");
+            let (Some(check), Ok(recipe)) = (check, stripe.code.repair(&lost, &usable)) else { return Ok(()) };
+            prop_assert_eq!(verdict(&check, &truth), Some(true), "nothing is wrong");
             let mut found = truth.clone();
             for (sub, at, flip) in lies {
                 let sub_blocks = found.get_mut(liar.get(&usable)).unwrap();
@@ -310,7 +310,7 @@ mod tests {
                 found.insert(block, sub_blocks.to_vec());
             }
             if lost.iter().chain(&copies).any(|block| found[block] != truth[block]) {
-                prop_assert_eq!(verdict(&mut check, &found), Some(false), "of {:?} and {:?}", lost, copies);
+                prop_assert_eq!(verdict(&check, &found), Some(false), "of {:?} and {:?}", lost, copies);
             }
         }
     }

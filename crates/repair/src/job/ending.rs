@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 
-use super::check::ParityCheck;
+use super::proof::Proof;
 use super::trust::Trust;
 use super::work::{Goal, Work};
 use super::{BlockProblem, JobPhase, ParityOutcome, Report};
@@ -40,7 +40,7 @@ enum Step {
     /// `sealing` have not made their deliveries durable yet; `check` is open.
     Proving {
         sealing: BTreeSet<NodeId>,
-        check: Option<ParityCheck>,
+        check: Option<Proof>,
     },
     Committing {
         waiting: BTreeSet<NodeId>,
@@ -77,13 +77,19 @@ pub(super) struct Scene<'job> {
 
 impl Ending {
     /// All is delivered. `parity` is what was found of it before, if some of it is committed already.
-    pub(super) fn begin(work: &mut Work, parity: ParityOutcome, scene: Scene<'_>) -> (Self, Turn) {
+    /// `ahead` is a check that began while it moved.
+    pub(super) fn begin(
+        work: &mut Work,
+        parity: ParityOutcome,
+        ahead: Option<Proof>,
+        scene: Scene<'_>,
+    ) -> (Self, Turn) {
         let sealing = if work.publish { uncommitted(work) } else { BTreeSet::new() };
         let (job, epoch) = (work.id, work.epoch);
         sealing.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));
         let step = Step::Proving { sealing, check: None };
         let mut ending = Self { step, until: scene.now + DISK_LIMIT, parity };
-        let turn = ending.begin_check(work, scene);
+        let turn = ending.begin_check(ahead, work, scene);
         (ending, turn)
     }
 
@@ -124,8 +130,11 @@ impl Ending {
                 take_sealed(work, node, &digests, Duration::from_millis(hand_over_ms.into()));
                 self.after_proof(work, scene.now)
             }
-            (Step::Proving { check: Some(check), .. }, Report::Fingerprinted { block, fingerprints }) => {
-                check.take(&block, fingerprints);
+            (
+                Step::Proving { check: Some(check), .. },
+                Report::Fingerprinted { block, seed, fingerprints },
+            ) => {
+                check.take(&block, seed, fingerprints);
                 self.after_proof(work, scene.now)
             }
             (Step::Committing { waiting }, Report::Committed) => {
@@ -153,7 +162,7 @@ impl Ending {
     /// A node that is no requestor is gone.
     pub(super) fn handle_node_lost(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
         match self.step {
-            Step::Proving { check: Some(_), .. } => self.begin_check(work, scene),
+            Step::Proving { check: Some(_), .. } => self.begin_check(None, work, scene),
             _ => Turn::On,
         }
     }
@@ -170,17 +179,18 @@ impl Ending {
     }
 
     /// Asks for what parity equations need, if any are to be checked.
-    fn begin_check(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+    fn begin_check(&mut self, ahead: Option<Proof>, work: &mut Work, scene: Scene<'_>) -> Turn {
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
         if work.verify.parity && !work.goals.iter().all(|goal| goal.committed) {
-            match scene.trust.parity_check(work, scene.topology) {
+            let anew = || Some(Proof::of_all(scene.trust.parity_check(work, scene.topology)?, work));
+            match ahead.filter(|ahead| ahead.can_go_on(scene.topology)).or_else(anew) {
                 None if scene.trust.needs_parity(work) => {
                     return Turn::Wrong("no block is left to check what was rebuilt with".into());
                 }
                 None => self.parity = ParityOutcome::NoSpareBlock,
-                Some(check) => {
-                    ask_for_fingerprints(&check, work);
+                Some(mut check) => {
+                    check.ask_rest(work);
                     *open = Some(check);
                     self.until = scene.now + DISK_LIMIT;
                 }
@@ -191,7 +201,7 @@ impl Ending {
 
     fn after_proof(&mut self, work: &mut Work, now: Duration) -> Turn {
         let Step::Proving { sealing, check } = &self.step else { return Turn::On };
-        let verdict = check.as_ref().map(ParityCheck::verdict);
+        let verdict = check.as_ref().map(Proof::verdict);
         if verdict == Some(Some(false)) {
             return Turn::Wrong("the rebuilt blocks break a parity equation".into());
         }
@@ -259,16 +269,6 @@ fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest
         let told = digests.iter().find(|(block, _)| block == id);
         (goal.sealed, goal.digest) = (told.is_some(), told.and_then(|&(_, digest)| digest));
         goal.hand_over = hand_over.min(MAX_HAND_OVER);
-    }
-}
-
-fn ask_for_fingerprints(check: &ParityCheck, work: &mut Work) {
-    let (job, epoch) = (work.id, work.epoch);
-    let (window, seed) = ((work.window.start, work.window.end), work.check_seed);
-    let chunking = work.stripe.chunking;
-    for (node, block) in check.questions() {
-        work.touched.insert(node);
-        work.tell(node, ToNode::Fingerprint { job, epoch, block, chunking, window, seed });
     }
 }
 

@@ -22,6 +22,7 @@ mod check;
 mod ending;
 mod outcome;
 mod planning;
+mod proof;
 mod report;
 mod trust;
 mod waiting;
@@ -74,12 +75,21 @@ pub struct JobRequest {
 }
 
 /// What is checked before a block is published.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verify {
     /// Whether parity equations must hold that show what any one survivor made up, if enough of them survive.
     pub parity: bool,
+    /// Equations are checked of stretches of so many bytes of a block, or more, while the rest still moves.
+    pub stretch_bytes: u64,
     /// Whether a committed block is read back from the disk.
     pub reread: bool,
+}
+
+impl Default for Verify {
+    fn default() -> Self {
+        // A stretch costs every survivor a message and an opened file.
+        Self { parity: false, stretch_bytes: 2 << 20, reread: false }
+    }
 }
 
 /// What the driver of a job does for it.
@@ -125,6 +135,8 @@ pub struct Job {
     scheme: Scheme,
     keys: ChaCha20Rng,
     fruitless: u32,
+    /// How often deliveries were dropped because a block was left out that they were made from, since one was last acquitted.
+    restarts: u32,
     /// How often nodes were blamed.
     blamed: BTreeMap<NodeId, u32>,
     /// How often nodes were given up as requestors; what they say of themselves counts twice.
@@ -173,6 +185,7 @@ impl Job {
             scheme,
             keys: ChaCha20Rng::from_seed(seed),
             fruitless: 0,
+            restarts: 0,
             blamed: BTreeMap::new(),
             given_up: BTreeMap::new(),
             not_now: BTreeSet::new(),
@@ -333,12 +346,14 @@ impl Job {
 
     /// All wanted slices are with their requestors.
     fn all_delivered(&mut self, topology: &Topology, now: Duration) {
-        if let Phase::Running(running) = &self.phase {
+        let mut ahead = None;
+        if let Phase::Running(running) = &mut self.phase {
             self.trust.note(trust::sources(&running.plan));
+            ahead = running.proof.take();
         }
         self.work.goals.iter_mut().for_each(|goal| goal.missing = Some(SliceSet::new()));
         let scene = Scene { trust: &self.trust, topology, now };
-        let (ending, turn) = Ending::begin(&mut self.work, self.parity, scene);
+        let (ending, turn) = Ending::begin(&mut self.work, self.parity, ahead, scene);
         self.parity = ending.parity();
         self.phase = Phase::Ending(ending);
         self.take_turn(turn, topology, now);
@@ -347,9 +362,11 @@ impl Job {
     /// What was delivered is wrong, and nobody knows through whom: everything is delivered again, without
     /// one of the blocks that may be bad.
     fn distrust(&mut self, reason: String, topology: &Topology, now: Duration) {
+        let is_left = self.trust.distrust(&self.work.stripe);
+        self.restarts = 0;
         self.deliver_anew();
         self.work.replanned.push(reason);
-        if self.trust.distrust(&self.work.stripe) {
+        if is_left {
             self.plan(topology, now);
         } else {
             let replanned = self.work.replanned.clone();
@@ -386,6 +403,10 @@ impl Job {
             return;
         }
         match &mut self.phase {
+            Phase::Running(running) if !is_requestor && !running.plan.nodes().contains(&node) => {
+                // It was asked for fingerprints, or was part of an earlier plan.
+                running.proof = None;
+            }
             Phase::Running(running) => {
                 running.evidence.push(Evidence::Lost { node });
                 running.judge_at = Some(now);

@@ -6,13 +6,14 @@ use std::time::Duration;
 use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
+use super::proof::Proof;
 use super::watching::Running;
 use super::work::Goal;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
 use crate::wire::control::ToNode;
 use crate::{
-    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, SliceSet, StripeBlock,
+    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, Policy, SliceSet, StripeBlock,
     Topology, Wanted, plan,
 };
 
@@ -42,9 +43,11 @@ impl Job {
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
-            // Without this suspect it does not go now; without another it may. Something of that one may be in what came.
+            // Without this suspect it does not go now; without another it may.
             self.trust.postpone();
-            if self.trust.is_in_doubt() {
+            if self.trust.used_suspect() {
+                // What comes again is no progress.
+                self.restarts += 1;
                 self.deliver_anew();
             }
         }
@@ -79,7 +82,15 @@ impl Job {
             resume,
             policy: self.work.policy.clone(),
         };
-        plan(&self.trust.trusted_stripe(&self.work), &request, topology)
+        let stripe = self.trust.trusted_stripe(&self.work);
+        match plan(&stripe, &request, topology) {
+            // What is left cannot be moved as was asked for, and it is better moved in another way than not at all.
+            Err(PlanError::Pacing { .. }) if self.work.epoch > Epoch(0) => {
+                let policy = Policy { pacing: None, ..request.policy };
+                plan(&stripe, &PlanRequest { policy, ..request }, topology)
+            }
+            made => made,
+        }
     }
 
     pub(super) fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
@@ -99,6 +110,7 @@ impl Job {
             self.work.touched.insert(node);
             self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
+        let proof = self.proof_ahead(&plan, topology);
         self.phase = Phase::Running(Box::new(Running {
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
             waiting: requestors,
@@ -107,7 +119,19 @@ impl Job {
             evidence: Vec::new(),
             judge_at: None,
             limited: BTreeMap::new(),
+            proof,
         }));
+    }
+
+    /// A parity check that goes along with a plan which delivers everything that is to be published.
+    fn proof_ahead(&mut self, plan: &Plan, topology: &Topology) -> Option<Proof> {
+        let work = &self.work;
+        let is_first = work.goals.iter().all(|goal| !goal.committed && goal.missing.is_none());
+        if !(work.publish && work.verify.parity && is_first) || self.trust.is_in_doubt() {
+            return None;
+        }
+        let check = self.trust.parity_check(work, topology)?;
+        Proof::ahead(check, plan.geometry(), work, &mut self.keys)
     }
 
     /// Cuts a plan into one assignment per node and gives every edge its key.

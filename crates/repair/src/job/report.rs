@@ -14,6 +14,9 @@ pub enum Report {
     Progress {
         /// Slices delivered here.
         slices: u32,
+        /// All slices before this one are delivered here.
+        #[serde(default)]
+        whole: u32,
     },
     /// All deliveries of this plan to this node are written.
     Delivered,
@@ -81,6 +84,8 @@ pub enum Report {
     Fingerprinted {
         /// The block.
         block: BlockId,
+        /// As it was asked with.
+        seed: u64,
         /// One for each sub-block.
         fingerprints: Vec<Fingerprint>,
     },

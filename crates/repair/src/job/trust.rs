@@ -42,7 +42,12 @@ impl Trust {
 
     /// What came before is dropped.
     pub(super) fn begin_anew(&mut self) {
-        self.copied = None;
+        (self.used, self.copied) = (BTreeSet::new(), None);
+    }
+
+    /// Whether something of what came was made from the block that is left out now.
+    pub(super) fn used_suspect(&self) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| self.used.contains(&doubt.suspect()))
     }
 
     fn copied_after(&self, plan: &Plan, work: &Work) -> BTreeSet<BlockIndex> {

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::blame::{self, Evidence, Standing, Worth};
+use super::proof::Proof;
 use super::trust::sources;
 use super::waiting::Rules;
-use super::work::Goal;
+use super::work::{Goal, Work};
 use super::{BlockProblem, Job, JobError, MAX_FRUITLESS, Phase, Report};
 use crate::wire::control::ToNode;
 use crate::{BlockId, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
@@ -31,6 +32,8 @@ pub(super) struct Running {
     pub(super) judge_at: Option<Duration>,
     /// Nodes that their own caps hold back, and when they last said so.
     pub(super) limited: BTreeMap<NodeId, Duration>,
+    /// Parity, as far as it can be checked already.
+    pub(super) proof: Option<Proof>,
 }
 
 impl Job {
@@ -39,12 +42,32 @@ impl Job {
         // Where one plan after another is dropped, somebody may be slow to answer.
         let gather = GATHER * (1 << self.fruitless.min(MAX_DOUBLINGS));
         let Phase::Running(running) = &mut self.phase else { return };
+        if !running.plan.nodes().contains(&node) && !self.work.is_requestor(node) {
+            return self.take_beside(report);
+        }
+        running.take_of_proof(node, &report, &mut self.work);
         if running.take(node, report, gather, now) {
             let (job, epoch) = (self.work.id, self.work.epoch);
             let nodes = running.plan.nodes().into_iter().filter(|&node| topology.is_alive(node));
             nodes.for_each(|node| self.work.tell(node, ToNode::Explain { job, epoch }));
         }
         self.after_report(topology, now);
+    }
+
+    /// Takes the report of a node that is asked for fingerprints and has no part in the plan.
+    fn take_beside(&mut self, report: Report) {
+        let Phase::Running(running) = &mut self.phase else { return };
+        match report {
+            Report::Fingerprinted { block, seed, fingerprints } => {
+                running.proof.iter_mut().for_each(|proof| proof.take(&block, seed, fingerprints.clone()));
+            }
+            Report::BadBlock { block, problem } => {
+                // The plan does without it; the check begins anew at the end, with another.
+                running.proof = None;
+                self.lose_block(&block, &problem);
+            }
+            _ => running.proof = None,
+        }
     }
 
     pub(super) fn after_report(&mut self, topology: &Topology, now: Duration) {
@@ -115,8 +138,9 @@ impl Job {
             self.work.replanned.push(reason);
         }
         self.fruitless += 1;
-        if self.fruitless > MAX_FRUITLESS {
-            let (attempts, replanned) = (self.fruitless, self.work.replanned.clone());
+        let attempts = self.fruitless.max(self.restarts);
+        if attempts > MAX_FRUITLESS {
+            let replanned = self.work.replanned.clone();
             return self.finish(Err(JobError::NoProgress { attempts, replanned }));
         }
         let (job, epoch) = (self.work.id, self.work.epoch);
@@ -277,10 +301,22 @@ impl Running {
         self.limited.iter().filter(lately).map(|(&node, _)| node).collect()
     }
 
+    /// Takes what concerns the check of parity.
+    fn take_of_proof(&mut self, node: NodeId, report: &Report, work: &mut Work) {
+        let Some(proof) = &mut self.proof else { return };
+        match report {
+            Report::Progress { whole, .. } => proof.handle_progress(node, *whole, work),
+            Report::Fingerprinted { block, seed, fingerprints } => {
+                proof.take(block, *seed, fingerprints.clone());
+            }
+            _ => {}
+        }
+    }
+
     /// Takes a report; whether all nodes are to be asked what they wait for.
     pub(super) fn take(&mut self, node: NodeId, report: Report, gather: Duration, now: Duration) -> bool {
         match report {
-            Report::Progress { slices } => {
+            Report::Progress { slices, .. } => {
                 if let Some(progress) = self.progress.get_mut(&node)
                     && slices > progress.0
                 {

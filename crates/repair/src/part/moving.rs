@@ -160,7 +160,9 @@ impl Moving {
         let slices = self.relay.delivered().len();
         if slices != self.watch.reported && self.delivers() {
             self.watch.reported = slices;
-            reports.push(Report::Progress { slices });
+            let whole = self.relay.delivered().ranges().first().filter(|first| first.start == 0);
+            let whole = whole.map_or(0, |first| first.end);
+            reports.push(Report::Progress { slices, whole });
         }
         if now >= self.watch.seen + ASLEEP {
             // This process itself did not run for a while: nobody else is to blame for that.

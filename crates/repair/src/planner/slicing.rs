@@ -12,7 +12,7 @@ const LARGEST_CHOSEN: u32 = 1 << 20;
 const BYTES_AT_A_NODE: u64 = 1 << 20;
 /// The same for one stream where a node that sends holds few of its streams at a time, and one that receives holds what its
 /// disk has not taken yet: below it, reading and sending many small pieces takes longer than encoding them.
-const BYTES_PASSED_ON: u64 = 16 << 10;
+const BYTES_PASSED_ON: u64 = 32 << 10;
 /// What one slice of every lane amounts to at most: lanes take turns, and short turns keep all links busy.
 const ROUND_BYTES: u64 = 256 << 10;
 /// Filling a pipeline for this part of the transfer is next to nothing.

@@ -37,11 +37,11 @@ impl Relay {
         work.reads_asked = true;
         let mut reads = vec![None; program.locals().len()];
         let mut local = 0;
-        for transfer in self.reading.transfers(slice, program.locals()) {
-            let locals = local..local + transfer.buffers() as u16;
+        for job in self.reading.jobs(slice, program.locals()) {
+            let locals = local..local + job.len() as u16;
             local = locals.end;
             let rank = locals.clone().map(|local| program.rank_of(usize::from(local))).min();
-            reads[usize::from(rank.expect("something is read"))] = Some((locals, transfer));
+            reads[usize::from(rank.expect("something is read"))] = Some(locals);
         }
         work.reads = reads.into_iter().rev().flatten().collect();
         if !self.in_portions(slice) {
@@ -72,13 +72,16 @@ impl Relay {
 
     /// Asks for the next reads of a slice, until these fill `most` buffers.
     fn ask(&mut self, slice: u32, most: usize) {
+        let program = self.programs[usize::from(self.dealing.lane_of(slice))].as_ref().expect("it is open");
         let work = self.open.get_mut(&slice).expect("it is open");
         let mut asked = 0;
         while asked < most
-            && let Some((locals, transfer)) = work.reads.pop()
+            && let Some(locals) = work.reads.pop()
         {
             asked += locals.len();
             self.coming += locals.len();
+            let job = &program.locals()[usize::from(locals.start)..usize::from(locals.end)];
+            let transfer = self.reading.transfer(slice, job);
             self.actions.push_back(Action::Read { slice, locals, transfer });
         }
     }

@@ -175,7 +175,7 @@ struct Work {
     to_receive: u16,
     reads_asked: bool,
     /// Local buffers that are to be read together, those wanted last first, until they are asked for.
-    reads: Vec<(Range<u16>, Transfer)>,
+    reads: Vec<Range<u16>>,
     /// Outputs that are not sent or delivered yet.
     unfinished: usize,
     /// Deliveries that are not written yet.
@@ -734,11 +734,12 @@ impl Work {
 
     /// Computes the sums of a group; all of its inputs are here.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
-        let held = |&local: &usize| self.held[local].as_deref().expect("it is not awaited any more");
-        let inputs: Vec<&[u8]> = group.locals.iter().map(held).collect();
-        let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(inputs[0].len())).collect();
+        let held =
+            |place: usize| self.held[group.locals[place]].as_deref().expect("it is not awaited any more");
+        let bytes = held(0).len();
+        let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(bytes)).collect();
         let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
-        group.passes.compute(tools.kernel, &inputs, &mut targets);
+        group.passes.compute(tools.kernel, bytes, held, &mut targets);
         for (&output, sum) in group.outputs.iter().zip(sums) {
             self.sums[output] = Some(sum);
             let inputs = self.missing[output];

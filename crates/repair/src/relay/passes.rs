@@ -1,23 +1,42 @@
 //! Sums that are computed together: some passes over their inputs, strip by strip.
 //!
-//! A pass reads each of its inputs once for four sums. The widest pass over a sum begins it, and others, as those that make
-//! up the rows of Hitchhiker's second half, add to it. Sums that are mixed at the end are computed strip by strip, so that
-//! they are still close by then. (Strips for the others, short enough for the first cache to hold all that passes share,
-//! are slower: each begins anew at each input.)
+//! A pass reads each of its inputs once for four sums. The widest pass over a sum begins it. What others have for it, as in
+//! the rows of Hitchhiker's second half, that pass takes along while the sum is in registers, or they add to it. Sums that
+//! are mixed at the end are computed strip by strip, so that they are still close by then. (Strips for the others, short
+//! enough for a cache to hold all that passes share, are slower: each begins anew at each input.)
 
 use std::ops::Range;
 
-use gf::{Kernel, Pair};
+use gf::{Kernel, Pair, Single, Terms};
 
-/// Bytes of each sum before they are mixed: of Clay's 16 and their 80 inputs, what the second cache holds.
-const STRIP_BYTES: usize = 4 << 10;
+/// Bytes of each sum before they are mixed: few enough for the second cache to hold Clay's 16, and so many that beginning
+/// anew at each of 80 inputs does not count; with 2 KiB it does.
+const STRIP_BYTES: usize = 8 << 10;
 
 /// Some sums of some inputs, both numbered from 0, and how they are computed.
 #[derive(Debug, PartialEq)]
 pub(super) struct Passes {
-    /// Those that begin their sums, and whether they do: the others add to them.
-    passes: Vec<(Pass, bool)>,
+    steps: Vec<Step>,
     mixes: Vec<Mix>,
+}
+
+/// A pass, in its turn.
+#[derive(Debug, PartialEq)]
+struct Step {
+    pass: Pass,
+    /// Whether it begins its sums: others add to them.
+    begins: bool,
+    /// What it takes along of other passes, ascending by row.
+    extras: Vec<Extra>,
+}
+
+/// An input that goes to one sum of a pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Extra {
+    /// Position of the sum among the targets of the pass.
+    row: usize,
+    coefficient: u8,
+    source: usize,
 }
 
 /// All sources and pairs are added to all targets.
@@ -54,26 +73,45 @@ impl Passes {
     pub(super) fn new(mut passes: Vec<Pass>, mixes: Vec<Mix>, sums: usize) -> Self {
         // What does most begins sums; it would read its inputs twice if it were to begin some and to add to others.
         passes.sort_by_key(|pass| std::cmp::Reverse(pass.products()));
-        let mut is_begun = vec![false; sums];
-        let mut halves = Vec::new();
+        let mut begun_by: Vec<Option<usize>> = vec![None; sums];
+        let mut steps: Vec<Step> = Vec::new();
         for pass in passes {
             let (adds, begins): (Vec<usize>, Vec<usize>) =
-                (0..pass.targets.len()).partition(|&row| is_begun[pass.targets[row]]);
-            pass.targets.iter().for_each(|&target| is_begun[target] = true);
-            let rows = [(begins, true), (adds, false)].into_iter().filter(|(rows, _)| !rows.is_empty());
-            halves.extend(rows.map(|(rows, begins)| (pass.rows(&rows), begins)));
+                (0..pass.targets.len()).partition(|&row| begun_by[pass.targets[row]].is_some());
+            if !begins.is_empty() {
+                begins.iter().for_each(|&row| begun_by[pass.targets[row]] = Some(steps.len()));
+                steps.push(Step::new(pass.rows(&begins), true));
+            }
+            if adds.is_empty() {
+                continue;
+            }
+            let added = pass.rows(&adds);
+            if !added.is_cheaper_taken_along() {
+                steps.push(Step::new(added, false));
+                continue;
+            }
+            for (row, &target) in added.targets.iter().enumerate() {
+                let step = begun_by[target].expect("another has begun it");
+                steps[step].take_along(added.row(row), target);
+            }
         }
-        debug_assert!(is_begun.iter().all(|&begun| begun), "every sum is of something");
-        Self { passes: halves, mixes }
+        debug_assert!(begun_by.iter().all(Option::is_some), "every sum is of something");
+        Self { steps, mixes }
     }
 
-    /// Computes the sums.
-    pub(super) fn compute(&self, kernel: Kernel, inputs: &[&[u8]], sums: &mut [&mut [u8]]) {
-        let bytes = inputs.first().map_or(0, |input| input.len());
+    /// Computes the sums of inputs, all of `bytes` bytes.
+    pub(super) fn compute<'a>(
+        &self,
+        kernel: Kernel,
+        bytes: usize,
+        input: impl Fn(usize) -> &'a [u8],
+        sums: &mut [&mut [u8]],
+    ) {
         let strip_bytes = if self.mixes.is_empty() { bytes.max(1) } else { STRIP_BYTES };
         for start in (0..bytes).step_by(strip_bytes) {
             let strip = start..bytes.min(start + strip_bytes);
-            self.passes.iter().for_each(|(pass, begins)| pass.compute(kernel, *begins, &strip, inputs, sums));
+            let input = |number: usize| &input(number)[strip.clone()];
+            self.steps.iter().for_each(|step| step.compute(kernel, &strip, input, sums));
             for mix in &self.mixes {
                 let both = sums.get_disjoint_mut([mix.first, mix.second]);
                 let [first, second] = both.expect("a mix is of two sums");
@@ -84,33 +122,54 @@ impl Passes {
 
     /// Products for each byte.
     pub(super) fn products(&self) -> usize {
-        self.passes.iter().map(|(pass, _)| pass.products()).sum::<usize>() + 2 * self.mixes.len()
+        self.steps.iter().map(Step::products).sum::<usize>() + 2 * self.mixes.len()
     }
 }
 
-impl Pass {
-    fn compute(
+impl Step {
+    fn new(pass: Pass, begins: bool) -> Self {
+        Self { pass, begins, extras: Vec::new() }
+    }
+
+    /// Adds more terms to one of its sums.
+    fn take_along(&mut self, terms: impl Iterator<Item = (usize, u8)>, target: usize) {
+        let row = self.pass.targets.binary_search(&target).expect("it begins this sum");
+        self.extras.extend(terms.map(|(source, coefficient)| Extra { row, coefficient, source }));
+        self.extras.sort_by_key(|extra| extra.row);
+    }
+
+    /// `input` gives the strip of an input.
+    fn compute<'a>(
         &self,
         kernel: Kernel,
-        begins: bool,
         strip: &Range<usize>,
-        inputs: &[&[u8]],
+        input: impl Fn(usize) -> &'a [u8],
         sums: &mut [&mut [u8]],
     ) {
-        let input = |number: usize| &inputs[number][strip.clone()];
-        let sources: Vec<&[u8]> = self.sources.iter().map(|&number| input(number)).collect();
+        let Pass { sources, pairs, targets, coefficients } = &self.pass;
+        let sources: Vec<&[u8]> = sources.iter().map(|&number| input(number)).collect();
         let pair = |couple: &Couple| Pair {
             first: input(couple.first),
             c: couple.ratio,
             second: input(couple.second),
         };
-        let pairs: Vec<Pair<'_>> = self.pairs.iter().map(pair).collect();
-        let mut next = self.targets.iter().copied().peekable();
+        let pairs: Vec<Pair<'_>> = pairs.iter().map(pair).collect();
+        let single =
+            |extra: &Extra| Single { target: extra.row, c: extra.coefficient, source: input(extra.source) };
+        let singles: Vec<Single<'_>> = self.extras.iter().map(single).collect();
+        let mut next = targets.iter().copied().peekable();
         let of_pass = sums.iter_mut().enumerate().filter(|&(sum, _)| next.next_if_eq(&sum).is_some());
         let mut targets: Vec<&mut [u8]> = of_pass.map(|(_, sum)| &mut sum[strip.clone()]).collect();
-        kernel.combine_pairs(&self.coefficients, &sources, &pairs, &mut targets, !begins);
+        let terms = Terms { coefficients, sources: &sources, pairs: &pairs, singles: &singles };
+        kernel.combine_terms(terms, &mut targets, !self.begins);
     }
 
+    fn products(&self) -> usize {
+        self.pass.products() + self.extras.len()
+    }
+}
+
+impl Pass {
     /// Some of its rows, by their positions.
     fn rows(&self, rows: &[usize]) -> Self {
         let columns = self.sources.len() + self.pairs.len();
@@ -121,6 +180,19 @@ impl Pass {
             targets: rows.iter().map(|&row| self.targets[row]).collect(),
             coefficients: rows.iter().flat_map(row).copied().collect(),
         }
+    }
+
+    /// The terms of a row, if there are no pairs.
+    fn row(&self, row: usize) -> impl Iterator<Item = (usize, u8)> {
+        let coefficients = &self.coefficients[row * self.sources.len()..];
+        self.sources.iter().copied().zip(coefficients.iter().copied())
+    }
+
+    /// Whether it loads less to read its sources again for each of its sums where these are begun than to load and store
+    /// the sums again.
+    fn is_cheaper_taken_along(&self) -> bool {
+        let (sources, targets) = (self.sources.len(), self.targets.len());
+        self.pairs.is_empty() && sources * targets <= sources + 2 * targets
     }
 
     fn products(&self) -> usize {
@@ -139,12 +211,14 @@ pub(super) mod tests {
 
     /// Coefficients by input.
     pub(in crate::relay) type Row = BTreeMap<usize, u8>;
+    /// Of a pass: its sources, its targets, and what goes to one of these, source by source.
+    pub(in crate::relay) type Shape = (Vec<usize>, Vec<usize>, Vec<(usize, usize)>);
 
     impl Passes {
         /// What the sums are, worked out term by term.
         pub(in crate::relay) fn rows(&self) -> BTreeMap<usize, Row> {
             let mut rows = BTreeMap::new();
-            for (pass, begins) in &self.passes {
+            for Step { pass, begins, extras } in &self.steps {
                 let columns = pass.sources.len() + pass.pairs.len();
                 for (&target, coefficients) in pass.targets.iter().zip(pass.coefficients.chunks(columns)) {
                     assert_eq!(rows.contains_key(&target), !begins, "sum {target}");
@@ -156,6 +230,10 @@ pub(super) mod tests {
                         add(row, pair.second, mul(c, pair.ratio));
                     }
                 }
+                for extra in extras {
+                    let row = rows.get_mut(&pass.targets[extra.row]).expect("a target of the pass");
+                    add(row, extra.source, extra.coefficient);
+                }
             }
             for mix in &self.mixes {
                 let [a, b] = [&rows[&mix.first], &rows[&mix.second]].map(Clone::clone);
@@ -165,16 +243,20 @@ pub(super) mod tests {
             rows
         }
 
-        /// What is added to what, in turn, and whether it begins it.
-        pub(in crate::relay) fn shapes(&self) -> Vec<(Vec<usize>, Vec<usize>, bool)> {
-            let shape = |(pass, begins): &(Pass, bool)| (pass.sources.clone(), pass.targets.clone(), *begins);
-            self.passes.iter().map(shape).collect()
+        /// What is added to what, in turn; and what goes along with it to one sum.
+        pub(in crate::relay) fn shapes(&self) -> Vec<Shape> {
+            let extra = |pass: &Pass, extra: &Extra| (extra.source, pass.targets[extra.row]);
+            let shape = |Step { pass, extras, .. }: &Step| {
+                let extras = extras.iter().map(|of| extra(pass, of)).collect();
+                (pass.sources.clone(), pass.targets.clone(), extras)
+            };
+            self.steps.iter().map(shape).collect()
         }
 
         /// For each pass how many sources, counting pairs, and targets it has.
         pub(in crate::relay) fn sizes(&self) -> Vec<(usize, usize)> {
-            let size = |(pass, _): &(Pass, bool)| (pass.sources.len() + pass.pairs.len(), pass.targets.len());
-            self.passes.iter().map(size).collect()
+            let size = |Step { pass, .. }: &Step| (pass.sources.len() + pass.pairs.len(), pass.targets.len());
+            self.steps.iter().map(size).collect()
         }
     }
 
@@ -229,12 +311,11 @@ pub(super) mod tests {
             let data: Vec<Vec<u8>> = (0..9)
                 .map(|input: usize| (0..bytes).map(|at| (input * 151 + at * 29 + (at >> 8)) as u8).collect())
                 .collect();
-            let inputs: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
             let rows = passes.rows();
             for &kernel in Kernel::available() {
                 let mut sums = vec![vec![0xa5; bytes]; 5];
                 let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(Vec::as_mut_slice).collect();
-                passes.compute(kernel, &inputs, &mut targets);
+                passes.compute(kernel, bytes, |input| &data[input], &mut targets);
                 for (number, found) in sums.iter().enumerate() {
                     let mut expected = vec![0; bytes];
                     for (&input, &c) in &rows[&number] {

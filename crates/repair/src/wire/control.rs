@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;

@@ -1,6 +1,8 @@
 //! What a job does between the last slice and a block that readers find, where the requestor's store has a process of its
 //! own that takes its time, refuses, or has somebody else at work.
 
+mod ahead;
+
 use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};

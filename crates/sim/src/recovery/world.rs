@@ -78,6 +78,8 @@ pub struct World<'a> {
     ends: Vec<(u32, End)>,
     /// Stripes that found no node to go to, since they were last asked for and ever.
     placeless: BTreeSet<u32>,
+    /// Stripes of which too little was up when they were to be repaired.
+    unreadable: BTreeSet<u32>,
     was_placeless: BTreeSet<u32>,
     asked_again: bool,
     repairs: u64,
@@ -150,6 +152,7 @@ impl<'a> World<'a> {
             items: BTreeMap::new(),
             ends: Vec::new(),
             placeless: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
             was_placeless: BTreeSet::new(),
             asked_again: false,
             repairs: 0,
@@ -288,6 +291,15 @@ impl<'a> World<'a> {
         if self.alive.insert(node) {
             self.note(format!("{node} is back"));
             self.scheduler.handle_node(node, true);
+            self.ask_for_readable();
+        }
+    }
+
+    /// What could not be read may be readable again: it is asked for once more, as an operator would.
+    fn ask_for_readable(&mut self) {
+        let stripes = std::mem::take(&mut self.unreadable);
+        if !stripes.is_empty() {
+            self.repair(|stripe, _| stripes.contains(&stripe));
         }
     }
 
@@ -353,6 +365,9 @@ impl<'a> World<'a> {
                 Action::ItemEnded { item, end, stripe, .. } => {
                     self.note(format!("stripe {stripe} is {end:?}"));
                     let stripe = self.items.remove(&item).expect("it was named");
+                    if let End::Unreadable { .. } = end {
+                        self.unreadable.insert(stripe);
+                    }
                     self.ends.push((stripe, end));
                 }
                 Action::RepairEnded { repair } => {
@@ -450,7 +465,11 @@ impl<'a> World<'a> {
                 prefer: proposal.helpers.iter().map(|&node| process(job, node)).collect(),
                 ..Policy::default()
             },
-            verify: Verify { parity: self.scenario.scheme != Scheme::Conventional, reread: true },
+            verify: Verify {
+                parity: self.scenario.scheme != Scheme::Conventional,
+                reread: true,
+                ..Verify::default()
+            },
             publish: true,
             tag: None,
         }

@@ -263,7 +263,7 @@ impl Core {
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy: Policy { prefer: proposal.helpers.clone(), stretches, avoid, ..policy },
-            verify: Verify { parity: order.verify_parity, reread: true },
+            verify: Verify { parity: order.verify_parity, reread: true, ..Verify::default() },
             publish: true,
             tag: None,
             stripe,

@@ -1,0 +1,282 @@
+//! The measurements, part after part.
+
+use std::fs;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use repair::recovery::HelperPolicy;
+use serde_json::Value;
+
+use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};
+use super::scene::{LOST, Scene};
+use super::{NodesArgs, SIXTEEN_LOST, Setup, WIDE};
+use crate::command::write_page;
+use crate::error::LabError;
+use crate::fleet::Programs;
+use crate::instruction::{Answer, Instruction};
+use crate::meter::{LinkBytes, Meter, Metered};
+use crate::network::Names;
+use crate::run::Say;
+
+/// Helpers that get blocks; the last is all that are left.
+const REQUESTORS: [u16; 4] = [1, 2, 8, 15];
+/// What all helpers together send for repairs where they are capped, at first and then.
+const CAPS: [(&str, f64); 2] = [("160Mbit", 160e6), ("320Mbit", 320e6)];
+/// What one helper sends and receives.
+const CAPPED: (&str, &str, f64) = ("h2", "20Mbit", 20e6);
+/// A cap is held for so long before it is measured, and measured for so long.
+const SETTLES: Duration = Duration::from_secs(2);
+const WINDOW: Duration = Duration::from_secs(5);
+/// Reads go on for so long: as long as no recovery takes.
+const READS_LAST: Duration = Duration::from_secs(8);
+const READERS: usize = 4;
+const READ_BYTES: u64 = 64 << 10;
+
+type Part = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
+const PARTS: [(&str, Setup, Part); 6] = [
+    ("issue", SIXTEEN_LOST, |measuring, page| measuring.sixteen_lost(page)),
+    ("policies", WIDE, |measuring, page| measuring.policies(page)),
+    ("requestors", WIDE, |measuring, page| measuring.requestors(page)),
+    ("drains", WIDE, |measuring, page| measuring.drains(page)),
+    ("caps", WIDE, |measuring, page| measuring.caps(page)),
+    ("reads", WIDE, |measuring, page| measuring.reads(page)),
+];
+
+struct Measuring<'a> {
+    scene: Scene,
+    args: &'a NodesArgs,
+    say: Say<'a>,
+}
+
+/// Measures the parts that are asked for, and writes the page.
+pub(super) fn run(
+    names: &Names,
+    programs: &Programs,
+    args: &NodesArgs,
+    say: Say<'_>,
+) -> Result<ExitCode, LabError> {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let mut page = Page::default();
+    for setup in [SIXTEEN_LOST, WIDE] {
+        let wanted = |part: &str| args.only.as_ref().is_none_or(|only| part.contains(only));
+        let parts: Vec<_> = PARTS.iter().filter(|(name, of, _)| *of == setup && wanted(name)).collect();
+        if parts.is_empty() {
+            continue;
+        }
+        say(&format!("storing {} stripes on {} helpers", setup.stripes, setup.helpers));
+        let scene = Scene::up(names, programs, setup, args.rate)?;
+        let mut measuring = Measuring { scene, args, say };
+        for (name, _, part) in parts {
+            (measuring.say)(&format!("== {name}"));
+            part(&mut measuring, &mut page)?;
+        }
+    }
+    let text = page.text(args.rate, &load);
+    print!("{text}");
+    write_page(&args.out.join("nodes.md"), &text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Measuring<'_> {
+    fn sixteen_lost(&mut self, page: &mut Page) -> Result<(), LabError> {
+        let ways: [(&str, &[&str]); 4] = [
+            ("even", &["--policy", "even"]),
+            ("free-budget", &["--policy", "free-budget"]),
+            ("chains of the lowest indices", &["--policy", "lowest-index", "--scheme", "pipelined"]),
+            ("conventional", &["--policy", "lowest-index", "--scheme", "conventional"]),
+        ];
+        for (what, words) in ways {
+            for _ in 0..self.args.repetitions {
+                let row = self.recover(what, words)?;
+                page.add(Table::SixteenLost, row);
+            }
+        }
+        Ok(())
+    }
+
+    fn policies(&mut self, page: &mut Page) -> Result<(), LabError> {
+        for policy in HelperPolicy::ALL {
+            let policy = policy.to_string();
+            let row = self.recover(&policy, &["--policy", &policy])?;
+            page.add(Table::Policies, row);
+        }
+        let conventional = ["--policy", "lowest-index", "--scheme", "conventional"];
+        let row = self.recover("lowest-index, conventional", &conventional)?;
+        page.add(Table::Policies, row);
+        Ok(())
+    }
+
+    fn requestors(&mut self, page: &mut Page) -> Result<(), LabError> {
+        let ways: [(&str, &[&str]); 3] = [
+            ("even", &["--policy", "even"]),
+            ("chains, LRU", &["--policy", "least-recently-used", "--scheme", "pipelined"]),
+            ("conventional", &["--policy", "lowest-index", "--scheme", "conventional"]),
+        ];
+        for count in REQUESTORS {
+            let named: Vec<String> = (2..2 + count).map(|number| format!("h{number}")).collect();
+            for (way, words) in ways {
+                let mut words = words.to_vec();
+                let named = named.join(",");
+                words.extend(["--requestors", &named]);
+                let row = self.recover(&format!("{way}, {count} requestors"), &words)?;
+                page.add(Table::Requestors, row);
+            }
+        }
+        Ok(())
+    }
+
+    fn drains(&mut self, page: &mut Page) -> Result<(), LabError> {
+        let ways: [(&str, &[&str]); 3] = [
+            ("both ways", &[]),
+            ("copies only", &["--migrate-only"]),
+            ("rebuilds only", &["--rebuild-only"]),
+        ];
+        for (what, words) in ways {
+            self.scene.fresh()?;
+            let mut verb = vec!["node", "drain", LOST];
+            verb.extend(words);
+            let row = self.whole(what, &verb)?;
+            page.add(Table::Drains, row);
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self, what: &str, words: &[&str]) -> Result<WholeRow, LabError> {
+        self.scene.fresh()?;
+        self.scene.lose()?;
+        let mut verb = vec!["node", "recover", LOST];
+        verb.extend(words);
+        self.whole(what, &verb)
+    }
+
+    /// A recovery or a drain, from the request to its end, and whether every block is what it was.
+    fn whole(&mut self, what: &str, verb: &[&str]) -> Result<WholeRow, LabError> {
+        let meter = Meter::start(&self.scene.network)?;
+        let begun = Instant::now();
+        let view = self.scene.mend(verb)?;
+        let took = begun.elapsed();
+        let metered = meter.stop()?;
+        self.scene.compare(what)?;
+        let blocks = self.scene.lost_blocks()?;
+        let bound = view["progress"]["bound_ms"].as_f64().unwrap_or(f64::NAN) / 1e3;
+        let limit = view["progress"]["limited_by"].as_str().unwrap_or_default().to_owned();
+        let row = WholeRow { what: what.to_owned(), blocks, took: took.as_secs_f64(), bound, limit, metered };
+        (self.say)(&row.summary());
+        Ok(row)
+    }
+
+    /// The cluster's cap, changed while it runs; then a helper's. What crosses links is more than the blocks by headers;
+    /// how much more shows at the whole repair, of which every block is sent k times.
+    fn caps(&mut self, page: &mut Page) -> Result<(), LabError> {
+        self.scene.fresh()?;
+        self.scene.lose()?;
+        let rates: Vec<&str> = CAPS.iter().map(|(text, _)| *text).collect();
+        self.scene.mend(&["caps", "--total", rates[0]])?;
+        let whole = Meter::start(&self.scene.network)?;
+        let chains = ["--policy", "lowest-index", "--scheme", "pipelined", "--no-wait"];
+        let repair = self.begin(&chains)?;
+        let mut windows = Vec::new();
+        for (at, &(cap, rate)) in CAPS.iter().enumerate() {
+            if at > 0 {
+                self.scene.mend(&["caps", "--total", cap])?;
+            }
+            windows.push((format!("all together {cap}"), rate, self.window()?));
+        }
+        self.scene.mend(&["caps", "--none"])?;
+        self.end(&repair)?;
+        let share = self.payload(&whole.stop()?)?;
+        for (what, cap, (metered, time)) in windows {
+            let sent = helpers(&metered).map(|traffic| traffic.sent_bytes).sum::<u64>();
+            page.caps.push(CapRow { what, cap, measured: sent as f64 * share * 8.0 / time });
+        }
+
+        self.scene.fresh()?;
+        self.scene.lose()?;
+        let (helper, cap, rate) = CAPPED;
+        self.scene.mend(&["caps", "--node", &format!("{helper}={cap}")])?;
+        let whole = Meter::start(&self.scene.network)?;
+        let repair = self.begin(&chains)?;
+        let (metered, time) = self.window()?;
+        self.scene.mend(&["caps", "--none"])?;
+        self.end(&repair)?;
+        let share = self.payload(&whole.stop()?)?;
+        let traffic = metered.traffic.get(helper).copied().unwrap_or_default();
+        for (what, bytes) in [("sends", traffic.sent_bytes), ("receives", traffic.received_bytes)] {
+            let measured = bytes as f64 * share * 8.0 / time;
+            page.caps.push(CapRow { what: format!("{helper} {cap}, {what}"), cap: rate, measured });
+        }
+        self.scene.compare("repairs within caps")
+    }
+
+    fn begin(&mut self, words: &[&str]) -> Result<String, LabError> {
+        let mut verb = vec!["node", "recover", LOST];
+        verb.extend(words);
+        Ok(self.scene.mend(&verb)?["repair"].to_string())
+    }
+
+    fn end(&mut self, repair: &str) -> Result<Value, LabError> {
+        self.scene.mend(&["watch", repair])
+    }
+
+    /// What crosses the links in a while, once things have settled.
+    fn window(&self) -> Result<(Metered, f64), LabError> {
+        thread::sleep(SETTLES);
+        let (meter, begun) = (Meter::start(&self.scene.network)?, Instant::now());
+        thread::sleep(WINDOW);
+        let time = begun.elapsed().as_secs_f64();
+        Ok((meter.stop()?, time))
+    }
+
+    /// The part of what helpers sent for a whole recovery that was blocks.
+    fn payload(&self, whole: &Metered) -> Result<f64, LabError> {
+        let Setup { data_blocks, block_bytes, .. } = self.scene.setup;
+        let sent: u64 = helpers(whole).map(|traffic| traffic.sent_bytes).sum();
+        Ok((self.scene.lost_blocks()? as u64 * data_blocks * block_bytes) as f64 / sent as f64)
+    }
+
+    fn reads(&mut self, page: &mut Page) -> Result<(), LabError> {
+        self.scene.fresh()?;
+        self.read_while(page, "all helpers are up")?;
+        self.scene.lose()?;
+        self.read_while(page, "a helper is down")?;
+        let (cap, _) = CAPS[0];
+        for capped in [None, Some(cap)] {
+            self.scene.fresh()?;
+            self.scene.lose()?;
+            if let Some(cap) = capped {
+                self.scene.mend(&["caps", "--total", cap])?;
+            }
+            let repair = self.begin(&["--policy", "even", "--no-wait"])?;
+            let how = capped.map_or("uncapped".to_owned(), |cap| format!("{cap}/s in all"));
+            self.read_while(page, &format!("it is being recovered, {how}"))?;
+            self.scene.mend(&["caps", "--none"])?;
+            self.end(&repair)?;
+            self.scene.compare("recovery beside reads")?;
+        }
+        Ok(())
+    }
+
+    fn read_while(&mut self, page: &mut Page, meanwhile: &str) -> Result<(), LabError> {
+        let order = Instruction::Steady {
+            pieces: self.scene.pieces.clone(),
+            block_bytes: self.scene.setup.block_bytes,
+            clients: READERS,
+            bytes: READ_BYTES,
+            last_ms: READS_LAST.as_millis() as u64,
+        };
+        if let Answer::Many { latencies_ns, failures } = self.scene.fleet.ask(&self.scene.network, &order)? {
+            let row = ReadsRow::new(meanwhile, READS_LAST, &latencies_ns, failures.len());
+            (self.say)(&row.summary());
+            page.reads.push(row);
+        }
+        Ok(())
+    }
+}
+
+/// What crossed the links of helpers.
+fn helpers(metered: &Metered) -> impl Iterator<Item = LinkBytes> {
+    let is_helper = |name: &str| name.strip_prefix('h').is_some_and(|number| number.parse::<u16>().is_ok());
+    metered.traffic.iter().filter(move |(name, _)| is_helper(name)).map(|(_, traffic)| *traffic)
+}

@@ -1,0 +1,66 @@
+//! `mend lab nodes`: whole nodes on shaped links, with real processes. A node is killed and recovered under every policy, or
+//! drained in every way; with caps, and with reads beside. Every block is compared afterwards.
+//!
+//! All measurements of one [`Setup`] begin with the same stripes on the same nodes: the cluster's folder is put back before each.
+
+mod measure;
+mod page;
+mod scene;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::error::LabError;
+use crate::fleet::Programs;
+use crate::network::Names;
+use crate::run::Say;
+use crate::topology::Rate;
+
+/// What is measured of whole nodes.
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    /// The folder for the page
+    #[arg(long, default_value = "docs/results", value_name = "DIR")]
+    out: PathBuf,
+    /// Of every helper's link
+    #[arg(long, default_value = "100mbit", value_name = "RATE")]
+    rate: Rate,
+    /// Only parts whose name contains this: issue, policies, requestors, drains, caps, reads
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Each recovery of the first part is measured so often
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    repetitions: usize,
+}
+
+/// What a cluster has before a node is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Setup {
+    helpers: u16,
+    code: &'static str,
+    data_blocks: u64,
+    blocks: u64,
+    block_bytes: u64,
+    stripes: u64,
+}
+
+/// 14 helpers of which each has 16 blocks: 225 blocks.
+const SIXTEEN_LOST: Setup =
+    Setup { helpers: 14, code: "rs-9-6", data_blocks: 6, blocks: 9, block_bytes: 16 << 20, stripes: 25 };
+const WIDE: Setup =
+    Setup { helpers: 16, code: "rs-9-6", data_blocks: 6, blocks: 9, block_bytes: 8 << 20, stripes: 64 };
+
+/// Measures, and writes `nodes.md`.
+///
+/// # Errors
+/// [`LabError`].
+pub(crate) fn execute(
+    names: &Names,
+    programs: &Programs,
+    args: &NodesArgs,
+    say: Say<'_>,
+) -> Result<ExitCode, LabError> {
+    measure::run(names, programs, args, say)
+}

@@ -1,0 +1,184 @@
+//! What was measured, as tables.
+
+use std::time::Duration;
+
+use crate::machine::Machine;
+use crate::meter::Metered;
+use crate::report::markdown_table;
+use crate::topology::Rate;
+
+/// Where a row belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    SixteenLost,
+    Policies,
+    Requestors,
+    Drains,
+}
+
+/// A node recovered or drained.
+pub(super) struct WholeRow {
+    pub(super) what: String,
+    pub(super) blocks: usize,
+    pub(super) took: f64,
+    pub(super) bound: f64,
+    pub(super) limit: String,
+    pub(super) metered: Metered,
+}
+
+/// A cap, and what was sent: bits per second.
+pub(super) struct CapRow {
+    pub(super) what: String,
+    pub(super) cap: f64,
+    pub(super) measured: f64,
+}
+
+/// Reads while something goes on.
+pub(super) struct ReadsRow {
+    meanwhile: String,
+    per_second: f64,
+    median_ms: f64,
+    p99_ms: f64,
+    failed: usize,
+}
+
+/// All of it.
+#[derive(Default)]
+pub(super) struct Page {
+    rows: Vec<(Table, WholeRow)>,
+    pub(super) caps: Vec<CapRow>,
+    pub(super) reads: Vec<ReadsRow>,
+}
+
+impl WholeRow {
+    fn marks(&self) -> String {
+        let marks = [(self.metered.disturbed, "disturbed"), (self.metered.cpu_bound, "processors")];
+        marks.iter().filter(|(is_so, _)| *is_so).map(|(_, mark)| *mark).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Everything in a line.
+    pub(super) fn summary(&self) -> String {
+        let Self { what, blocks, took, bound, .. } = self;
+        format!(
+            "{what}: {blocks} blocks in {took:.2} s, bound {bound:.2} s, {:.3} {}",
+            bound / took,
+            self.marks()
+        )
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let sent: u64 = self.metered.traffic.values().map(|traffic| traffic.sent_bytes).sum();
+        vec![
+            self.what.clone(),
+            self.blocks.to_string(),
+            format!("{:.2}", self.took),
+            format!("{:.2}", self.bound),
+            format!("{:.3}", self.bound / self.took),
+            format!("{:.0}", sent as f64 / 1e6),
+            format!("{:.1}", self.metered.cpu_s),
+            self.limit.clone(),
+            self.marks(),
+        ]
+    }
+}
+
+impl ReadsRow {
+    /// From the latencies of all reads, ascending.
+    pub(super) fn new(meanwhile: &str, lasted: Duration, latencies_ns: &[u64], failed: usize) -> Self {
+        let at = |part: f64| {
+            let index =
+                ((latencies_ns.len() as f64 * part) as usize).min(latencies_ns.len().saturating_sub(1));
+            latencies_ns.get(index).map_or(f64::NAN, |&ns| ns as f64 / 1e6)
+        };
+        let per_second = latencies_ns.len() as f64 / lasted.as_secs_f64();
+        Self { meanwhile: meanwhile.to_owned(), per_second, median_ms: at(0.5), p99_ms: at(0.99), failed }
+    }
+
+    /// Everything in a line.
+    pub(super) fn summary(&self) -> String {
+        let Self { meanwhile, per_second, median_ms, p99_ms, failed } = self;
+        format!(
+            "{meanwhile}: {per_second:.0} reads/s, median {median_ms:.1} ms, p99 {p99_ms:.1} ms, {failed} failed"
+        )
+    }
+}
+
+impl Page {
+    pub(super) fn add(&mut self, table: Table, row: WholeRow) {
+        self.rows.push((table, row));
+    }
+
+    fn whole(&self, heading: &str, of: Table) -> String {
+        let columns =
+            ["", "blocks", "took s", "bound s", "of the bound", "sent MB", "CPU s", "limited by", "marks"];
+        let rows = self.rows.iter().filter(|(table, _)| *table == of);
+        let rows: Vec<_> = rows.map(|(_, row)| row.cells()).collect();
+        if rows.is_empty() {
+            String::new()
+        } else {
+            format!("## {heading}\n\n{}\n", markdown_table(&columns, &rows))
+        }
+    }
+
+    fn caps(&self) -> String {
+        let cells = |row: &CapRow| {
+            let mbit = |bits: f64| format!("{:.1}", bits / 1e6);
+            vec![
+                row.what.clone(),
+                mbit(row.cap),
+                mbit(row.measured),
+                format!("{:.3}", row.measured / row.cap),
+            ]
+        };
+        let rows: Vec<_> = self.caps.iter().map(cells).collect();
+        let table = markdown_table(&["cap", "Mb/s", "sent Mb/s", "of the cap"], &rows);
+        if rows.is_empty() { String::new() } else { format!("## Caps\n\n{CAPS}\n{table}\n") }
+    }
+
+    fn reads(&self) -> String {
+        let cells = |row: &ReadsRow| {
+            vec![
+                row.meanwhile.clone(),
+                format!("{:.0}", row.per_second),
+                format!("{:.1}", row.median_ms),
+                format!("{:.1}", row.p99_ms),
+                row.failed.to_string(),
+            ]
+        };
+        let rows: Vec<_> = self.reads.iter().map(cells).collect();
+        let table = markdown_table(&["while", "reads/s", "median ms", "p99 ms", "failed"], &rows);
+        if rows.is_empty() { String::new() } else { format!("## Reads beside\n\n{READS}\n{table}\n") }
+    }
+
+    pub(super) fn text(&self, rate: Rate, load: &str) -> String {
+        let parts = [
+            format!("# Whole nodes on real processes\n\n`mend lab nodes`. {}\n", Machine::this().summary()),
+            format!("Load average at the beginning: {load}. Links of {rate}.\n\n{ABOUT}\n"),
+            self.whole("16 blocks of 16 MiB, 13 survivors, RS(9,6)", Table::SixteenLost),
+            self.whole("Policies: RS(9,6), 64 stripes of 8 MiB blocks, 16 nodes", Table::Policies),
+            self.whole("How many get blocks; the same stripes", Table::Requestors),
+            self.whole("Draining; the same stripes", Table::Drains),
+            self.caps(),
+            self.reads(),
+        ];
+        parts.concat()
+    }
+}
+
+const ABOUT: &str = "\
+Helpers and the coordinator are processes in network namespaces, each behind a link shaped in both directions, and know
+their links' rate. h1 is killed (SIGKILL), and once the coordinator has noticed, `mend node recover h1` is typed; or it lives and
+`mend node drain h1` is. A time is from the start of that program to its end, with parity checked and every block published and
+read back. Before each, the cluster is put back to the same stripes on the same nodes; after each, every block that h1 had is
+compared on its new node. The bound is what `mend` prints (`docs/recovery.md`): no schedule is faster on these links.
+`limited by` is what Mend says held it up most of the time.
+";
+
+const CAPS: &str = "\
+Recovered by chains of whole blocks, which send every block k times. A cap is measured over 5 s, 2 s after it was set; the second one
+of all helpers together was set while the repair ran. Links carry headers too: their part is known from the whole repair.
+";
+
+const READS: &str = "\
+A client on a link like the helpers' reads 64 KiB somewhere in a data block, four reads at a time, from each stripe in turn, for 8 s.
+";

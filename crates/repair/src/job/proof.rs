@@ -1,0 +1,139 @@
+//! A parity check while it goes on: fingerprints are asked for stretch by stretch.
+//!
+//! Reading every survivor once more takes as long as a disk takes, and most of it need not wait for the last slice: as soon as
+//! all deliveries of a stretch are written, survivors are asked for their fingerprints of it. The seed of a stretch is told
+//! no earlier than that, so that nobody knows it who can still change what is delivered. Deliveries themselves are
+//! asked about at the end, when they are sealed.
+
+use std::collections::BTreeMap;
+
+use codes::BlockIndex;
+use rand_chacha::rand_core::Rng;
+
+use super::check::ParityCheck;
+use super::work::Work;
+use crate::wire::control::ToNode;
+use crate::{BlockId, Fingerprint, Geometry, LocalBlock, NodeId, Topology};
+
+/// Stretches of a check at most: what is left for the end is small against all of it.
+const MOST_STRETCHES: u32 = 8;
+/// What a node is asked in one check at most: it keeps no more than [`MAX_WAITING_MESSAGES`](crate::MAX_WAITING_MESSAGES), and a
+/// check may begin anew.
+const MOST_QUESTIONS: usize = crate::MAX_WAITING_MESSAGES / 2;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Proof {
+    check: ParityCheck,
+    stretches: Vec<Stretch>,
+    /// Of each requestor: all slices before this one are written.
+    whole: BTreeMap<NodeId, u32>,
+}
+
+#[derive(Debug)]
+struct Stretch {
+    /// Offsets inside each sub-block.
+    window: (u64, u64),
+    /// The first slice after it.
+    end: u32,
+    seed: u64,
+    /// Whether survivors were asked.
+    begun: bool,
+    answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
+}
+
+impl Stretch {
+    fn new(window: (u64, u64), end: u32, seed: u64) -> Self {
+        Self { window, end, seed, begun: false, answers: BTreeMap::new() }
+    }
+}
+
+impl Proof {
+    /// A check of deliveries that are all there.
+    pub(super) fn of_all(check: ParityCheck, work: &Work) -> Self {
+        let all = Stretch::new((work.window.start, work.window.end), u32::MAX, work.check_seed);
+        Self { check, stretches: vec![all], whole: BTreeMap::new() }
+    }
+
+    /// A check that goes along with a plan which delivers everything; `None` if there is too little to check for that.
+    pub(super) fn ahead(
+        check: ParityCheck,
+        geometry: &Geometry,
+        work: &Work,
+        seeds: &mut impl Rng,
+    ) -> Option<Self> {
+        let bytes = (geometry.window.end - geometry.window.start) * work.stripe.code.sub_blocks() as u64;
+        let slices = geometry.slices();
+        let most = MOST_STRETCHES.min(slices).min((MOST_QUESTIONS / check.most_at_a_node()) as u32);
+        let count = (bytes / work.verify.stretch_bytes).min(u64::from(most)) as u32;
+        if count < 2 {
+            return None;
+        }
+        let stretch = |number: u32| {
+            let bound = |number: u32| (u64::from(slices) * u64::from(number) / u64::from(count)) as u32;
+            let (first, end) = (bound(number), bound(number + 1));
+            Stretch::new((geometry.span(first).start, geometry.span(end - 1).end), end, seeds.next_u64())
+        };
+        let whole = work.requestors().into_iter().map(|requestor| (requestor, 0)).collect();
+        Some(Self { check, stretches: (0..count).map(stretch).collect(), whole })
+    }
+
+    /// A requestor says that it has written all slices before this one.
+    pub(super) fn handle_progress(&mut self, node: NodeId, whole: u32, work: &mut Work) {
+        let Some(known) = self.whole.get_mut(&node) else { return };
+        *known = whole.max(*known);
+        let written = self.whole.values().copied().min().unwrap_or(0);
+        let questions = self.check.questions();
+        let requestors = work.requestors();
+        // A requestor has one thing to do at a time, and is to stop at once when it is told to.
+        let others: Vec<_> = questions.into_iter().filter(|(node, _)| !requestors.contains(node)).collect();
+        for stretch in self.stretches.iter_mut().filter(|stretch| stretch.end <= written && !stretch.begun) {
+            stretch.begun = true;
+            stretch.ask(&others, work);
+        }
+    }
+
+    /// Asks for all that was not asked for yet: deliveries are sealed before they are looked at.
+    pub(super) fn ask_rest(&mut self, work: &mut Work) {
+        let questions = self.check.questions();
+        let requestors = work.requestors();
+        for stretch in &mut self.stretches {
+            let open = |(node, _): &&(NodeId, LocalBlock)| !stretch.begun || requestors.contains(node);
+            let open: Vec<_> = questions.iter().filter(open).cloned().collect();
+            stretch.begun = true;
+            stretch.ask(&open, work);
+        }
+    }
+
+    /// Whether all that are asked are there.
+    pub(super) fn can_go_on(&self, topology: &Topology) -> bool {
+        self.check.questions().iter().all(|(node, _)| topology.is_alive(*node))
+    }
+
+    pub(super) fn take(&mut self, block: &BlockId, seed: u64, fingerprints: Vec<Fingerprint>) {
+        let index = self.check.questions().into_iter().find(|(_, asked)| asked.id == *block);
+        let stretch = self.stretches.iter_mut().find(|stretch| stretch.seed == seed && stretch.begun);
+        if let (Some((_, asked)), Some(stretch)) = (index, stretch)
+            && fingerprints.len() == self.check.sub_blocks()
+        {
+            stretch.answers.insert(asked.index, fingerprints);
+        }
+    }
+
+    /// Whether the equations hold; `None` until all answers are there.
+    pub(super) fn verdict(&self) -> Option<bool> {
+        let mut verdicts = self.stretches.iter().map(|stretch| self.check.verdict(&stretch.answers));
+        verdicts.try_fold(true, |all, verdict| Some(all && verdict?))
+    }
+}
+
+impl Stretch {
+    fn ask(&self, questions: &[(NodeId, LocalBlock)], work: &mut Work) {
+        let (job, epoch, chunking) = (work.id, work.epoch, work.stripe.chunking);
+        let (window, seed) = (self.window, self.seed);
+        for (node, block) in questions.iter().cloned() {
+            work.touched.insert(node);
+            work.tell(node, ToNode::Fingerprint { job, epoch, block, chunking, window, seed });
+        }
+    }
+}

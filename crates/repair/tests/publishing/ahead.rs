@@ -1,0 +1,146 @@
+//! Parity that is checked while the rest still moves.
+
+use std::collections::BTreeSet;
+
+use repair::{Fingerprint, LocalBlock};
+
+use super::*;
+
+const REQUESTOR: NodeId = NodeId(REQUESTORS);
+const STRETCHES: u64 = 4;
+
+/// A fingerprint that was asked for.
+#[derive(Clone, Debug)]
+struct Asked {
+    node: NodeId,
+    block: LocalBlock,
+    window: (u64, u64),
+    seed: u64,
+}
+
+/// One lost block, checked in four stretches.
+fn moving() -> Scene {
+    let verify = Verify { parity: true, stretch_bytes: BLOCK_BYTES / STRETCHES, ..Verify::default() };
+    Scene::verified(1, verify)
+}
+
+impl Scene {
+    fn asked(&self) -> Vec<Asked> {
+        let asked = |(node, message): &(NodeId, ToNode)| match message {
+            ToNode::Fingerprint { block, window, seed, .. } => {
+                Some(Asked { node: *node, block: block.clone(), window: *window, seed: *seed })
+            }
+            _ => None,
+        };
+        self.told.iter().filter_map(asked).collect()
+    }
+
+    /// The requestor has the first slices, in this part of all.
+    fn write(&mut self, part: f64) {
+        let whole = (f64::from(self.job.state().slices) * part) as u32;
+        self.say(REQUESTOR, Report::Progress { slices: whole, whole });
+    }
+
+    fn answer(&mut self, asked: &Asked, fingerprint: Fingerprint) {
+        let (block, seed) = (asked.block.id.clone(), asked.seed);
+        self.say(asked.node, Report::Fingerprinted { block, seed, fingerprints: vec![fingerprint] });
+    }
+
+    fn deliver(&mut self) {
+        self.say(REQUESTOR, Report::Delivered);
+        self.deliver_and_seal(REQUESTOR, 0, 0);
+    }
+
+    /// A survivor that is asked about and has no part in the plan.
+    fn beside(&self) -> Asked {
+        let plan = self.job.running_plan().expect("it runs").nodes();
+        self.asked().into_iter().find(|asked| !plan.contains(&asked.node)).expect("one more than is read")
+    }
+}
+
+#[test]
+fn survivors_are_asked_about_what_is_written_and_learn_no_seed_before() {
+    let mut scene = moving();
+    scene.write(0.2);
+    assert!(scene.asked().is_empty(), "nothing is complete yet");
+    scene.write(0.6);
+    let asked = scene.asked();
+    let windows: BTreeSet<_> = asked.iter().map(|asked| asked.window).collect();
+    let stretch = BLOCK_BYTES / STRETCHES;
+    assert_eq!(windows.into_iter().collect::<Vec<_>>(), [(0, stretch), (stretch, 2 * stretch)]);
+    assert_eq!(asked.len(), 2 * 4, "k + 1 survivors each");
+    assert!(asked.iter().all(|asked| asked.node != REQUESTOR), "a requestor has nothing sealed yet");
+
+    scene.deliver();
+    let seeds: BTreeSet<_> = scene.asked().iter().map(|asked| (asked.window, asked.seed)).collect();
+    let distinct: BTreeSet<_> = seeds.iter().map(|(_, seed)| seed).collect();
+    assert_eq!((seeds.len(), distinct.len()), (4, 4), "each stretch has a seed of its own");
+    let asked = scene.asked();
+    assert_eq!(asked.len(), 4 * 5, "k + 1 survivors and what was rebuilt, each once for a stretch");
+    for asked in &asked[..19] {
+        scene.answer(asked, Fingerprint::zero());
+    }
+    assert!(!scene.was_told(REQUESTOR, is_commit), "an answer is missing");
+    scene.answer(&asked[19], Fingerprint::zero());
+    assert!(scene.was_told(REQUESTOR, is_commit));
+}
+
+#[test]
+fn what_was_wrong_in_an_early_stretch_is_not_published() {
+    let mut scene = moving();
+    scene.write(0.3);
+    let early = scene.asked();
+    scene.answer(&early[0], Fingerprint(vec![1; repair::FINGERPRINT_BYTES]));
+    for asked in &early[1..] {
+        scene.answer(asked, Fingerprint::zero());
+    }
+    scene.deliver();
+    for asked in &scene.asked()[early.len()..] {
+        scene.answer(asked, Fingerprint::zero());
+    }
+    assert!(!scene.was_told(REQUESTOR, is_commit));
+    assert!(scene.is_given_up(REQUESTOR), "it is delivered anew");
+}
+
+#[test]
+fn an_answer_with_another_seed_is_none() {
+    let mut scene = moving();
+    scene.write(1.0);
+    scene.deliver();
+    let asked = scene.asked();
+    for asked in &asked {
+        let stale = Asked { seed: asked.seed ^ 1, ..asked.clone() };
+        scene.answer(&stale, Fingerprint::zero());
+    }
+    assert!(!scene.was_told(REQUESTOR, is_commit));
+}
+
+#[test]
+fn whoever_only_answers_for_parity_may_fail_without_harm_to_the_plan() {
+    let lost: fn(&mut Scene, &Asked) = |scene, beside| {
+        let gone = NodeProfile { alive: false, ..scene.topology.get(beside.node).expect("known").clone() };
+        scene.topology.set(beside.node, gone);
+        scene.job.handle_node_lost(beside.node, &scene.topology, scene.now);
+        scene.act();
+    };
+    let rotten: fn(&mut Scene, &Asked) = |scene, beside| {
+        let problem = BlockProblem::Corrupt("a checksum".into());
+        scene.say(beside.node, Report::BadBlock { block: beside.block.id.clone(), problem });
+    };
+    for fail in [lost, rotten] {
+        let mut scene = moving();
+        scene.write(0.6);
+        let beside = scene.beside();
+        let (epoch, told) = (scene.job.epoch(), scene.told.len());
+        fail(&mut scene, &beside);
+        assert_eq!((scene.job.epoch(), scene.told.len()), (epoch, told), "the plan goes on");
+        scene.deliver();
+        let anew = scene.asked().split_off(8);
+        assert_eq!(anew.len(), 5, "all of it at once, of others");
+        assert!(anew.iter().all(|asked| asked.node != beside.node));
+        for asked in &anew {
+            scene.answer(asked, Fingerprint::zero());
+        }
+        assert!(scene.was_told(REQUESTOR, is_commit));
+    }
+}
