@@ -148,13 +148,7 @@ pub fn both_at_once(world: &mut World) {
         world.lose(&[(&narrow, round), (&narrow, 6 + round), (&wide, 10 + round)]);
         wait_until_whole(world, &mend);
     }
-    eventually("one copy of each block", || {
-        let listed = world.cluster.fsck("/");
-        let blocks =
-            listed.iter().flat_map(|file| &file.blocks).map(|block| block.replicas.len()).sum::<usize>();
-        let wanted = world.groups().iter().map(|group| group.shape.blocks.len()).sum::<usize>();
-        (blocks == wanted).then_some(())
-    });
+    world.await_single_copies();
     world.assert_whole();
     drop(mend);
     world.cluster.restart_namenode_with(NO_REPAIR.map(str::to_owned).to_vec());
@@ -187,5 +181,18 @@ pub fn a_decommissioned_datanode(world: &mut World) {
     fs::write(&exclude, "").expect("written");
     world.cluster.console().run(&["dfsadmin", "-refreshNodes"]);
     world.await_whole();
+    world.assert_whole();
+}
+
+/// A client has met a rotten block and told the NameNode, which does not list it any more.
+pub fn rot_that_hdfs_knows(world: &mut World) {
+    let mend = attach(world, GRACE);
+    let narrow = world.largest("RS-6-3-1024k");
+    world.rot(&narrow, 2, 5);
+    eventually("the NameNode knows of it", || {
+        world.assert_files(); // HDFS reads through the loss.
+        (!world.cluster.is_healthy("/")).then_some(())
+    });
+    wait_until_whole(world, &mend);
     world.assert_whole();
 }

@@ -29,6 +29,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("files_that_are_removed_meanwhile_stay_removed", healing::removed_meanwhile),
     ("hdfs_repairs_the_same_at_the_same_time", healing::both_at_once),
     ("a_decommissioned_datanode_is_emptied", healing::a_decommissioned_datanode),
+    ("rot_that_hdfs_knows_of_is_repaired", healing::rot_that_hdfs_knows),
 ];
 
 fn main() -> ExitCode {

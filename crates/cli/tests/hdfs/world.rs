@@ -209,6 +209,24 @@ impl World {
         eventually("a healthy cluster", || self.cluster.is_healthy("/").then_some(()));
     }
 
+    /// Waits until every block is where it is listed and nowhere else, for a while: what is one too many HDFS finds late.
+    pub fn await_single_copies(&mut self) {
+        let nodes = 0..self.cluster.nodes().len();
+        let mut times = 0;
+        eventually("one copy of each block", || {
+            let is_single = |world: &Self, holder: &Option<usize>, name: &ReplicaName| {
+                let has = |node: &usize| world.path(*node, &format!("blk_{}", name.block())).is_some();
+                nodes.clone().filter(has).collect::<Vec<_>>() == holder.iter().copied().collect::<Vec<_>>()
+            };
+            let groups = self.groups();
+            let mut all = groups.iter().flat_map(|group| group.holders.iter().zip(&group.shape.blocks));
+            let tidy = all.all(|(holder, block)| is_single(self, holder, &block.name));
+            times = if tidy { times + 1 } else { 0 };
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            (times == 3).then_some(())
+        });
+    }
+
     /// What has to be so after every case: HDFS finds nothing wrong, every block passes its check, all reads as it was.
     pub fn assert_whole(&mut self) {
         self.await_whole();
