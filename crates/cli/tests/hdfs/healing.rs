@@ -88,10 +88,10 @@ pub fn killed_in_the_middle(world: &mut World) {
     let lost = [(&narrow, 3), (&narrow, 8), (&wide, 0), (&wide, 13)];
     let before = world.lose(&lost);
     // Each time it is at another point: waiting, asking the NameNode, moving, handing over.
-    for round in 0..4 {
+    for (round, (group, at)) in lost.iter().enumerate() {
         mend.kill_coordinator();
         mend.start_coordinator();
-        let helper = lost[round].0.holders[lost[round].1].expect("held");
+        let helper = group.holders[*at].expect("held");
         mend.kill_helper(helper);
         mend.start_helper(helper);
         if round == 2 {
@@ -100,8 +100,9 @@ pub fn killed_in_the_middle(world: &mut World) {
         std::thread::sleep(std::time::Duration::from_millis(500 * (round as u64 + 1)));
     }
     world.await_nodes();
+    // A coordinator that was killed has forgotten where they were, and nobody is away who could come back with them.
     for ((group, at), before) in lost.iter().zip(&before) {
-        world.await_replica(group.holders[*at].expect("held"), &group.shape.blocks[*at].name, before);
+        world.await_somewhere(&group.shape.blocks[*at].name, before);
     }
     wait_until_whole(world, &mend);
     world.assert_whole();
@@ -147,13 +148,7 @@ pub fn both_at_once(world: &mut World) {
         world.lose(&[(&narrow, round), (&narrow, 6 + round), (&wide, 10 + round)]);
         wait_until_whole(world, &mend);
     }
-    eventually("one copy of each block", || {
-        let listed = world.cluster.fsck("/");
-        let blocks =
-            listed.iter().flat_map(|file| &file.blocks).map(|block| block.replicas.len()).sum::<usize>();
-        let wanted = world.groups().iter().map(|group| group.shape.blocks.len()).sum::<usize>();
-        (blocks == wanted).then_some(())
-    });
+    world.await_single_copies();
     world.assert_whole();
     drop(mend);
     world.cluster.restart_namenode_with(NO_REPAIR.map(str::to_owned).to_vec());
@@ -186,5 +181,18 @@ pub fn a_decommissioned_datanode(world: &mut World) {
     fs::write(&exclude, "").expect("written");
     world.cluster.console().run(&["dfsadmin", "-refreshNodes"]);
     world.await_whole();
+    world.assert_whole();
+}
+
+/// A client has met a rotten block and told the NameNode, which does not list it any more.
+pub fn rot_that_hdfs_knows(world: &mut World) {
+    let mend = attach(world, GRACE);
+    let narrow = world.largest("RS-6-3-1024k");
+    world.rot(&narrow, 2, 5);
+    eventually("the NameNode knows of it", || {
+        world.assert_files(); // HDFS reads through the loss.
+        (!world.cluster.is_healthy("/")).then_some(())
+    });
+    wait_until_whole(world, &mend);
     world.assert_whole();
 }

@@ -33,6 +33,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("mend_carries_out_what_the_namenode_commands", takeover::commands),
     ("hdfs_repairs_the_same_at_the_same_time", healing::both_at_once),
     ("a_decommissioned_datanode_is_emptied", healing::a_decommissioned_datanode),
+    ("rot_that_hdfs_knows_of_is_repaired", healing::rot_that_hdfs_knows),
 ];
 
 fn main() -> ExitCode {

@@ -206,6 +206,15 @@ impl World {
         self.verify_meta(node, name);
     }
 
+    /// Waits until a block is as it was, wherever.
+    pub fn await_somewhere(&mut self, name: &ReplicaName, before: &[Vec<u8>; 2]) {
+        let nodes = 0..self.cluster.nodes().len();
+        eventually("the block as it was, somewhere", || {
+            let read = |node| Some(self.replica(node, name)?.map(|path| fs::read(path).unwrap_or_default()));
+            nodes.clone().any(|node| read(node).as_ref() == Some(before)).then_some(())
+        });
+    }
+
     /// HDFS's own check of a replica.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
         let [bytes, meta] = self.replica(node, name).expect("there");
@@ -216,6 +225,24 @@ impl World {
 
     pub fn await_whole(&mut self) {
         eventually("a healthy cluster", || self.cluster.is_healthy("/").then_some(()));
+    }
+
+    /// Waits until every block is where it is listed and nowhere else, for a while: what is one too many HDFS finds late.
+    pub fn await_single_copies(&mut self) {
+        let nodes = 0..self.cluster.nodes().len();
+        let mut times = 0;
+        eventually("one copy of each block", || {
+            let is_single = |world: &Self, holder: &Option<usize>, name: &ReplicaName| {
+                let has = |node: &usize| world.path(*node, &format!("blk_{}", name.block())).is_some();
+                nodes.clone().filter(has).collect::<Vec<_>>() == holder.iter().copied().collect::<Vec<_>>()
+            };
+            let groups = self.groups();
+            let mut all = groups.iter().flat_map(|group| group.holders.iter().zip(&group.shape.blocks));
+            let tidy = all.all(|(holder, block)| is_single(self, holder, &block.name));
+            times = if tidy { times + 1 } else { 0 };
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            (times == 3).then_some(())
+        });
     }
 
     /// What has to be so after every case: HDFS finds nothing wrong, every block passes its check, all reads as it was.

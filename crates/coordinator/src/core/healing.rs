@@ -22,6 +22,9 @@ const OPEN_AT_ONCE: usize = 32;
 const PAUSE_FIRST: Duration = Duration::from_secs(10);
 const PAUSE_LAST: Duration = Duration::from_secs(600);
 
+/// Once all nodes have been in service for so long, nobody can come back with what nobody has.
+const ALL_HAVE_TOLD: Duration = Duration::from_secs(10);
+
 /// What the coordinator does by itself about damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HealPolicy {
@@ -44,6 +47,8 @@ pub(super) struct Healing {
     cases: BTreeMap<StripeId, Case>,
     /// Since when nodes have been out of service.
     out_since: BTreeMap<NodeId, Duration>,
+    /// Since when all nodes that there are have been in service.
+    all_since: Option<Duration>,
 }
 
 impl Core {
@@ -62,6 +67,8 @@ impl Core {
             return;
         }
         self.healing.due = self.now + LOOK_EVERY;
+        let all_serve = self.picture.nodes().keys().all(|&node| self.picture.is_up(node));
+        self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(self.now));
         let damaged = self.picture.damaged();
         let ids: BTreeSet<&StripeId> = damaged.iter().map(|stripe| &stripe.id).collect();
         self.healing.cases.retain(|stripe, _| ids.contains(stripe));
@@ -150,8 +157,11 @@ impl Core {
         };
         let mut holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
         match block.node {
-            // Whoever had it may be about to come back since before this coordinator began.
-            None => is_over(Duration::ZERO),
+            // Whoever had it may be about to come back since before this coordinator began, unless nobody is away.
+            None => {
+                let all_have_told = |since| self.now >= since + ALL_HAVE_TOLD;
+                is_over(Duration::ZERO) || self.healing.all_since.is_some_and(all_have_told)
+            }
             Some(_) => !holders.any(|holder| waits(holder.node)),
         }
     }

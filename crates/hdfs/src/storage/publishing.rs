@@ -16,6 +16,10 @@ use crate::listing::Service;
 /// The NameNode lists a block a moment after its DataNode has taken it, and has this long if it is busy.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The same while the NameNode does not answer.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Of a group that the NameNode does not list any more.
+const GONE: &str = "its file was removed, or somebody writes to it";
 
 impl Shared {
     /// Does what takes long.
@@ -43,6 +47,7 @@ impl Shared {
         let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let found = self.look_up(&known).await.map_err(taken)?;
+        let found = found.ok_or_else(|| taken(GONE.to_owned()))?;
         if found.group != known.group {
             return Err(taken("HDFS has another generation of it".to_owned()));
         }
@@ -77,8 +82,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks the NameNode for a group, and takes in what it says.
-    async fn look_up(self: &Arc<Self>, known: &Listed) -> Result<Listed, String> {
+    /// Asks the NameNode for a group, and takes in what it says; `None` if the group is there no more.
+    async fn look_up(self: &Arc<Self>, known: &Listed) -> Result<Option<Listed>, String> {
         let asked = self.now();
         let namenode = self.namenode.as_ref().ok_or("no NameNode is asked")?;
         let listing = namenode.group(known.file, known.start).await.map_err(|error| error.to_string())?;
@@ -94,7 +99,7 @@ impl Shared {
             let changes = state.view.tell(now, [known.group.number]);
             state.tell(changes);
         }
-        found.ok_or_else(|| "it was removed, or somebody writes to it".to_owned())
+        Ok(found)
     }
 
     /// Waits until the NameNode lists a block that a DataNode has taken.
@@ -138,7 +143,15 @@ impl Shared {
     ) -> Result<(), String> {
         let until = Instant::now() + LISTED_LIMIT;
         loop {
-            let found = self.look_up(known).await?;
+            let found = match self.look_up(known).await {
+                Ok(found) => found.ok_or_else(|| GONE.to_owned())?,
+                // The NameNode may be about to come back, and the DataNode tells it again then.
+                Err(_) if Instant::now() < until => {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    continue;
+                }
+                Err(why) => return Err(why),
+            };
             if found.group != known.group {
                 return Err("HDFS has another generation of its group by now".to_owned());
             }
