@@ -1,7 +1,7 @@
 //! `mend lab nodes`: whole nodes on shaped links, with real processes. A node is killed and recovered under every policy, or
 //! drained in every way; with caps, and with reads beside. Every block is compared afterwards.
 //!
-//! All measurements of one [`Setup`] begin with the same stripes on the same nodes: the cluster's folder is put back before each.
+//! All measurements of one kind of cluster begin with the same stripes on the same nodes: the cluster's folder is put back before each.
 
 mod measure;
 mod page;
