@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Bandwidth, Cluster, HelperConfig, InitOptions, Name, RepairAfter};
+use cluster::{Cluster, HelperConfig, InitOptions, Name, RepairAfter};
 
 use crate::direct;
 use crate::error::LabError;
@@ -18,7 +18,6 @@ use crate::instruction::{Answer, Instruction};
 use crate::medium::forget_cached;
 use crate::network::{Network, Place};
 use crate::told;
-use crate::topology::Rate;
 
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
@@ -91,39 +90,18 @@ impl Fleet {
         Self::start_with(network, programs, false)
     }
 
-    /// Like [`start`](Self::start), and the helpers are told the rate of their links, so that plans and bounds are of it.
-    ///
-    /// # Errors
-    /// As of [`start`](Self::start).
-    pub fn start_told(network: &mut Network, programs: &Programs) -> Result<Self, LabError> {
-        let rate = match network.topology().rate {
-            Rate::Shaped(rate) => Some(rate),
-            Rate::Unshaped => None,
-        };
-        Self::make(network, programs, false, rate)
-    }
-
     /// Like [`start`](Self::start); `data_tls` says whether data edges are encrypted. One of either kind may run in a
     /// network.
     ///
     /// # Errors
     /// As of [`start`](Self::start).
     pub fn start_with(network: &mut Network, programs: &Programs, data_tls: bool) -> Result<Self, LabError> {
-        Self::make(network, programs, data_tls, None)
-    }
-
-    fn make(
-        network: &mut Network,
-        programs: &Programs,
-        data_tls: bool,
-        told: Option<Bandwidth>,
-    ) -> Result<Self, LabError> {
         let prefix = format!("{}-", network.names().of(Place::Coordinator).trim_end_matches("-coord"));
         let work = tempfile::Builder::new().prefix(&prefix).tempdir();
         let work = work.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
         network.owns_folder(&work)?;
         let cluster = work.join("cluster");
-        make_cluster(&cluster, network, data_tls, told)?;
+        make_cluster(&cluster, network, data_tls)?;
         let mut fleet = Self {
             programs: programs.clone(),
             work,
@@ -371,12 +349,7 @@ impl Agent {
     }
 }
 
-fn make_cluster(
-    folder: &Path,
-    network: &Network,
-    data_tls: bool,
-    told: Option<Bandwidth>,
-) -> Result<(), LabError> {
+fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Cluster(error.to_string());
     let above = if data_tls { ENCRYPTED_PORTS } else { 0 };
     let options = InitOptions {
@@ -397,7 +370,7 @@ fn make_cluster(
         let name = Name::try_from(place.to_string()).expect("h and a number is a name");
         let mut helper = HelperConfig::new(name, SocketAddr::from((place.address(), HELPER_PORT + above)));
         helper.rack = topology.rack_of(index).map(told::rack_name);
-        helper.bandwidth = told.or_else(|| topology.link_rate(index).filter(|_| topology.told));
+        helper.bandwidth = topology.link_rate(index).filter(|_| topology.told);
         cluster.add_helper(helper).map_err(|error| failed(&error))?;
     }
     if topology.told {

@@ -41,9 +41,10 @@ pub(super) struct Scene {
 impl Scene {
     /// Stores the stripes, each a file, and keeps what the cluster has then.
     pub(super) fn up(names: &Names, programs: &Programs, setup: Setup, rate: Rate) -> Result<Self, LabError> {
-        let mut network = Network::up(names, &Topology::flat(setup.helpers, rate))?;
-        // Helpers are told their links' rate; it is stored over links that are not shaped.
-        let fleet = Fleet::start_told(&mut network, programs)?;
+        let told = Topology { told: true, ..Topology::flat(setup.helpers, rate) };
+        let mut network = Network::up(names, &told)?;
+        let fleet = Fleet::start(&mut network, programs)?;
+        // It is stored over links that are not shaped.
         network.reshape(&Topology::flat(setup.helpers, Rate::Unshaped))?;
         let kept = fleet.work().join("kept");
         let mut scene = Self { fleet, network, setup, kept, pieces: Vec::new(), mend: programs.mend.clone() };
