@@ -154,7 +154,13 @@ mod tests {
     use super::*;
 
     fn read_back(store: &StoreConfig) -> StoreConfig {
-        toml_edit::de::from_str(&store.to_table().to_string()).expect("it is one")
+        #[derive(Deserialize)]
+        struct Config {
+            store: StoreConfig,
+        }
+        let mut document = toml_edit::DocumentMut::new();
+        document["store"] = toml_edit::Item::Table(store.to_table());
+        toml_edit::de::from_str::<Config>(&document.to_string()).expect("it is one").store
     }
 
     #[test]
