@@ -436,7 +436,7 @@ async fn play(scene: &Scene) {
         policy,
         verify: Verify { parity: true, reread: true, ..Verify::default() },
         publish: scene.publish,
-        tag: None,
+        tag: (!scene.publish).then_some(1),
     };
     let outcome = nodes.carry_out(job).await.unwrap();
     assert_eq!(outcome.replanned, [""; 0], "nothing went wrong on the way");

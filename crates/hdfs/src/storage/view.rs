@@ -292,6 +292,8 @@ impl View {
         let mut changes = Vec::new();
         for number in groups {
             let stripe = self.stripe(now, number);
+            // Also of one that is told of as before: another copy may be the one that counts.
+            stripe.iter().for_each(|stripe| self.forget_marks(stripe, number));
             let before = self.told.get(&number);
             let is_same = |(before, stripe): (&Told, &StripeRecord)| {
                 before.stripe == stripe.id && before.fingerprint == fingerprint(stripe)
@@ -308,7 +310,6 @@ impl View {
                 self.told.remove(&number);
             }
             if let Some(stripe) = stripe {
-                self.forget_marks(&stripe, number);
                 let told = Told { stripe: stripe.id.clone(), fingerprint: fingerprint(&stripe) };
                 self.told.insert(number, told);
                 changes.push(StoreChange::Stripe(stripe, false));
