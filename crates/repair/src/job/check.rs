@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::{BlockIndex, Matrix, Recipe};
 
-use crate::{Fingerprint, LocalBlock, NodeId, Stripe};
+use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe, Topology};
 
 /// A block as it was delivered.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,17 @@ impl ParityCheck {
     /// Whom to ask for the fingerprints of which block.
     pub(super) fn questions(&self) -> Vec<(NodeId, LocalBlock)> {
         self.blocks.values().cloned().collect()
+    }
+
+    /// Which of its blocks one of this name is, and who is asked about it.
+    pub(super) fn asked(&self, block: &BlockId) -> Option<(BlockIndex, NodeId)> {
+        let asked = self.blocks.iter().find(|(_, (_, asked))| asked.id == *block);
+        asked.map(|(&index, &(node, _))| (index, node))
+    }
+
+    /// Whether all who are asked are there.
+    pub(super) fn can_go_on(&self, topology: &Topology) -> bool {
+        self.blocks.values().all(|(node, _)| topology.is_alive(*node))
     }
 
     /// How many blocks one node is asked about at most.
@@ -197,7 +208,7 @@ mod tests {
     use proptest::sample::{Index, select, subsequence};
 
     use super::*;
-    use crate::{BlockId, Chunking, Fingerprinter, StripeBlock, StripeId};
+    use crate::{Chunking, Fingerprinter, StripeBlock, StripeId};
 
     const CODES: [&str; 12] = [
         "rs-5-3",

@@ -134,7 +134,7 @@ impl Ending {
                 Step::Proving { check: Some(check), .. },
                 Report::Fingerprinted { block, seed, fingerprints },
             ) => {
-                check.take(&block, seed, fingerprints);
+                check.take(node, &block, seed, fingerprints);
                 self.after_proof(work, scene.now)
             }
             (Step::Committing { waiting }, Report::Committed) => {

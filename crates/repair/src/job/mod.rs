@@ -417,7 +417,7 @@ impl Job {
             return;
         }
         match &mut self.phase {
-            Phase::Running(running) if !is_requestor && !running.plan.nodes().contains(&node) => {
+            Phase::Running(running) if !is_requestor && !running.nodes.contains(&node) => {
                 // It was asked for fingerprints, or was part of an earlier plan.
                 running.proof = None;
             }

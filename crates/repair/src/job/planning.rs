@@ -121,6 +121,7 @@ impl Job {
             pace: self.begin_pace(&plan, topology, now),
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
             waiting: requestors,
+            nodes: plan.nodes().into_iter().collect(),
             plan,
             patience,
             evidence: Vec::new(),

@@ -107,16 +107,17 @@ impl Proof {
 
     /// Whether all that are asked are there.
     pub(super) fn can_go_on(&self, topology: &Topology) -> bool {
-        self.check.questions().iter().all(|(node, _)| topology.is_alive(*node))
+        self.check.can_go_on(topology)
     }
 
-    pub(super) fn take(&mut self, block: &BlockId, seed: u64, fingerprints: Vec<Fingerprint>) {
-        let index = self.check.questions().into_iter().find(|(_, asked)| asked.id == *block);
+    /// Takes an answer. Nobody answers for the block of another node.
+    pub(super) fn take(&mut self, node: NodeId, block: &BlockId, seed: u64, fingerprints: Vec<Fingerprint>) {
+        let asked = self.check.asked(block).filter(|&(_, asked)| asked == node);
         let stretch = self.stretches.iter_mut().find(|stretch| stretch.seed == seed && stretch.begun);
-        if let (Some((_, asked)), Some(stretch)) = (index, stretch)
+        if let (Some((index, _)), Some(stretch)) = (asked, stretch)
             && fingerprints.len() == self.check.sub_blocks()
         {
-            stretch.answers.insert(asked.index, fingerprints);
+            stretch.answers.insert(index, fingerprints);
         }
     }
 

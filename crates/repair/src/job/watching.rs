@@ -26,6 +26,8 @@ pub(super) const GIVEN_UP: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) plan: Plan,
+    /// Those that have a part in it.
+    pub(super) nodes: BTreeSet<NodeId>,
     pub(super) waiting: BTreeSet<NodeId>,
     pub(super) progress: BTreeMap<NodeId, (u32, Duration)>,
     pub(super) patience: Duration,
@@ -44,8 +46,8 @@ impl Job {
         // Where one plan after another is dropped, somebody may be slow to answer.
         let gather = GATHER * (1 << self.fruitless.min(MAX_DOUBLINGS));
         let Phase::Running(running) = &mut self.phase else { return };
-        if !running.plan.nodes().contains(&node) && !self.work.is_requestor(node) {
-            return self.take_beside(report);
+        if !running.nodes.contains(&node) && !self.work.is_requestor(node) {
+            return self.take_beside(node, report);
         }
         running.take_of_proof(node, &report, &mut self.work);
         running.pace.take(node, &report);
@@ -56,18 +58,17 @@ impl Job {
     }
 
     /// Takes the report of a node that is asked for fingerprints and has no part in the plan.
-    fn take_beside(&mut self, report: Report) {
+    fn take_beside(&mut self, node: NodeId, report: Report) {
         let Phase::Running(running) = &mut self.phase else { return };
+        running.take_of_proof(node, &report, &mut self.work);
         match report {
-            Report::Fingerprinted { block, seed, fingerprints } => {
-                running.proof.iter_mut().for_each(|proof| proof.take(&block, seed, fingerprints.clone()));
-            }
             Report::BadBlock { block, problem } => {
                 // The plan does without it; the check begins anew at the end, with another.
                 running.proof = None;
                 self.lose_block(&block, &problem);
             }
-            _ => running.proof = None,
+            Report::Refused { .. } => running.proof = None,
+            _ => {}
         }
     }
 
@@ -324,7 +325,7 @@ impl Running {
         match report {
             Report::Progress { whole, .. } => proof.handle_progress(node, *whole, work),
             Report::Fingerprinted { block, seed, fingerprints } => {
-                proof.take(block, *seed, fingerprints.clone());
+                proof.take(node, block, *seed, fingerprints.clone());
             }
             _ => {}
         }

@@ -116,6 +116,23 @@ fn an_answer_with_another_seed_is_none() {
 }
 
 #[test]
+fn nobody_answers_for_the_block_of_another_node() {
+    let mut scene = moving();
+    scene.write(1.0);
+    scene.deliver();
+    let asked = scene.asked();
+    let liar = asked[0].node;
+    for asked in &asked {
+        scene.answer(&Asked { node: liar, ..asked.clone() }, Fingerprint::zero());
+    }
+    assert!(!scene.was_told(REQUESTOR, is_commit));
+    for asked in &asked {
+        scene.answer(asked, Fingerprint::zero());
+    }
+    assert!(scene.was_told(REQUESTOR, is_commit));
+}
+
+#[test]
 fn whoever_only_answers_for_parity_may_fail_without_harm_to_the_plan() {
     let lost: fn(&mut Scene, &Asked) = |scene, beside| {
         let gone = NodeProfile { alive: false, ..scene.topology.get(beside.node).expect("known").clone() };
