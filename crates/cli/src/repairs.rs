@@ -12,7 +12,8 @@ use crate::format::{count, lasting, printable, rate, size};
 use crate::progress::Bar;
 use crate::recoveries;
 
-const ASK_EVERY: Duration = Duration::from_millis(200);
+/// How often it is shown how a repair goes.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
 /// Stripes that are listed one by one without being asked for.
 const ITEMS_LISTED: usize = 20;
 
@@ -55,8 +56,7 @@ pub async fn await_unless(
 pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairView, Failure> {
     let bar = Bar::new(&format!("repair {} ({})", view.repair, view.target), view.bytes);
     while !view.state.has_ended() {
-        tokio::time::sleep(ASK_EVERY).await;
-        view = client.repair_state(view.repair).await?;
+        view = client.await_repair(view.repair, SHOW_EVERY).await?;
         bar.set(view.bytes_rebuilt, view.bytes);
         bar.say(recoveries::line(&view).trim_end());
     }

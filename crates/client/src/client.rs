@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cluster::{Address, Cluster, Identity, Role};
 use helper::Ends;
@@ -199,6 +200,15 @@ impl Client {
     /// [`ClientError`].
     pub async fn repair_state(&self, repair: u64) -> Result<RepairView, ClientError> {
         self.inner.http.get(&format!("/v1/repairs/{repair}")).await
+    }
+
+    /// A repair when it has ended, or after this long, a minute at most.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn await_repair(&self, repair: u64, limit: Duration) -> Result<RepairView, ClientError> {
+        let wait_ms = limit.as_millis();
+        self.inner.http.get(&format!("/v1/repairs/{repair}?wait_ms={wait_ms}")).await
     }
 
     /// All repairs that are remembered.

@@ -8,18 +8,21 @@ mod files;
 mod nodes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use cluster::Role;
 use repair::StripeId;
+use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
-use utoipa::OpenApi;
+use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -35,6 +38,8 @@ use views::{
 
 /// No request is longer.
 const REQUEST_BYTES: usize = 64 << 10;
+/// No request waits longer for the end of a repair.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(OpenApi)]
 #[openapi(
@@ -238,19 +243,32 @@ async fn repairs(State(core): State<Asking>) -> Answer<Vec<RepairView>> {
     core.ask(Command::Repairs).await
 }
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct RepairQuery {
+    /// Milliseconds to wait for its end, a minute at most; it is answered at once if absent.
+    wait_ms: Option<u64>,
+}
+
 /// A repair with its stripes.
 #[utoipa::path(
     get,
     path = "/v1/repairs/{repair}",
-    params(("repair" = u64, Path, description = "The repair's number")),
+    params(("repair" = u64, Path, description = "The repair's number"), RepairQuery),
     responses((status = 200, description = "The repair", body = RepairView), (status = 404, description = "There is nothing of this name or number", body = ErrorBody))
 )]
 async fn repair_state(
     State(core): State<Asking>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     Path(repair): Path<String>,
+    Query(query): Query<RepairQuery>,
 ) -> Answer<RepairView> {
     let repair = number(&repair)?;
+    if let Some(wait_ms) = query.wait_ms {
+        let limit = MAX_WAIT.min(Duration::from_millis(wait_ms));
+        // What it came to is said below, ended or not.
+        let _ = timeout(limit, core.ask(|reply| Command::RepairEnd(repair, reply))).await;
+    }
     match caller.role {
         Some(Role::Plugin(_)) => core.ask(|reply| Command::GivenRepairState(repair, reply)).await,
         _ => core.ask(|reply| Command::RepairState(repair, reply)).await,

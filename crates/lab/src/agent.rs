@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use crate::direct;
 use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInstruction, Took};
 
-/// How often a repair is asked for its state; a repair's time is known no better than this.
-const ASK_EVERY: Duration = Duration::from_millis(1);
+/// How long the coordinator is to wait for a repair's end before it answers.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// Pieces are read in this stride, so that neighbours are not read one after the other.
 const STRIDE: usize = 7919;
@@ -295,8 +295,7 @@ impl Agent {
         let started = Instant::now();
         let mut view = self.client.repair(&request).await?;
         while !view.state.has_ended() {
-            tokio::time::sleep(ASK_EVERY).await;
-            view = self.client.repair_state(view.repair).await?;
+            view = self.client.await_repair(view.repair, WAIT).await?;
         }
         let ns = nanoseconds(started.elapsed());
         let item = view.items.first();

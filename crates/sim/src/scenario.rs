@@ -242,7 +242,7 @@ impl Scenario {
             };
             let (link, disk) = (self.link_rate(), self.disk_rate);
             let rates = Rates { up: link, down: link, read: disk, write: disk };
-            topology.set(node, NodeProfile { rates, ..profile });
+            topology.set(node, NodeProfile { rates, knows_links: true, ..profile });
         }
         topology
     }

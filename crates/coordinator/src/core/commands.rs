@@ -38,6 +38,8 @@ pub(crate) enum Command {
     RepairState(u64, Reply<RepairView>),
     /// The same for a plug-in, which sees repairs of given stripes only.
     GivenRepairState(u64, Reply<RepairView>),
+    /// Answered when nothing of a repair is left to do.
+    RepairEnd(u64, Reply<()>),
     CancelRepair(u64, Reply<RepairView>),
     CancelGivenRepair(u64, Reply<RepairView>),
     /// Whether it is paused from now on.
@@ -85,6 +87,7 @@ impl Core {
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),
             Command::GivenRepairState(repair, reply) => answer(reply, self.given_repair_state(repair)),
+            Command::RepairEnd(repair, reply) => self.await_end(repair, reply),
             Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair)),
             Command::CancelGivenRepair(repair, reply) => answer(reply, self.cancel_given_repair(repair)),
             Command::PauseRepair(repair, paused, reply) => answer(reply, self.pause_repair(repair, paused)),

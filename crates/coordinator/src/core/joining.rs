@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cluster::Role;
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
-use repair::{NodeId, NodeProfile, Rates, Reach, StatedRates};
+use repair::{NodeId, NodeProfile, Reach, StatedRates};
 use stores::dir::NodeRecord;
 use stores::{RecordWrite, StoreError, Write};
 
@@ -203,8 +203,9 @@ impl Core {
         self.retired.remove(&node);
         self.names.insert(node, name.to_owned());
         self.figures.state(node, hello.rates);
-        let rates = self.figures.rates(node);
-        self.topology.set(node, view_of(role, name, &hello, rates));
+        let view = view_of(role, name, &hello);
+        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
+        self.topology.set(node, NodeProfile { rates, knows_links, ..view });
         self.lay_links();
         let peer = Peer {
             connection,
@@ -259,11 +260,10 @@ fn check_version(version: u32) -> Result<(), String> {
     ))
 }
 
-fn view_of(role: &Role, name: &str, hello: &Hello, rates: Rates) -> NodeProfile {
+fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeProfile {
     let mut view = NodeProfile::helper(name, &hello.address);
     view.tls_name = role.dns_name();
     view.rack = hello.rack.clone();
     view.free_bytes = hello.free_bytes;
-    view.rates = rates;
     view
 }

@@ -81,9 +81,12 @@ impl Core {
 
     /// Tells planner and scheduler what a node carries, as far as that is known now.
     pub(super) fn tell_rates(&mut self, node: NodeId) {
-        let rates = self.figures.rates(node);
-        let Some(view) = self.topology.get_mut(node).filter(|view| view.rates != rates) else { return };
-        view.rates = rates;
+        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
+        let Some(view) = self.topology.get_mut(node) else { return };
+        view.knows_links = knows_links;
+        if std::mem::replace(&mut view.rates, rates) == rates {
+            return;
+        }
         self.tell_node(node);
     }
 

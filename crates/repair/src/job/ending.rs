@@ -23,6 +23,10 @@ use crate::{BlockId, Digest, NodeId, Topology};
 /// How long sealing, fingerprinting, committing and rereading may take with no report at all; a node whose cap holds back what
 /// it reads says so meanwhile.
 const DISK_LIMIT: Duration = Duration::from_secs(120);
+/// How long answers about parity are waited for before others are asked: this, and what a disk needs that reads
+/// [`SLOW_DISK`] bytes per second.
+const CHECK_LIMIT: Duration = Duration::from_secs(2);
+const SLOW_DISK: f64 = 5e6;
 /// No store may take longer than this to take over a block, whatever a node says.
 const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
 
@@ -40,7 +44,7 @@ enum Step {
     /// `sealing` have not made their deliveries durable yet; `check` is open.
     Proving {
         sealing: BTreeSet<NodeId>,
-        check: Option<Proof>,
+        check: Option<Check>,
     },
     Committing {
         waiting: BTreeSet<NodeId>,
@@ -48,6 +52,14 @@ enum Step {
     Rereading {
         waiting: BTreeSet<BlockIndex>,
     },
+}
+
+/// A check of parity that is waited for.
+#[derive(Debug)]
+struct Check {
+    proof: Proof,
+    /// When others are asked instead of those who have not answered.
+    until: Duration,
 }
 
 /// What becomes of the job.
@@ -134,7 +146,7 @@ impl Ending {
                 Step::Proving { check: Some(check), .. },
                 Report::Fingerprinted { block, seed, fingerprints },
             ) => {
-                check.take(node, &block, seed, fingerprints);
+                check.proof.take(node, &block, seed, fingerprints);
                 self.after_proof(work, scene.now)
             }
             (Step::Committing { waiting }, Report::Committed) => {
@@ -146,6 +158,9 @@ impl Ending {
             }
             (Step::Proving { .. } | Step::Rereading { .. }, Report::Limited) => {
                 self.until = self.until.max(scene.now + DISK_LIMIT);
+                if let Step::Proving { check: Some(check), .. } = &mut self.step {
+                    check.until = check.until.max(scene.now + check_limit(work));
+                }
                 Turn::On
             }
             (Step::Rereading { waiting }, Report::Reread { block, digest }) => {
@@ -160,22 +175,51 @@ impl Ending {
     }
 
     /// A node that is no requestor is gone.
-    pub(super) fn handle_node_lost(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
-        match self.step {
-            Step::Proving { check: Some(_), .. } => self.begin_check(None, work, scene),
+    pub(super) fn handle_node_lost(&mut self, node: NodeId, work: &mut Work, scene: Scene<'_>) -> Turn {
+        match &self.step {
+            Step::Proving { check: Some(check), .. } if check.proof.asks(node) => {
+                work.replanned
+                    .push(format!("{} is gone, others are asked about parity", scene.topology.name(node)));
+                self.begin_check(None, work, scene)
+            }
             _ => Turn::On,
         }
     }
 
-    pub(super) fn handle_tick(&self, now: Duration) -> Turn {
+    pub(super) fn handle_tick(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+        self.ask_others(work, scene);
         match &self.step {
-            _ if now < self.until => Turn::On,
+            _ if scene.now < self.until => Turn::On,
             Step::Proving { sealing: waiting, .. } | Step::Committing { waiting } if !waiting.is_empty() => {
                 let node = *waiting.first().expect("somebody is awaited");
                 Turn::RequestorFailed { node, reason: "its disk does not answer".into() }
             }
             _ => Turn::Late,
         }
+    }
+
+    /// Asks others about parity if some do not answer and the check goes without them. A node that is alive may have a disk
+    /// that hangs.
+    fn ask_others(&mut self, work: &mut Work, scene: Scene<'_>) {
+        let Step::Proving { check: Some(check), .. } = &mut self.step else { return };
+        if scene.now < check.until {
+            return;
+        }
+        check.until = Duration::MAX;
+        let silent = check.proof.silent();
+        work.policy.avoid.extend(&silent);
+        let anew = scene.trust.parity_check(work, scene.topology).map(|check| Proof::of_all(check, work));
+        let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else { return };
+        let names: Vec<String> = silent.iter().map(|&node| scene.topology.name(node)).collect();
+        work.replanned.push(format!("{} did not answer about parity, others are asked", names.join(", ")));
+        self.wait_for(proof, work, scene.now);
+    }
+
+    fn wait_for(&mut self, mut proof: Proof, work: &mut Work, now: Duration) {
+        let Step::Proving { check, .. } = &mut self.step else { return };
+        proof.ask_rest(work);
+        *check = Some(Check { proof, until: now + check_limit(work) });
+        self.until = now + DISK_LIMIT;
     }
 
     /// Asks for what parity equations need, if any are to be checked.
@@ -189,11 +233,7 @@ impl Ending {
                     return Turn::Wrong("no block is left to check what was rebuilt with".into());
                 }
                 None => self.parity = ParityOutcome::NoSpareBlock,
-                Some(mut check) => {
-                    check.ask_rest(work);
-                    *open = Some(check);
-                    self.until = scene.now + DISK_LIMIT;
-                }
+                Some(proof) => self.wait_for(proof, work, scene.now),
             }
         }
         self.after_proof(work, scene.now)
@@ -201,7 +241,7 @@ impl Ending {
 
     fn after_proof(&mut self, work: &mut Work, now: Duration) -> Turn {
         let Step::Proving { sealing, check } = &self.step else { return Turn::On };
-        let verdict = check.as_ref().map(Proof::verdict);
+        let verdict = check.as_ref().map(|check| check.proof.verdict());
         if verdict == Some(Some(false)) {
             return Turn::Wrong("the rebuilt blocks break a parity equation".into());
         }
@@ -248,6 +288,12 @@ impl Ending {
         self.step = Step::Rereading { waiting: work.goals.iter().map(|goal| goal.block).collect() };
         Turn::On
     }
+}
+
+/// How long answers about parity are waited for.
+fn check_limit(work: &Work) -> Duration {
+    let bytes = (work.window.end - work.window.start) * work.stripe.code.sub_blocks() as u64;
+    CHECK_LIMIT + Duration::from_secs_f64(bytes as f64 / SLOW_DISK)
 }
 
 /// The requestors that hold deliveries which are not blocks of their stores yet.

@@ -437,7 +437,7 @@ impl Job {
             }
             Phase::Ending(_) => {
                 self.work.policy.avoid.insert(node);
-                self.end(topology, now, Ending::handle_node_lost);
+                self.end(topology, now, |ending, work, scene| ending.handle_node_lost(node, work, scene));
             }
             Phase::Pausing { .. } | Phase::Finished => {}
         }
@@ -467,7 +467,7 @@ impl Job {
                 self.plan_when_stopped(topology, now);
             }
             Phase::Pausing { until } if *until <= now => self.plan(topology, now),
-            Phase::Ending(_) => self.end(topology, now, |ending, _, scene| ending.handle_tick(scene.now)),
+            Phase::Ending(_) => self.end(topology, now, Ending::handle_tick),
             Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::Finished => {}
         }
     }

@@ -37,8 +37,8 @@ pub(super) struct Pace {
     /// Slices that each requestor is to get.
     per_requestor: u32,
     requestors: u32,
-    /// Slices per second of each requestor that were predicted, and the most that any plan of the job reached before.
-    predicted: f64,
+    predicted: Predicted,
+    /// Slices per second that any plan of the job reached before.
     before: f64,
     best: f64,
     /// When so many slices were there, over all requestors.
@@ -49,6 +49,21 @@ pub(super) struct Pace {
     asks: u32,
     in_vain: u32,
     not_before: Duration,
+}
+
+/// What was predicted of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Predicted {
+    /// Slices per second of each requestor.
+    pub rate: f64,
+    /// Whether it rests on what is known of the links.
+    pub rests_on_figures: bool,
+}
+
+impl Predicted {
+    fn is_far_above(self, rate: f64) -> bool {
+        self.rests_on_figures && rate < self.rate * FAR_BELOW_PREDICTED
+    }
 }
 
 /// It is being looked for who holds a plan up.
@@ -96,9 +111,15 @@ impl Finding {
 }
 
 impl Pace {
-    /// A plan begins that brings each of so many requestors so many slices, `predicted` a second. No plan of the job was
+    /// A plan begins that brings each of so many requestors so many slices. No plan of the job was
     /// faster than `before`.
-    pub fn new(per_requestor: u32, requestors: usize, predicted: f64, before: f64, now: Duration) -> Self {
+    pub fn new(
+        per_requestor: u32,
+        requestors: usize,
+        predicted: Predicted,
+        before: f64,
+        now: Duration,
+    ) -> Self {
         Self {
             per_requestor,
             requestors: requestors.max(1) as u32,
@@ -196,8 +217,7 @@ impl Pace {
     }
 
     fn is_slow(&self) -> bool {
-        self.rate()
-            .is_some_and(|rate| rate < self.best() * SLOW || rate < self.predicted * FAR_BELOW_PREDICTED)
+        self.rate().is_some_and(|rate| rate < self.best() * SLOW || self.predicted.is_far_above(rate))
     }
 
     /// What the answers come to, unless the plan is fast again or no place stands out.
@@ -211,7 +231,7 @@ impl Pace {
             nodes,
             rate,
             best: self.best().max(rate),
-            predicted: self.predicted,
+            predicted: self.predicted.rate,
             left: left_slices / f64::from(self.per_requestor.max(1)),
             left_slices,
         })
@@ -229,7 +249,13 @@ mod tests {
 
     /// A plan of one requestor and 1000 slices, 500 a second predicted, whose slices come as given every 200 ms.
     fn paced(slices: &[u32]) -> (Pace, Duration) {
-        let mut pace = Pace::new(1000, 1, 500.0, 0.0, Duration::ZERO);
+        paced_where(true, slices)
+    }
+
+    /// The same where links are known, or only assumed.
+    fn paced_where(rests_on_figures: bool, slices: &[u32]) -> (Pace, Duration) {
+        let predicted = Predicted { rate: 500.0, rests_on_figures };
+        let mut pace = Pace::new(1000, 1, predicted, 0.0, Duration::ZERO);
         let mut now = Duration::ZERO;
         for &slices in slices {
             now += ms(200);
@@ -276,6 +302,16 @@ mod tests {
         assert_eq!(early.step(now), Step::Wait, "too early to tell");
         let (mut even, now) = paced(&[30, 60, 90, 120]);
         assert_eq!(even.step(now), Step::Wait, "slower than predicted, as predictions go");
+    }
+
+    #[test]
+    fn what_is_only_assumed_of_links_makes_nobody_slow() {
+        let (mut known, now) = paced_where(true, &[20, 40, 60]);
+        assert_eq!(known.step(now), Step::Ask);
+        let (mut assumed, now) = paced_where(false, &[20, 40, 60]);
+        assert_eq!(assumed.step(now), Step::Wait, "all links may be like that");
+        let (mut slowed, now) = paced_where(false, &[20, 40, 60, 62, 64, 66]);
+        assert_eq!(slowed.step(now), Step::Ask, "it was faster");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! no earlier than that, so that nobody knows it who can still change what is delivered. Deliveries themselves are
 //! asked about at the end, when they are sealed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
@@ -108,6 +108,19 @@ impl Proof {
     /// Whether all that are asked are there.
     pub(super) fn can_go_on(&self, topology: &Topology) -> bool {
         self.check.can_go_on(topology)
+    }
+
+    /// Whether this node is asked.
+    pub(super) fn asks(&self, node: NodeId) -> bool {
+        self.check.questions().iter().any(|&(asked, _)| asked == node)
+    }
+
+    /// Who has not answered yet.
+    pub(super) fn silent(&self) -> BTreeSet<NodeId> {
+        let answered =
+            |block: &BlockIndex| self.stretches.iter().all(|stretch| stretch.answers.contains_key(block));
+        let questions = self.check.questions().into_iter();
+        questions.filter(|(_, asked)| !answered(&asked.index)).map(|(node, _)| node).collect()
     }
 
     /// Takes an answer. Nobody answers for the block of another node.

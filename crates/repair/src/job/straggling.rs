@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::pace::{Finding, Pace, Step};
+use super::pace::{Finding, Pace, Predicted, Step};
 use super::{Job, JobAction, Phase};
 use crate::wire::control::ToNode;
 use crate::{NodeId, Pacing, Plan, PlanError, Topology};
@@ -89,7 +89,8 @@ impl Job {
         let predicted = plan.predict(&self.stragglers.known(topology));
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         let rate = f64::from(slices) / predicted.as_secs_f64().max(1e-6);
-        Pace::new(slices, requestors.len(), rate, self.stragglers.best, now)
+        let predicted = Predicted { rate, rests_on_figures: knows_links(plan, topology) };
+        Pace::new(slices, requestors.len(), predicted, self.stragglers.best, now)
     }
 
     /// A plan ends.
@@ -187,6 +188,13 @@ impl Job {
             self.work.actions.extend(found);
         }
     }
+}
+
+/// Whether what the links of all helpers carry is more than an assumption: where all links are slower than is assumed, none of
+/// them holds the others up.
+fn knows_links(plan: &Plan, topology: &Topology) -> bool {
+    let is_known = |node: NodeId| topology.get(node).is_some_and(|profile| profile.knows_links);
+    plan.nodes().into_iter().all(|node| topology.dials_out(node) || is_known(node))
 }
 
 /// What goes through each node of a plan that moves so many slices per second, in bytes per second.

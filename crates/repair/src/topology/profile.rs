@@ -39,6 +39,8 @@ pub struct NodeProfile {
     pub rack: Option<String>,
     /// What its ports and its disk carry.
     pub rates: Rates,
+    /// Whether the rates of its ports are more than an assumption.
+    pub knows_links: bool,
     /// Tasks it is busy with; less busy nodes are preferred.
     pub load: u32,
     /// Bytes free for blocks.
@@ -55,6 +57,7 @@ impl NodeProfile {
             alive: true,
             rack: None,
             rates: Rates::default(),
+            knows_links: false,
             load: 0,
             free_bytes: u64::MAX,
         }

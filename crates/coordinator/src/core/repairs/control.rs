@@ -3,6 +3,7 @@
 use repair::recovery::{RepairId, Target};
 
 use super::Core;
+use crate::core::commands::{Reply, answer};
 use crate::core::storing::Then;
 use crate::error::RequestError;
 use ::views::RepairView;
@@ -44,6 +45,18 @@ impl Core {
         }
         self.poll_repairs();
         self.repair_state(id)
+    }
+
+    /// Answers when a repair has ended.
+    pub(in crate::core) fn await_end(&mut self, id: u64, reply: Reply<()>) {
+        match self.repairs.repairs.get_mut(&id) {
+            Some(repair) if repair.ended_unix_ms.is_none() => {
+                repair.waiting.retain(|waiting| !waiting.is_closed());
+                repair.waiting.push(reply);
+            }
+            Some(_) => answer(reply, Ok(())),
+            None => answer(reply, Err(RequestError::NoSuchRepair(id))),
+        }
     }
 
     /// A repair of a given stripe.

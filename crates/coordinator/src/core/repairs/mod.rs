@@ -57,6 +57,8 @@ struct Repair {
     blocks_rebuilt: u64,
     bytes_rebuilt: u64,
     ended_unix_ms: Option<u64>,
+    /// Who waits for its end.
+    waiting: Vec<Reply<()>>,
     course: Course,
     /// Blocks that were to be rebuilt, by the helper that had them.
     lost_from: BTreeMap<NodeId, u64>,
@@ -222,6 +224,7 @@ impl Core {
         self.drop_order(id);
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(unix_ms());
+            repair.waiting.drain(..).for_each(|waiting| answer(waiting, Ok(())));
             self.end_course(id);
             self.tell_end(id);
         }
@@ -250,6 +253,7 @@ impl Repairs {
             blocks_rebuilt: 0,
             bytes_rebuilt: 0,
             ended_unix_ms: None,
+            waiting: Vec::new(),
             course: Course::default(),
             lost_from: BTreeMap::new(),
             rebuilt_on: BTreeMap::new(),
