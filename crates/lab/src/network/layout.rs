@@ -14,7 +14,9 @@ use crate::topology::Topology;
 
 const MTU: u32 = 9000;
 const BURST: &str = "256kb";
-const LIMIT: &str = "8mb";
+/// What waits before a shaped link: so many seconds of it, as a switch has buffers, and never less than some GSO packets.
+const QUEUE_SECONDS: f64 = 0.05;
+const QUEUE_BYTES: u64 = 512 << 10;
 /// What htb gives one class before it turns to the next; more than a GSO packet would be a warning.
 const QUANTUM: u32 = 60_000;
 /// "Unshaped" for a class that stands beside shaped ones.
@@ -191,7 +193,9 @@ fn uplink(topology: &Topology, place: Place) -> Vec<String> {
 }
 
 fn tbf(device: &str, rate: Bandwidth) -> String {
-    format!("qdisc add dev {device} root tbf rate {}bit burst {BURST} limit {LIMIT}", rate.bits_per_second())
+    let bits = rate.bits_per_second();
+    let queue = QUEUE_BYTES.max((bits as f64 / 8.0 * QUEUE_SECONDS) as u64);
+    format!("qdisc add dev {device} root tbf rate {bits}bit burst {BURST} limit {queue}")
 }
 
 /// One class for each destination with a rate of its own, and one for all others, under the link's rate.
@@ -228,7 +232,7 @@ pub(super) fn probe(names: &Names) -> Vec<Script> {
             format!("link add name v netns {namespace} type veth peer name w netns {namespace}"),
         ]),
         Script::new(format!("tc -n {namespace} -batch -")).lines([
-            "qdisc add dev v root tbf rate 1000000bit burst 256kb limit 8mb",
+            "qdisc add dev v root tbf rate 1000000bit burst 256kb limit 524288",
             "qdisc add dev w root handle 1: htb",
             "class add dev w parent 1: classid 1:1 htb rate 1000000bit",
             "filter add dev w parent 1: protocol ip prio 1 u32 match ip dst 10.77.0.1/32 flowid 1:1",
@@ -345,15 +349,15 @@ mod tests {
             shape(&Names::default(), &topology(2, "200mbit")),
             "
         tc -n mendlab-client -batch -
-          qdisc add dev eth0 root tbf rate 200000000bit burst 256kb limit 8mb
+          qdisc add dev eth0 root tbf rate 200000000bit burst 256kb limit 1250000
         tc -n mendlab-h1 -batch -
-          qdisc add dev eth0 root tbf rate 200000000bit burst 256kb limit 8mb
+          qdisc add dev eth0 root tbf rate 200000000bit burst 256kb limit 1250000
         tc -n mendlab-h2 -batch -
-          qdisc add dev eth0 root tbf rate 200000000bit burst 256kb limit 8mb
+          qdisc add dev eth0 root tbf rate 200000000bit burst 256kb limit 1250000
         tc -n mendlab-net -batch -
-          qdisc add dev client root tbf rate 200000000bit burst 256kb limit 8mb
-          qdisc add dev h1 root tbf rate 200000000bit burst 256kb limit 8mb
-          qdisc add dev h2 root tbf rate 200000000bit burst 256kb limit 8mb
+          qdisc add dev client root tbf rate 200000000bit burst 256kb limit 1250000
+          qdisc add dev h1 root tbf rate 200000000bit burst 256kb limit 1250000
+          qdisc add dev h2 root tbf rate 200000000bit burst 256kb limit 1250000
         ",
         );
         assert_eq!(shape(&Names::default(), &topology(2, "unshaped")), []);
@@ -380,10 +384,10 @@ mod tests {
             shape(&Names::default(), &racked),
             "
         tc -n mendlab-net -batch -
-          qdisc add dev up1 root tbf rate 100000000bit burst 256kb limit 8mb
-          qdisc add dev down1 root tbf rate 100000000bit burst 256kb limit 8mb
-          qdisc add dev up2 root tbf rate 100000000bit burst 256kb limit 8mb
-          qdisc add dev down2 root tbf rate 100000000bit burst 256kb limit 8mb
+          qdisc add dev up1 root tbf rate 100000000bit burst 256kb limit 625000
+          qdisc add dev down1 root tbf rate 100000000bit burst 256kb limit 625000
+          qdisc add dev up2 root tbf rate 100000000bit burst 256kb limit 625000
+          qdisc add dev down2 root tbf rate 100000000bit burst 256kb limit 625000
         ",
         );
     }

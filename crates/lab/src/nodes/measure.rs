@@ -162,9 +162,22 @@ impl Measuring<'_> {
         let blocks = self.scene.lost_blocks()?;
         let bound = view["progress"]["bound_ms"].as_f64().unwrap_or(f64::NAN) / 1e3;
         let limit = view["progress"]["limited_by"].as_str().unwrap_or_default().to_owned();
-        let row = WholeRow { what: what.to_owned(), blocks, took: took.as_secs_f64(), bound, limit, metered };
+        let items = view["items"].as_array().into_iter().flatten();
+        let replanned = items.flat_map(|item| item["replanned"].as_array().into_iter().flatten());
+        let replanned: Vec<String> = replanned.filter_map(|why| Some(why.as_str()?.to_owned())).collect();
+        let took = took.as_secs_f64();
+        let busiest = self.busiest(&metered);
+        let row = WholeRow { what: what.to_owned(), blocks, took, bound, busiest, limit, replanned, metered };
         (self.say)(&row.summary());
+        row.replanned.iter().for_each(|why| (self.say)(&format!("  replanned: {why}")));
         Ok(row)
+    }
+
+    /// Seconds that what crossed the busiest link in one direction takes there.
+    fn busiest(&self, metered: &Metered) -> f64 {
+        let most = helpers(metered).map(|link| link.sent_bytes.max(link.received_bytes)).max();
+        let rate = self.args.rate.bandwidth().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
+        most.unwrap_or(0) as f64 * 8.0 / rate
     }
 
     /// The cluster's cap, changed while it runs; then a helper's. What crosses links is more than the blocks by headers;

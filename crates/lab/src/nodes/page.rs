@@ -23,6 +23,10 @@ pub(super) struct WholeRow {
     pub(super) took: f64,
     pub(super) bound: f64,
     pub(super) limit: String,
+    /// Seconds that what crossed the busiest link in one direction takes there.
+    pub(super) busiest: f64,
+    /// Why plans were dropped.
+    pub(super) replanned: Vec<String>,
     pub(super) metered: Metered,
 }
 
@@ -53,15 +57,21 @@ pub(super) struct Page {
 impl WholeRow {
     fn marks(&self) -> String {
         let marks = [(self.metered.disturbed, "disturbed"), (self.metered.cpu_bound, "processors")];
-        marks.iter().filter(|(is_so, _)| *is_so).map(|(_, mark)| *mark).collect::<Vec<_>>().join(", ")
+        let mut marks: Vec<String> =
+            marks.iter().filter(|(is_so, _)| *is_so).map(|&(_, mark)| mark.to_owned()).collect();
+        if !self.replanned.is_empty() {
+            marks.push(format!("replanned {}×", self.replanned.len()));
+        }
+        marks.join(", ")
     }
 
     /// Everything in a line.
     pub(super) fn summary(&self) -> String {
         let Self { what, blocks, took, bound, .. } = self;
         format!(
-            "{what}: {blocks} blocks in {took:.2} s, bound {bound:.2} s, {:.3} {}",
+            "{what}: {blocks} blocks in {took:.2} s, bound {bound:.2} s, {:.3}, the busiest link {:.2} s {}",
             bound / took,
+            self.busiest,
             self.marks()
         )
     }
@@ -74,6 +84,7 @@ impl WholeRow {
             format!("{:.2}", self.took),
             format!("{:.2}", self.bound),
             format!("{:.3}", self.bound / self.took),
+            format!("{:.2}", self.busiest),
             format!("{:.0}", sent as f64 / 1e6),
             format!("{:.1}", self.metered.cpu_s),
             self.limit.clone(),
@@ -109,8 +120,18 @@ impl Page {
     }
 
     fn whole(&self, heading: &str, of: Table) -> String {
-        let columns =
-            ["", "blocks", "took s", "bound s", "of the bound", "sent MB", "CPU s", "limited by", "marks"];
+        let columns = [
+            "",
+            "blocks",
+            "took s",
+            "bound s",
+            "of the bound",
+            "busiest link s",
+            "sent MB",
+            "CPU s",
+            "limited by",
+            "marks",
+        ];
         let rows = self.rows.iter().filter(|(table, _)| *table == of);
         let rows: Vec<_> = rows.map(|(_, row)| row.cells()).collect();
         if rows.is_empty() {

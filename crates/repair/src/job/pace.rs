@@ -38,6 +38,8 @@ pub(super) struct Pace {
     per_requestor: u32,
     requestors: u32,
     predicted: Predicted,
+    /// Jobs that share the busiest of the nodes.
+    crowd: u32,
     /// Slices per second that any plan of the job reached before.
     before: f64,
     best: f64,
@@ -58,12 +60,6 @@ pub(super) struct Predicted {
     pub rate: f64,
     /// Whether it rests on what is known of the links.
     pub rests_on_figures: bool,
-}
-
-impl Predicted {
-    fn is_far_above(self, rate: f64) -> bool {
-        self.rests_on_figures && rate < self.rate * FAR_BELOW_PREDICTED
-    }
 }
 
 /// It is being looked for who holds a plan up.
@@ -124,6 +120,7 @@ impl Pace {
             per_requestor,
             requestors: requestors.max(1) as u32,
             predicted,
+            crowd: 1,
             before,
             best: 0.0,
             marks: VecDeque::from([(now, 0)]),
@@ -133,6 +130,23 @@ impl Pace {
             in_vain: 0,
             not_before: now,
         }
+    }
+
+    /// So many jobs, this one among them, share the busiest of the plan's nodes now. What was reached among more or fewer
+    /// says nothing about what can be.
+    pub fn share(&mut self, crowd: u32, now: Duration) {
+        if crowd == self.crowd {
+            return;
+        }
+        let there = self.marks.back().map_or(0, |&(_, slices)| slices);
+        (self.crowd, self.best, self.before) = (crowd, 0.0, 0.0);
+        self.marks = VecDeque::from([(now, there)]);
+        self.excuse(now);
+    }
+
+    /// Slices per second that were predicted, for a share of the nodes.
+    fn predicted(&self) -> f64 {
+        self.predicted.rate / f64::from(self.crowd)
     }
 
     /// The most slices per second so far, of this plan and those before it.
@@ -217,7 +231,11 @@ impl Pace {
     }
 
     fn is_slow(&self) -> bool {
-        self.rate().is_some_and(|rate| rate < self.best() * SLOW || self.predicted.is_far_above(rate))
+        self.rate().is_some_and(|rate| rate < self.best() * SLOW || self.is_far_below_predicted(rate))
+    }
+
+    fn is_far_below_predicted(&self, rate: f64) -> bool {
+        self.predicted.rests_on_figures && rate < self.predicted() * FAR_BELOW_PREDICTED
     }
 
     /// What the answers come to, unless the plan is fast again or no place stands out.
@@ -231,7 +249,7 @@ impl Pace {
             nodes,
             rate,
             best: self.best().max(rate),
-            predicted: self.predicted.rate,
+            predicted: self.predicted(),
             left: left_slices / f64::from(self.per_requestor.max(1)),
             left_slices,
         })
@@ -302,6 +320,22 @@ mod tests {
         assert_eq!(early.step(now), Step::Wait, "too early to tell");
         let (mut even, now) = paced(&[30, 60, 90, 120]);
         assert_eq!(even.step(now), Step::Wait, "slower than predicted, as predictions go");
+    }
+
+    #[test]
+    fn a_plan_that_shares_its_nodes_is_not_slow_for_that() {
+        let (mut alone, mut now) = paced(&[100, 200, 300]);
+        alone.share(5, now);
+        for slices in [320, 340, 360, 380] {
+            now += ms(200);
+            alone.note(slices, now);
+            assert_eq!(alone.step(now), Step::Wait, "a fifth for each");
+        }
+        for slices in [382, 384, 386] {
+            now += ms(200);
+            alone.note(slices, now);
+        }
+        assert_eq!(alone.step(now), Step::Ask, "it was faster among as many");
     }
 
     #[test]

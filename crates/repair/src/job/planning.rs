@@ -7,6 +7,7 @@ use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
 use super::proof::Proof;
+use super::straggling::crowd;
 use super::watching::Running;
 use super::work::Goal;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
@@ -24,6 +25,8 @@ const PATIENT_SLICES: u32 = 16;
 const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always rest this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
+/// So many jobs that share a node add to patience what it is for one.
+const CROWD: u32 = 8;
 /// Patience doubles so often at most.
 const MAX_DOUBLINGS: u32 = 5;
 /// An edge may never rest longer.
@@ -227,7 +230,8 @@ impl Job {
 
 /// How long an edge may rest before its ends complain, from the plan's own predicted rate: the time of
 /// some slices, or of some whole transfers where nodes wait for whole blocks; never so little that a busy
-/// machine's scheduler looks like a stall. It doubles with each plan that brought nothing: somebody may be slower than
+/// machine's scheduler looks like a stall. It grows by an eighth for each job that shares a node, as some of many flows on a
+/// link rest longer than others. It doubles with each plan that brought nothing: somebody may be slower than
 /// anything that is known of him.
 fn patience(plan: &Plan, topology: &Topology, fruitless: u32) -> Duration {
     let whole = plan.predict(topology);
@@ -235,6 +239,8 @@ fn patience(plan: &Plan, topology: &Topology, fruitless: u32) -> Duration {
         Pacing::WholeBlock => whole * PATIENT_TRANSFERS,
         Pacing::Pipelined | Pacing::Serial => whole / plan.slices().len().max(1) * PATIENT_SLICES,
     };
+    let nodes = plan.nodes().into_iter().collect();
+    let crowded = (CROWD + crowd(&nodes, topology)) / CROWD;
     let longer = 1 << fruitless.saturating_sub(1).min(MAX_DOUBLINGS);
-    (rest.max(MIN_PATIENCE) * longer).min(MAX_PATIENCE)
+    (rest.max(MIN_PATIENCE) * crowded * longer).min(MAX_PATIENCE)
 }

@@ -20,6 +20,9 @@ use crate::{NodeId, Pacing, Plan, PlanError, Topology};
 const GAIN: f64 = 1.4;
 /// The same where the plan was never faster: what is predicted of another then rests on assumptions.
 const GAIN_BY_ASSUMPTION: f64 = 2.5;
+/// Where more jobs than this share a node, links are as uneven as the kernel makes them, and nobody is slow for that; the
+/// scheduler of many repairs calls off what is late.
+const MOST_JOBS: u32 = 4;
 /// Stopping a plan and starting another.
 const STOP: Duration = Duration::from_millis(150);
 /// What was seen and what was predicted are never taken to differ more than so many times.
@@ -103,7 +106,9 @@ impl Job {
     /// Looks how fast the plan is, and does what follows.
     pub(super) fn watch_pace(&mut self, topology: &Topology, now: Duration) {
         let Phase::Running(running) = &mut self.phase else { return };
-        if running.is_in_question(now) || running.plan.pacing() == Pacing::WholeBlock {
+        let crowd = crowd(&running.nodes, topology);
+        running.pace.share(crowd, now);
+        if crowd > MOST_JOBS || running.is_in_question(now) || running.plan.pacing() == Pacing::WholeBlock {
             return running.pace.excuse(now);
         }
         let step = running.pace.step(now);
@@ -158,6 +163,7 @@ impl Job {
             true => (GAIN, (finding.predicted / finding.best).clamp(1.0 / MOST_ASTRAY, MOST_ASTRAY)),
             false => (GAIN_BY_ASSUMPTION, 1.0),
         };
+        let crowd = f64::from(crowd(&running.nodes, topology));
         let stay = finding.left_slices / finding.rate.max(1e-3);
         let carried = carried(&running.plan, finding.rate);
         let choices =
@@ -169,7 +175,7 @@ impl Job {
             all.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
             let known = slowed(topology, &all);
             let plan = self.fastest(&all.into_keys().collect(), &known).ok()?;
-            let predicted = plan.predict(&known).as_secs_f64() * finding.left * astray;
+            let predicted = plan.predict(&known).as_secs_f64() * crowd * finding.left * astray;
             (stay >= gain * (predicted + STOP.as_secs_f64())).then_some(slow)
         })
     }
@@ -188,6 +194,12 @@ impl Job {
             self.work.actions.extend(found);
         }
     }
+}
+
+/// Jobs that share the busiest node of a plan, this one among them.
+pub(super) fn crowd(nodes: &BTreeSet<NodeId>, topology: &Topology) -> u32 {
+    let load = |node: &NodeId| topology.get(*node).map_or(0, |profile| profile.load);
+    nodes.iter().map(load).max().unwrap_or(0).max(1)
 }
 
 /// Whether what the links of all helpers carry is more than an assumption: where all links are slower than is assumed, none of
