@@ -79,6 +79,37 @@ impl DataNode {
     pub fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
+
+    /// Where it has the bytes of a block, if it has it.
+    ///
+    /// # Panics
+    /// If its folders cannot be read.
+    pub fn block(&self, block: i64) -> Option<PathBuf> {
+        self.file(&format!("blk_{block}"))
+    }
+
+    /// Both files of a replica, bytes and meta data, by the number of its block and its name with the generation stamp.
+    ///
+    /// # Panics
+    /// If its folders cannot be read.
+    pub fn replica(&self, block: i64, name: &str) -> Option<[PathBuf; 2]> {
+        Some([self.block(block)?, self.file(&format!("{name}.meta"))?])
+    }
+
+    fn file(&self, file: &str) -> Option<PathBuf> {
+        let mut folders = self.folders.clone();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.file_name().is_some_and(|name| name == file) {
+                    return Some(path);
+                }
+            }
+        }
+        None
+    }
 }
 
 impl Cluster {

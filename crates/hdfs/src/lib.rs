@@ -13,4 +13,4 @@ mod storage;
 
 pub use listing::{BadLine, DataNode, Group, Listing, Service, Standing};
 pub use namenode::{AskError, NameNode, NameNodeSettings};
-pub use storage::{AttachError, AttachedStorage, Attachment};
+pub use storage::{AttachError, AttachedStorage, Attachment, open};

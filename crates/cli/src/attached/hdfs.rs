@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use cluster::{Cluster, HdfsConfig, HelperConfig, NameNodeConfig};
-use hdfs::{AttachedStorage, Attachment, NameNodeSettings};
+use hdfs::{Attachment, NameNodeSettings};
 use stores::hdfs::HdfsBlocks;
 use stores::{Blocks, Storage};
 
@@ -22,7 +22,7 @@ pub async fn storage(cluster: &Cluster, config: &HdfsConfig) -> Result<Box<dyn S
         helpers: cluster.config().helpers.iter().filter_map(beside).collect(),
     };
     let (records, id) = (super::records(cluster), cluster.config().cluster_id.to_string());
-    let opened = tokio::task::spawn_blocking(move || AttachedStorage::open(attachment, records, &id)).await;
+    let opened = tokio::task::spawn_blocking(move || hdfs::open(attachment, records, &id)).await;
     let opened = opened.map_err(|error| Failure::new(format!("the storage: {error}")))?;
     Ok(Box::new(opened.map_err(Failure::new)?))
 }

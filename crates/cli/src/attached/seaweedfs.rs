@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Cluster, HelperConfig, SeaweedfsConfig};
-use seaweedfs::{AttachedStorage, Attachment, Security, ServerAddress};
+use seaweedfs::{Attachment, Security, ServerAddress};
 use stores::seaweedfs::ShardBlocks;
 use stores::{Blocks, Storage};
 
@@ -29,7 +29,7 @@ pub async fn storage(cluster: &Cluster, config: &SeaweedfsConfig) -> Result<Box<
     };
     let records = super::records(cluster);
     let id = cluster.config().cluster_id.to_string();
-    let opened = tokio::task::spawn_blocking(move || AttachedStorage::open(attachment, records, &id)).await;
+    let opened = tokio::task::spawn_blocking(move || seaweedfs::open(attachment, records, &id)).await;
     let opened = opened.map_err(|error| Failure::new(format!("the storage: {error}")))?;
     let storage = opened.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
     Ok(Box::new(storage))

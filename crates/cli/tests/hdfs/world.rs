@@ -127,26 +127,9 @@ impl World {
         groups.max_by_key(|group| group.group.bytes).expect("a group")
     }
 
-    /// A file of a DataNode by its name.
-    pub fn path(&self, node: usize, file: &str) -> Option<PathBuf> {
-        let mut folders = self.cluster.nodes()[node].folders().to_vec();
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).into_iter().flatten() {
-                let path = entry.expect("an entry").path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.file_name().is_some_and(|name| name == file) {
-                    return Some(path);
-                }
-            }
-        }
-        None
-    }
-
     /// Both files of a replica on a DataNode.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> Option<[PathBuf; 2]> {
-        let [bytes, meta] = [format!("blk_{}", name.block()), format!("{name}.meta")];
-        Some([self.path(node, &bytes)?, self.path(node, &meta)?])
+        self.cluster.nodes()[node].replica(name.block(), &name.to_string())
     }
 
     /// Takes a block's files away; what they were. The NameNode does not know it.
@@ -233,7 +216,7 @@ impl World {
         let mut times = 0;
         eventually("one copy of each block", || {
             let is_single = |world: &Self, holder: &Option<usize>, name: &ReplicaName| {
-                let has = |node: &usize| world.path(*node, &format!("blk_{}", name.block())).is_some();
+                let has = |node: &usize| world.cluster.nodes()[*node].block(name.block()).is_some();
                 nodes.clone().filter(has).collect::<Vec<_>>() == holder.iter().copied().collect::<Vec<_>>()
             };
             let groups = self.groups();

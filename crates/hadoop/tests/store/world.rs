@@ -133,26 +133,10 @@ impl World {
         self.blocks[node] = Some(if told { blocks.with_datanode(address) } else { blocks });
     }
 
-    /// A file of a DataNode by its name.
-    pub fn path(&self, node: usize, file: &str) -> Option<PathBuf> {
-        let mut folders = self.cluster.nodes()[node].folders().to_vec();
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).into_iter().flatten() {
-                let path = entry.expect("an entry").path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.file_name().is_some_and(|name| name == file) {
-                    return Some(path);
-                }
-            }
-        }
-        None
-    }
-
     /// Both files of a replica.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> [PathBuf; 2] {
-        let files = [format!("blk_{}", name.block()), format!("{name}.meta")];
-        files.map(|file| self.path(node, &file).unwrap_or_else(|| panic!("{file} on node {node}")))
+        let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string());
+        files.unwrap_or_else(|| panic!("{name} on node {node}"))
     }
 
     /// HDFS's own check of a replica.

@@ -1,21 +1,17 @@
 //! Beginning: the records, the first listing, and what goes on by itself from then on.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stores::CatalogError;
-use stores::attached::{Aside, Teller};
-use stores::dir::{DirCatalog, OpenError};
+use stores::attached::StartError;
 
 use super::state::Shared;
 use super::{AttachedStorage, watching};
 use crate::namenode::{NameNode, NameNodeSettings};
 
-/// One keeps up with the cluster, the other answers the coordinator.
-const THREADS: usize = 2;
 /// The first listing is waited for so long. Without it the coordinator serves what DataNodes describe themselves.
 const FIRST_LISTING_LIMIT: Duration = Duration::from_secs(60);
 
@@ -40,47 +36,37 @@ impl Attachment {
 /// Why a coordinator cannot be attached to a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Its own records cannot be used.
+    /// It cannot begin.
     #[error(transparent)]
-    Open(#[from] OpenError),
-    /// They cannot be read or written.
+    Start(#[from] StartError),
+    /// Its own records cannot be read or written.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// The system gives no thread.
-    #[error("cannot start threads: {0}")]
-    Threads(#[source] io::Error),
 }
 
-impl AttachedStorage {
-    /// Opens the records and lists the cluster, if its NameNode answers. It is not to be called where a runtime would be
-    /// blocked by that.
-    ///
-    /// # Errors
-    /// [`AttachError`].
-    pub fn open(attachment: Attachment, records: PathBuf, cluster_id: &str) -> Result<Self, AttachError> {
-        let records = DirCatalog::open(records, cluster_id)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("hdfs")
-            .enable_all()
-            .build()
-            .map_err(AttachError::Threads)?;
-        let teller = Teller::start().map_err(AttachError::Threads)?;
-        let namenode = attachment.namenode.clone().map(NameNode::new);
-        let shared = Arc::new(Shared::new(namenode, attachment, records, teller.clone()));
-        // From here on the runtime goes the way of the storage.
-        let storage =
-            Self { shared: Arc::clone(&shared), teller, aside: Aside::default(), runtime: Some(runtime) };
-        shared.recall()?;
-        if let Some(namenode) = &shared.namenode {
-            let first = watching::list(&shared, namenode);
-            let limited = async { tokio::time::timeout(FIRST_LISTING_LIMIT, first).await };
-            if storage.runtime().block_on(limited).is_err() {
-                tracing::warn!("the NameNode's first listing takes long: going on without it");
-            }
-            storage.runtime().spawn(watching::watch_nodes(Arc::downgrade(&shared), namenode.clone()));
-            storage.runtime().spawn(watching::watch_groups(Arc::downgrade(&shared), namenode.clone()));
+/// Opens the records and lists the cluster, if its NameNode answers. It is not to be called where a runtime would be
+/// blocked by that.
+///
+/// # Errors
+/// [`AttachError`].
+pub fn open(
+    attachment: Attachment,
+    records: PathBuf,
+    cluster_id: &str,
+) -> Result<AttachedStorage, AttachError> {
+    let namenode = attachment.namenode.clone().map(NameNode::new);
+    let shared = |ledger, teller| Shared::new(namenode, attachment, ledger, teller);
+    let storage = AttachedStorage::start(records, cluster_id, shared)?;
+    let shared = storage.system();
+    shared.recall()?;
+    if let Some(namenode) = &shared.namenode {
+        let first = watching::list(shared, namenode);
+        let limited = async { tokio::time::timeout(FIRST_LISTING_LIMIT, first).await };
+        if storage.runtime().block_on(limited).is_err() {
+            tracing::warn!("the NameNode's first listing takes long: going on without it");
         }
-        Ok(storage)
+        storage.runtime().spawn(watching::watch_nodes(Arc::downgrade(shared), namenode.clone()));
+        storage.runtime().spawn(watching::watch_groups(Arc::downgrade(shared), namenode.clone()));
     }
+    Ok(storage)
 }

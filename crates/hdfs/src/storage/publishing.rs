@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
-use stores::{Answer, BlockState, CatalogError, Done, RecordWrite, StoreError, StripeWrite, Term, Write};
+use stores::{BlockState, CatalogError, StoreError, Term};
 use tokio::time::Instant;
 
-use super::bad_key;
 use super::state::Shared;
 use super::view::Listed;
 use crate::listing::Service;
@@ -22,27 +21,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const GONE: &str = "its file was removed, or somebody writes to it";
 
 impl Shared {
-    /// Does what takes long.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn carry_out(self: &Arc<Self>, term: Term, write: &StripeWrite) -> Result<Done, StoreError> {
-        match write {
-            StripeWrite::Claim { stripe, nodes } => self.claim(stripe, nodes).await?,
-            StripeWrite::Publish { stripe, blocks } => {
-                for &(index, node, _) in blocks {
-                    self.publish(term, stripe, index, node).await?;
-                }
-            }
-            StripeWrite::Release(_) => {} // The NameNode has no lock to give back.
-            StripeWrite::SetStates(_) => unreachable!("it does not take long"),
-        }
-        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
-    }
-
     /// Makes sure that a group is still the one that is known, and that these nodes can have blocks of it. What is known
     /// of it is as new as the claim when this returns.
-    async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
+    pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
         let known = self.state().view.listed(stripe).cloned();
         let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
@@ -103,7 +84,7 @@ impl Shared {
     }
 
     /// Waits until the NameNode lists a block that a DataNode has taken.
-    async fn publish(
+    pub async fn publish(
         self: &Arc<Self>,
         term: Term,
         stripe: &StripeId,
@@ -126,7 +107,8 @@ impl Shared {
             return Err(StoreError::NotServed { block, node: node.to_string(), why });
         }
         // What was bad there has been replaced.
-        self.record(term, &Write::Records(RecordWrite::Remove(bad_key(stripe, at.0, node))))?;
+        let mended = (stripe.clone(), at, node, BlockState::Healthy);
+        self.state().ledger.note(term, &[mended])?;
         let now = self.now();
         let mut state = self.state();
         let group = state.view.set_state(stripe, at.0, node, BlockState::Healthy);

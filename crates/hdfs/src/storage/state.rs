@@ -5,34 +5,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use codes::BlockIndex;
-use repair::{NodeId, StripeId};
-use stores::attached::Teller;
-use stores::dir::DirCatalog;
-use stores::{
-    BlockState, CatalogError, Done, RecordWrite, Storage as _, StoreChange, StoreError, Term, Write,
-};
+use repair::NodeId;
+use stores::attached::{CopyState, Ledger, Teller};
+use stores::{CatalogError, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
 use super::open::Attachment;
 use super::view::{Listed, View};
-use super::{BAD_PREFIX, bad_key, bad_value, parse_bad_key};
 use crate::listing::{DataNode, Listing};
 use crate::namenode::NameNode;
 
 /// What the threads share.
-pub(super) struct Shared {
-    pub namenode: Option<NameNode>,
-    pub attachment: Attachment,
+pub struct Shared {
+    pub(super) namenode: Option<NameNode>,
+    pub(super) attachment: Attachment,
     /// Something has changed that a listing tells more of.
-    pub look: Notify,
+    pub(super) look: Notify,
     opened: Instant,
     state: Mutex<State>,
 }
 
 /// All that is known.
 pub(super) struct State {
-    pub records: DirCatalog,
-    pub term: Term,
+    pub ledger: Ledger,
     pub view: View,
     /// The numbers of nodes, by their names.
     numbers: BTreeMap<String, NodeId>,
@@ -72,8 +67,8 @@ impl State {
                 numbers.push(number);
                 continue;
             }
-            let number = self.records.node_id(name)?;
-            let record = self.records.nodes()?.into_iter().find(|record| record.id == number);
+            let number = self.ledger.records().node_id(name)?;
+            let record = self.ledger.records().nodes()?.into_iter().find(|record| record.id == number);
             self.tell(record.map(StoreChange::Node).into_iter().collect());
             self.numbers.insert(name.to_owned(), number);
             numbers.push(number);
@@ -84,32 +79,19 @@ impl State {
     /// Forgets how copies were that are not listed any more.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
         let marks = self.view.pointless_marks().into_iter();
-        let keys = marks.map(|(stripe, index, node)| bad_key(&stripe, index, node));
-        let writes: Vec<Write> = keys.map(|key| Write::Records(RecordWrite::Remove(key))).collect();
-        if writes.is_empty() {
-            return Ok(());
-        }
-        for done in self.records.carry_out(self.term, &writes) {
-            match done {
-                Ok(_) | Err(StoreError::Fenced { .. }) => {} // Whoever took over forgets it.
-                Err(StoreError::Catalog(error)) => return Err(error),
-                Err(error) => tracing::warn!(%error, "how a copy was is not forgotten"),
-            }
-        }
-        Ok(())
+        self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
     }
 }
 
 impl Shared {
-    pub fn new(
+    pub(super) fn new(
         namenode: Option<NameNode>,
         attachment: Attachment,
-        records: DirCatalog,
+        ledger: Ledger,
         teller: Teller,
     ) -> Self {
         let state = State {
-            records,
-            term: Term(0),
+            ledger,
             view: View::default(),
             numbers: BTreeMap::new(),
             troubles: BTreeMap::new(),
@@ -118,12 +100,12 @@ impl Shared {
         Self { namenode, attachment, look: Notify::new(), opened: Instant::now(), state: Mutex::new(state) }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long the storage has been open.
-    pub fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.opened.elapsed()
     }
 
@@ -131,17 +113,13 @@ impl Shared {
     ///
     /// # Errors
     /// [`CatalogError`].
-    pub fn recall(&self) -> Result<(), CatalogError> {
+    pub(super) fn recall(&self) -> Result<(), CatalogError> {
         let mut state = self.state();
-        for (key, value) in stores::Records::list(&state.records, BAD_PREFIX)? {
-            if let (Some((stripe, index, node)), Ok(bad)) =
-                (parse_bad_key(&key), serde_json::from_value(value))
-            {
-                state.view.set_state(&stripe, index, node, bad);
-            }
+        for (stripe, index, node, bad) in state.ledger.bad_copies()? {
+            state.view.set_state(&stripe, index.0, node, bad);
         }
         if self.namenode.is_some() {
-            for node in state.records.nodes()? {
+            for node in state.ledger.records().nodes()? {
                 drop(state.view.assume_service(node.id)); // It is told with everything else.
             }
         }
@@ -149,7 +127,7 @@ impl Shared {
     }
 
     /// A node that has its number now.
-    pub fn assume_service(&self, node: NodeId) {
+    pub(super) fn assume_service(&self, node: NodeId) {
         if self.namenode.is_some() {
             let mut state = self.state();
             let change = state.view.assume_service(node);
@@ -161,7 +139,7 @@ impl Shared {
     ///
     /// # Errors
     /// If the number of a new one cannot be stored.
-    pub fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
+    pub(super) fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
         let now = self.now();
         let mut state = self.state();
         let numbers = state.number(&self.attachment, &listing.nodes)?;
@@ -180,7 +158,12 @@ impl Shared {
     ///
     /// # Errors
     /// As [`take_nodes`](Self::take_nodes).
-    pub fn take_groups(&self, asked: Duration, listing: Listing, all: bool) -> Result<(), CatalogError> {
+    pub(super) fn take_groups(
+        &self,
+        asked: Duration,
+        listing: Listing,
+        all: bool,
+    ) -> Result<(), CatalogError> {
         let now = self.now();
         let mut state = self.state();
         let numbers = state.number(&self.attachment, &listing.nodes)?;
@@ -196,35 +179,14 @@ impl Shared {
         state.forget_marks()
     }
 
-    /// Carries out one write of the records.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn record(&self, term: Term, write: &Write) -> Result<Done, StoreError> {
-        let mut done = self.state().records.carry_out(term, std::slice::from_ref(write));
-        done.pop().expect("one is answered by one")
-    }
-
     /// Notes what was found of copies.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be kept; then nothing has changed.
-    pub fn set_states(
-        &self,
-        term: Term,
-        states: &[(StripeId, BlockIndex, NodeId, BlockState)],
-    ) -> Result<(), StoreError> {
-        let write = |(stripe, index, node, state): &(StripeId, BlockIndex, NodeId, BlockState)| {
-            let key = bad_key(stripe, index.0, *node);
-            Write::Records(match state {
-                BlockState::Healthy => RecordWrite::Remove(key),
-                bad => RecordWrite::Put(key, bad_value(*bad)),
-            })
-        };
-        let writes: Vec<Write> = states.iter().map(write).collect();
+    pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let now = self.now();
         let mut shared = self.state();
-        shared.records.carry_out(term, &writes).into_iter().try_for_each(|done| done.map(drop))?;
+        shared.ledger.note(term, states)?;
         let mut groups = BTreeSet::new();
         for (stripe, index, node, state) in states {
             groups.extend(shared.view.set_state(stripe, index.0, *node, *state));

@@ -72,10 +72,10 @@ fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<()
 
 /// DataNodes without a helper, and helpers without a DataNode.
 fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
-    let state = shared.state();
+    let mut state = shared.state();
     let counts = state.view.block_counts();
     let mut lines = Vec::new();
-    for node in state.records.nodes().unwrap_or_default() {
+    for node in state.ledger.records().nodes().unwrap_or_default() {
         let blocks = counts.get(&node.id).copied().unwrap_or(0);
         if blocks > 0 && !shared.attachment.helpers.values().any(|helper| *helper == node.name) {
             lines.push(format!(

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};
 use super::scene::{LOST, Scene};
-use super::{NodesArgs, SIXTEEN_LOST, Setup, WIDE};
+use super::{NodesArgs, SIXTEEN_LOST, SPARED, Setup, WIDE};
 use crate::command::write_page;
 use crate::error::LabError;
 use crate::fleet::Programs;
@@ -19,8 +19,8 @@ use crate::meter::{LinkBytes, Meter, Metered};
 use crate::network::Names;
 use crate::run::Say;
 
-/// Helpers that get blocks; the last is all that are left.
-const REQUESTORS: [u16; 4] = [1, 2, 8, 15];
+/// Helpers that get blocks, of those that have none.
+const REQUESTORS: [usize; 4] = [1, 2, 8, 16];
 /// What all helpers together send for repairs where they are capped, at first and then.
 const CAPS: [(&str, f64); 2] = [("160Mbit", 160e6), ("320Mbit", 320e6)];
 /// What one helper sends and receives.
@@ -37,7 +37,7 @@ type Part = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
 const PARTS: [(&str, Setup, Part); 6] = [
     ("issue", SIXTEEN_LOST, |measuring, page| measuring.sixteen_lost(page)),
     ("policies", WIDE, |measuring, page| measuring.policies(page)),
-    ("requestors", WIDE, |measuring, page| measuring.requestors(page)),
+    ("requestors", SPARED, |measuring, page| measuring.requestors(page)),
     ("drains", WIDE, |measuring, page| measuring.drains(page)),
     ("caps", WIDE, |measuring, page| measuring.caps(page)),
     ("reads", WIDE, |measuring, page| measuring.reads(page)),
@@ -59,7 +59,7 @@ pub(super) fn run(
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
     let mut page = Page::default();
-    for setup in [SIXTEEN_LOST, WIDE] {
+    for setup in [SIXTEEN_LOST, WIDE, SPARED] {
         let wanted = |part: &str| args.only.as_ref().is_none_or(|only| part.contains(only));
         let parts: Vec<_> = PARTS.iter().filter(|(name, of, _)| *of == setup && wanted(name)).collect();
         if parts.is_empty() {
@@ -115,10 +115,9 @@ impl Measuring<'_> {
             ("conventional", &["--policy", "lowest-index", "--scheme", "conventional"]),
         ];
         for count in REQUESTORS {
-            let named: Vec<String> = (2..2 + count).map(|number| format!("h{number}")).collect();
+            let named = self.scene.spares()[..count].join(",");
             for (way, words) in ways {
                 let mut words = words.to_vec();
-                let named = named.join(",");
                 words.extend(["--requestors", &named]);
                 let row = self.recover(&format!("{way}, {count} requestors"), &words)?;
                 page.add(Table::Requestors, row);
@@ -145,7 +144,7 @@ impl Measuring<'_> {
 
     fn recover(&mut self, what: &str, words: &[&str]) -> Result<WholeRow, LabError> {
         self.scene.fresh()?;
-        self.scene.lose()?;
+        self.scene.lose(LOST)?;
         let mut verb = vec!["node", "recover", LOST];
         verb.extend(words);
         self.whole(what, &verb)
@@ -184,7 +183,7 @@ impl Measuring<'_> {
     /// how much more shows at the whole repair, of which every block is sent k times.
     fn caps(&mut self, page: &mut Page) -> Result<(), LabError> {
         self.scene.fresh()?;
-        self.scene.lose()?;
+        self.scene.lose(LOST)?;
         let rates: Vec<&str> = CAPS.iter().map(|(text, _)| *text).collect();
         self.scene.mend(&["caps", "--total", rates[0]])?;
         let whole = Meter::start(&self.scene.network)?;
@@ -206,7 +205,7 @@ impl Measuring<'_> {
         }
 
         self.scene.fresh()?;
-        self.scene.lose()?;
+        self.scene.lose(LOST)?;
         let (helper, cap, rate) = CAPPED;
         self.scene.mend(&["caps", "--node", &format!("{helper}={cap}")])?;
         let whole = Meter::start(&self.scene.network)?;
@@ -252,12 +251,12 @@ impl Measuring<'_> {
     fn reads(&mut self, page: &mut Page) -> Result<(), LabError> {
         self.scene.fresh()?;
         self.read_while(page, "all helpers are up")?;
-        self.scene.lose()?;
+        self.scene.lose(LOST)?;
         self.read_while(page, "a helper is down")?;
         let (cap, _) = CAPS[0];
         for capped in [None, Some(cap)] {
             self.scene.fresh()?;
-            self.scene.lose()?;
+            self.scene.lose(LOST)?;
             if let Some(cap) = capped {
                 self.scene.mend(&["caps", "--total", cap])?;
             }

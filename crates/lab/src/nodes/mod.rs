@@ -39,6 +39,8 @@ pub struct NodesArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Setup {
     helpers: u16,
+    /// The last so many of them hold nothing.
+    spare: u16,
     code: &'static str,
     data_blocks: u64,
     blocks: u64,
@@ -47,10 +49,27 @@ struct Setup {
 }
 
 /// 14 helpers of which each has 16 blocks: 225 blocks.
-const SIXTEEN_LOST: Setup =
-    Setup { helpers: 14, code: "rs-9-6", data_blocks: 6, blocks: 9, block_bytes: 16 << 20, stripes: 25 };
-const WIDE: Setup =
-    Setup { helpers: 16, code: "rs-9-6", data_blocks: 6, blocks: 9, block_bytes: 8 << 20, stripes: 64 };
+const SIXTEEN_LOST: Setup = Setup {
+    helpers: 14,
+    spare: 0,
+    code: "rs-9-6",
+    data_blocks: 6,
+    blocks: 9,
+    block_bytes: 16 << 20,
+    stripes: 25,
+};
+const WIDE: Setup = Setup {
+    helpers: 16,
+    spare: 0,
+    code: "rs-9-6",
+    data_blocks: 6,
+    blocks: 9,
+    block_bytes: 8 << 20,
+    stripes: 64,
+};
+
+/// The same stripes, and as many helpers again that get blocks and have none.
+const SPARED: Setup = Setup { helpers: 32, spare: 16, ..WIDE };
 
 /// Measures, and writes `nodes.md`.
 ///

@@ -48,6 +48,9 @@ impl Scene {
         network.reshape(&Topology::flat(setup.helpers, Rate::Unshaped))?;
         let kept = fleet.work().join("kept");
         let mut scene = Self { fleet, network, setup, kept, pieces: Vec::new(), mend: programs.mend.clone() };
+        for spare in scene.spares() {
+            scene.lose(&spare)?;
+        }
         for stripe in 0..setup.stripes {
             scene.store(stripe)?;
         }
@@ -83,10 +86,16 @@ impl Scene {
         self.await_up("all helpers", |up| up.len() == all)
     }
 
-    /// Kills the helper; the coordinator has noticed when this returns.
-    pub(super) fn lose(&mut self) -> Result<(), LabError> {
-        self.fleet.kill(LOST)?;
-        self.await_up("a helper less", |up| !up.iter().any(|name| name == LOST))
+    /// The helpers that hold nothing.
+    pub(super) fn spares(&self) -> Vec<String> {
+        let Setup { helpers, spare, .. } = self.setup;
+        (helpers - spare + 1..=helpers).map(|number| format!("h{number}")).collect()
+    }
+
+    /// Kills a helper; the coordinator has noticed when this returns.
+    pub(super) fn lose(&mut self, helper: &str) -> Result<(), LabError> {
+        self.fleet.kill(helper)?;
+        self.await_up("a helper less", |up| !up.iter().any(|name| name == helper))
     }
 
     fn await_up(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Result<(), LabError> {

@@ -12,6 +12,8 @@ use super::watching::Running;
 use super::work::Goal;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
+use crate::limits::Class;
+use crate::recovery::JOBS_AT_ONCE;
 use crate::wire::control::ToNode;
 use crate::{
     Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, Policy, SliceSet, StripeBlock,
@@ -112,7 +114,8 @@ impl Job {
             let id = self.work.id_of(suspect);
             self.work.replanned.push(format!("block {id} is left out, as it may be wrong"));
         }
-        let patience = patience(&plan, topology, self.fruitless);
+        let in_background = self.work.class() == Class::Repair;
+        let patience = patience(&plan, topology, in_background, self.fruitless);
         let assignments = self.assignments(&plan, topology, patience);
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         for (node, assignment) in assignments {
@@ -233,14 +236,16 @@ impl Job {
 /// machine's scheduler looks like a stall. It grows by an eighth for each job that shares a node, as some of many flows on a
 /// link rest longer than others. It doubles with each plan that brought nothing: somebody may be slower than
 /// anything that is known of him.
-fn patience(plan: &Plan, topology: &Topology, fruitless: u32) -> Duration {
+fn patience(plan: &Plan, topology: &Topology, in_background: bool, fruitless: u32) -> Duration {
     let whole = plan.predict(topology);
     let rest = match plan.pacing() {
         Pacing::WholeBlock => whole * PATIENT_TRANSFERS,
         Pacing::Pipelined | Pacing::Serial => whole / plan.slices().len().max(1) * PATIENT_SLICES,
     };
     let nodes = plan.nodes().into_iter().collect();
-    let crowded = (CROWD + crowd(&nodes, topology)) / CROWD;
+    // Of repairs in the background many begin at the same time.
+    let beside = if in_background { JOBS_AT_ONCE as u32 } else { 0 };
+    let crowded = (CROWD + crowd(&nodes, topology).max(beside)) / CROWD;
     let longer = 1 << fruitless.saturating_sub(1).min(MAX_DOUBLINGS);
     (rest.max(MIN_PATIENCE) * crowded * longer).min(MAX_PATIENCE)
 }

@@ -146,13 +146,16 @@ impl Job {
         stragglers.detours += 1;
         stragglers.slow.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
         stragglers.suspected = Some((slow, finding.rate));
+        // There are only so many detours; they take nothing from the plans that may fail.
+        self.fruitless = self.fruitless.saturating_sub(1);
         self.drop_plan(reason, topology, now);
     }
 
     /// The nodes to go without, and what they carry, if that is worth it.
     fn detour(&self, finding: &Finding, topology: &Topology) -> Option<BTreeMap<NodeId, f64>> {
         let Phase::Running(running) = &self.phase else { return None };
-        if self.stragglers.detours >= MOST_DETOURS {
+        // Where nothing moves at all nobody is slow: whoever waits will complain, and blame finds out of whom.
+        if self.stragglers.detours >= MOST_DETOURS || finding.rate <= 0.0 {
             return None;
         }
         // Where most links are full and never carried more, all are slow alike.

@@ -31,7 +31,7 @@ pub(super) async fn carry_out(shared: &Arc<Shared>, term: Term, write: &Write) -
         Write::Stripes(StripeWrite::Release(stripe)) => shared.release(stripe).await,
         Write::Files(FileWrite::Discard(node, block)) => {
             shared.take_out_of_service(*node, block).await?;
-            return shared.record(term, write);
+            return shared.state().ledger.write(term, write);
         }
         _ => unreachable!("it does not take long"),
     }

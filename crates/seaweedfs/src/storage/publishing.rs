@@ -6,10 +6,9 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::{BlockId, Digest, NodeId, StripeId};
 use stores::seaweedfs::{ShardName, VolumeName};
-use stores::{BlockState, FileWrite, RecordWrite, StoreChange, StoreError, Term, Write};
+use stores::{BlockState, FileWrite, StoreChange, StoreError, Term, Write};
 use tokio::time::Instant;
 
-use super::bad_key;
 use super::state::Shared;
 use super::view::{shard_number, shard_of};
 use crate::listing::ServerId;
@@ -58,7 +57,8 @@ impl Shared {
         let Some(server) = &server else { return Err(not_served(name, "it is no volume server".to_owned())) };
         let served = self.mount(stripe, &volume, shard_number(index), server).await;
         served.map_err(|why| not_served(name.clone(), why))?;
-        self.record(term, &Write::Records(RecordWrite::Remove(bad_key(stripe, index.0, node))))?;
+        let mended = (stripe.clone(), index, node, BlockState::Healthy);
+        self.state().ledger.note(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
     }
 
@@ -120,7 +120,8 @@ impl Shared {
                 tracing::warn!(%block, %error, "a bad copy stays where it is");
                 continue;
             }
-            self.record(term, &Write::Files(FileWrite::Discard(other, block.clone())))?;
+            let discard = Write::Files(FileWrite::Discard(other, block.clone()));
+            self.state().ledger.write(term, &discard)?;
             self.state().tell(vec![StoreChange::Discard(other, block.clone())]);
         }
         Ok(())

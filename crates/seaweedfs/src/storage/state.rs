@@ -5,39 +5,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
-use stores::attached::Teller;
-use stores::dir::DirCatalog;
-use stores::{
-    BlockState, CatalogError, Done, RecordWrite, Storage as _, StoreChange, StoreError, Term, Write,
-};
+use stores::attached::{CopyState, Ledger, Teller};
+use stores::{BlockState, CatalogError, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::claims::Claims;
 use super::open::Attachment;
 use super::view::{View, shard_of};
-use super::{BAD_PREFIX, bad_key, bad_value, parse_bad_key};
 use crate::listing::{Listing, ServerId};
 use crate::master::MasterClient;
 use crate::server::VolumeServer;
 use crate::volumes::Change;
 
 /// What the threads share.
-pub(super) struct Shared {
-    pub master: MasterClient,
-    pub attachment: Attachment,
-    pub claims: tokio::sync::Mutex<Claims>,
+pub struct Shared {
+    pub(super) master: MasterClient,
+    pub(super) attachment: Attachment,
+    pub(super) claims: tokio::sync::Mutex<Claims>,
     /// Held while a volume is claimed.
-    pub claiming: tokio::sync::Mutex<()>,
+    pub(super) claiming: tokio::sync::Mutex<()>,
     /// Something was listed that may have to be looked into.
-    pub listed: Notify,
+    pub(super) listed: Notify,
     state: Mutex<State>,
 }
 
 /// All that is known.
 pub(super) struct State {
-    pub records: DirCatalog,
-    pub term: Term,
+    pub ledger: Ledger,
     pub view: View,
     /// What was said last of what keeps Mend from its work.
     said: Vec<String>,
@@ -81,8 +76,8 @@ impl State {
         let mut told = Vec::new();
         for server in self.view.unnumbered() {
             let name = attachment.name_of(&server, &self.view.volumes().servers()[&server]);
-            let node = self.records.node_id(&name)?;
-            let records = self.records.nodes()?;
+            let node = self.ledger.records().node_id(&name)?;
+            let records = self.ledger.records().nodes()?;
             told.extend(records.into_iter().find(|record| record.id == node).map(StoreChange::Node));
             self.view.number(server, node);
         }
@@ -103,30 +98,14 @@ impl State {
 impl State {
     /// Forgets how copies were that no longer are of any volume.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
-        let keys = self
-            .view
-            .pointless_marks()
-            .into_iter()
-            .map(|(stripe, index, node)| bad_key(&stripe, index, node));
-        let writes: Vec<Write> = keys.map(|key| Write::Records(RecordWrite::Remove(key))).collect();
-        if writes.is_empty() {
-            return Ok(());
-        }
-        for done in self.records.carry_out(self.term, &writes) {
-            match done {
-                Ok(_) | Err(StoreError::Fenced { .. }) => {} // Whoever took over forgets it.
-                Err(StoreError::Catalog(error)) => return Err(error),
-                Err(error) => tracing::warn!(%error, "how a copy was is not forgotten"),
-            }
-        }
-        Ok(())
+        let marks = self.view.pointless_marks().into_iter();
+        self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
     }
 }
 
 impl Shared {
-    pub fn new(master: MasterClient, attachment: Attachment, records: DirCatalog, teller: Teller) -> Self {
-        let state =
-            State { records, term: Term(0), view: View::default(), said: Vec::new(), listed: None, teller };
+    pub(super) fn new(master: MasterClient, attachment: Attachment, ledger: Ledger, teller: Teller) -> Self {
+        let state = State { ledger, view: View::default(), said: Vec::new(), listed: None, teller };
         Self {
             master,
             attachment,
@@ -137,7 +116,7 @@ impl Shared {
         }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,14 +124,10 @@ impl Shared {
     ///
     /// # Errors
     /// [`CatalogError`].
-    pub fn recall_bad(&self) -> Result<(), CatalogError> {
+    pub(super) fn recall_bad(&self) -> Result<(), CatalogError> {
         let mut state = self.state();
-        for (key, value) in stores::Records::list(&state.records, BAD_PREFIX)? {
-            if let (Some((stripe, index, node)), Ok(bad)) =
-                (parse_bad_key(&key), serde_json::from_value(value))
-            {
-                state.view.set_bad(&stripe, index, node, bad);
-            }
+        for (stripe, index, node, bad) in state.ledger.bad_copies()? {
+            state.view.set_bad(&stripe, index.0, node, bad);
         }
         Ok(())
     }
@@ -161,7 +136,7 @@ impl Shared {
     ///
     /// # Errors
     /// As [`State::take`].
-    pub fn take_all(&self, listing: Listing, asked: Instant) -> Result<bool, CatalogError> {
+    pub(super) fn take_all(&self, listing: Listing, asked: Instant) -> Result<bool, CatalogError> {
         let mut state = self.state();
         if state.listed.is_some_and(|listed| asked < listed) {
             return Ok(false);
@@ -173,7 +148,7 @@ impl Shared {
     ///
     /// # Errors
     /// Why there is no answer, in words.
-    pub async fn refresh(&self, volume: u32) -> Result<(), String> {
+    pub(super) async fn refresh(&self, volume: u32) -> Result<(), String> {
         let asked = Instant::now();
         let part = self.master.list_volumes(&[volume]).await.map_err(|error| error.to_string())?;
         let mut state = self.state();
@@ -181,46 +156,23 @@ impl Shared {
         taken.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Carries out one write of the records.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn record(&self, term: Term, write: &Write) -> Result<Done, StoreError> {
-        let mut done = self.state().records.carry_out(term, std::slice::from_ref(write));
-        done.pop().expect("one is answered by one")
-    }
-
     /// A node has removed its copy of a block: how that was says nothing of one that it gets later.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be kept; then nothing has changed.
-    pub fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
+    pub(super) fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
         let Some(shard) = shard_of(block) else { return Ok(()) };
         let (stripe, index) = (StripeId(shard.volume.to_string()), BlockIndex(shard.shard.into()));
-        self.set_states(term, &[(stripe, index, node, BlockState::Healthy)])
+        self.note_states(term, &[(stripe, index, node, BlockState::Healthy)])
     }
 
     /// Notes what was found of copies.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be kept; then nothing has changed.
-    pub fn set_states(
-        &self,
-        term: Term,
-        states: &[(StripeId, BlockIndex, NodeId, BlockState)],
-    ) -> Result<(), StoreError> {
-        let writes: Vec<Write> = states
-            .iter()
-            .map(|(stripe, index, node, state)| {
-                let key = bad_key(stripe, index.0, *node);
-                Write::Records(match state {
-                    BlockState::Healthy => RecordWrite::Remove(key),
-                    bad => RecordWrite::Put(key, bad_value(*bad)),
-                })
-            })
-            .collect();
+    pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let mut shared = self.state();
-        shared.records.carry_out(term, &writes).into_iter().try_for_each(|done| done.map(drop))?;
+        shared.ledger.note(term, states)?;
         let mut volumes = BTreeSet::new();
         for (stripe, index, node, state) in states {
             match state {
@@ -238,7 +190,7 @@ impl Shared {
     ///
     /// # Errors
     /// Why there is none, in words.
-    pub async fn connect(&self, server: &ServerId) -> Result<VolumeServer, String> {
+    pub(super) async fn connect(&self, server: &ServerId) -> Result<VolumeServer, String> {
         let address = self.state().view.volumes().servers().get(server).map(|server| server.address.clone());
         let address =
             address.ok_or_else(|| format!("volume server {server} is not connected to the master"))?;

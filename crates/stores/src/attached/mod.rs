@@ -1,8 +1,12 @@
-//! What every storage that others own needs: a way for its changes to be told in order, and for what takes long to be done
-//! while others go on.
+//! Stores that others own, beside which a coordinator works: what is the same of all of them. [`AttachedStorage`] drives a
+//! [`System`], whose changes are told in order by a [`Teller`] and of which a [`Ledger`] is kept.
 
 mod aside;
+mod ledger;
+mod storage;
 mod telling;
 
-pub use aside::Aside;
+use aside::Aside;
+pub use ledger::{CopyState, Ledger};
+pub use storage::{AttachedStorage, StartError, System};
 pub use telling::{Listener, Teller};

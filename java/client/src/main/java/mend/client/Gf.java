@@ -4,8 +4,8 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 
-/** GF(2^8) by the polynomial x^8+x^4+x^3+x^2+1 on runs of bytes, as all of Mend computes it. */
-final class Gf {
+/** GF(2^8) by the polynomial x^8+x^4+x^3+x^2+1, as all of Mend computes it. */
+public final class Gf {
   private static final int POLYNOMIAL = 0x11d;
   private static final byte[][] PRODUCTS = products();
   private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
@@ -34,6 +34,20 @@ final class Gf {
       }
     }
     return product;
+  }
+
+  /**
+   * The inverse of an element.
+   *
+   * @throws ArithmeticException if it is 0
+   */
+  public static int inverse(int element) {
+    for (int candidate = 1; candidate < 256; candidate++) {
+      if (PRODUCTS[element][candidate] == 1) {
+        return candidate;
+      }
+    }
+    throw new ArithmeticException(element + " has no inverse in GF(2^8)");
   }
 
   /** Adds {@code coefficient} times the first {@code bytes} bytes of {@code source} to those of {@code target} from {@code at} on. */

@@ -1,6 +1,7 @@
 package mend.hdfs;
 
 import java.io.IOException;
+import mend.client.Gf;
 import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 
 /**
@@ -8,8 +9,6 @@ import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
  * the policy's without the columns of those ({@code stores::hdfs} and docs/hdfs.md have the same rule).
  */
 final class GroupCode {
-  private static final int POLYNOMIAL = 0x11d;
-
   private GroupCode() {}
 
   /**
@@ -45,32 +44,9 @@ final class GroupCode {
         .append(present + parity).append('-').append(present).append('-').append(parity).append("-x");
     for (int row = 0; row < parity; row++) {
       for (int column = 0; column < present; column++) {
-        name.append(String.format("%02x", inverse((data + row) ^ column)));
+        name.append(String.format("%02x", Gf.inverse((data + row) ^ column)));
       }
     }
     return name.toString();
-  }
-
-  private static int inverse(int element) {
-    for (int candidate = 1; candidate < 256; candidate++) {
-      if (product(element, candidate) == 1) {
-        return candidate;
-      }
-    }
-    throw new IllegalArgumentException("0 has no inverse");
-  }
-
-  private static int product(int a, int b) {
-    int product = 0;
-    for (int power = a, rest = b; rest != 0; rest >>= 1) {
-      if ((rest & 1) != 0) {
-        product ^= power;
-      }
-      power <<= 1;
-      if ((power & 0x100) != 0) {
-        power ^= POLYNOMIAL;
-      }
-    }
-    return product;
   }
 }
