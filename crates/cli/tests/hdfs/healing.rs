@@ -139,7 +139,9 @@ pub fn removed_meanwhile(world: &mut World) {
 
 /// HDFS rebuilds as well: both make the same bytes, and one copy of each is left.
 pub fn both_at_once(world: &mut World) {
-    world.cluster.restart_namenode_with(vec![NO_REPAIR[2].to_owned()]);
+    // What a DataNode has begun and not ended is given out again after this, and not after five minutes.
+    let patience = "dfs.namenode.reconstruction.pending.timeout-sec=15".to_owned();
+    world.cluster.restart_namenode_with(vec![NO_REPAIR[2].to_owned(), patience]);
     world.await_nodes();
     world.await_whole();
     let mend = attach(world, GRACE);

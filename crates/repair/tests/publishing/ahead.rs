@@ -161,3 +161,44 @@ fn whoever_only_answers_for_parity_may_fail_without_harm_to_the_plan() {
         assert!(scene.was_told(REQUESTOR, is_commit));
     }
 }
+
+#[test]
+fn others_are_asked_about_parity_where_one_does_not_answer() {
+    let mut scene = moving();
+    scene.write(1.0);
+    let silent = scene.beside().node;
+    scene.deliver();
+    let asked = scene.asked();
+    for asked in asked.iter().filter(|asked| asked.node != silent) {
+        scene.answer(asked, Fingerprint::zero());
+    }
+    scene.wait(2 * SECOND);
+    assert_eq!(scene.asked().len(), asked.len(), "it may be slow");
+    scene.wait(SECOND);
+    let anew = scene.asked().split_off(asked.len());
+    assert_eq!(anew.len(), 5, "all of it at once, of others");
+    assert!(anew.iter().all(|asked| asked.node != silent));
+    for asked in &anew {
+        scene.answer(asked, Fingerprint::zero());
+    }
+    scene.say(REQUESTOR, Report::Committed);
+    let outcome = scene.ended.expect("nothing is left to do").expect("it is good");
+    assert_eq!(outcome.replanned, [format!("h{silent} did not answer about parity, others are asked")]);
+}
+
+#[test]
+fn who_alone_can_answer_about_parity_is_waited_for() {
+    let verify = Verify { parity: true, ..Verify::default() };
+    let mut scene = Scene::verified(2, verify);
+    let requestors = [REQUESTOR, NodeId(REQUESTORS + 1)];
+    requestors.map(|node| scene.say(node, Report::Delivered));
+    (0..2).zip(requestors).for_each(|(index, node)| scene.deliver_and_seal(node, index, 0));
+    let asked = scene.asked();
+    assert_eq!(asked.len(), 6, "all survivors, and what was rebuilt");
+    scene.wait(100 * SECOND);
+    assert_eq!(scene.asked().len(), asked.len());
+    for asked in &asked {
+        scene.answer(asked, Fingerprint::zero());
+    }
+    assert!(scene.was_told(REQUESTOR, is_commit));
+}

@@ -6,7 +6,6 @@ import java.io.Closeable;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -33,8 +32,8 @@ import java.util.concurrent.TimeUnit;
 public final class MendClient implements Closeable {
   /** Within this time the API answers what it does not wait for. */
   private static final Duration ANSWER_LIMIT = Duration.ofSeconds(10);
-  private static final long FIRST_LOOK_MS = 20;
-  private static final long LAST_LOOK_MS = 500;
+  /** How long the coordinator waits for a repair's end before it answers; less than the limit of an answer. */
+  private static final long WAIT_MS = 2000;
 
   private final Settings settings;
   private final Api api;
@@ -126,15 +125,10 @@ public final class MendClient implements Closeable {
   public Repair await(Repair repair, Duration limit) throws IOException {
     long until = System.nanoTime() + limit.toNanos();
     Repair now = repair;
-    for (long pauseMs = FIRST_LOOK_MS; !now.hasEnded() && System.nanoTime() < until;
-        pauseMs = Math.min(2 * pauseMs, LAST_LOOK_MS)) {
-      try {
-        TimeUnit.MILLISECONDS.sleep(pauseMs);
-      } catch (InterruptedException stopped) {
-        Thread.currentThread().interrupt();
-        throw new InterruptedIOException("the wait for repair " + repair.number() + " was interrupted");
-      }
-      now = repair(repair.number());
+    while (!now.hasEnded() && System.nanoTime() < until) {
+      long leftMs = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime()) + 1;
+      String path = "/v1/repairs/" + repair.number() + "?wait_ms=" + Math.min(leftMs, WAIT_MS);
+      now = new Repair(api.get(path, ANSWER_LIMIT));
     }
     return now;
   }
