@@ -1,0 +1,164 @@
+//! Files are put, read and removed.
+
+use super::*;
+
+#[test]
+fn a_put_is_visible_when_it_is_committed() {
+    let mut scene = Scene::new(5);
+    let put = scene.begin("f", 8192 + 1).unwrap();
+    let sizes: Vec<_> = put.stripes.iter().map(|stripe| (stripe.block_bytes, stripe.data_bytes)).collect();
+    assert_eq!(sizes, [(4096, 8192), (64, 1)]);
+    let commit = |reply| Command::CommitPut(PutId(put.put), reply);
+    let early = scene.ask(commit).unwrap_err().to_string();
+    assert!(early.contains("lacks the stripe at position 0"), "{early}");
+    for position in 0..2 {
+        scene.open(position, ClientRequest::PutStripe { put: put.put, position: position as u32 });
+        assert_eq!(scene.closed(position).unwrap().unwrap().replanned, [""; 0]);
+    }
+    assert!(scene.ask(|reply| Command::File("f".into(), reply)).is_err(), "not visible yet");
+    scene.ask(commit).unwrap();
+    let file = scene.file("f");
+    assert_eq!(file.file.bytes, 8193);
+    assert_eq!(states(&file), ["healthy"; 4]);
+    let nodes: BTreeSet<_> = (0..4).map(|index| home(&file, index)).collect();
+    assert_eq!(nodes.len(), 4, "one block to a node");
+    assert_eq!(file.layout[1].file_offset, 8192);
+    let taken = scene.begin("f", 1).unwrap_err();
+    assert!(taken.to_string().contains("there is a file `f` already"), "{taken}");
+}
+
+#[test]
+fn an_empty_file_has_no_stripes() {
+    let mut scene = Scene::new(0);
+    let put = scene.begin("empty", 0).unwrap();
+    assert!(put.stripes.is_empty());
+    scene.ask(|reply| Command::CommitPut(PutId(put.put), reply)).unwrap();
+    assert!(scene.file("empty").layout.is_empty());
+    assert!(scene.status().summary.starts_with("safe  nothing is stored"));
+}
+
+#[test]
+fn too_few_helpers_are_counted_and_named() {
+    let mut scene = Scene::new(4);
+    scene.kill("h3");
+    let error = scene.begin("f", 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "rs-4-2 needs 4 live helpers with room for 64 bytes each, and there are 3; down: h3"
+    );
+}
+
+#[test]
+fn bad_puts_are_refused_with_what_would_be_right() {
+    let mut scene = Scene::new(4);
+    let mut refused = |code: &str, block_bytes| {
+        let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
+        let request =
+            PutRequest { name: "f".into(), bytes: 1, code, block_bytes, chunk_bytes: None, replace: false };
+        let error = scene.ask(|reply| Command::BeginPut(request, reply)).unwrap_err();
+        format!("{error}; {}", error.next_step())
+    };
+    for (code, block_bytes, expected) in [
+        ("rs-4-4", 4096, "must be more than the k = 4"),
+        ("rs-256-10", 4096, "at most 255 blocks"),
+        ("raid5", 4096, "no code `raid5`"),
+        ("rs-4-2", 0, "smallest possible size is 4096"),
+        ("rs-4-2", 5000, "nearest possible sizes are 4096 and 8192"),
+    ] {
+        let text = refused(code, block_bytes);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn an_aborted_put_leaves_nothing() {
+    let mut scene = Scene::new(4);
+    let put = scene.begin("f", 8192).unwrap().put;
+    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
+    assert!(scene.nodes.values().filter(|node| !node.disk.is_empty()).count() == 4);
+    scene.ask(|reply| Command::AbortPut(PutId(put), reply)).unwrap();
+    scene.play();
+    assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
+    assert!(scene.ask(|reply| Command::CommitPut(PutId(put), reply)).is_err());
+    assert!(scene.ask(Command::Nodes).unwrap().iter().all(|node| node.blocks == 0 && node.to_remove == 0));
+}
+
+#[test]
+fn a_put_whose_client_has_gone_is_aborted() {
+    let mut scene = Scene::new(4);
+    let put = scene.begin("f", 8192 * 2).unwrap().put;
+    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
+    scene.frozen.insert("h1".into());
+    scene.open(2, ClientRequest::PutStripe { put, position: 1 });
+    scene.kill("admin");
+    scene.frozen.clear();
+    assert!(scene.status().jobs.is_empty());
+    scene.wait(Duration::from_secs(11));
+    assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
+    assert!(scene.ask(|reply| Command::AbortPut(PutId(put), reply)).is_err());
+}
+
+#[test]
+fn a_helper_that_dies_in_a_put_is_replaced() {
+    let mut scene = Scene::new(5);
+    let put = scene.begin("f", 8192).unwrap().put;
+    for name in ["h1", "h2", "h3", "h4", "h5"] {
+        scene.frozen.insert(name.into());
+    }
+    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
+    let victim = ["h1", "h2", "h3"].into_iter().find(|name| scene.nodes[*name].is_assigned()).unwrap();
+    scene.frozen.clear();
+    scene.kill(victim);
+    scene.wait(Duration::from_secs(20));
+    let ended = scene.closed(1).unwrap().unwrap();
+    assert!(!ended.replanned.is_empty());
+    scene.ask(|reply| Command::CommitPut(PutId(put), reply)).unwrap();
+    let file = scene.file("f");
+    assert_eq!(states(&file), ["healthy"; 4]);
+    assert!((0..4).all(|index| home(&file, index) != victim));
+}
+
+#[test]
+fn a_removed_file_leaves_nothing_even_on_a_helper_that_was_down() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 2);
+    scene.kill("h2");
+    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.play();
+    assert_eq!(scene.node("h2").disk.len(), 2);
+    scene.start("h2");
+    assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
+    assert!(scene.status().orphans.is_empty());
+}
+
+// ---- reads ----
+
+#[test]
+fn a_read_uses_the_scheme_only_for_what_is_lost() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let stripe = file.layout[0].stripe.stripe.clone();
+    let helpers = |scene: &Scene| {
+        scene.nodes.iter().filter(|(name, node)| *name != "admin" && !node.assigned.is_empty()).count()
+    };
+    let clear = |scene: &mut Scene| scene.nodes.values_mut().for_each(|node| node.assigned.clear());
+
+    clear(&mut scene);
+    scene.read(1, &stripe, 0, &[]);
+    assert!(scene.closed(1).unwrap().is_ok());
+    assert_eq!(helpers(&scene), 1);
+
+    clear(&mut scene);
+    scene.read(2, &stripe, 0, &[0]);
+    assert!(scene.closed(2).unwrap().is_ok());
+    assert_eq!(helpers(&scene), 2);
+
+    scene.read(3, &stripe, 0, &[0, 1, 2]);
+    let error = scene.closed(3).unwrap().unwrap_err();
+    assert!(matches!(error, RequestFailure::TooMuchLost { .. }), "{error:?}");
+    assert!(error.to_string().contains("2 blocks are needed and only 1 are available"), "{error}");
+    scene.read(4, &stripe, 9, &[]);
+    let error = scene.closed(4).unwrap().unwrap_err();
+    assert!(matches!(error, RequestFailure::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("has blocks b0 to b3, and no b9"), "{error}");
+}

@@ -1,0 +1,94 @@
+//! Helpers come, go, and say what they have.
+
+use super::*;
+
+#[test]
+fn a_name_registers_once_at_a_time() {
+    let mut scene = Scene::new(1);
+    let disk = BTreeMap::new();
+    let first = scene.nodes.remove("h1").unwrap();
+    scene.join("h1", helper_role("h1"), hello("h1", &disk));
+    scene.play();
+    let reason = scene.node("h1").refused.take().unwrap();
+    assert!(reason.starts_with("helper h1 is registered already, from h1.example:7410; stop"), "{reason}");
+
+    // Once the first has gone, there is room for another, which gets the same number.
+    scene.handle(Event::Left { connection: first.connection, why: "killed".into() });
+    scene.start("h1");
+    assert_eq!(scene.node("h1").refused, None);
+    assert_eq!(scene.node("h1").node, first.node);
+}
+
+#[test]
+fn who_does_not_belong_is_refused_with_the_reason() {
+    let mut scene = Scene::new(0);
+    let helper = |version, cluster_id: &str| FromNode::RegisterHelper {
+        version,
+        cluster_id: cluster_id.into(),
+        address: "h1.example:7410".into(),
+        rack: None,
+        rates: repair::StatedRates::default(),
+        blocks: Vec::new(),
+        more: false,
+        free_bytes: 0,
+    };
+    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
+    let admin = Role::Client("admin".parse().unwrap());
+    for (role, hello, reason) in [
+        (helper_role("h1"), helper(control::VERSION + 1, CLUSTER), "run the same mend on both"),
+        (helper_role("h1"), helper(control::VERSION, "another"), "belong to cluster another"),
+        (helper_role("h1"), client.clone(), "helper h1 must register as what its certificate says"),
+        (admin.clone(), helper(control::VERSION, CLUSTER), "client admin must register"),
+        (admin, FromNode::RegisterClient { version: 0, bandwidth: None }, "speaks version 0"),
+        (Role::Coordinator, client, "certificate of a coordinator"),
+    ] {
+        scene.join("x", role, hello);
+        scene.play();
+        let refused = scene.node("x").refused.take().unwrap();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    assert_eq!(scene.status().nodes_up, [""; 0]);
+}
+
+#[test]
+fn what_a_helper_lacks_is_missing_until_it_is_back_and_verified() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let (name, lost) = (home(&file, 1), block(&file, 1));
+    scene.kill(&name);
+    assert_eq!(states(&scene.file("f")), ["healthy", "down", "healthy", "healthy"]);
+
+    let bytes = scene.node(&name).disk.remove(&lost).unwrap();
+    scene.start(&name);
+    assert_eq!(states(&scene.file("f")), ["healthy", "missing", "healthy", "healthy"]);
+    assert_eq!(scene.status().lost_lately[0].block, lost.0);
+
+    scene.kill(&name);
+    scene.node(&name).disk.insert(lost.clone(), bytes);
+    scene.rotten.insert(lost.clone());
+    scene.start(&name);
+    assert_eq!(states(&scene.file("f"))[1], "corrupt", "there again, but not the same");
+
+    scene.kill(&name);
+    scene.rotten.clear();
+    scene.start(&name);
+    assert_eq!(states(&scene.file("f"))[1], "healthy");
+
+    scene.kill(&name);
+    scene.node(&name).disk.insert(lost, bytes - 1);
+    scene.start(&name);
+    assert_eq!(states(&scene.file("f"))[1], "corrupt", "truncated");
+}
+
+#[test]
+fn unknown_blocks_are_reported_and_never_removed() {
+    let mut scene = Scene::new(4);
+    scene.kill("h2");
+    scene.node("h2").disk.insert(BlockId("99.0".into()), 5);
+    scene.start("h2");
+    let orphans = scene.status().orphans;
+    assert_eq!((orphans[0].node.as_str(), orphans[0].block.as_str()), ("h2", "99.0"));
+    assert!(scene.node("h2").disk.contains_key(&BlockId("99.0".into())));
+}
+
+// ---- puts ----

@@ -1,0 +1,241 @@
+//! What is lost is rebuilt, by reads and by repairs.
+
+use super::*;
+
+#[test]
+fn a_corrupt_block_is_found_by_a_read_and_noted() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    scene.rotten.insert(block(&file, 0));
+    scene.frozen.insert("admin".into());
+    scene.read(1, &file.layout[0].stripe.stripe, 0, &[]);
+    // It waits for slices that never come.
+    scene.node("admin").backlog.retain(|message| !matches!(message, ToNode::Assign(_)));
+    scene.frozen.clear();
+    scene.wait(Duration::from_secs(10));
+    let ended = scene.closed(1).unwrap().unwrap();
+    assert!(ended.replanned[0].contains("corrupt"), "{:?}", ended.replanned);
+    assert_eq!(states(&scene.file("f"))[0], "corrupt");
+}
+
+// ---- repairs ----
+
+#[test]
+fn what_is_lost_is_rebuilt_elsewhere_and_removed_from_who_comes_back() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 3);
+    scene.kill("h1");
+    scene.kill("h2");
+    assert!(!scene.status().healthy);
+    let repair = scene.repair_all();
+    assert_eq!(repair.state.name(), "done", "{repair:#?}");
+    assert!(repair.items.iter().all(|item| item.parity.map(|parity| parity.name()) != Some("not-asked")));
+    let status = scene.status();
+    assert!(status.healthy, "{}", status.summary);
+    assert!(status.summary.starts_with("safe  all 3 stripes are whole and can lose 2 blocks; 4 helpers up"));
+
+    let before = scene.node("h1").disk.len();
+    assert!(before > 0);
+    scene.start("h1");
+    assert!(scene.node("h1").disk.is_empty());
+    assert_eq!(scene.node("h1").removed.len(), before);
+    assert!(scene.status().healthy);
+}
+
+#[test]
+fn a_helper_that_comes_back_during_the_repair_makes_it_needless() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    let (name, lost) = (home(&file, 0), block(&file, 0));
+    scene.kill(&name);
+    let all: Vec<String> = scene.nodes.keys().cloned().collect();
+    scene.frozen.extend(all);
+    let repair = scene.repair_all().repair;
+    scene.frozen.remove(&name);
+    scene.start(&name);
+    assert_eq!(states(&scene.file("f")), ["healthy"; 4]);
+    scene.frozen.clear();
+    scene.play();
+    assert_eq!(scene.repair_state(repair).state.name(), "done");
+    assert_eq!(home(&scene.file("f"), 0), name);
+    let copies = scene.nodes.values().filter(|node| node.disk.contains_key(&lost)).count();
+    assert_eq!(copies, 1, "what was begun elsewhere came to nothing");
+}
+
+#[test]
+fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    scene.rotten.insert(block(&file, 3));
+    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    scene.play();
+    let scrub = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    assert_eq!((scrub.state.name(), scrub.blocks, scrub.checked), ("done", 4, 4));
+    assert_eq!(scrub.findings[0].block, block(&file, 3).0);
+    scene.rotten.clear();
+    let request = RepairRequest { block: Some(block(&file, 3).0), ..RepairRequest::default() };
+    let repair = scene.repair(request.clone());
+    assert_eq!(repair.state.name(), "done", "{repair:#?}");
+    assert_eq!(repair.items[0].rebuilt[0].node, home(&file, 3));
+    let again = scene.repair(request);
+    assert_eq!(again.items[0].reason.as_deref(), Some("nothing is lost"));
+}
+
+#[test]
+fn the_stripes_most_at_risk_come_first() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 120);
+    scene.kill("h1");
+    scene.kill("h2");
+    let all: Vec<String> = scene.nodes.keys().cloned().collect();
+    scene.frozen.extend(all);
+    let lost = |stripe: &views::StripeView| {
+        stripe.blocks.iter().filter(|block| ["h1", "h2"].map(Some).contains(&block.node.as_deref())).count()
+    };
+    let by_loss = |count| file.layout.iter().filter(|part| lost(&part.stripe) == count).count();
+    assert!(by_loss(2) > 16 && by_loss(1) > 16);
+    scene.repair_all();
+    let running = scene.status().jobs;
+    assert_eq!(running.len(), 16);
+    for job in running {
+        let part = file.layout.iter().find(|part| part.stripe.stripe == job.stripe).unwrap();
+        assert_eq!(lost(&part.stripe), 2);
+    }
+}
+
+#[test]
+fn what_cannot_be_repaired_is_listed_and_the_rest_goes_on() {
+    let mut scene = Scene::new(7);
+    scene.put("f", 40);
+    ["h1", "h2", "h3"].into_iter().for_each(|name| scene.kill(name));
+    let repair = scene.repair_all();
+    let of_state = |state: &str| -> Vec<&RepairItem> {
+        repair.items.iter().filter(|item| item.state.name() == state).collect()
+    };
+    let (done, hopeless) = (of_state("done"), of_state("unrepairable"));
+    assert!(!done.is_empty() && !hopeless.is_empty(), "{repair:#?}");
+    assert_eq!(done.len() + hopeless.len(), repair.items.len());
+    assert_eq!(repair.state.name(), "failed");
+    let item = hopeless[0];
+    assert_eq!(item.reason.as_deref(), Some("3 of 4 blocks lost, at most 2 can be"));
+    let next_step = "bring h1 or h2 or h3 back, then run mend repair --all";
+    assert_eq!(item.next_step.as_deref(), Some(next_step));
+    let status = scene.status();
+    assert_eq!(status.stripes.unreadable, hopeless.len() as u64);
+    assert!(status.summary.starts_with("UNREADABLE"), "{}", status.summary);
+
+    scene.start("h2");
+    assert_eq!(scene.repair_all().state.name(), "done");
+}
+
+#[test]
+fn a_repair_whose_sources_contradict_each_other_says_so_and_publishes_nothing() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    scene.node(&home(&file, 0)).disk.remove(&block(&file, 0));
+    scene.nodes.values_mut().for_each(|node| node.rebuilds_wrongly = true);
+    let scrub = scene.ask(Command::Scrub).unwrap();
+    scene.play();
+    scene.ask(|reply| Command::ScrubState(scrub.scrub, reply)).unwrap();
+    let repair = scene.repair_all();
+    scene.wait(Duration::from_secs(30));
+    let repair = scene.repair_state(repair.repair);
+    assert_eq!((repair.state.name(), repair.stripes_failed), ("failed", 1), "{repair:#?}");
+    let item = &repair.items[0];
+    assert_eq!(item.state.name(), "contradictory", "{repair:#?}");
+    assert!(item.reason.as_ref().unwrap().starts_with("the blocks contradict each other"), "{item:#?}");
+    assert!(item.next_step.as_ref().unwrap().contains("repair again"), "{item:#?}");
+    assert!(item.rebuilt.is_empty());
+    assert_eq!(states(&scene.file("f"))[0], "missing");
+    assert!(scene.nodes.values().all(|node| !node.disk.contains_key(&block(&file, 0))));
+}
+
+#[test]
+fn without_a_node_to_take_a_block_the_repair_says_so() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.kill("h4");
+    let repair = scene.repair_all();
+    assert_eq!(repair.state.name(), "failed");
+    let reason = repair.items[0].reason.as_deref().unwrap();
+    assert!(reason.starts_with("1 of its blocks need a live helper that holds no other block"), "{reason}");
+    assert!(reason.ends_with("(down: h4)"), "{reason}");
+}
+
+#[test]
+fn a_cancelled_repair_stops() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    let all: Vec<String> = scene.nodes.keys().cloned().collect();
+    scene.frozen.extend(all);
+    let repair = scene.repair_all().repair;
+    let cancelled = scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap();
+    assert_eq!(cancelled.state.name(), "cancelled");
+    assert!(cancelled.items.iter().all(|item| item.state.name() == "cancelled"));
+    assert!(scene.status().jobs.is_empty());
+    scene.wait(Duration::from_secs(1));
+    assert!(scene.status().repairs.is_empty());
+}
+
+// ---- restarts ----
+
+#[test]
+fn a_coordinator_that_starts_again_takes_up_repairs_and_drops_puts() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 4);
+    let put = scene.begin("half", 8192).unwrap().put;
+    scene.open(1, ClientRequest::PutStripe { put, position: 0 });
+    scene.kill("h1");
+    let all: Vec<String> = scene.nodes.keys().cloned().collect();
+    scene.frozen.extend(all);
+    let repair = scene.repair_all();
+    assert_eq!(repair.state.name(), "running");
+
+    scene.restart();
+    scene.frozen.clear();
+    assert_eq!(scene.repair_state(repair.repair).state.name(), "waiting");
+    assert!(scene.status().settling);
+    for name in ["h2", "h3", "h4", "h5", "h6"] {
+        scene.nodes.get_mut(name).unwrap().sinks.clear();
+        scene.start(name);
+    }
+    assert_eq!(scene.repair_state(repair.repair).state.name(), "waiting", "h1 may still come back");
+    scene.wait(Duration::from_secs(11));
+    assert_eq!(scene.repair_state(repair.repair).state.name(), "done");
+    let status = scene.status();
+    assert!(status.healthy && status.files == 1, "{}", status.summary);
+    let held: usize = ["h2", "h3", "h4", "h5", "h6"].iter().map(|name| scene.nodes[*name].disk.len()).sum();
+    assert_eq!(held, 16, "nothing is left of the put");
+
+    scene.restart();
+    assert!(scene.status().repairs.is_empty(), "a repair that ended is not taken up again");
+}
+
+// ---- scrubs and plans ----
+
+#[test]
+fn a_plan_is_explained_and_not_carried_out() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    scene.nodes.values_mut().for_each(|node| node.assigned.clear());
+    let stripe = file.layout[0].stripe.stripe.clone();
+    let request = PlanRequestView { stripe, blocks: vec![0], ..PlanRequestView::default() };
+    let explain = |request: PlanRequestView| move |reply| Command::Explain(request, reply);
+    let plan = scene.ask(explain(request.clone())).unwrap();
+    assert!(plan.text.starts_with("pipelined rs-4-2"), "{}", plan.text);
+    assert_eq!(plan.summary["scheme"], "pipelined");
+    assert_eq!(plan.nodes.len(), 3);
+    assert!(scene.nodes.values().all(|node| node.assigned.is_empty()));
+
+    let too_much = PlanRequestView { lost: vec![1, 2], ..request.clone() };
+    assert!(scene.ask(explain(too_much)).is_err());
+    let unknown = PlanRequestView { scheme: Some("star".into()), ..request.clone() };
+    let error = scene.ask(explain(unknown)).unwrap_err().to_string();
+    assert!(error.contains("no scheme `star`") && error.contains("pipelined"), "{error}");
+    let nobody = PlanRequestView { requestor: Some("h9".into()), ..request.clone() };
+    let error = scene.ask(explain(nobody)).unwrap_err().to_string();
+    assert_eq!(error, "there is no helper `h9`; those known are h1, h2, h3, h4, h5");
+    let client = PlanRequestView { requestor: Some("client".into()), ..request };
+    assert!(scene.ask(explain(client)).unwrap().text.contains("client"));
+}
