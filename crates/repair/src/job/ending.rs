@@ -207,9 +207,14 @@ impl Ending {
         }
         check.until = Duration::MAX;
         let silent = check.proof.silent();
+        let avoided = work.policy.avoid.clone();
         work.policy.avoid.extend(&silent);
         let anew = scene.trust.parity_check(work, scene.topology).map(|check| Proof::of_all(check, work));
-        let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else { return };
+        let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else {
+            // Nobody else knows, so they are as good as they were.
+            work.policy.avoid = avoided;
+            return;
+        };
         let names: Vec<String> = silent.iter().map(|&node| scene.topology.name(node)).collect();
         work.replanned.push(format!("{} did not answer about parity, others are asked", names.join(", ")));
         self.wait_for(proof, work, scene.now);
