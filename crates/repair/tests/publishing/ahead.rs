@@ -191,7 +191,7 @@ fn who_alone_can_answer_about_parity_is_waited_for() {
     let verify = Verify { parity: true, ..Verify::default() };
     let mut scene = Scene::verified(2, verify);
     let requestors = [REQUESTOR, NodeId(REQUESTORS + 1)];
-    requestors.map(|node| scene.say(node, Report::Delivered));
+    requestors.iter().for_each(|&node| scene.say(node, Report::Delivered));
     (0..2).zip(requestors).for_each(|(index, node)| scene.deliver_and_seal(node, index, 0));
     let asked = scene.asked();
     assert_eq!(asked.len(), 6, "all survivors, and what was rebuilt");
