@@ -79,13 +79,12 @@ impl System for Shared {
         matches!(write, FileWrite::Discarded(..) | FileWrite::CountBeyond(_))
     }
 
-    fn heed(&self, _: Term, write: &Write, done: &Done) -> Result<(), StoreError> {
+    fn heed(&self, write: &Write, done: &Done) {
         match (write, &done.value) {
             (Write::Records(RecordWrite::ForgetNode(node)), _) => self.state().view.forget_node(*node),
             (Write::Records(_), Answer::Node(node)) => self.assume_service(*node),
             _ => {}
         }
-        Ok(())
     }
 
     fn nature(&self) -> Nature {

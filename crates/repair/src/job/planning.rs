@@ -27,7 +27,7 @@ const PATIENT_SLICES: u32 = 16;
 const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always rest this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
-/// So many jobs that share a node add to patience what it is for one.
+/// Each time that so many jobs more share a node, patience is longer by what it is for one.
 const CROWD: u32 = 8;
 /// Patience doubles so often at most.
 const MAX_DOUBLINGS: u32 = 5;
@@ -233,8 +233,8 @@ impl Job {
 
 /// How long an edge may rest before its ends complain, from the plan's own predicted rate: the time of
 /// some slices, or of some whole transfers where nodes wait for whole blocks; never so little that a busy
-/// machine's scheduler looks like a stall. It grows by an eighth for each job that shares a node, as some of many flows on a
-/// link rest longer than others. It doubles with each plan that brought nothing: somebody may be slower than
+/// machine's scheduler looks like a stall. It is twice as long where eight jobs share a node and three times
+/// with sixteen, as some of many flows on a link rest longer than others; repairs in the background are taken to be sixteen. It doubles with each plan that brought nothing: somebody may be slower than
 /// anything that is known of him.
 fn patience(plan: &Plan, topology: &Topology, in_background: bool, fruitless: u32) -> Duration {
     let whole = plan.predict(topology);

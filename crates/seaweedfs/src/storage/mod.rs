@@ -61,14 +61,16 @@ impl System for Shared {
         matches!(write, FileWrite::Discard(..) | FileWrite::Discarded(..) | FileWrite::CountBeyond(_))
     }
 
-    fn heed(&self, term: Term, write: &Write, _: &Done) -> Result<(), StoreError> {
+    fn prepare(&self, term: Term, write: &Write) -> Result<(), StoreError> {
         match write {
             Write::Files(FileWrite::Discarded(node, block)) => self.forget_bad(term, *node, block),
-            Write::Records(RecordWrite::ForgetNode(node)) => {
-                self.state().view.forget_node(*node);
-                Ok(())
-            }
             _ => Ok(()),
+        }
+    }
+
+    fn heed(&self, write: &Write, _: &Done) {
+        if let Write::Records(RecordWrite::ForgetNode(node)) = write {
+            self.state().view.forget_node(*node);
         }
     }
 

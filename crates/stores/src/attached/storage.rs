@@ -58,11 +58,18 @@ pub trait System: Send + Sync + 'static {
     /// Whether a write of files is one of what is kept here; all else is the store's own business.
     fn keeps(&self, write: &FileWrite) -> bool;
 
-    /// A write has been kept.
+    /// A write is to be kept: what it makes untrue is forgotten before, so that a coordinator which dies in between does not
+    /// come back to it.
     ///
     /// # Errors
-    /// [`StoreError`] of what follows from it.
-    fn heed(&self, term: Term, write: &Write, done: &Done) -> Result<(), StoreError>;
+    /// [`StoreError`]; then it is not kept.
+    fn prepare(&self, term: Term, write: &Write) -> Result<(), StoreError> {
+        let _ = (term, write);
+        Ok(())
+    }
+
+    /// A write has been kept.
+    fn heed(&self, write: &Write, done: &Done);
 
     /// See [`Storage::nature`].
     fn nature(&self) -> Nature;
@@ -154,8 +161,9 @@ impl<S: System> AttachedStorage<S> {
             }
             Write::Files(file) if !self.system.keeps(file) => Err(StoreError::OwnFiles(S::NAME)),
             write => {
+                self.system.prepare(term, write)?;
                 let done = self.system.with_ledger(|ledger| ledger.write(term, write))?;
-                self.system.heed(term, write, &done)?;
+                self.system.heed(write, &done);
                 Ok(done)
             }
         }
