@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java long thrash setup bench bench-seaweedfs deny clean
+.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java long thrash setup bench bench-hdfs bench-seaweedfs deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
@@ -16,6 +16,7 @@ help:
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
 	@echo "make bench-seaweedfs   Mend and ec.rebuild on the same losses of a real SeaweedFS cluster (half an hour; root)"
+	@echo "make bench-hdfs   a real HDFS repairs lost blocks, DataNodes and reads, and then has Mend do it (half an hour; root)"
 	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
 
 setup:
@@ -71,6 +72,11 @@ bench-seaweedfs: setup
 	scripts/seaweedfs target/seaweedfs
 	$(CARGO) build --release --locked -p mend-cli -p mend-lab
 	target/release/mend-lab seaweedfs bench
+
+bench-hdfs: setup
+	scripts/hdfs target/hdfs
+	$(CARGO) build --release --locked -p mend-cli -p mend-lab
+	target/release/mend-lab hdfs bench
 
 # CHECKS="licenses bans sources" does without the advisory database.
 deny:

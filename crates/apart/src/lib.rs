@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+mod ground;
 mod install;
 mod namespace;
 mod process;
 
 pub use cases::{Case, run_cases};
+pub use ground::{Ground, OneAddress, OneNamespace, Seat};
 pub use install::installed;
 pub use namespace::inside_namespace;
 pub use process::{Piped, Process};

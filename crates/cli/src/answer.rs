@@ -56,6 +56,12 @@ impl Answer {
         self
     }
 
+    /// Its facts.
+    #[cfg(test)]
+    pub fn facts(&self) -> &serde_json::Value {
+        &self.json
+    }
+
     /// Prints it on stdout, and its note on stderr.
     pub fn print(self, format: Format) -> ExitCode {
         if let Some(note) = &self.note {

@@ -17,6 +17,7 @@ pub use nodes::*;
 
 use crate::network::BenchAction;
 use crate::recoveries::{CapsArgs, WatchArgs};
+use crate::simulate::SimAction;
 
 /// Repairs erasure-coded storage: put files, read them through losses, rebuild what is lost.
 #[derive(Debug, Parser)]
@@ -115,6 +116,9 @@ pub enum Verb {
     /// Copies of the catalog, and what to do when it is lost or old
     #[command(subcommand)]
     Catalog(CatalogAction),
+    /// Foresee how long recoveries take and how long data lasts, of a cluster that need not exist
+    #[command(subcommand)]
+    Sim(SimAction),
     /// Measure on shaped links: network namespaces on this machine (needs root, and the program `mend-lab`)
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Lab(LabArgs),
@@ -125,12 +129,12 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// What this process may move in a second, each way.
-    pub fn limit_rate(&self) -> Option<Bandwidth> {
+    /// Where this process stands, if it moves bytes.
+    pub fn place(&self) -> Option<&PlaceArgs> {
         match self {
-            Self::Put(args) => args.pace.limit_rate,
-            Self::Get(args) => args.pace.limit_rate,
-            Self::Compare(args) => args.pace.limit_rate,
+            Self::Put(args) => Some(&args.place),
+            Self::Get(args) => Some(&args.place),
+            Self::Compare(args) => Some(&args.place),
             _ => None,
         }
     }
@@ -182,8 +186,11 @@ pub struct AttachHdfsArgs {
     /// A folder whose files are repaired; give it again for more
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub path: Vec<String>,
+    /// Push rebuilt blocks to DataNodes, which then need no plug-in
+    #[arg(long)]
+    pub no_plugin: bool,
     /// Port on which the plug-in of each DataNode listens (mend.datanode.port)
-    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    #[arg(long, default_value_t = 7410, value_name = "PORT", conflicts_with = "no_plugin")]
     pub plugin_port: u16,
     #[command(flatten)]
     pub beside: BesideArgs,
@@ -340,7 +347,7 @@ pub struct PutArgs {
     #[arg(long)]
     pub replace: bool,
     #[command(flatten)]
-    pub pace: PaceArgs,
+    pub place: PlaceArgs,
 }
 
 #[derive(Debug, Args)]
@@ -359,15 +366,18 @@ pub struct GetArgs {
     #[command(flatten)]
     pub how: HowArgs,
     #[command(flatten)]
-    pub pace: PaceArgs,
+    pub place: PlaceArgs,
 }
 
-/// How fast this process moves bytes.
+/// Where this process stands, and how fast it moves bytes.
 #[derive(Debug, Args)]
-pub struct PaceArgs {
+pub struct PlaceArgs {
     /// Send and receive no faster than this, such as 80mbit or 10MB/s
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Bandwidth>,
+    /// The rack that this machine stands in, by its name in mend.toml, so that plans spare the links between racks
+    #[arg(long, env = "MEND_RACK", value_name = "NAME")]
+    pub rack: Option<String>,
 }
 
 /// How what is lost is decoded.
@@ -463,7 +473,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "SIZE", value_parser = slice_bytes)]
     pub slice_size: Option<u32>,
     #[command(flatten)]
-    pub pace: PaceArgs,
+    pub place: PlaceArgs,
 }
 
 /// A code by its name, or by the file of its generator matrix.

@@ -25,6 +25,7 @@ mod progress;
 mod recoveries;
 mod repairs;
 mod scrubs;
+mod simulate;
 mod status;
 mod verbs;
 

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::Client;
+use client::{Client, ClientOptions};
 use cluster::{Cluster, Role};
 use repair::Caps;
 
 use crate::answer::Answer;
-use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, Verb};
+use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, PlaceArgs, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
 use crate::repairs::Detail;
 use crate::{
     attach, blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans,
-    recoveries, repairs, scrubs, status,
+    recoveries, repairs, scrubs, simulate, status,
 };
 
 /// What is given up has this long to be tidied away.
@@ -36,17 +36,23 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
         Verb::Catalog(CatalogAction::Rebuild { wait }) => {
             catalogs::rebuild(open(folder)?, Duration::from_secs(wait)).await
         }
+        Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),
         verb => ask(&open(folder)?, verb, detail).await,
     }
 }
 
+/// What the client of a verb says of itself.
+fn options(place: Option<&PlaceArgs>) -> ClientOptions {
+    let Some(place) = place else { return ClientOptions::default() };
+    let rate = place.limit_rate.map(|rate| rate.bytes_per_second() as u64);
+    ClientOptions { caps: Caps { up: rate, down: rate, ..Caps::default() }, rack: place.rack.clone() }
+}
+
 /// The verbs that ask the coordinator.
 async fn ask(cluster: &Cluster, verb: Verb, detail: Detail) -> Result<Answer, Failure> {
-    let rate = verb.limit_rate().map(|rate| rate.bytes_per_second() as u64);
-    let caps = Caps { up: rate, down: rate, ..Caps::default() };
-    let client = Client::connect_within(cluster, &Role::default_client(), caps)?;
+    let client = Client::connect_with(cluster, &Role::default_client(), options(verb.place()))?;
     let scheme = &cluster.config().defaults.scheme;
     let asked = async {
         match verb {
@@ -80,6 +86,7 @@ async fn ask(cluster: &Cluster, verb: Verb, detail: Detail) -> Result<Answer, Fa
             | Verb::Issue(_)
             | Verb::Catalog(_)
             | Verb::Lab(_)
+            | Verb::Sim(_)
             | Verb::Openapi
             | Verb::Version => unreachable!("these do not ask the coordinator"),
         }

@@ -29,14 +29,23 @@ pub struct Client {
     inner: Arc<Inner>,
 }
 
+/// Where a client stands, and what it keeps to.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// What it moves at most.
+    pub caps: Caps,
+    /// Its rack, by a name of the cluster's configuration: plans count what lies between. Without one it is taken to stand outside all
+    /// racks.
+    pub rack: Option<String>,
+}
+
 struct Inner {
     http: Http,
     control: Address,
     identity: Identity,
     /// Whether the cluster's configuration, as it is here, encrypts data edges.
     data_tls: bool,
-    /// What this client moves at most.
-    caps: Caps,
+    options: ClientOptions,
     /// Opened when bytes are to be moved, and again if it broke.
     session: tokio::sync::Mutex<Option<Arc<DataSession>>>,
     /// What still has to be tidied up; see [`Client::settle`].
@@ -49,14 +58,14 @@ impl Client {
     /// # Errors
     /// [`ClientError::Identity`] if its certificate cannot be used.
     pub fn connect(cluster: &Cluster, role: &Role) -> Result<Self, ClientError> {
-        Self::connect_within(cluster, role, Caps::default())
+        Self::connect_with(cluster, role, ClientOptions::default())
     }
 
-    /// The same for a client that keeps to these caps on what it sends and receives.
+    /// The same for a client that says where it stands and what it keeps to.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn connect_within(cluster: &Cluster, role: &Role, caps: Caps) -> Result<Self, ClientError> {
+    pub fn connect_with(cluster: &Cluster, role: &Role, options: ClientOptions) -> Result<Self, ClientError> {
         let identity = cluster.identity(role)?;
         let coordinator = &cluster.config().coordinator;
         let inner = Inner {
@@ -64,7 +73,7 @@ impl Client {
             control: coordinator.dial_control(),
             identity,
             data_tls: cluster.config().encrypts_data_edges(),
-            caps,
+            options,
             session: tokio::sync::Mutex::default(),
             background: Mutex::default(),
         };
@@ -119,8 +128,8 @@ impl Client {
         if let Some(session) = kept.as_ref().filter(|session| !session.is_closed()) {
             return Ok(session.clone());
         }
-        let Inner { control, identity, data_tls, caps, .. } = &*self.inner;
-        let session = Arc::new(DataSession::open(control.clone(), identity, *data_tls, *caps).await?);
+        let Inner { control, identity, data_tls, options, .. } = &*self.inner;
+        let session = Arc::new(DataSession::open(control.clone(), identity, *data_tls, options).await?);
         *kept = Some(session.clone());
         Ok(session)
     }

@@ -40,7 +40,7 @@ mod rooms;
 mod session;
 mod target;
 
-pub use client::Client;
+pub use client::{Client, ClientOptions};
 pub use error::{ClientError, FileChange, LocalFileError};
 pub use get::{Found, GetOptions, GetTarget, Got};
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};

@@ -7,12 +7,12 @@ use cluster::{Address, Identity};
 use codes::BlockIndex;
 use helper::{Ends, Engine, Incoming, Local, Rendezvous, Reports, Session, Workers, outbox};
 use repair::wire::control::{self, ClientRequest, Ended, FromNode, MAX_OPEN_REQUESTS, ToNode};
-use repair::{Caps, NodeId, Pacing, Scheme, StripeId};
+use repair::{NodeId, Pacing, Scheme, StripeId};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::ClientError;
 use crate::requests::{NotEnded, Requests};
+use crate::{ClientError, ClientOptions};
 
 /// What is to be read of one stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +65,17 @@ pub(crate) struct DataSession {
 }
 
 impl DataSession {
-    /// `data_tls`: plain data edges are refused. What is moved keeps to `caps`.
+    /// `data_tls`: plain data edges are refused.
     pub(crate) async fn open(
         address: Address,
         identity: &Identity,
         data_tls: bool,
-        caps: Caps,
+        options: &ClientOptions,
     ) -> Result<Self, ClientError> {
         let (reports, outgoing) = outbox();
-        let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth: caps.down.or(caps.up) };
+        let ClientOptions { caps, rack } = options.clone();
+        let bandwidth = caps.down.or(caps.up);
+        let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth, rack };
         let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;
         let requests = Arc::new(Requests::default());
         // Nobody dials a client, so nobody listens on this rendezvous.

@@ -130,6 +130,9 @@ pub struct HelperConfig {
     /// The HDFS DataNode that it works beside: the `IP:PORT` by which the NameNode knows it (`dfs.datanode.address`).
     #[serde(default)]
     pub datanode: Option<String>,
+    /// How that DataNode gets the blocks that are made for it.
+    #[serde(default)]
+    pub adopt: Adopt,
     /// The port on which that DataNode's plug-in listens (`mend.datanode.port`), if not the usual one.
     #[serde(default)]
     pub plugin_port: Option<u16>,
@@ -145,6 +148,17 @@ pub struct HelperConfig {
     /// How fast it may work for jobs at most.
     #[serde(default)]
     pub limits: LimitsConfig,
+}
+
+/// How an HDFS DataNode gets a block that its helper made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Adopt {
+    /// Its plug-in is told to look at the files, which the helper has put in their place.
+    #[default]
+    Plugin,
+    /// The helper pushes it by HDFS's own write, and the DataNode needs no plug-in.
+    Push,
 }
 
 /// Caps of a helper; what is absent is not limited.
@@ -319,6 +333,7 @@ impl HelperConfig {
             disk_write: None,
             volume_server: None,
             datanode: None,
+            adopt: Adopt::default(),
             plugin_port: None,
             pool: None,
             folders: Vec::new(),
@@ -354,6 +369,9 @@ impl HelperConfig {
             )
         } else if self.blocks.as_deref() == Some(Path::new("")) {
             ("blocks", "`blocks`: an empty path; name a folder, or leave the key out".to_owned())
+        } else if self.adopt == Adopt::Push && self.datanode.is_none() {
+            let key = "`adopt`: nobody to push to; write the DataNode's address, `datanode = \"IP:PORT\"`";
+            ("adopt", key.to_owned())
         } else {
             return None;
         };
@@ -390,6 +408,9 @@ impl HelperConfig {
         }
         if let Some(datanode) = &self.datanode {
             table["datanode"] = value(datanode.as_str());
+        }
+        if self.adopt == Adopt::Push {
+            table["adopt"] = value("push");
         }
         if let Some(port) = self.plugin_port {
             table["plugin_port"] = value(i64::from(port));
@@ -799,6 +820,18 @@ limits = { up = "500mbit", repair = "10MB/s" }
         let text = with_helpers(&commented, path, std::slice::from_ref(&h3)).unwrap();
         assert!(text.starts_with(&format!("{commented}\n[[helper]]\nname = \"h3\"\n")), "{text}");
         assert_eq!(parse(&text).unwrap().helpers.last(), Some(&h3));
+    }
+
+    #[test]
+    fn blocks_are_only_pushed_to_a_datanode_that_is_named() {
+        check_refused("rack = \"r1\"", "adopt = \"push\"", 17, "`datanode = \"IP:PORT\"`");
+        check_refused("rack = \"r1\"", "adopt = \"pull\"", 17, "`pull`");
+        let mut h3 = HelperConfig::new("h3".parse().unwrap(), "127.0.0.1:7412".parse().unwrap());
+        (h3.adopt, h3.datanode) = (Adopt::Push, Some("10.0.0.7:9866".to_owned()));
+        let text = with_helpers(GOOD, Path::new("mend.toml"), std::slice::from_ref(&h3)).unwrap();
+        assert!(text.contains("adopt = \"push\""), "{text}");
+        assert_eq!(parse(&text).unwrap().helpers.last(), Some(&h3));
+        assert_eq!(parse(GOOD).unwrap().helpers[0].adopt, Adopt::Plugin);
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod store;
 pub use address::{Address, Host, ParseAddressError};
 pub use authority::IssueError;
 pub use config::{
-    ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, LimitsConfig,
+    Adopt, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, LimitsConfig,
     ParseClusterIdError,
 };
 pub use durable::FileError;

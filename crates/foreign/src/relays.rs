@@ -86,6 +86,7 @@ fn assigned(
         verify: Verify::default(),
         publish: true,
         tag: None,
+        permits: Vec::new(),
     };
     let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
     let mut nodes = Vec::new();

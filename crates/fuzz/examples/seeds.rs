@@ -13,9 +13,9 @@ use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, V
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
     Assignment, BlockId, BlockProblem, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job,
-    JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Policy, Refusal, Report, Scheme,
-    Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology, Verify,
-    Wanted,
+    JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Permit, Policy, Refusal, Report,
+    Scheme, Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology,
+    Verify, Wanted,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -143,7 +143,7 @@ fn from_node() -> Vec<FromNode> {
             free_bytes: 1 << 40,
             more: false,
         },
-        FromNode::RegisterClient { version: VERSION, bandwidth: None },
+        FromNode::RegisterClient { version: VERSION, bandwidth: None, rack: None },
         FromNode::Pong { free_bytes: 0, tasks: 3 },
         FromNode::Seen { up: 117_000_000, down: 1 },
         FromNode::Removed { block: block.clone() },
@@ -253,6 +253,7 @@ fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
         verify: Verify::default(),
         publish: true,
         tag: None,
+        permits: vec![(BlockIndex(1), Permit::new(b"a token".to_vec())?)],
     };
     let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
     let assigned = std::iter::from_fn(|| job.poll()).filter_map(|action| match action {
@@ -372,7 +373,7 @@ fn disks() -> Result<()> {
             index: BlockIndex(3),
             id: BlockId("17.3".into()),
             bytes: bytes as u64,
-            end: SinkEnd::Kept { label: (index > 0).then(label).map(Box::new) },
+            end: SinkEnd::Kept { label: (index > 0).then(label).map(Box::new), permit: None },
         })?;
         writer.write_at(0, &vec![7; bytes])?;
         writer.seal()?;
@@ -407,11 +408,16 @@ fn hdfs() -> Result<()> {
     ]
     .iter()
     .try_for_each(|name| names.add(name))?;
+    let mut said = Folder::of("datanode_answer")?;
+    [&b"\x02\x08\x00"[..], b"\x02\x08\x05", b"\x06\x08\x01\x2a\x02no"]
+        .iter()
+        .try_for_each(|answer| said.add(answer))?;
     let node = "n 0 2f3c 10.0.0.1:9866\nd 0 /default-rack live normal 12\n";
     let mut answers = Folder::of("namenode_answer")?;
     answers.add(format!("safe\n{node}v 0 /data/1\nw 0 access is refused\n"))?;
     answers.add(format!("{node}g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k 0:0,6:0\n"))?;
-    answers.add(format!("{node}g 16390 0 -9223372036854775776 1001 9 HHXOR-6-3-1024k -\n"))
+    answers.add(format!("{node}g 16390 0 -9223372036854775776 1001 9 HHXOR-6-3-1024k -\n"))?;
+    answers.add("t 0 YSB0b2tlbg==\nt 8 YW5vdGhlcg==\n")
 }
 
 /// What a block says of its stripe.

@@ -70,6 +70,7 @@ impl Scene {
             verify: Verify { parity: true, stretch_bytes: 64, reread: true },
             publish: true,
             tag: None,
+            permits: Vec::new(),
         };
         let job = Job::new(request, [1; 32], &topology, Duration::ZERO);
         Self { topology, job, now: Duration::ZERO }

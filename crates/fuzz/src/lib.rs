@@ -44,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "shard_name", run: stored::shard_name },
     Target { name: "hdfs_meta", run: stored::hdfs_meta },
     Target { name: "hdfs_name", run: stored::hdfs_name },
+    Target { name: "datanode_answer", run: stored::datanode_answer },
     Target { name: "namenode_answer", run: stored::namenode_answer },
     Target { name: "config", run: text::config },
     Target { name: "byte_range", run: text::byte_range },

@@ -59,6 +59,11 @@ pub(crate) fn hdfs_name(bytes: &[u8]) -> bool {
         .is_ok_and(|name| replicas::is_replica_name(name) | replicas::is_policy_name(name))
 }
 
+/// What a DataNode says when it is asked for a block, or given one.
+pub(crate) fn datanode_answer(bytes: &[u8]) -> bool {
+    replicas::datanode_answer(bytes)
+}
+
 /// Lines of an answer; a group that is taken is a stripe, or holds nothing.
 pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };

@@ -2,11 +2,13 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
@@ -16,14 +18,24 @@ import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FsShell;
+import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
+import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
+import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.namenode.NameNode;
 import org.apache.hadoop.hdfs.tools.DFSAdmin;
 import org.apache.hadoop.hdfs.tools.DFSck;
 import org.apache.hadoop.hdfs.tools.DebugAdmin;
 import org.apache.hadoop.hdfs.tools.ECAdmin;
+import org.apache.hadoop.hdfs.util.StripedBlockUtil;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.apache.hadoop.util.GenericOptionsParser;
 import org.apache.hadoop.util.Tool;
@@ -78,9 +90,9 @@ public final class Console {
   }
 
   /**
-   * {@code pread CLASS PATH FROM BYTES LOCAL}: one positional read into a local file, by a file system of this class, which is
-   * kept for the next ones; by {@code FileContext} if the class is one of an {@code AbstractFileSystem}. Prints the
-   * microseconds that it took, and the bytes that came through Mend so far.
+   * {@code pread CLASS PATH OFFSETS BYTES LOCAL}: positional reads of so many bytes at each of these offsets, one after the other
+   * into a local file, by a file system of this class, which is kept for the next ones; by {@code FileContext} if the class
+   * is one of an {@code AbstractFileSystem}. Prints the microseconds that each took, and the bytes that came through Mend so far.
    */
   private static final class PositionalRead extends Configured implements Tool {
     private static final Map<String, FileSystem> KEPT = new HashMap<>();
@@ -92,13 +104,16 @@ public final class Console {
     @Override
     public int run(String[] words) throws Exception {
       byte[] bytes = new byte[Integer.parseInt(words[3])];
-      Path path = new Path(words[1]);
-      long startNs = System.nanoTime();
-      try (FSDataInputStream in = open(words[0], path)) {
-        in.readFully(Long.parseLong(words[2]), bytes);
+      StringBuilder micros = new StringBuilder();
+      try (FSDataInputStream in = open(words[0], new Path(words[1]));
+          OutputStream local = Files.newOutputStream(Paths.get(words[4]))) {
+        for (String offset : words[2].split(",")) {
+          long startNs = System.nanoTime();
+          in.readFully(Long.parseLong(offset), bytes);
+          micros.append(micros.length() == 0 ? "" : ",").append((System.nanoTime() - startNs) / 1000);
+          local.write(bytes);
+        }
       }
-      long micros = (System.nanoTime() - startNs) / 1000;
-      Files.write(Paths.get(words[4]), bytes);
       System.out.println("micros " + micros + " mend " + throughMend(KEPT.get(words[0])));
       return 0;
     }
@@ -127,6 +142,55 @@ public final class Console {
     }
   }
 
+  /** {@code lacking PATH}: how many internal blocks of all files below it the NameNode lists nowhere. */
+  private static final class Lacking extends Configured implements Tool {
+    Lacking(Configuration conf) {
+      super(conf);
+    }
+
+    @Override
+    public int run(String[] words) throws Exception {
+      RemoteIterator<LocatedFileStatus> files = FileSystem.get(getConf()).listFiles(new Path(words[0]), true);
+      int lacking = 0;
+      while (files.hasNext()) {
+        HdfsLocatedFileStatus file = (HdfsLocatedFileStatus) files.next();
+        for (LocatedBlock block : file.getLocatedBlocks().getLocatedBlocks()) {
+          lacking += lacking((LocatedStripedBlock) block, file.getErasureCodingPolicy());
+        }
+      }
+      System.out.println(lacking);
+      return 0;
+    }
+
+    private static long lacking(LocatedStripedBlock group, ErasureCodingPolicy policy) {
+      long cells = (group.getBlock().getNumBytes() + policy.getCellSize() - 1) / policy.getCellSize();
+      long blocks = Math.min(cells, policy.getNumDataUnits()) + policy.getNumParityUnits();
+      BitSet listed = new BitSet();
+      for (byte index : group.getBlockIndices()) {
+        listed.set(index);
+      }
+      return blocks - listed.cardinality();
+    }
+  }
+
+  /** {@code distrust PATH INDEX}: tells the NameNode, as a reader does, that this internal block of the first group is rotten. */
+  private static final class Distrust extends Configured implements Tool {
+    Distrust(Configuration conf) {
+      super(conf);
+    }
+
+    @Override
+    public int run(String[] words) throws Exception {
+      DFSClient client = ((DistributedFileSystem) FileSystem.get(getConf())).getClient();
+      LocatedBlocks located = client.getLocatedBlocks(words[0], 0);
+      ErasureCodingPolicy policy = located.getErasureCodingPolicy();
+      LocatedBlock[] blocks = StripedBlockUtil.parseStripedBlockGroup((LocatedStripedBlock) located.get(0),
+          policy.getCellSize(), policy.getNumDataUnits(), policy.getNumParityUnits());
+      client.getNamenode().reportBadBlocks(new LocatedBlock[] {blocks[Integer.parseInt(words[1])]});
+      return 0;
+    }
+  }
+
   private static Tool tool(Configuration conf, String name, PrintStream said) throws Exception {
     switch (name) {
       case "dfs":
@@ -139,6 +203,10 @@ public final class Console {
         return new DFSck(conf, said);
       case "pread":
         return new PositionalRead(conf);
+      case "lacking":
+        return new Lacking(conf);
+      case "distrust":
+        return new Distrust(conf);
       case "debug":
         return new DebugAdmin(conf);
       default:

@@ -3,9 +3,9 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::sync::Arc;
 
-use apart::{Process, eventually, run};
+use apart::{Ground, OneAddress, Process, Seat, eventually};
 use tempfile::TempDir;
 
 use crate::console::Console;
@@ -13,11 +13,14 @@ use crate::fsck::{FsckFile, parse};
 use crate::install::Hadoop;
 use crate::jvm;
 
-/// All daemons: a DataNode that has another address than the NameNode would call from the NameNode's all the same.
-const HOST: &str = "127.0.0.1";
+const NAMENODE_PORT: u16 = 8020;
+const NAMENODE_HTTP_PORT: u16 = 9870;
 const NAMENODE_CLASS: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATANODE_CLASS: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 const DISKS: usize = 2;
+/// The folder with the NameNode's configuration, and the file that says which DataNodes it decommissions.
+const SITE: &str = "site";
+const EXCLUDED: &str = "excluded";
 /// Of the first DataNode; each has up to four.
 const FIRST_PORT: u16 = 9900;
 
@@ -45,12 +48,13 @@ pub struct Plugin {
     pub settings: Vec<String>,
 }
 
-/// A running cluster. Its ports are fixed, so there is one in a network namespace.
-#[derive(Debug)]
+/// A running cluster. Its ports are fixed, so there is one on a ground.
 pub struct Cluster {
     root: TempDir,
     hadoop: Hadoop,
+    ground: Arc<dyn Ground>,
     options: ClusterOptions,
+    loads_plugin: bool,
     namenode: Option<Process>,
     nodes: Vec<DataNode>,
     console: Console,
@@ -59,6 +63,7 @@ pub struct Cluster {
 /// A DataNode, which may be stopped.
 #[derive(Debug)]
 pub struct DataNode {
+    host: String,
     port: u16,
     folders: Vec<PathBuf>,
     process: Option<Process>,
@@ -67,12 +72,18 @@ pub struct DataNode {
 impl DataNode {
     /// Its address, by which the NameNode knows it.
     pub fn address(&self) -> String {
-        format!("{HOST}:{}", self.port)
+        format!("{}:{}", self.host, self.port)
     }
 
     /// Where its plug-in listens, if it has one.
     pub fn plugin_address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + 3))
+    }
+
+    /// Where it tells of itself over HTTP.
+    pub fn http_address(&self) -> SocketAddr {
+        let host: Ipv4Addr = self.host.parse().expect("a ground's addresses are numbers");
+        SocketAddr::from((host, self.port + 2))
     }
 
     /// Its `dfs.datanode.data.dir`.
@@ -113,26 +124,38 @@ impl DataNode {
 }
 
 impl Cluster {
-    /// Boots a cluster and waits until all its DataNodes have come.
+    /// Boots a cluster on one address and waits until all its DataNodes have come. A DataNode that has another address than
+    /// the NameNode would call from the NameNode's all the same, were they in one namespace.
     ///
     /// # Panics
     /// If it does not come up.
     pub fn boot(hadoop: Hadoop, options: ClusterOptions) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
-        run("ip link set lo up");
-        let settings = common(&options);
-        format_namenode(&hadoop, &settings, root.path());
-        let namenode = start_namenode(&hadoop, &settings, root.path());
+        Self::boot_on(Arc::new(OneAddress::make()), hadoop, options, root)
+    }
+
+    /// The same, on this ground, with everything in an empty folder.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn boot_on(ground: Arc<dyn Ground>, hadoop: Hadoop, options: ClusterOptions, root: TempDir) -> Self {
+        write_site(root.path());
+        let settings = common(&*ground, &options);
+        format_namenode(&*ground, &hadoop, &settings, root.path());
+        let namenode = start_namenode(&*ground, &hadoop, &settings, root.path());
         let nodes = (1..=options.data_nodes).map(|at| {
             let folders = (0..DISKS).map(|disk| root.path().join(format!("node{at}/disk{disk}"))).collect();
-            DataNode { port: FIRST_PORT + 10 * at as u16, folders, process: None }
+            let host = ground.host(Seat::Server(at - 1));
+            DataNode { host, port: FIRST_PORT + 10 * at as u16, folders, process: None }
         });
         let nodes = nodes.collect();
         let mut told = settings;
         told.extend(plugin_settings(&options));
         let log = root.path().join("console.log");
-        let console = Console::start(&hadoop.options(256, &jars(&options)), &told, &log);
-        let mut cluster = Self { root, hadoop, options, namenode: Some(namenode), nodes, console };
+        let console = Console::start(&*ground, &hadoop.options(256, &jars(&options)), &told, &log);
+        let namenode = Some(namenode);
+        let loads_plugin = options.plugin.is_some();
+        let mut cluster = Self { root, hadoop, ground, options, loads_plugin, namenode, nodes, console };
         (0..cluster.nodes.len()).for_each(|at| cluster.start(at));
         cluster.await_nodes(cluster.nodes.len());
         cluster
@@ -145,7 +168,11 @@ impl Cluster {
 
     /// The NameNode, as clients name it.
     pub fn uri(&self) -> String {
-        format!("hdfs://{HOST}:8020")
+        uri(&*self.ground)
+    }
+
+    pub(crate) fn ground(&self) -> Arc<dyn Ground> {
+        Arc::clone(&self.ground)
     }
 
     /// The command line.
@@ -176,20 +203,59 @@ impl Cluster {
         let node = &mut self.nodes[at];
         let folders: Vec<_> =
             node.folders.iter().map(|folder| format!("file://{}", folder.display())).collect();
-        let mut arguments = common(&self.options);
+        let mut arguments = common(&*self.ground, &self.options);
         arguments.extend(define("dfs.datanode.data.dir", &folders.join(",")));
         for (name, port) in [("address", 0), ("ipc.address", 1), ("http.address", 2)] {
-            let address = format!("{HOST}:{}", node.port + port);
+            let address = format!("{}:{}", node.host, node.port + port);
             arguments.extend(define(&format!("dfs.datanode.{name}"), &address));
         }
-        if let Some(plugin) = &self.options.plugin {
+        if let Some(plugin) = self.options.plugin.as_ref().filter(|_| self.loads_plugin) {
             arguments.extend(define("dfs.datanode.plugins", &plugin.class));
             arguments.extend(define(&plugin.port_key, &node.plugin_address().port().to_string()));
         }
+        arguments.extend(define("dfs.datanode.hostname", &node.host));
         let log = self.root.path().join(format!("node{}.log", at + 1));
         arguments.extend(plugin_settings(&self.options));
         let options = self.hadoop.options(128, &jars(&self.options));
-        node.process = Some(Process::start(jvm::command(&options, DATANODE_CLASS, &arguments), &log));
+        node.process = Some(Process::start(
+            jvm::command(&*self.ground, Seat::Server(at), &options, DATANODE_CLASS, &arguments),
+            &log,
+        ));
+    }
+
+    /// Starts all DataNodes anew, with the plug-in or without it, and the NameNode, which forgets that it knew them; waits until
+    /// they have come.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn load_plugin(&mut self, loads: bool) {
+        self.loads_plugin = loads;
+        let all = 0..self.nodes.len();
+        all.clone().for_each(|at| self.kill(at));
+        all.for_each(|at| self.start(at));
+        self.restart_namenode();
+        self.await_nodes(self.nodes.len());
+        self.console.run(&["dfsadmin", "-safemode", "wait"]);
+    }
+
+    /// Removes all that a DataNode has, which does not run.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn empty(&self, at: usize) {
+        self.nodes[at].folders.iter().for_each(|folder| fs::remove_dir_all(folder).expect("removed"));
+    }
+
+    /// The numbers of the DataNodes' processes.
+    pub fn node_ids(&self) -> Vec<u32> {
+        self.nodes.iter().filter_map(|node| Some(node.process.as_ref()?.id())).collect()
+    }
+
+    /// The same, as a stock DataNode, without the plug-in.
+    pub fn start_without_plugin(&mut self, at: usize) {
+        let loads = std::mem::replace(&mut self.loads_plugin, false);
+        self.start(at);
+        self.loads_plugin = loads;
     }
 
     /// What a DataNode has logged since it was started last.
@@ -223,8 +289,18 @@ impl Cluster {
     /// Kills the NameNode and starts it again.
     pub fn restart_namenode(&mut self) {
         self.kill_namenode();
-        let settings = common(&self.options);
-        self.namenode = Some(start_namenode(&self.hadoop, &settings, self.root.path()));
+        let settings = common(&*self.ground, &self.options);
+        self.namenode = Some(start_namenode(&*self.ground, &self.hadoop, &settings, self.root.path()));
+    }
+
+    /// Has the NameNode decommission this DataNode, or none, and take back whichever it was before.
+    ///
+    /// # Panics
+    /// If it refuses.
+    pub fn decommission(&mut self, node: Option<usize>) {
+        let address = node.map(|at| self.nodes[at].address()).unwrap_or_default();
+        fs::write(self.root.path().join(EXCLUDED), address).expect("written");
+        self.console.run(&["dfsadmin", "-refreshNodes"]);
     }
 
     /// Waits until so many DataNodes are live.
@@ -238,6 +314,14 @@ impl Cluster {
             let said = self.console.ask(&["dfsadmin", "-report", "-live"]);
             said.text.contains(&wanted).then_some(())
         });
+    }
+
+    /// How many internal blocks of all below a path are listed nowhere, by a question that costs little.
+    ///
+    /// # Panics
+    /// If the NameNode does not answer.
+    pub fn lacking(&mut self, path: &str) -> usize {
+        self.console.run(&["lacking", path]).trim().parse().expect("a number")
     }
 
     /// What fsck says of a path and all below it.
@@ -271,8 +355,17 @@ impl Cluster {
     }
 }
 
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let is_asked = std::thread::panicking() && self.namenode.as_mut().is_some_and(Process::runs);
+        if let Some(Ok(said)) = is_asked.then(|| self.console.try_ask(&["fsck", "/"])) {
+            eprintln!("fsck said:\n{}", said.text);
+        }
+    }
+}
+
 /// What all daemons are told: those that are dead are known to be within seconds, and nothing waits for long.
-fn common(options: &ClusterOptions) -> Vec<String> {
+fn common(ground: &dyn Ground, options: &ClusterOptions) -> Vec<String> {
     let fixed = [
         "dfs.namenode.datanode.registration.ip-hostname-check=false",
         "dfs.namenode.safemode.extension=0",
@@ -284,7 +377,7 @@ fn common(options: &ClusterOptions) -> Vec<String> {
         "dfs.permissions.enabled=false",
         "ipc.client.connect.retry.interval=200",
     ];
-    let mut settings = define("fs.defaultFS", &format!("hdfs://{HOST}:8020"));
+    let mut settings = define("fs.defaultFS", &uri(ground));
     let given = options.settings.iter().map(String::as_str);
     settings.extend(fixed.into_iter().chain(given).flat_map(|setting| ["-D".to_owned(), setting.to_owned()]));
     settings
@@ -300,29 +393,46 @@ fn plugin_settings(options: &ClusterOptions) -> impl Iterator<Item = String> {
     settings.flat_map(|setting| ["-D".to_owned(), setting.clone()])
 }
 
+fn uri(ground: &dyn Ground) -> String {
+    format!("hdfs://{}:{NAMENODE_PORT}", ground.host(Seat::Head))
+}
+
 fn define(key: &str, value: &str) -> Vec<String> {
     vec!["-D".to_owned(), format!("{key}={value}")]
 }
 
-fn namenode_settings(settings: &[String], root: &Path) -> Vec<String> {
+fn namenode_settings(ground: &dyn Ground, settings: &[String], root: &Path) -> Vec<String> {
     let mut settings = settings.to_vec();
     settings.extend(define("dfs.namenode.name.dir", &format!("file://{}", root.join("name").display())));
-    settings.extend(define("dfs.namenode.http-address", &format!("{HOST}:9870")));
+    let http = format!("{}:{NAMENODE_HTTP_PORT}", ground.host(Seat::Head));
+    settings.extend(define("dfs.namenode.http-address", &http));
     settings
 }
 
-fn format_namenode(hadoop: &Hadoop, settings: &[String], root: &Path) {
+fn format_namenode(ground: &dyn Ground, hadoop: &Hadoop, settings: &[String], root: &Path) {
     let log = fs::File::create(root.join("format.log")).expect("a log");
-    let mut command = Command::new("java");
-    command.args(hadoop.options(128, &[])).arg(NAMENODE_CLASS).args(namenode_settings(settings, root));
+    let arguments = namenode_settings(ground, settings, root);
+    let mut command = jvm::command(ground, Seat::Head, &hadoop.options(128, &[]), NAMENODE_CLASS, &arguments);
     let output = log.try_clone().expect("one more");
     let status = command.args(["-format", "-nonInteractive"]).stdout(output).stderr(log).status();
     let said = || fs::read_to_string(root.join("format.log")).unwrap_or_default();
     assert!(status.is_ok_and(|status| status.success()), "{}", said());
 }
 
-fn start_namenode(hadoop: &Hadoop, settings: &[String], root: &Path) -> Process {
-    let arguments = namenode_settings(settings, root);
-    let command = jvm::command(&hadoop.options(256, &[]), NAMENODE_CLASS, &arguments);
+/// The NameNode looks for this setting in a file whenever it is to look who is excluded, whatever it was started with.
+fn write_site(root: &Path) {
+    let excluded = root.join(EXCLUDED);
+    fs::write(&excluded, "").expect("written");
+    let property =
+        format!("<property><name>dfs.hosts.exclude</name><value>{}</value></property>", excluded.display());
+    fs::create_dir(root.join(SITE)).expect("made");
+    let site = format!("<configuration>{property}</configuration>");
+    fs::write(root.join(SITE).join("hdfs-site.xml"), site).expect("written");
+}
+
+fn start_namenode(ground: &dyn Ground, hadoop: &Hadoop, settings: &[String], root: &Path) -> Process {
+    let arguments = namenode_settings(ground, settings, root);
+    let options = hadoop.options(256, &[root.join(SITE)]);
+    let command = jvm::command(ground, Seat::Head, &options, NAMENODE_CLASS, &arguments);
     Process::start(command, &root.join("namenode.log"))
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 
-use apart::{Piped, Process};
+use apart::{Ground, Piped, Process, Seat};
 
 use crate::jvm;
 
@@ -27,9 +27,9 @@ pub struct Said {
 }
 
 impl Console {
-    pub(crate) fn start(options: &[OsString], settings: &[String], log: &Path) -> Self {
-        let Piped { process, input, output } =
-            Process::piped(jvm::command(options, "Console", settings), log);
+    pub(crate) fn start(ground: &dyn Ground, options: &[OsString], settings: &[String], log: &Path) -> Self {
+        let command = jvm::command(ground, Seat::Head, options, "Console", settings);
+        let Piped { process, input, output } = Process::piped(command, log);
         Self { jvm: process, input, output: BufReader::new(output) }
     }
 
@@ -38,9 +38,15 @@ impl Console {
     /// # Panics
     /// If the console is gone.
     pub fn ask(&mut self, words: &[&str]) -> Said {
-        let asked = writeln!(self.input, "{}", words.join("\t")).and_then(|()| self.input.flush());
-        let answered = asked.and_then(|()| self.answer());
+        let answered = self.try_ask(words);
         answered.unwrap_or_else(|error| panic!("the console is gone: {error}\n{}", self.jvm.said()))
+    }
+
+    /// The same, for those who must not panic.
+    pub(crate) fn try_ask(&mut self, words: &[&str]) -> std::io::Result<Said> {
+        writeln!(self.input, "{}", words.join("\t"))?;
+        self.input.flush()?;
+        self.answer()
     }
 
     /// The same of a command that must succeed; what it printed.

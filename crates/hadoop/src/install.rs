@@ -10,6 +10,7 @@ pub struct Hadoop {
     classpath: String,
     archive: PathBuf,
     mend: PathBuf,
+    optimized: bool,
 }
 
 impl Hadoop {
@@ -26,7 +27,13 @@ impl Hadoop {
             classpath: text.trim().to_owned(),
             archive: folder.join("classes.jsa"),
             mend: folder.join("mend-hdfs.jar"),
+            optimized: false,
         })
+    }
+
+    /// The same with all of the JVM's compilers, as people run it: daemons start slower and run faster.
+    pub fn optimized(self) -> Self {
+        Self { optimized: true, ..self }
     }
 
     /// Mend's own jar, for the class path of daemons that are to load what is in it.
@@ -49,8 +56,9 @@ impl Hadoop {
         }
         let archive = format!("-XX:SharedArchiveFile={}", self.archive.display());
         let heap = format!("-Xmx{heap_megabytes}m");
-        let fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"];
-        let flags = [archive, heap].into_iter().chain(fast.map(str::to_owned)).map(OsString::from);
-        flags.chain([classpath]).collect()
+        let quick = (!self.optimized).then(|| "-XX:TieredStopAtLevel=1".to_owned());
+        let flags =
+            [archive, heap, "-XX:+UseSerialGC".to_owned()].into_iter().chain(quick).map(OsString::from);
+        flags.chain(["-cp".into(), classpath]).collect()
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
-use stores::hdfs::{BlockGroup, Policy};
+use repair::Permit;
+use stores::hdfs::{BlockGroup, MAX_BLOCKS_IN_GROUP, Policy};
 
 /// An answer: of everything, of the DataNodes alone, or of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Listing {
     pub safe_mode: bool,
     /// Groups that Mend cannot repair, by the reason.
     pub refused: BTreeMap<String, usize>,
+    /// Block tokens that were asked for, by the index in their group.
+    pub tokens: Vec<(u8, Permit)>,
 }
 
 /// A DataNode.
@@ -72,7 +75,7 @@ pub struct Group {
     pub homes: Vec<(u8, usize)>,
 }
 
-/// A line that is none of an answer.
+/// A line that is none of an answer. What may be a token is not quoted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no line of an answer")]
 pub struct BadLine(pub String);
@@ -86,6 +89,7 @@ impl Listing {
         let taken = match line.split_once(' ') {
             Some(("v", rest)) => self.take_folder(rest),
             Some(("w", rest)) => self.take_silence(rest),
+            Some(("t", rest)) => return self.take_token(rest).ok_or_else(|| BadLine("t …".to_owned())),
             _ => self.take_words(line.split_ascii_whitespace()),
         };
         taken.ok_or_else(|| BadLine(line.to_owned()))
@@ -100,6 +104,12 @@ impl Listing {
     fn take_silence(&mut self, text: &str) -> Option<()> {
         let (node, why) = text.split_once(' ')?;
         self.nodes.get_mut(node.parse::<usize>().ok()?)?.silent = Some(why.to_owned());
+        Some(())
+    }
+
+    fn take_token(&mut self, text: &str) -> Option<()> {
+        let (index, token) = text.split_once(' ')?;
+        self.tokens.push((index_in_group(index)?, token.parse().ok()?));
         Some(())
     }
 
@@ -161,9 +171,13 @@ impl Listing {
 
     fn home(&self, text: &str) -> Option<(u8, usize)> {
         let (index, node) = text.split_once(':')?;
-        let (index, node) = (index.parse().ok()?, node.parse().ok()?);
-        (node < self.nodes.len() && index < 16).then_some((index, node))
+        let node = node.parse().ok().filter(|&node| node < self.nodes.len())?;
+        Some((index_in_group(index)?, node))
     }
+}
+
+fn index_in_group(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|&index: &u8| u16::from(index) < MAX_BLOCKS_IN_GROUP)
 }
 
 fn number<T: FromStr>(words: &mut SplitAsciiWhitespace<'_>) -> Option<T> {
@@ -187,6 +201,7 @@ mod tests {
             "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k 0:0,6:1",
             "g 16391 0 -9223372036854775776 1002 7 HHXOR-6-3-1024k -",
             "g 16392 0 -9223372036854775760 1003 7 RS-6-3-1024k -",
+            "t 8 c2VjcmV0",
         ] {
             listing.take(line).expect(line);
         }
@@ -200,6 +215,7 @@ mod tests {
         assert_eq!(listing.groups[0].homes, [(0, 0), (6, 1)]);
         assert_eq!(listing.groups[0].group.stamp, 1001);
         assert_eq!(listing.refused.values().sum::<usize>(), 1);
+        assert_eq!(listing.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);
     }
 
     #[test]
@@ -222,6 +238,9 @@ mod tests {
             "g 1 0 -16 x 5 RS-6-3-1024k -",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");
+        }
+        for line in ["t 8", "t 16 c2VjcmV0", "t 8 c2VjcmV0 more", "t 8 secret!"] {
+            assert_eq!(listing.take(line), Err(BadLine("t …".to_owned())), "{line} is not quoted");
         }
     }
 }

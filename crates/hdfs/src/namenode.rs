@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use repair::Permit;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
@@ -19,7 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::listing::{BadLine, Listing};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 1";
+const GREETING: &str = "0 ready 2";
 /// A JVM says its greeting within this time, on a machine that is busy with other things.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -157,6 +158,17 @@ impl NameNode {
     /// [`AskError`].
     pub async fn group(&self, file: u64, start: u64) -> Result<Listing, AskError> {
         self.ask(&format!("group {file} {start}"), LOOK_LIMIT).await
+    }
+
+    /// A token for each of these blocks of that group, with which its DataNode takes it from Mend; none where HDFS wants no
+    /// block tokens. The NameNode tells its superuser alone what they are made of.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn tokens(&self, file: u64, start: u64, indices: &[u8]) -> Result<Vec<(u8, Permit)>, AskError> {
+        let indices: Vec<String> = indices.iter().map(u8::to_string).collect();
+        let question = format!("tokens {file} {start} {}", indices.join(","));
+        Ok(self.ask(&question, LOOK_LIMIT).await?.tokens)
     }
 
     /// Asks something; `limit` is how long nothing may be heard.
@@ -364,7 +376,7 @@ mod tests {
     #[tokio::test]
     async fn answers_find_their_questions_whatever_their_order() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 1'; read a; read b
+        let script = "echo '0 ready 2'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let (first, second) = tokio::join!(namenode.nodes(), namenode.group(1, 2));
@@ -376,8 +388,8 @@ mod tests {
     async fn a_jvm_that_ends_says_why_and_another_one_answers() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 1'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 1'; read a; echo 'no such class' >&2";
+                echo '0 ready 2'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 2'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -392,7 +404,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 1'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 2'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

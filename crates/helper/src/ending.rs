@@ -79,7 +79,9 @@ pub(crate) async fn in_time(
 }
 
 fn nothing_to_keep(block: BlockId) -> Report {
-    Report::Refused { why: Refusal::End { block, end: Box::new(SinkEnd::Kept { label: None }) } }
+    Report::Refused {
+        why: Refusal::End { block, end: Box::new(SinkEnd::Kept { label: None, permit: None }) },
+    }
 }
 
 /// What a writer that panicked left is not complete, and says so itself.

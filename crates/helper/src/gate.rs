@@ -65,8 +65,6 @@ impl Gate for DiskGate {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use codes::BlockIndex;
     use repair::{BlockId, Caps, Class, JobId, Sink, SinkEnd};
     use stores::dir::DirBlocks;
@@ -81,20 +79,20 @@ mod tests {
     struct Clocked {
         gate: DiskGate,
         throttle: Throttle,
-        passed: Cell<u64>,
+        passed: AtomicU64,
     }
 
     impl Clocked {
         fn new(interest: &Interest, throttle: &Throttle, job: Option<JobId>, class: Class) -> Self {
             let gate = interest.gate(Allowance::new(throttle.clone(), job, class));
-            Self { gate, throttle: throttle.clone(), passed: Cell::new(0) }
+            Self { gate, throttle: throttle.clone(), passed: AtomicU64::new(0) }
         }
     }
 
     impl Gate for Clocked {
         fn pass(&self, bytes: usize) -> Result<(), Closed> {
             self.gate.pass_by(bytes, |wait| self.throttle.let_pass(wait))?;
-            self.passed.set(self.passed.get() + bytes as u64);
+            self.passed.fetch_add(bytes as u64, Ordering::Relaxed);
             Ok(())
         }
     }
@@ -102,7 +100,7 @@ mod tests {
     fn store() -> (tempfile::TempDir, DirBlocks, BlockId) {
         let folder = tempfile::tempdir().unwrap();
         let (blocks, id) = (DirBlocks::open(folder.path()).unwrap(), BlockId("1.0".into()));
-        let end = SinkEnd::Kept { label: None };
+        let end = SinkEnd::Kept { label: None, permit: None };
         let sink = Sink { index: BlockIndex(0), id: id.clone(), bytes: BLOCK_BYTES as u64, end };
         let mut writer = blocks.create(&sink).unwrap();
         writer.write_at(0, &vec![7; BLOCK_BYTES]).unwrap();
@@ -124,9 +122,10 @@ mod tests {
                 blocks.verify(&id, &reread).unwrap();
             }
             let expected = rate as f64 * throttle.now().as_secs_f64();
-            let passed = scrub.passed.get() + reread.passed.get();
+            let [scrubbed, reread] = [scrub, reread].map(|clocked| clocked.passed.into_inner());
+            let passed = scrubbed + reread;
             assert!((passed as f64 - expected).abs() <= 0.05 * expected, "{passed} of {expected} at {rate}");
-            assert_eq!(scrub.passed, reread.passed);
+            assert_eq!(scrubbed, reread);
             assert!(interest.held_back() > 0);
         }
     }
@@ -138,7 +137,7 @@ mod tests {
         let interest = Interest::default();
         let clocked = Clocked::new(&interest, &throttle, Some(JobId(1)), Class::Put);
         blocks.verify(&id, &clocked).unwrap();
-        assert_eq!((clocked.passed.get(), interest.held_back()), (BLOCK_BYTES as u64, 0));
+        assert_eq!((clocked.passed.into_inner(), interest.held_back()), (BLOCK_BYTES as u64, 0));
     }
 
     #[test]

@@ -101,8 +101,12 @@ async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink) -> Result<Delivery, Report> 
         (delivery @ Delivery::Taken(_), SinkEnd::Taken)
         | (delivery @ Delivery::Published(_), SinkEnd::Kept { .. }) => Ok(delivery),
         (_, end) => {
-            let (block, end) = (sink.id.clone(), end.clone());
-            Err(Report::Refused { why: Refusal::End { block, end: Box::new(end) } })
+            // What the block says of itself, and its permit, are nothing to tell on.
+            let end = match end {
+                SinkEnd::Kept { .. } => SinkEnd::Kept { label: None, permit: None },
+                SinkEnd::Taken => SinkEnd::Taken,
+            };
+            Err(Report::Refused { why: Refusal::End { block: sink.id, end: Box::new(end) } })
         }
     }
 }

@@ -437,6 +437,7 @@ async fn play(scene: &Scene) {
         verify: Verify { parity: true, reread: true, ..Verify::default() },
         publish: scene.publish,
         tag: (!scene.publish).then_some(1),
+        permits: Vec::new(),
     };
     let outcome = nodes.carry_out(job).await.unwrap();
     assert_eq!(outcome.replanned, [""; 0], "nothing went wrong on the way");
@@ -525,6 +526,7 @@ fn a_node_that_encrypts_its_edges_refuses_plain_ones_and_says_what_to_do() {
             verify: Verify::default(),
             publish: false,
             tag: Some(1),
+            permits: Vec::new(),
         };
         let error = tokio::time::timeout(Duration::from_secs(60), nodes.carry_out(job)).await.unwrap();
         let error = error.unwrap_err().to_string();
@@ -599,6 +601,7 @@ async fn single_loss(
         verify: Verify::default(),
         publish: false,
         tag: Some(1),
+        permits: Vec::new(),
     };
     nodes.carry_out(job).await.unwrap();
     assert!(nodes.engines[&client].1.blocks.lock().unwrap()[&id(lost)] == blocks[lost], "block {lost}");
@@ -741,6 +744,7 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
         verify: Verify::default(),
         publish: false,
         tag: Some(1),
+        permits: Vec::new(),
     };
     let engines: Vec<Engine> = nodes.engines.values().map(|(engine, _)| engine.clone()).collect();
     let limit = |cap| {

@@ -267,6 +267,7 @@ impl Nodes {
             verify: Verify { parity: true, reread: true, ..Verify::default() },
             publish: true,
             tag: None,
+            permits: Vec::new(),
         }
     }
 
@@ -317,7 +318,7 @@ fn id(index: usize) -> BlockId {
 }
 
 fn sink(index: usize) -> Sink {
-    let end = SinkEnd::Kept { label: None };
+    let end = SinkEnd::Kept { label: None, permit: None };
     Sink { index: BlockIndex(index as u16), id: id(index), bytes: BLOCK_BYTES, end }
 }
 

@@ -3,6 +3,7 @@
 //! a process nor a TLS handshake is part of them.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{
-    Client, ClientError, PutOptions, ReadRequest, RepairRequest, RepairState, Sinks, delivery_to, no_progress,
+    Client, ClientError, ClientOptions, PutOptions, ReadRequest, RepairRequest, RepairState, Sinks,
+    delivery_to, no_progress,
 };
 use cluster::{Cluster, Role};
 use codes::BlockIndex;
@@ -23,6 +25,8 @@ use tokio::task::JoinSet;
 use crate::direct;
 use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInstruction, Took};
 
+/// The variable that names the rack it stands in, as for `mend get`.
+pub(crate) const RACK: &str = "MEND_RACK";
 /// How long the coordinator is to wait for a repair's end before it answers.
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -36,7 +40,8 @@ const STRIDE: usize = 7919;
 pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let opened = Cluster::open(cluster).map_err(io::Error::other)?;
-    let client = Client::connect(&opened, &Role::default_client()).map_err(io::Error::other)?;
+    let options = ClientOptions { rack: env::var(RACK).ok(), ..ClientOptions::default() };
+    let client = Client::connect_with(&opened, &Role::default_client(), options).map_err(io::Error::other)?;
     // The session stands before anything is timed, as it does in any client after its first read.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
     let mut agent = Agent { client, rooms: Vec::new() };

@@ -17,7 +17,7 @@ use crate::nodes::NodesArgs;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
-use crate::{agent, bench, direct, figure, nodes, seaweedfs};
+use crate::{agent, bench, direct, figure, hdfs, nodes, seaweedfs};
 
 /// Where reports go: they are large, anybody can make them again, and so they are no part of the repository.
 const REPORTS: &str = "target/lab";
@@ -94,6 +94,12 @@ pub enum Command {
         /// What to do with it
         #[command(subcommand)]
         what: seaweedfs::Verb,
+    },
+    /// A real HDFS, which repairs by itself and then has Mend do it
+    Hdfs {
+        /// What to do with it
+        #[command(subcommand)]
+        what: hdfs::Verb,
     },
     /// Send bytes to whoever asks (started by the lab inside a namespace)
     #[command(hide = true)]
@@ -206,6 +212,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
             bench::run(&names, &programs, &folders, only.as_deref(), &mut say)
         }
         Command::Nodes(args) => nodes::execute(&names, &programs, &args, &mut say),
+        Command::Hdfs { what } => hdfs::execute(&names, &programs, &what, &mut say),
         Command::Seaweedfs { what } => seaweedfs::execute(&names, &programs, &what, &mut say),
         _ => unreachable!("carried out before"),
     }

@@ -87,9 +87,14 @@ pub enum LabError {
         /// What the drawing library says.
         reason: String,
     },
-    /// SeaweedFS cannot be had.
-    #[error("no SeaweedFS: {0}")]
-    Seaweedfs(String),
+    /// Another system cannot be had.
+    #[error("no {system}: {reason}")]
+    NoSystem {
+        /// Which.
+        system: &'static str,
+        /// Why.
+        reason: String,
+    },
     /// Stopped by the user.
     #[error("stopped; the lab was removed")]
     Interrupted,

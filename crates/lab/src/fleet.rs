@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Cluster, HelperConfig, InitOptions, Name, RepairAfter};
 
+use crate::agent;
 use crate::direct;
 use crate::error::LabError;
 use crate::instruction::{Answer, Instruction};
@@ -314,6 +315,9 @@ impl Fleet {
         let log_file = File::create(&log).map_err(LabError::file("create", &log))?;
         let mut command = network.command(at, &self.programs.lab);
         command.args(["agent", "--cluster"]).arg(&self.cluster);
+        if let (Place::Client, Some(_)) = (at, network.topology().racks) {
+            command.env(agent::RACK, told::rack_name(0));
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log_file);
         let mut child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
         let input = child.stdin.take().expect("piped above");

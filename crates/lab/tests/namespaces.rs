@@ -2,11 +2,12 @@
 //!
 //! This is its own binary: the lab starts it again inside namespaces, as `mend` and as `mend-lab`.
 
+mod daemons;
+
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 
 use clap::Parser;
-use cluster::{Cluster, Role};
+use cluster::Cluster;
 use lab::{Fleet, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
 
 /// What of `mend` the lab needs, and what of `mend-lab`.
@@ -62,30 +63,8 @@ fn serve(verb: Mend) -> ExitCode {
     runtime.block_on(async {
         match verb {
             Mend::Lab(_) => unreachable!("above"),
-            Mend::Coordinator => {
-                let config = coordinator::CoordinatorConfig::from_cluster(cluster);
-                let _handle = coordinator::start(config).await.unwrap_or_else(|error| panic!("{error}"));
-                println!("ready");
-                std::future::pending::<()>().await;
-            }
-            Mend::Helper { name } => {
-                let config = cluster.config().helper(&name).unwrap();
-                let options = helper::DaemonOptions {
-                    cluster_id: cluster.config().cluster_id,
-                    identity: cluster.identity(&Role::Helper(name.clone())).unwrap(),
-                    coordinator: cluster.config().coordinator.dial_control(),
-                    listen: config.listen,
-                    advertise: None,
-                    rack: config.rack.clone(),
-                    rates: repair::StatedRates::default(),
-                    limits: repair::Caps::default(),
-                    data_tls: cluster.config().encrypts_data_edges(),
-                    blocks: Arc::new(stores::dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),
-                    descriptors: 1024,
-                };
-                let daemon = helper::Daemon::bind(options).await.unwrap_or_else(|error| panic!("{error}"));
-                daemon.run(|| println!("ready")).await.unwrap_or_else(|error| panic!("{error}"));
-            }
+            Mend::Coordinator => daemons::coordinate(cluster).await,
+            Mend::Helper { name } => daemons::help(&cluster, name).await,
         }
     });
     ExitCode::SUCCESS

@@ -187,6 +187,7 @@ fn assignment(code: &CodeSpec, chunk_bytes: Option<u64>) -> Assignment {
         verify: Verify::default(),
         publish: true,
         tag: Some(1),
+        permits: Vec::new(),
     };
     let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
     std::iter::from_fn(|| job.poll())

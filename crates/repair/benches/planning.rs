@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods)]
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec};
@@ -18,6 +19,9 @@ const AMERICA: [[f64; 4]; 4] = [
     [297.8, 50.2, 93.6, 250.1],
 ];
 
+/// Nodes without a block where these may help.
+const SPARES: u32 = 100;
+
 #[derive(Clone, Copy)]
 enum Links {
     Equal,
@@ -25,6 +29,8 @@ enum Links {
     Ports,
     /// Each pair of nodes has its own rate.
     Pairs,
+    /// Those into requestors are thin, but not from nodes without a block.
+    Thin,
     /// Four regions as in the table, each pair of nodes with its own link.
     RegionPairs,
     /// Four regions as in the table, whose nodes share the links between them.
@@ -56,14 +62,15 @@ fn case(n: usize, k: usize, lost: u32, links: Links, scheme: Scheme) -> Case {
         blocks: blocks.collect(),
         label: None,
     };
-    for index in 0..n as u32 + if regions { 0 } else { lost } {
+    let spares = if matches!(links, Links::Thin) { SPARES } else { 0 };
+    for index in 0..n as u32 + spares + if regions { 0 } else { lost } {
         topology.set(NodeId(index), profile(index, n as u32, links));
     }
     for index in 0..lost {
         let requestor = NodeId(if regions { index } else { n as u32 + index });
         wanted.push(Wanted { block: BlockIndex(index as u16), requestor });
     }
-    link(&mut topology, links);
+    link(&mut topology, links, n as u32..n as u32 + lost);
     let policy = Policy { scheme, ..Policy::default() };
     let request = PlanRequest { wanted, window: 0..64 << 20, sub_blocks: None, resume: None, policy };
     Case { stripe, request, topology }
@@ -80,7 +87,7 @@ fn mixed(a: u32, b: u32) -> f64 {
 fn profile(index: u32, n: u32, links: Links) -> NodeProfile {
     let mut profile = NodeProfile::helper(format!("h{index}"), "h:1");
     let rate = match links {
-        Links::Equal | Links::Pairs => 125e6,
+        Links::Equal | Links::Pairs | Links::Thin => 125e6,
         Links::Ports => 125e6 * (0.25 + 0.75 * mixed(index, 0)),
         Links::RegionPairs | Links::RegionTrunks => {
             let region = (index * 4 / n) as usize;
@@ -92,7 +99,7 @@ fn profile(index: u32, n: u32, links: Links) -> NodeProfile {
     profile
 }
 
-fn link(topology: &mut Topology, links: Links) {
+fn link(topology: &mut Topology, links: Links, requestors: Range<u32>) {
     let nodes: Vec<(NodeId, Option<String>)> =
         topology.iter().map(|(node, profile)| (node, profile.rack.clone())).collect();
     let region =
@@ -101,7 +108,8 @@ fn link(topology: &mut Topology, links: Links) {
         let rate = match links {
             Links::Pairs => 125e6 * (0.05 + 0.95 * mixed(from.0, to.0 + 1)),
             Links::RegionPairs => AMERICA[region(here)][region(there)] * 125e3,
-            Links::Equal | Links::Ports | Links::RegionTrunks => continue,
+            Links::Thin if requestors.contains(&to.0) && from.0 < requestors.start => 5e6,
+            Links::Equal | Links::Ports | Links::RegionTrunks | Links::Thin => continue,
         };
         if from != to {
             topology.set_pair(*from, *to, rate).expect("a rate");
@@ -162,6 +170,8 @@ fn main() {
     row("(16,12), EC2, own links", &case(16, 12, 1, RegionPairs, Scheme::Auto));
     row("(16,12), EC2, shared links", &case(16, 12, 1, RegionTrunks, Scheme::Packed));
     row("(16,12), EC2, shared links", &case(16, 12, 1, RegionTrunks, Scheme::Auto));
+    row("(16,12), thin links, 100 spare nodes", &case(16, 12, 1, Links::Thin, Scheme::Auto));
+    row("(64,48), thin links, 100 spare nodes", &case(64, 48, 1, Links::Thin, Scheme::Packed));
     row("(64,48), EC2, own links", &case(64, 48, 1, RegionPairs, Scheme::Packed));
     row("(64,48), uneven pairs", &case(64, 48, 1, Pairs, Scheme::Packed));
     row("(64,48), four lost, uneven pairs", &case(64, 48, 4, Pairs, Scheme::Packed));

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Task;
 use crate::{
-    BlockId, Chunking, Class, Dealing, Digest, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, SliceSet,
-    StripeLabel,
+    BlockId, Chunking, Class, Dealing, Digest, EdgeKey, Epoch, Geometry, JobId, NodeId, Pacing, Permit,
+    SliceSet, StripeLabel,
 };
 
 /// Everything a node must know to play its part in one plan.
@@ -114,6 +114,9 @@ pub enum SinkEnd {
         /// What it says of itself, if the store wants to know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<Box<StripeLabel>>,
+        /// What the store's own process wants to see before it takes the block, if it wants to see something.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permit: Option<Permit>,
     },
 }
 
@@ -124,7 +127,15 @@ impl Sink {
     /// What the block says of itself, if it is kept and has something to say.
     pub fn label(&self) -> Option<&StripeLabel> {
         match &self.end {
-            SinkEnd::Kept { label } => label.as_deref(),
+            SinkEnd::Kept { label, .. } => label.as_deref(),
+            SinkEnd::Taken => None,
+        }
+    }
+
+    /// What the store's own process wants to see before it takes the block.
+    pub fn permit(&self) -> Option<&Permit> {
+        match &self.end {
+            SinkEnd::Kept { permit, .. } => permit.as_ref(),
             SinkEnd::Taken => None,
         }
     }

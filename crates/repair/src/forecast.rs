@@ -13,6 +13,9 @@ use crate::{Input, NodeCost, NodeId, Pacing, Plan, Resource, StreamRef, Task, To
 /// and a wake-up. Slices are so large that this is small beside their time on the wire.
 pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
 
+/// A link that was measured is slower than the ports at its ends only if it is by more than this: no two measurements agree.
+const SLOWER: f64 = 1.1;
+
 /// When a plan should be done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
@@ -30,10 +33,29 @@ impl Plan {
         self.forecast(topology).time
     }
 
+    /// The time it should take if nothing else moved, whatever others have reserved.
+    pub(crate) fn predict_alone(&self, topology: &Topology) -> Duration {
+        self.forecast_beside(&|_| 0, topology).time
+    }
+
+    /// Whether what lies between nodes takes longer than the busiest of their own ports and disks would.
+    pub(crate) fn is_held_up_between(&self, topology: &Topology) -> bool {
+        let between = longest(self.between_times(&|_| 0, topology));
+        between.is_some_and(|(_, seconds)| {
+            let costs = self.node_costs();
+            let nodes = costs.iter().flat_map(|cost| node_times(cost, &|_| 0, topology));
+            seconds > SLOWER * longest(nodes).expect("a plan has tasks").1
+        })
+    }
+
     /// The time it should take, and what decides it.
     pub fn forecast(&self, topology: &Topology) -> Forecast {
+        self.forecast_beside(&|resource| topology.reserved(resource), topology)
+    }
+
+    fn forecast_beside(&self, others: &dyn Fn(&Resource) -> u64, topology: &Topology) -> Forecast {
         let costs = self.node_costs();
-        let (bottleneck, busy) = self.slowest(&costs, topology);
+        let (bottleneck, busy) = self.slowest(&costs, others, topology);
         let rate = |from, to| topology.link_rate(from, to);
         let seconds = match self.pacing {
             Pacing::Pipelined | Pacing::Serial => busy + self.fill(&bottleneck, topology, rate),
@@ -46,9 +68,14 @@ impl Plan {
     }
 
     /// What is busy for longest, and for how many seconds.
-    fn slowest(&self, costs: &[NodeCost], topology: &Topology) -> (Resource, f64) {
+    fn slowest(
+        &self,
+        costs: &[NodeCost],
+        others: &dyn Fn(&Resource) -> u64,
+        topology: &Topology,
+    ) -> (Resource, f64) {
         let nodes = costs.iter().flat_map(|cost| {
-            let times = node_times(cost, topology);
+            let times = node_times(cost, others, topology);
             match self.pacing {
                 Pacing::Serial => {
                     let slowest = longest(times.clone()).expect("three resources").0;
@@ -57,11 +84,19 @@ impl Plan {
                 Pacing::Pipelined | Pacing::WholeBlock => times.to_vec(),
             }
         });
-        let links = self.between_bytes(topology).into_iter().map(|(resource, bytes)| {
-            let seconds = seconds(bytes + topology.reserved(&resource), topology.rate(&resource));
+        longest(nodes.chain(self.between_times(others, topology))).expect("a plan has tasks")
+    }
+
+    /// For how long what lies between nodes is busy.
+    fn between_times(
+        &self,
+        others: &dyn Fn(&Resource) -> u64,
+        topology: &Topology,
+    ) -> impl Iterator<Item = (Resource, f64)> {
+        self.between_bytes(topology).into_iter().map(|(resource, bytes)| {
+            let seconds = seconds(bytes + others(&resource), topology.rate(&resource));
             (resource, seconds)
-        });
-        longest(nodes.chain(links)).expect("a plan has tasks")
+        })
     }
 
     /// Bytes that pass what lies between nodes.
@@ -133,21 +168,26 @@ impl Plan {
     }
 }
 
-/// How long a node's uplink, downlink and disk are busy. A client's disk is its own affair.
-fn node_times(cost: &NodeCost, topology: &Topology) -> [(Resource, f64); 3] {
+/// How long a node's uplink, downlink and disk are busy. What others move matters only where the plan itself moves
+/// something. A client's disk is its own affair.
+fn node_times(
+    cost: &NodeCost,
+    others: &dyn Fn(&Resource) -> u64,
+    topology: &Topology,
+) -> [(Resource, f64); 3] {
     let (node, rates) = (cost.node, topology.rates(cost.node));
     let stored = if topology.dials_out(node) { 0 } else { cost.delivered_bytes };
     let port = |resource: Resource, bytes: u64, rate: f64| {
-        let seconds = seconds(bytes + topology.reserved(&resource), rate);
-        (resource, seconds)
+        let before = if bytes == 0 { 0 } else { others(&resource) };
+        (resource, seconds(bytes + before, rate))
     };
     let disk = Resource::Disk(node);
-    let others = seconds(topology.reserved(&disk), rates.disk());
     let own = seconds(cost.read_bytes, rates.read) + seconds(stored, rates.write);
+    let beside = if own == 0.0 { 0.0 } else { seconds(others(&disk), rates.disk()) };
     [
         port(Resource::Uplink(node), cost.sent_bytes, rates.up),
         port(Resource::Downlink(node), cost.received_bytes, rates.down),
-        (disk, own + others),
+        (disk, own + beside),
     ]
 }
 

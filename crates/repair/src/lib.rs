@@ -22,6 +22,7 @@ mod job;
 mod label;
 mod limits;
 mod part;
+mod permit;
 mod plan;
 mod plan_text;
 mod planner;
@@ -53,6 +54,7 @@ pub use limits::{Caps, Class, Grant, Limits, Meter};
 pub use part::{
     Errand, FingerprintErrand, MAX_WAITING_MESSAGES, Part, PartAction, WATCH_EVERY, too_many_messages,
 };
+pub use permit::{MAX_PERMIT_BYTES, Permit, PermitError};
 pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{

@@ -3,7 +3,8 @@
 //!
 //! [`run`] makes a random [`Scenario`], plays it in a [`World`] and holds the end against what must be true
 //! (see `invariants.rs`). A violation prints the line that replays it. [`recovery`] plays the recovery of whole nodes:
-//! many such jobs on the same machines, started by the very scheduler that the coordinator drives.
+//! many such jobs on the same machines, started by the very scheduler that the coordinator drives. [`durability`] makes of their times
+//! how long data lasts.
 //!
 //! Deliberately absent: any idea of how a repair is done. Around a part and a job there is only what the
 //! daemons have around them: sockets with bounded buffers, a disk that answers in any order, messages that
@@ -14,6 +15,7 @@
 mod coordinator;
 mod dice;
 mod disk;
+pub mod durability;
 mod edge;
 mod event;
 mod faults;

@@ -290,6 +290,7 @@ impl Scenario {
             verify: Verify { parity: self.parity, stretch_bytes: self.stretch_bytes(), reread: self.reread },
             publish: self.publishes(),
             tag: self.has_client().then_some(7),
+            permits: Vec::new(),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use codes::CodeSpec;
 use repair::recovery::{HelperPolicy, Kind, RepairSpec};
-use repair::{NodeId, Rates};
-use sim::recovery::{Cluster, Finish, Loss, Shape};
+use repair::{NodeId, Pacing, Rates, Scheme};
+use sim::recovery::{Cluster, Finish, Loss, ReadTimes, Reads, Shape};
 
 fn run(cluster: &Cluster) -> Finish {
     let finish = cluster.run();
@@ -114,4 +114,60 @@ fn a_thousand_nodes() {
     let stripes = std::env::var("MEND_LARGE_STRIPES").map_or(20_000, |text| text.parse().unwrap());
     let finish = run(&Cluster::new("rs-14-10", 1_000, stripes).all_at_once());
     assert!(finish.of_bound() > 0.8, "few stripes are harder to even out than many");
+}
+
+/// Three clients, RS(6,2), one read in 31 of a lost block.
+fn reads(scheme: Scheme, pacing: Option<Pacing>) -> ReadTimes {
+    let rates = Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 };
+    let (code, block_bytes) = ("rs-8-6".parse().unwrap(), 64 << 20);
+    Reads { seed: 1, code, nodes: 13, clients: 3, each: 93, lost_in: 31, block_bytes, rates, scheme, pacing }
+        .run()
+}
+
+#[test]
+fn reads_of_lost_blocks_take_what_their_scheme_takes() {
+    let slot = f64::from(64 << 20) / 125e6;
+    let star = reads(Scheme::Conventional, None);
+    assert!(star.lost >= 6.0 * slot && star.lost < 8.0 * slot, "six blocks over one downlink: {star:?}");
+    let rounds = reads(Scheme::CrrR, Some(Pacing::WholeBlock));
+    assert!(
+        rounds.lost >= 4.0 * slot && rounds.lost < star.lost,
+        "three rounds, and to the client: {rounds:?}"
+    );
+    let chain = reads(Scheme::Pipelined, None);
+    assert!(chain.lost < 2.0 * slot && chain.all < rounds.all && rounds.all < star.all, "{chain:?}");
+}
+
+#[test]
+fn rounds_are_slower_than_slices_and_links_say_how_busy_they_were() {
+    let ppr = Cluster {
+        shape: Shape::Scheme(Scheme::Ppr),
+        all_on_node: true,
+        jobs_at_once: 1,
+        ..Cluster::new("rs-9-6", 20, 10)
+    };
+    let slices = run(&ppr);
+    let rounds = run(&Cluster { pacing: Some(Pacing::WholeBlock), ..ppr });
+    assert!(rounds.seconds > slices.seconds * 1.2);
+    // 10 blocks are sent six times each, by 19 nodes.
+    let sent = 60.0 * f64::from(64 << 20) / (19.0 * 125e6 * rounds.seconds);
+    assert!(
+        (rounds.up.mean / sent - 1.0).abs() < 1e-6 && rounds.up.most >= rounds.up.mean,
+        "{:?}",
+        rounds.up
+    );
+}
+
+#[test]
+fn a_shape_that_cannot_rebuild_is_refused_before_it_is_played() {
+    let losing = |code: &str| Cluster::losing(code.parse().unwrap(), 20, 30);
+    for code in ["rs-9-6", "lrc-6-2-2"] {
+        let cluster = losing(code);
+        assert_eq!(cluster.check_shape(), Ok(()));
+        assert_eq!(run(&cluster).rebuilt, 30);
+        let copies = Cluster { shape: Shape::Scheme(Scheme::Migration), ..cluster };
+        assert!(copies.check_shape().is_err());
+    }
+    let mean = run(&losing("rs-9-6"));
+    assert!(mean.mean_seconds > 0.0 && mean.mean_seconds <= mean.seconds);
 }

@@ -19,6 +19,7 @@ pub mod hdfs;
 mod seams;
 pub mod seaweedfs;
 mod steady;
+mod through;
 
 pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
 pub use catalog::{BlockRecord, BlockSize, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use codes::{BlockIndex, CodeSpec};
-use repair::{BlockId, Digest, NodeId, StripeId};
+use repair::{BlockId, Digest, NodeId, Permit, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -53,12 +53,14 @@ pub enum StripeWrite {
     /// it is.
     SetStates(Vec<(StripeId, BlockIndex, NodeId, BlockState)>),
     /// Nobody else shall change a stripe from now on, where the store has others who would, and these nodes are to get
-    /// blocks of it.
+    /// these blocks of it. Answered by what the store's own processes there want to see.
     Claim {
         /// The stripe.
         stripe: StripeId,
         /// The nodes; each can have blocks when this is carried out.
         nodes: Vec<NodeId>,
+        /// The blocks.
+        blocks: Vec<BlockIndex>,
     },
     /// Others may change it again.
     Release(StripeId),
@@ -151,6 +153,8 @@ pub enum Answer {
     Node(NodeId),
     /// The first of some numbers.
     First(u64),
+    /// A stripe is claimed, and the store's own processes take these blocks from whoever shows these permits.
+    Claimed(Vec<(BlockIndex, Permit)>),
 }
 
 /// How something is from now on.
@@ -244,12 +248,14 @@ pub enum StoreError {
         why: String,
     },
     /// What a node has made is not what the store has there.
-    #[error("{block} was made on {node}, and the store does not have it there: {why}")]
+    #[error("{block} was made on {server}, and the store does not have it there: {why}")]
     NotServed {
         /// The block.
         block: BlockId,
         /// The node.
-        node: String,
+        node: NodeId,
+        /// What the store calls it.
+        server: String,
         /// What was found instead.
         why: String,
     },

@@ -9,7 +9,7 @@ use stores::{BlockError, Blocks, OpenGate};
 use tempfile::TempDir;
 
 fn sink(id: &BlockId, bytes: u64) -> Sink {
-    Sink { index: BlockIndex(0), id: id.clone(), bytes, end: SinkEnd::Kept { label: None } }
+    Sink { index: BlockIndex(0), id: id.clone(), bytes, end: SinkEnd::Kept { label: None, permit: None } }
 }
 
 fn id(name: &str) -> BlockId {

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-use apart::{Process, eventually};
+use apart::{Ground, Process, Seat, eventually};
 use seaweedfs::{Listing, MasterClient, Security, Standing, VolumeServer, Volumes};
 use stores::seaweedfs::{Ratio, ShardName, VolumeName};
 use tokio::runtime::Runtime;
 
-use crate::ground::{Ground, Seat};
 use crate::http::http;
 use crate::shell::{Shell, shell};
 use crate::volume_server::VolumeProcess;
@@ -47,7 +47,7 @@ pub struct Cluster {
     pub master: MasterClient,
     /// Its volume servers.
     pub servers: Vec<VolumeProcess>,
-    ground: Box<dyn Ground>,
+    ground: Arc<dyn Ground>,
     options: Options,
     master_process: Process,
     filer: Option<Process>,
@@ -58,7 +58,7 @@ impl Cluster {
     ///
     /// # Panics
     /// If it does not come up.
-    pub fn boot(weed: &Path, ground: Box<dyn Ground>, root: &Path, options: Options) -> Self {
+    pub fn boot(weed: &Path, ground: Arc<dyn Ground>, root: &Path, options: Options) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let address = format!("{}:{MASTER_PORT}", ground.host(Seat::Head));
@@ -97,9 +97,9 @@ impl Cluster {
         self.filer = Some(self.start_weed("filer", &self.root, &arguments));
     }
 
-    /// A program that runs at a seat.
-    pub fn command(&self, seat: Seat, program: &Path) -> Command {
-        self.ground.command(seat, program)
+    /// Where it runs.
+    pub(crate) fn ground(&self) -> Arc<dyn Ground> {
+        Arc::clone(&self.ground)
     }
 
     /// Starts the program once more, in a folder that its log is in as well.
@@ -110,7 +110,7 @@ impl Cluster {
     }
 
     fn weed(&self, seat: Seat) -> Command {
-        self.command(seat, &self.weed)
+        self.ground.command(seat, &self.weed)
     }
 
     fn host(&self, port: u16) -> String {
@@ -139,6 +139,11 @@ impl Cluster {
         command.args(&server.arguments).current_dir(&self.root);
         let process = Process::start(command, &self.root.join(format!("{}.log", server.address.http())));
         self.servers[at].started(process);
+    }
+
+    /// The numbers of the volume servers' processes.
+    pub fn server_ids(&self) -> Vec<u32> {
+        self.servers.iter().filter_map(VolumeProcess::id).collect()
     }
 
     /// Waits until a volume server that was started is listed and answers.

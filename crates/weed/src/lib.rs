@@ -1,25 +1,25 @@
 //! A real SeaweedFS cluster, of the unmodified program, for tests, measurements and the demo: a master, a filer with S3 and
-//! volume servers, wherever a [`Ground`] puts them; and [`Mend`] beside it, as processes.
+//! volume servers, wherever a [`Ground`](apart::Ground) puts them.
 //!
 //! `scripts/seaweedfs` gets the program. Everything dies with whoever started it, however that ends. A step that fails
 //! panics and says what the processes said.
 
 #![forbid(unsafe_code)]
 
+mod attach;
 mod cluster;
 mod content;
-mod ground;
+mod disk;
 mod http;
-mod mend;
 mod shell;
 mod volume_server;
 
 pub use apart::{Process, eventually, inside_namespace, run};
+pub use attach::Attaching;
 pub use cluster::{Cluster, Options};
 pub use content::content;
-pub use ground::{Ground, OneNamespace, Seat, memory_disk};
+pub use disk::memory_disk;
 pub use http::http;
-pub use mend::{Attaching, Mend};
 pub use shell::Shell;
 pub use volume_server::VolumeProcess;
 

@@ -3,11 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use apart::Process;
+use apart::{Ground, Process, Seat};
 use seaweedfs::ServerAddress;
 use stores::seaweedfs::ShardBlocks;
-
-use crate::ground::{Ground, Seat};
 
 pub(crate) const PORT: u16 = 8080;
 

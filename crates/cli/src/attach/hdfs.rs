@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use cluster::{Cluster, HdfsConfig, HelperConfig, Host, NameNodeConfig, OwnRepair, StoreConfig};
+use cluster::{Adopt, Cluster, HdfsConfig, HelperConfig, Host, NameNodeConfig, OwnRepair, StoreConfig};
 use hdfs::{DataNode, NameNode, NameNodeSettings};
 
 use super::{name, options, own_address, unit};
@@ -45,7 +45,7 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<An
         })).collect::<Vec<_>>(),
         "notes": notes(&nodes),
     });
-    Ok(Answer::new(text(&cluster, &nodes, groups), &facts))
+    Ok(Answer::new(text(&cluster, &nodes, groups, args.no_plugin), &facts))
 }
 
 fn store(args: &AttachHdfsArgs) -> StoreConfig {
@@ -78,7 +78,10 @@ fn helpers(nodes: &[DataNode], args: &AttachHdfsArgs) -> Result<Vec<HelperConfig
         }
         *port = port.saturating_add(1);
         helper.datanode = Some(address.clone());
-        helper.plugin_port = Some(args.plugin_port);
+        match args.no_plugin {
+            true => helper.adopt = Adopt::Push,
+            false => helper.plugin_port = Some(args.plugin_port),
+        }
         helper.folders = node.folders.clone();
         helper.rack = node.standing.as_ref().map(|standing| standing.rack.clone());
         helpers.push(helper);
@@ -100,7 +103,7 @@ fn notes(nodes: &[DataNode]) -> Vec<String> {
         .collect()
 }
 
-fn text(cluster: &Cluster, nodes: &[DataNode], groups: usize) -> String {
+fn text(cluster: &Cluster, nodes: &[DataNode], groups: usize, no_plugin: bool) -> String {
     let folder = cluster.folder().display();
     let mut text = format!(
         "attached to HDFS: {groups} block groups on {} DataNodes; the cluster folder is {folder}\n",
@@ -109,8 +112,13 @@ fn text(cluster: &Cluster, nodes: &[DataNode], groups: usize) -> String {
     for note in notes(nodes) {
         text += &format!("note: {note}\n");
     }
-    text += "\nIn hdfs-site.xml of each DataNode, with mend-hdfs.jar on its class path (it loads it when it is restarted):\n\n\
-             <property><name>dfs.datanode.plugins</name><value>mend.hdfs.MendPlugin</value></property>\n";
+    text += match no_plugin {
+        true => "\nNothing is changed in the DataNodes.\n",
+        false => {
+            "\nIn hdfs-site.xml of each DataNode, with mend-hdfs.jar on its class path (it loads it when it is restarted):\n\n\
+             <property><name>dfs.datanode.plugins</name><value>mend.hdfs.MendPlugin</value></property>\n"
+        }
+    };
     text += &format!(
         "\nHere, as a user who may list all of HDFS, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
         unit("coordinator", cluster.folder())

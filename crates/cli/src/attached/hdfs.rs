@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use cluster::{Cluster, HdfsConfig, HelperConfig, NameNodeConfig};
+use cluster::{Adopt, Cluster, HdfsConfig, HelperConfig, NameNodeConfig};
 use hdfs::{Attachment, NameNodeSettings};
 use stores::hdfs::HdfsBlocks;
 use stores::{Blocks, Storage};
@@ -16,10 +16,12 @@ const PLUGIN_PORT: u16 = 7410;
 /// The coordinator's storage.
 pub async fn storage(cluster: &Cluster, config: &HdfsConfig) -> Result<Box<dyn Storage>, Failure> {
     let beside = |helper: &HelperConfig| Some((helper.datanode.clone()?, helper.name.to_string()));
+    let helpers = &cluster.config().helpers;
     let attachment = Attachment {
         namenode: config.namenode.as_ref().map(settings),
         paths: config.namenode.as_ref().map(|namenode| namenode.paths.clone()).unwrap_or_default(),
-        helpers: cluster.config().helpers.iter().filter_map(beside).collect(),
+        helpers: helpers.iter().filter_map(beside).collect(),
+        pushes: helpers.iter().any(|helper| helper.adopt == Adopt::Push),
     };
     let (records, id) = (super::records(cluster), cluster.config().cluster_id.to_string());
     let opened = tokio::task::spawn_blocking(move || hdfs::open(attachment, records, &id)).await;
@@ -46,6 +48,23 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
     }
     let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let blocks = HdfsBlocks::open(&folders, helper.pool.as_deref())?;
-    let plugin = SocketAddr::from((Ipv4Addr::LOCALHOST, helper.plugin_port.unwrap_or(PLUGIN_PORT)));
-    Ok(Arc::new(blocks.with_datanode(plugin)))
+    Ok(Arc::new(match helper.adopt {
+        Adopt::Plugin => {
+            let port = helper.plugin_port.unwrap_or(PLUGIN_PORT);
+            blocks.with_datanode(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        }
+        Adopt::Push => blocks.with_pushes(datanode(helper)?),
+    }))
+}
+
+/// Where the DataNode takes blocks.
+fn datanode(helper: &HelperConfig) -> Result<SocketAddr, Failure> {
+    let address = helper.datanode.as_deref().unwrap_or_default();
+    address.parse().map_err(|_| {
+        Failure::new(format!(
+            "helper {}: `datanode` is `{address}`, no address to push blocks to",
+            helper.name
+        ))
+        .help("write the IP:PORT by which the NameNode knows it (hdfs dfsadmin -report)")
+    })
 }

@@ -121,7 +121,8 @@ fn members_cannot_fill_the_coordinators_memory() {
             let mut stream = connect(&cluster, &Role::default_client(), cluster.base_port() + 1).await;
             // Before and after it is registered; of a kind that is short, and of one that may be long.
             if number % 2 == 0 {
-                let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
+                let hello =
+                    FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
                 stream.write_all(&control::encode(&hello)).await.unwrap();
             }
             let start = if number % 3 == 0 { &b"{\"open\":{"[..] } else { b"{\"report\":{" };

@@ -32,7 +32,7 @@ impl Pair {
             index: BlockIndex(0),
             id: id.clone(),
             bytes: bytes.len() as u64,
-            end: SinkEnd::Kept { label: None },
+            end: SinkEnd::Kept { label: None, permit: None },
         };
         let mut writer = blocks.create(&sink).unwrap();
         writer.write_at(0, bytes).unwrap();

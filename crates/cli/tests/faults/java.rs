@@ -209,7 +209,9 @@ fn a_java_program_hears_of_a_coordinator_that_is_gone_and_finds_it_again() {
     let Some(mut requestor) = Requestor::start(&cluster) else { return };
     let film = Film::put(&cluster, 4_111_111);
     film.assert_reads(&mut requestor, "read", 0, 7, 77);
+    requestor.ask("check").expect("it answers");
     cluster.kill("coordinator");
+    requestor.fails_with("check", &["UNREACHABLE"]);
     requestor.fails_with(&format!("read {} 0 0 1", film.stripe), &["UNREACHABLE", "mend coordinator"]);
     cluster.start(&["coordinator"]);
     cluster.await_ready();

@@ -10,6 +10,7 @@ mod floods;
 mod identity;
 mod input;
 mod java;
+mod links;
 mod names;
 mod operator;
 mod outputs;

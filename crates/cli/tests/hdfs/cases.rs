@@ -1,10 +1,11 @@
 //! What a plug-in asks for, while the coordinator knows of no NameNode.
 
+use beside::Mend;
 use client::{Client, GivenBlock, GivenStripe, Home, RepairRequest};
 use cluster::Role;
 use hadoop::eventually;
 
-use crate::mend::Mend;
+use crate::mend;
 use crate::world::{Group, World};
 
 /// A group as a DataNode describes it, without the blocks that are lost.
@@ -28,12 +29,12 @@ fn described(mend: &Mend, group: &Group, lost: &[usize]) -> GivenStripe {
 }
 
 pub fn a_group_that_is_described(world: &mut World) {
-    repair_described(world, &Mend::attach(&world.cluster, &[], false));
+    repair_described(world, &mend::attach(&world.cluster, &[], false));
 }
 
 /// What its own process says of a group counts, though the coordinator has listed it.
 pub fn a_group_that_is_described_and_listed(world: &mut World) {
-    let mend = Mend::attach(&world.cluster, &["--dry-run"], true);
+    let mend = mend::attach(&world.cluster, &["--dry-run"], true);
     mend.wait_until_safe(world.groups().len());
     repair_described(world, &mend);
 }

@@ -1,18 +1,20 @@
 //! What Mend does about a cluster that loses blocks, DataNodes and bits, and what HDFS makes of it.
 
-use std::fs;
-
+use beside::Mend;
 use hadoop::eventually;
+use repair::{Permit, Sink, SinkEnd};
+use stores::hdfs::HdfsBlocks;
+use stores::{Delivery, Sinks};
 
-use crate::mend::Mend;
-use crate::world::{NO_REPAIR, World};
+use crate::mend;
+use crate::world::{ALWAYS, NO_REPAIR, World};
 
 /// Longer than a DataNode of the test takes to come back.
 const GRACE: &str = "90s";
 const SHORT_GRACE: &str = "1s";
 
 fn attach(world: &mut World, repair_after: &str) -> Mend {
-    let mend = Mend::attach(&world.cluster, &["--repair-after", repair_after], true);
+    let mend = mend::attach(&world.cluster, &["--repair-after", repair_after], true);
     let groups = world.groups().len();
     let said = &mend.said;
     assert!(said.contains(&format!("{groups} block groups on 15 DataNodes")), "{said}");
@@ -37,6 +39,53 @@ pub fn what_is_lost(world: &mut World) {
     }
     wait_until_whole(world, &mend);
     world.assert_whole();
+}
+
+/// A helper may also give its DataNode what it has made by HDFS's own write, with a token of the coordinator's. A rotten
+/// replica makes way for it.
+pub fn without_the_plug_in(world: &mut World) {
+    world.cluster.load_plugin(false);
+    world.await_whole();
+    assert_token_wanted(world);
+    let mend = mend::attach(&world.cluster, &["--repair-after", GRACE, "--no-plugin"], true);
+    mend.wait_until_safe(world.groups().len());
+    let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
+    let lost = [(&narrow, 2), (&wide, 11)];
+    let before = world.lose(&lost);
+    for ((group, at), before) in lost.iter().zip(&before) {
+        world.await_replica(group.holders[*at].expect("held"), &group.shape.blocks[*at].name, before);
+    }
+    let good = world.rot(&wide, 4, 12_345);
+    mend.ask(&["scrub"]).expect("it reports");
+    world.await_replica(wide.holders[4].expect("held"), &wide.shape.blocks[4].name, &good);
+    wait_until_whole(world, &mend);
+    world.assert_whole();
+    drop(mend);
+    world.cluster.load_plugin(true);
+    world.await_whole();
+}
+
+/// A DataNode is given nothing without a token, nor with one that nobody made of its NameNode's keys.
+fn assert_token_wanted(world: &mut World) {
+    let group = world.largest("RS-6-3-1024k");
+    let (node, block) = (&world.cluster.nodes()[group.holders[2].expect("held")], &group.shape.blocks[2]);
+    let blocks = HdfsBlocks::open(node.folders(), None).expect("its folders");
+    let blocks = blocks.with_pushes(node.address().parse().expect("an address"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let refused = |permit| {
+        let end = SinkEnd::Kept { label: None, permit };
+        let sink = Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, end };
+        let Delivery::HandedOver(mut writer) = blocks.deliver(&sink).expect("room") else {
+            panic!("it is pushed");
+        };
+        runtime.block_on(writer.prepare()).expect_err("no token of the NameNode's").to_string()
+    };
+    let without = refused(None);
+    assert!(without.contains("dfs.block.access.token.enable"), "{without}");
+    // A TokenProto with an identifier and a password, of no kind and no service.
+    let forged = Permit::new(b"\x0a\x01i\x12\x01p\x1a\x00\x22\x00".to_vec()).expect("short");
+    let with_forged = refused(Some(forged));
+    assert!(with_forged.contains("it refuses the block token"), "{with_forged}");
 }
 
 /// A data and a parity block with a wrong byte, and one whose files are gone, of which the NameNode knows nothing; and one
@@ -116,14 +165,7 @@ pub fn removed_meanwhile(world: &mut World) {
     let groups: Vec<_> = world.groups().into_iter().filter(|group| group.path.ends_with("/gone")).collect();
     assert!(mend.run(&["caps", "--total", "4Mbit"]).status.success());
     world.lose(&[(&groups[0], 1)]);
-    eventually("a repair under way", || {
-        let status = mend.ask(&["status"])?;
-        status["repairs"]
-            .as_array()?
-            .iter()
-            .any(|repair| repair["bytes_rebuilt"].as_u64() > Some(0))
-            .then_some(())
-    });
+    eventually("a repair under way", || mend::is_under_way(&mend)?.then_some(()));
     world.cluster.console().run(&["dfs", "-rm", "-skipTrash", "/RS-6-3-1024k/gone"]);
     world.files.remove("/RS-6-3-1024k/gone");
     assert!(mend.run(&["caps", "--total", "none"]).status.success());
@@ -140,48 +182,38 @@ pub fn removed_meanwhile(world: &mut World) {
 /// HDFS rebuilds as well: both make the same bytes, and one copy of each is left.
 pub fn both_at_once(world: &mut World) {
     // What a DataNode has begun and not ended is given out again after this, and not after five minutes.
-    let patience = "dfs.namenode.reconstruction.pending.timeout-sec=15".to_owned();
-    world.cluster.restart_namenode_with(vec![NO_REPAIR[2].to_owned(), patience]);
-    world.await_nodes();
-    world.await_whole();
+    let pending = "dfs.namenode.reconstruction.pending.timeout-sec=15";
+    world.restart_namenode_with(&[ALWAYS[0], ALWAYS[1], pending]);
     let mend = attach(world, GRACE);
     for round in 0..2 {
         let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
-        world.lose(&[(&narrow, round), (&narrow, 6 + round), (&wide, 10 + round)]);
+        let lost = [(&narrow, round), (&narrow, 6 + round), (&wide, 10 + round)];
+        let before = world.lose(&lost);
+        for ((group, at), before) in lost.iter().zip(&before) {
+            world.await_somewhere(&group.shape.blocks[*at].name, before);
+        }
         wait_until_whole(world, &mend);
     }
     world.await_single_copies();
     world.assert_whole();
     drop(mend);
-    world.cluster.restart_namenode_with(NO_REPAIR.map(str::to_owned).to_vec());
-    world.await_nodes();
-    world.await_whole();
+    world.restart_namenode_with(&NO_REPAIR);
 }
 
 /// What HDFS would move through the link of the DataNode that goes is made by all.
 pub fn a_decommissioned_datanode(world: &mut World) {
-    let exclude = world.cluster.folder().join("exclude");
-    fs::write(&exclude, "").expect("written");
-    let mut settings = NO_REPAIR.map(str::to_owned).to_vec();
-    settings.push(format!("dfs.hosts.exclude={}", exclude.display()));
-    world.cluster.restart_namenode_with(settings);
-    world.await_nodes();
-    world.await_whole();
     let mend = attach(world, GRACE);
     let leaving = world.largest("RS-6-3-1024k").holders[0].expect("held");
-    let (address, name) = (world.cluster.nodes()[leaving].address(), mend.names()[leaving].clone());
     // Before HDFS knows that it shall go, a second copy would be one too many, and it might remove the new one.
-    fs::write(&exclude, &address).expect("written");
-    world.cluster.console().run(&["dfsadmin", "-refreshNodes"]);
-    let drained = mend.run(&["node", "drain", &name]);
+    world.cluster.decommission(Some(leaving));
+    let drained = mend.run(&["node", "drain", &mend.names()[leaving]]);
     assert!(drained.status.success(), "{drained:?}");
     eventually("HDFS lets it go", || {
         let said = world.cluster.console().ask(&["dfsadmin", "-report", "-live"]).text;
         said.contains("Decommission Status : Decommissioned").then_some(())
     });
     world.assert_files();
-    fs::write(&exclude, "").expect("written");
-    world.cluster.console().run(&["dfsadmin", "-refreshNodes"]);
+    world.cluster.decommission(None);
     world.await_whole();
     world.assert_whole();
 }

@@ -28,14 +28,10 @@ const CASES: &[(&str, Case<World>)] = &[
     ("rot_and_silent_losses_are_found_and_repaired_in_place", healing::what_is_rotten),
     ("what_a_dead_datanode_had_is_made_elsewhere", healing::a_dead_datanode),
     ("helpers_coordinator_and_namenode_are_killed_in_the_middle", healing::killed_in_the_middle),
+    ("a_helper_pushes_blocks_where_there_is_no_plug_in", healing::without_the_plug_in),
     ("files_that_are_removed_meanwhile_stay_removed", healing::removed_meanwhile),
     ("small_reads_of_what_is_lost_come_through_mend", reading::lost_ranges),
     ("mend_carries_out_what_the_namenode_commands", takeover::commands),
-];
-
-/// What is not known to hold, and is tried with `MEND_HDFS_OPEN=1`: the first one does not come to its end after all others,
-/// and the rest were never reached.
-const OPEN: &[(&str, Case<World>)] = &[
     ("hdfs_repairs_the_same_at_the_same_time", healing::both_at_once),
     ("a_decommissioned_datanode_is_emptied", healing::a_decommissioned_datanode),
     ("rot_that_hdfs_knows_of_is_repaired", healing::rot_that_hdfs_knows),
@@ -47,5 +43,5 @@ fn main() -> ExitCode {
         inside_namespace()?;
         Ok(World::boot(hadoop))
     };
-    run_cases("HDFS", boot, if std::env::var_os("MEND_HDFS_OPEN").is_some() { OPEN } else { CASES })
+    run_cases("HDFS", boot, CASES)
 }

@@ -1,7 +1,9 @@
 //! Small positional reads of what is lost: the right bytes, through Mend where they are lost, and by HDFS itself where Mend
 //! cannot.
 
-use crate::mend::Mend;
+use beside::Mend;
+
+use crate::mend;
 use crate::world::{Group, World};
 
 const CELL: usize = 1 << 20;
@@ -41,9 +43,9 @@ fn place(group: &Group, row: usize, index: usize) -> usize {
 }
 
 pub fn lost_ranges(world: &mut World) {
-    let mut mend = Mend::attach(&world.cluster, &[], false);
+    let mut mend = mend::attach(&world.cluster, &[], false);
     mend.wait_for_helpers();
-    mend.issue_plugin(world.certificates.path());
+    hadoop::issue_plugin(&mend, world.certificates.path());
     let (narrow, wide) = (world.first("RS-6-3-1024k"), world.first("RS-10-4-1024k"));
     let path = narrow.path.clone();
     // What is there comes from where it is.

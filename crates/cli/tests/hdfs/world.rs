@@ -19,11 +19,14 @@ const FILES: &[(&str, usize)] = &[
     ("RS-10-4-1024k", 30_000_003),
     ("RS-10-4-1024k", 65_537),
 ];
+/// Of whichever NameNode. DataNodes want block tokens of whoever reads or writes, though nobody proves who he is.
+pub const ALWAYS: [&str; 2] = ["dfs.blocksize=4194304", "dfs.block.access.token.enable=true"];
 /// HDFS makes nothing anew by itself, so that whatever is made is Mend's.
-pub const NO_REPAIR: [&str; 3] = [
+pub const NO_REPAIR: [&str; 4] = [
+    ALWAYS[0],
+    ALWAYS[1],
     "dfs.namenode.replication.max-streams=0",
     "dfs.namenode.replication.max-streams-hard-limit=0",
-    "dfs.blocksize=4194304",
 ];
 
 pub struct World {
@@ -154,6 +157,14 @@ impl World {
         before
     }
 
+    /// Restarts the NameNode with other settings, and waits until it has counted all there is.
+    pub fn restart_namenode_with(&mut self, settings: &[&str]) {
+        self.cluster.restart_namenode_with(settings.iter().map(|&setting| setting.to_owned()).collect());
+        self.await_nodes();
+        self.await_whole();
+        self.await_single_copies();
+    }
+
     /// Waits until all DataNodes are live.
     pub fn await_nodes(&mut self) {
         self.cluster.await_nodes(self.cluster.nodes().len());
@@ -191,11 +202,13 @@ impl World {
 
     /// Waits until a block is as it was, wherever.
     pub fn await_somewhere(&mut self, name: &ReplicaName, before: &[Vec<u8>; 2]) {
-        let nodes = 0..self.cluster.nodes().len();
-        eventually("the block as it was, somewhere", || {
-            let read = |node| Some(self.replica(node, name)?.map(|path| fs::read(path).unwrap_or_default()));
-            nodes.clone().any(|node| read(node).as_ref() == Some(before)).then_some(())
-        });
+        eventually("the block as it was, somewhere", || self.has_somewhere(name, before).then_some(()));
+    }
+
+    /// Whether some DataNode has a block as it was.
+    pub fn has_somewhere(&self, name: &ReplicaName, before: &[Vec<u8>; 2]) -> bool {
+        let read = |node| Some(self.replica(node, name)?.map(|path| fs::read(path).unwrap_or_default()));
+        (0..self.cluster.nodes().len()).any(|node| read(node).as_ref() == Some(before))
     }
 
     /// HDFS's own check of a replica.
@@ -223,7 +236,7 @@ impl World {
             let mut all = groups.iter().flat_map(|group| group.holders.iter().zip(&group.shape.blocks));
             let tidy = all.all(|(holder, block)| is_single(self, holder, &block.name));
             times = if tidy { times + 1 } else { 0 };
-            std::thread::sleep(std::time::Duration::from_secs(1));
+            std::thread::sleep(std::time::Duration::from_millis(500));
             (times == 3).then_some(())
         });
     }

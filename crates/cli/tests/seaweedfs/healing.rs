@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use beside::Mend;
 use seaweedfs::Standing;
 use stores::seaweedfs::{ShardName, VolumeName};
 
-use weed::{Mend, eventually};
+use weed::eventually;
 
 use crate::world::{World, counts};
 
@@ -51,7 +52,7 @@ pub fn what_is_lost(world: &mut World) {
         assert_eq!(world.holder(name).0, holder, "it goes back to where it was");
     }
     wait_until_whole(world);
-    mend.wait_until_safe(world, 2);
+    mend.wait_until_safe(2);
     wait_until_unlocked(world);
     world.assert_whole();
 }
@@ -73,13 +74,13 @@ pub fn what_is_rotten(world: &mut World) {
     let path = world.holder(&gone).1;
     let before = [rot(world, &rotten, 17_000_000), fs::read(&path).expect("there"), rot(world, &parity, 5)];
     fs::remove_file(&path).expect("removed");
-    let scrub = mend.ask(world, &["scrub"]).expect("it reports");
+    let scrub = mend.ask(&["scrub"]).expect("it reports");
     let text = scrub.to_string();
     assert!([&rotten, &parity, &gone].iter().all(|name| text.contains(&name.to_string())), "{text}");
     wait_until_as_it_was(world, &rotten, &before[0]);
     wait_until_as_it_was(world, &gone, &before[1]);
     wait_until_as_it_was(world, &parity, &before[2]);
-    mend.wait_until_safe(world, 2);
+    mend.wait_until_safe(2);
     wait_until_unlocked(world);
     world.assert_whole();
 }
@@ -95,9 +96,9 @@ pub fn rot_that_nobody_looked_for(world: &mut World) {
     let text = text.replace("# scrub_rate = \"20MB/s\"", "scrub_rate = \"60MB/s\"");
     let text = text.replace("repair = \"auto\"", "repair = \"off\"");
     fs::write(&config, &text).expect("written");
-    mend.start_coordinator(world);
+    mend.start_coordinator();
     let is_known = |mend: &Mend| {
-        let status = mend.ask(world, &["status"])?;
+        let status = mend.ask(&["status"])?;
         (status["stripes"]["blocks_lost"] == 1 && status["settling"] == false).then_some(())
     };
     eventually("the rot to be found", || is_known(&mend));
@@ -108,9 +109,9 @@ pub fn rot_that_nobody_looked_for(world: &mut World) {
     eventually("the rot to be remembered", || is_known(&mend));
     mend.kill_coordinator();
     fs::write(&config, text.replace("repair = \"off\"", "repair = \"auto\"")).expect("written");
-    mend.start_coordinator(world);
+    mend.start_coordinator();
     wait_until_as_it_was(world, &rotten, &before);
-    mend.wait_until_safe(world, 2);
+    mend.wait_until_safe(2);
     wait_until_unlocked(world);
     world.assert_whole();
 }
@@ -148,7 +149,7 @@ pub fn small_files_that_are_not_whole(world: &mut World) {
     wait_until_whole(world);
     assert_eq!(world.holder(&lost[0]).0, victim, "it goes back to where it was");
     assert!(fs::read(index(victim)).expect("its index") == whole, "the index was brought anew");
-    mend.wait_until_safe(world, 2);
+    mend.wait_until_safe(2);
     wait_until_unlocked(world);
     drop(mend);
     world.forget_locations(&world.both());
@@ -171,9 +172,9 @@ pub fn a_server_that_goes(world: &mut World) {
         };
         surplus(&world.pictures).then_some(())
     });
-    mend.start_helper(world, 4);
+    mend.start_helper(4);
     wait_until_whole(world);
-    mend.wait_until_safe(world, 2);
+    mend.wait_until_safe(2);
     wait_until_unlocked(world);
     for name in world.shards(&world.pictures).iter().chain(&world.shards(&world.bucket)) {
         eventually("one file of each shard", || world.copies(name).eq(&1).then_some(()));
@@ -191,9 +192,9 @@ pub fn killed_in_the_middle(world: &mut World) {
     // Each time it is at another point: waiting, locking, moving, mounting.
     for round in 0..4 {
         mend.kill_coordinator();
-        mend.start_coordinator(world);
+        mend.start_coordinator();
         mend.kill_helper(round);
-        mend.start_helper(world, round);
+        mend.start_helper(round);
         std::thread::sleep(Duration::from_millis(400 * (round as u64 + 1)));
         if round == 1 {
             world.delete("pictures/41");
@@ -207,7 +208,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     for (name, before) in lost.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }
-    mend.wait_until_safe(world, 2);
+    mend.wait_until_safe(2);
     // At the same time as SeaweedFS's own: whoever has the lock first makes them, and the other finds nothing to do.
     let before = lost.clone().map(|name| world.lose(&name).1);
     let said = world.shell(&["lock", "ec.rebuild -apply", "ec.balance -apply", "unlock"]);
@@ -215,7 +216,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     for (name, before) in lost.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }
-    mend.wait_until_safe(world, 2);
+    mend.wait_until_safe(2);
     wait_until_unlocked(world);
     drop(mend);
     println!("{said}");

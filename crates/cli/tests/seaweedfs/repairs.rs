@@ -68,7 +68,7 @@ fn make(
         index: BlockIndex(name.shard.into()),
         id: name.block_id(),
         bytes,
-        end: SinkEnd::Kept { label: None },
+        end: SinkEnd::Kept { label: None, permit: None },
     };
     let mut writer = blocks[target].create(&sink)?;
     let coefficients = coefficients(name.shard, &sources);
@@ -256,7 +256,7 @@ pub fn a_duplicate(world: &mut World) {
             index: BlockIndex(1),
             id: name.block_id(),
             bytes: bytes.len() as u64,
-            end: SinkEnd::Kept { label: None },
+            end: SinkEnd::Kept { label: None, permit: None },
         })
         .expect("room");
     writer.write_at(0, &bytes).expect("room");

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
+use apart::OneNamespace;
+use beside::Mend;
 use seaweedfs::{Listing, Standing, Volumes};
 use stores::seaweedfs::{ShardName, VolumeName};
 use tempfile::TempDir;
-use weed::{Attaching, Cluster, Mend, OneNamespace, Options, eventually, http};
+use weed::{Attaching, Cluster, Options, eventually, http};
 
 const SERVERS: usize = 6;
 /// Shards of more than one 16 MiB block of `.ecsum`.
@@ -44,7 +47,7 @@ impl DerefMut for World {
 impl World {
     pub fn boot(weed: &Path) -> Self {
         let disk = weed::memory_disk(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("seaweedfs"), "3g");
-        let ground = Box::new(OneNamespace::make(SERVERS, OTHERS));
+        let ground = Arc::new(OneNamespace::make(SERVERS, OTHERS));
         let options = Options { servers: SERVERS, disks: 2, data_centers: 2, racks: 3, volume_limit_mb: 400 };
         let cluster = Cluster::boot(weed, ground, disk.path(), options);
         let name = |collection| VolumeName::new(collection, 1).expect("a volume");
@@ -81,14 +84,11 @@ impl World {
 
     /// Mend beside it. What a server had that goes is repaired elsewhere after this time.
     pub fn attach(&self, repair_after: &str) -> Mend {
-        let mend = Mend::attach(
-            &self.cluster,
-            &Attaching {
-                mend: PathBuf::from(env!("CARGO_BIN_EXE_mend")),
-                arguments: vec!["--repair-after".to_owned(), repair_after.to_owned()],
-                volumes: 2,
-            },
-        );
+        let mend = self.cluster.attach(&Attaching {
+            program: Path::new(env!("CARGO_BIN_EXE_mend")),
+            arguments: &["--repair-after", repair_after],
+            volumes: 2,
+        });
         let said = &mend.said;
         assert!(said.contains("2 EC volumes, 28 shards on 6 volume servers"), "{said}");
         assert!(mend.names().iter().all(|name| said.contains(&format!("mend-helper@{name} "))), "{said}");

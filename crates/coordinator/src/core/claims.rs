@@ -1,14 +1,16 @@
 //! Stripes that are claimed before blocks of them are made, in stores that others change as well.
 //!
 //! A proposal for a stripe that is not claimed is put back, and the stripe held in the scheduler until the store has
-//! answered. A claim names the nodes that are to get blocks, so that the store can prepare them. It is given back as soon
-//! as nothing is worked on, and what runs is called off when it is lost.
+//! answered. A claim names the blocks and the nodes that are to get them, so that the store can prepare these, and is answered
+//! by what their own processes want to see. It is given back as soon as nothing is worked on, and what runs is called off when
+//! it is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use repair::{JobId, NodeId, StripeId, Wanted};
-use stores::{StoreError, StripeWrite, Write};
+use codes::BlockIndex;
+use repair::{JobId, NodeId, Permit, StripeId, Wanted};
+use stores::{Answer, StoreError, StripeWrite, Write};
 
 use super::Core;
 use super::storing::Then;
@@ -22,6 +24,8 @@ const UNUSED_LIMIT: Duration = Duration::from_secs(5);
 struct Claim {
     /// Nodes that get blocks.
     nodes: BTreeSet<NodeId>,
+    /// The blocks.
+    blocks: BTreeSet<BlockIndex>,
     state: ClaimState,
 }
 
@@ -30,8 +34,8 @@ enum ClaimState {
     Asked,
     /// The store has refused, and is asked again then.
     Refused { again: Duration },
-    /// It is ours; since when no job has used it.
-    Ours { unused_since: Duration },
+    /// It is ours; since when no job has used it, and what the store's own processes want to see before they take blocks.
+    Ours { unused_since: Duration, permits: Vec<(BlockIndex, Permit)> },
 }
 
 /// All claims.
@@ -45,31 +49,48 @@ impl Core {
             return true;
         }
         let nodes: BTreeSet<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
+        let blocks: BTreeSet<BlockIndex> = wanted.iter().map(|wanted| wanted.block).collect();
         let claim = self.claims.0.get(stripe);
         if let Some(claim) = claim
             && matches!(claim.state, ClaimState::Ours { .. })
             && nodes.is_subset(&claim.nodes)
+            && blocks.is_subset(&claim.blocks)
         {
             return true;
         }
-        let claim = Claim { nodes: nodes.clone(), state: ClaimState::Asked };
-        self.claims.0.insert(stripe.clone(), claim);
+        let write = StripeWrite::Claim {
+            stripe: stripe.clone(),
+            nodes: nodes.iter().copied().collect(),
+            blocks: blocks.iter().copied().collect(),
+        };
+        self.claims.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
         self.repairs.scheduler.hold(stripe);
-        let write = StripeWrite::Claim { stripe: stripe.clone(), nodes: nodes.into_iter().collect() };
         self.store(Write::Stripes(write), Then::Claimed { stripe: stripe.clone() });
         false
     }
 
+    /// What the store's own processes want to see before they take blocks of a stripe that is claimed.
+    pub(super) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
+        match self.claims.0.get(stripe).map(|claim| &claim.state) {
+            Some(ClaimState::Ours { permits, .. }) => permits.clone(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The store has answered.
-    pub(super) fn claimed(&mut self, stripe: &StripeId, error: Option<StoreError>) {
+    pub(super) fn claimed(&mut self, stripe: &StripeId, result: Result<Answer, StoreError>) {
         let now = self.now;
         let Some(claim) = self.claims.0.get_mut(stripe) else { return };
-        match error {
-            None => {
-                claim.state = ClaimState::Ours { unused_since: now };
+        match result {
+            Ok(answer) => {
+                let permits = match answer {
+                    Answer::Claimed(permits) => permits,
+                    _ => Vec::new(), // Nobody asks for any.
+                };
+                claim.state = ClaimState::Ours { unused_since: now, permits };
                 self.repairs.scheduler.let_go(stripe);
             }
-            Some(error) => {
+            Err(error) => {
                 tracing::info!(%stripe, %error, "its repair waits");
                 claim.state = ClaimState::Refused { again: now + ASK_AGAIN };
             }
@@ -98,8 +119,10 @@ impl Core {
         for stripe in self.claims.0.keys().cloned().collect::<Vec<_>>() {
             let used = !self.makers_of(&stripe).is_empty();
             match &mut self.claims.0.get_mut(&stripe).expect("just listed").state {
-                ClaimState::Ours { unused_since } if used => *unused_since = now,
-                ClaimState::Ours { unused_since } if *unused_since + UNUSED_LIMIT <= now => over.push(stripe),
+                ClaimState::Ours { unused_since, .. } if used => *unused_since = now,
+                ClaimState::Ours { unused_since, .. } if *unused_since + UNUSED_LIMIT <= now => {
+                    over.push(stripe);
+                }
                 ClaimState::Refused { again } if *again <= now => {
                     self.claims.0.remove(&stripe);
                     self.repairs.scheduler.let_go(&stripe);

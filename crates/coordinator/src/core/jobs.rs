@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use codes::BlockIndex;
 use rand::RngExt;
-use repair::recovery::ReservationId;
+use repair::recovery::{ItemId, ReservationId};
 use repair::wire::RequestFailure;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
@@ -41,7 +41,11 @@ pub(super) struct RunningJob {
     /// How it ended, while something is still being recorded.
     ended: Option<Result<Outcome, JobError>>,
     /// What it reserved, if it is not a repair.
-    reservation: Option<ReservationId>,
+    pub(super) reservation: Option<ReservationId>,
+    /// What it is to the scheduler, if it is a repair.
+    pub(super) item: Option<ItemId>,
+    /// Whether it chooses helpers by what others move.
+    pub(super) minds_others: bool,
 }
 
 /// Who wants a job.
@@ -88,7 +92,11 @@ impl Core {
             true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
             false => BTreeSet::new(),
         };
-        RunningJob {
+        let minds_others = self.minds_others(&owner, &request.policy);
+        if minds_others {
+            self.tell_others(&request.stripe, targets.iter().copied());
+        }
+        let running = RunningJob {
             owner,
             targets,
             left: BTreeSet::new(),
@@ -100,8 +108,12 @@ impl Core {
             lost_meanwhile: Vec::new(),
             ended: None,
             reservation: None,
+            item: None,
+            minds_others,
             job: Job::new(request, self.rng.random(), &self.topology, self.now),
-        }
+        };
+        self.topology.clear_reserved();
+        running
     }
 
     pub(super) fn run(&mut self, id: JobId, running: RunningJob) {
@@ -111,10 +123,7 @@ impl Core {
 
     pub(super) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
         // Reports on jobs that have ended come late and matter to nobody.
-        if let Some(running) = self.jobs.get_mut(&job) {
-            running.job.handle_report(node, epoch, report, &self.topology, self.now);
-            self.stirred.insert(job);
-        }
+        self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
     }
 
     pub(super) fn cancel_job(&mut self, job: JobId) {

@@ -143,15 +143,16 @@ impl Core {
                 let hello = Hello { address, rack, rates, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello, outbox)
             }
-            (Role::Client(name) | Role::Plugin(name), FromNode::RegisterClient { version, bandwidth }) => {
+            (
+                Role::Client(name) | Role::Plugin(name),
+                FromNode::RegisterClient { version, bandwidth, rack },
+            ) => {
                 check_version(version)?;
-                let node = self.admit_client(connection, role, name.as_str(), outbox);
-                if let (Some(view), Some(rate)) =
-                    (self.topology.get_mut(node), bandwidth.filter(|&rate| rate > 0))
-                {
-                    (view.rates.up, view.rates.down) = (rate as f64, rate as f64);
+                let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
+                if let Some(rate) = bandwidth.filter(|&rate| rate > 0) {
+                    (profile.rates.up, profile.rates.down) = (rate as f64, rate as f64);
                 }
-                Ok(node)
+                Ok(self.admit_client(connection, role, name.as_str(), profile, outbox))
             }
             (Role::Coordinator, _) => {
                 Err("this is the certificate of a coordinator; use a helper's or a client's"
@@ -229,13 +230,29 @@ impl Core {
         Ok(node)
     }
 
-    fn admit_client(&mut self, connection: ConnectionId, role: &Role, name: &str, outbox: &Outbox) -> NodeId {
+    fn knows_rack(&self, rack: &str) -> bool {
+        let stands_there =
+            |node| self.topology.get(node).is_some_and(|node| node.rack.as_deref() == Some(rack));
+        self.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
+    }
+
+    fn admit_client(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        name: &str,
+        profile: NodeProfile,
+        outbox: &Outbox,
+    ) -> NodeId {
         let node = NodeId(self.next_client);
         self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
         let is_plugin = matches!(role, Role::Plugin(_));
         let kind = if is_plugin { "plugin" } else { "client" };
-        let view = NodeProfile { tls_name: role.dns_name(), ..NodeProfile::client(format!("{kind} {name}")) };
-        self.topology.set(node, view);
+        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.knows_rack(rack)) {
+            tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
+        }
+        let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
+        self.topology.set(node, profile);
         self.lay_links();
         let kind = PeerKind::Client { is_plugin, requests: BTreeMap::new(), opening: BTreeSet::new() };
         let peer = Peer { connection, outbox: outbox.clone(), kind };

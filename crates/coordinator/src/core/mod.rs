@@ -9,6 +9,7 @@
 
 mod absences;
 mod balance;
+mod beside;
 mod caps;
 mod claims;
 mod commands;
@@ -50,7 +51,7 @@ use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{BlockId, JobId, NodeId, Topology};
+use repair::{BlockId, Job, JobId, NodeId, Topology};
 use stores::{Done, Nature, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
@@ -308,10 +309,7 @@ impl Core {
     /// Time has passed.
     pub(crate) fn handle_tick(&mut self, now: Duration) {
         self.now = now;
-        for (&id, running) in &mut self.jobs {
-            running.job.handle_tick(&self.topology, now);
-            self.stirred.insert(id);
-        }
+        self.with_all_jobs(Job::handle_tick);
         self.abort_idle_puts();
         self.expire_asks();
         self.retry_removals();

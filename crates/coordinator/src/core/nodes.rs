@@ -157,10 +157,7 @@ impl Core {
         self.trust_returned(node);
         self.deal_caps();
         self.tell_replicas(node);
-        for (&id, running) in &mut self.jobs {
-            running.job.handle_node_lost(node, &self.topology, self.now);
-            self.stirred.insert(id);
-        }
+        self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
         let unanswered: Vec<u64> =
             self.asks.iter().filter(|(_, ask)| ask.node == node).map(|(&number, _)| number).collect();
         for number in unanswered {

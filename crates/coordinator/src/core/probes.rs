@@ -184,6 +184,7 @@ impl Core {
             verify: Verify::default(),
             publish: false,
             tag: None,
+            permits: Vec::new(),
         })
     }
 

@@ -292,6 +292,7 @@ impl Core {
             verify: Verify::default(),
             publish: true,
             tag: Some(tag),
+            permits: Vec::new(),
         };
         self.start_request(client, tag, Owner::Put { client, tag, put, position }, request);
         Ok(())

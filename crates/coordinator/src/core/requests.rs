@@ -88,6 +88,7 @@ impl Core {
             verify: Verify { parity: read.verify, ..Verify::default() },
             publish: false,
             tag: Some(tag),
+            permits: Vec::new(),
         };
         self.start_request(client, tag, Owner::Read { client, tag }, request);
         Ok(())

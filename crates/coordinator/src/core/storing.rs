@@ -317,7 +317,7 @@ impl Core {
             nodes.extend(homes.flat_map(BlockRecord::holders).map(|holder| holder.node));
             self.settle_doubts(before.as_ref(), now.as_ref());
             match (stripe, now) {
-                (Some(stripe), None) => self.repairs.scheduler.drop_stripe(&stripe),
+                (Some(stripe), None) => self.forget_stripe(&stripe),
                 (Some(stripe), Some(_)) => self.tell_blocks(&stripe),
                 (None, _) => {}
             }
@@ -345,7 +345,11 @@ impl Core {
             Then::Committed { put, reply } => self.put_committed(put, reply, result),
             Then::Aborted { put, reply } => self.put_aborted(put, reply, result),
             Then::Removed { stripes, reply } => self.file_removed(&stripes, reply, result),
-            Then::Published { job, .. } => self.blocks_published(job, result.err()),
+            Then::Published { job, stripe, .. } => {
+                let error = result.err();
+                self.note_publication(&stripe, error.as_ref());
+                self.blocks_published(job, error);
+            }
             Then::Known { good } => {
                 if result.is_ok() {
                     for block in &good {
@@ -396,7 +400,7 @@ impl Core {
                     let _ = self.begin_repair(id, *order); // Its view is for whoever asked.
                 }
             }
-            Then::Claimed { stripe } => self.claimed(&stripe, result.err()),
+            Then::Claimed { stripe } => self.claimed(&stripe, result),
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
         }
     }

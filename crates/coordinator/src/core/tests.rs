@@ -1,5 +1,6 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
+mod beside;
 mod files;
 mod given;
 mod joining;
@@ -27,7 +28,7 @@ use repair::{
     Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
 };
 use stores::dir::{DirCatalog, PutId};
-use stores::{CatalogError, Fault, StoreError, Term};
+use stores::{CatalogError, Fault, StoreError, StripeWrite, Term, Write};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
@@ -51,6 +52,8 @@ struct Scene {
     stuck: bool,
     /// The storage refuses everything.
     broken: bool,
+    /// The storage does not take what is made on these nodes.
+    distrusted: BTreeSet<NodeId>,
     now: Duration,
     connections: u64,
     nodes: BTreeMap<String, PlayedNode>,
@@ -109,6 +112,19 @@ fn refuse(ask: Ask) -> Option<Event> {
     Some(Event::Failed { number, error: StoreError::Catalog(error) })
 }
 
+/// What a storage says of a block on a node on which it takes none.
+fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
+    let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks }), .. } = ask
+    else {
+        return None;
+    };
+    let &(index, node, _) = blocks.iter().find(|(_, node, _)| distrusted.contains(node))?;
+    let block = BlockId(format!("{stripe}.{}", index.0));
+    let error =
+        StoreError::NotServed { block, node, server: node.to_string(), why: "it is distrusted".into() };
+    Some(Event::Failed { number: *number, error })
+}
+
 fn digest(block: &BlockId) -> Option<Digest> {
     of_sum(sum(block))
 }
@@ -148,7 +164,7 @@ impl Scene {
         for number in 1..=helpers {
             scene.start(&format!("h{number}"));
         }
-        let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
+        let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
         scene.join("admin", Role::Client("admin".parse().unwrap()), client);
         scene.play();
         scene
@@ -163,6 +179,7 @@ impl Scene {
             term,
             stuck: false,
             broken: false,
+            distrusted: BTreeSet::new(),
             folder,
             now: Duration::ZERO,
             connections: 0,
@@ -181,12 +198,23 @@ impl Scene {
                 return;
             }
             let answers = match self.broken {
-                false => carry_out(self.storage.as_mut().unwrap(), self.term, asks),
+                false => self.carry_out(asks),
                 true => asks.into_iter().filter_map(refuse).collect(),
             };
             let now = self.now;
             answers.into_iter().for_each(|answer| self.core().handle(answer, now));
         }
+    }
+
+    fn carry_out(&mut self, asks: Vec<Ask>) -> Vec<Event> {
+        let (taken, refused): (Vec<_>, Vec<_>) = asks
+            .into_iter()
+            .map(|ask| (distrust(&ask, &self.distrusted), ask))
+            .partition(|(why, _)| why.is_none());
+        let taken = taken.into_iter().map(|(_, ask)| ask).collect();
+        let mut answers = carry_out(self.storage.as_mut().unwrap(), self.term, taken);
+        answers.extend(refused.into_iter().filter_map(|(why, _)| why));
+        answers
     }
 
     fn core(&mut self) -> &mut Core {

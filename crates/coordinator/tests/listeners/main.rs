@@ -199,7 +199,7 @@ async fn a_helper_registers_once_and_is_lost_when_it_falls_silent() {
 #[tokio::test]
 async fn who_answers_pings_stays() {
     let running = running().await;
-    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
+    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
     let (mut stream, answer) = running.say_hello(&Role::default_client(), &client).await;
     let ToNode::Registered { node } = answer else { panic!("{answer:?}") };
     assert!(node.0 >= 1 << 31);

@@ -132,7 +132,7 @@ pub fn a_restarted_namenode(world: &mut World) {
 }
 
 /// The first group of a policy's largest file.
-fn largest(world: &mut World, policy: &str) -> Group {
+pub fn largest(world: &mut World, policy: &str) -> Group {
     let groups = world.groups().into_iter().filter(|group| group.policy.to_string() == policy);
     groups.max_by_key(|group| group.content.len()).expect("a group")
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use codes::BlockIndex;
@@ -40,18 +41,14 @@ pub struct Group {
 
 impl World {
     pub fn boot(hadoop: Hadoop) -> Self {
-        // HDFS does not repair anything itself. It scans its folders every six hours, so what it knows it was told.
-        let settings = [
-            "dfs.namenode.replication.max-streams=0",
-            "dfs.namenode.replication.max-streams-hard-limit=0",
-            "dfs.blocksize=4194304",
-        ];
-        let settings = settings.map(str::to_owned).to_vec();
+        // HDFS scans its folders every six hours, so what it knows it was told.
+        let settings = settings(false);
         let plugin = Plugin {
             jar: hadoop.mend_jar().to_owned(),
             class: "mend.hdfs.MendPlugin".to_owned(),
             port_key: "mend.datanode.port".to_owned(),
-            settings: Vec::new(),
+            // So it takes commands over, although it can carry none out.
+            settings: vec!["mend.coordinator.api=127.0.0.1:1".to_owned()],
         };
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -133,6 +130,28 @@ impl World {
         self.blocks[node] = Some(if told { blocks.with_datanode(address) } else { blocks });
     }
 
+    /// The same for some of its folders; what is made is pushed to this address.
+    pub fn reopen_to_push(&mut self, node: usize, folders: &[PathBuf], to: SocketAddr) {
+        self.blocks[node] = None;
+        let blocks = HdfsBlocks::open(folders, None).expect("a DataNode's folders");
+        self.blocks[node] = Some(blocks.with_pushes(to));
+    }
+
+    /// Restarts the NameNode, which from now on has lost blocks made again by itself, or not.
+    pub fn let_hdfs_repair(&mut self, repairs: bool) {
+        self.cluster.restart_namenode_with(settings(repairs));
+        self.cluster.await_nodes(NODES);
+    }
+
+    /// Restarts all daemons, which from now on want block tokens.
+    pub fn want_tokens(&mut self) {
+        (0..NODES).for_each(|node| self.cluster.kill(node));
+        let token = "dfs.block.access.token.enable=true".to_owned();
+        self.cluster.restart_namenode_with([settings(false), vec![token]].concat());
+        (0..NODES).for_each(|node| self.cluster.start(node));
+        self.cluster.await_nodes(NODES);
+    }
+
     /// Both files of a replica.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> [PathBuf; 2] {
         let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string());
@@ -175,7 +194,7 @@ impl Group {
         let block = &self.stripe.blocks[at];
         let (made, padding) = made.split_at(block.bytes as usize);
         assert!(padding.iter().all(|&byte| byte == 0), "nothing but zeros follows");
-        let end = SinkEnd::Kept { label: None };
+        let end = SinkEnd::Kept { label: None, permit: None };
         let sink = Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, end };
         let mut delivery = world.blocks(node).deliver(&sink).expect("room");
         if let Delivery::HandedOver(writer) = &mut delivery {
@@ -201,6 +220,16 @@ impl Group {
         reader.read_at(0, &mut bytes[..reader.bytes() as usize]).expect("whole");
         bytes
     }
+}
+
+/// Of the cluster, in which HDFS repairs, or leaves that to us.
+fn settings(repairs: bool) -> Vec<String> {
+    let streams = if repairs { 2 } else { 0 };
+    vec![
+        format!("dfs.namenode.replication.max-streams={streams}"),
+        format!("dfs.namenode.replication.max-streams-hard-limit={streams}"),
+        "dfs.blocksize=4194304".to_owned(),
+    ]
 }
 
 fn content(policy: &str, length: usize) -> Vec<u8> {

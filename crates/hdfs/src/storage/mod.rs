@@ -64,7 +64,10 @@ impl System for Shared {
 
     async fn ask(self: Arc<Self>, term: Term, write: Write) -> Result<Done, StoreError> {
         match &write {
-            Write::Stripes(StripeWrite::Claim { stripe, nodes }) => self.claim(stripe, nodes).await?,
+            Write::Stripes(StripeWrite::Claim { stripe, nodes, blocks }) => {
+                let permits = self.claim(stripe, nodes, blocks).await?;
+                return Ok(Done { value: Answer::Claimed(permits), changes: Vec::new() });
+            }
             Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
                 for &(index, node, _) in blocks {
                     self.publish(term, stripe, index, node).await?;

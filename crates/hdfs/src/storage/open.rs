@@ -24,6 +24,8 @@ pub struct Attachment {
     pub paths: Vec<String>,
     /// The names of the helpers, by the addresses of the DataNodes that they work beside.
     pub helpers: BTreeMap<String, String>,
+    /// Whether one of them pushes what it makes to its DataNode, which may want to see a block token.
+    pub pushes: bool,
 }
 
 impl Attachment {

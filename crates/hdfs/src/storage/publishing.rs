@@ -1,10 +1,11 @@
 //! Before a block is made the NameNode is asked for its group anew, and afterwards until it lists the block.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{BlockId, NodeId, StripeId};
+use repair::{BlockId, NodeId, Permit, StripeId};
 use stores::{BlockState, CatalogError, StoreError, Term};
 use tokio::time::Instant;
 
@@ -21,9 +22,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const GONE: &str = "its file was removed, or somebody writes to it";
 
 impl Shared {
-    /// Makes sure that a group is still the one that is known, and that these nodes can have blocks of it. What is known
-    /// of it is as new as the claim when this returns.
-    pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
+    /// Makes sure that a group is still the one that is known, and that these nodes can have these blocks of it; what
+    /// DataNodes want to see before they take what is pushed. What is known of the group is as new as the claim when this returns.
+    pub async fn claim(
+        self: &Arc<Self>,
+        stripe: &StripeId,
+        nodes: &[NodeId],
+        blocks: &[BlockIndex],
+    ) -> Result<Vec<(BlockIndex, Permit)>, StoreError> {
         let known = self.state().view.listed(stripe).cloned();
         let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
@@ -32,7 +38,33 @@ impl Shared {
         if found.group != known.group {
             return Err(taken("HDFS has another generation of it".to_owned()));
         }
-        self.check_targets(stripe, &found, nodes).map_err(taken)
+        self.check_targets(stripe, &found, nodes).map_err(taken)?;
+        self.permits(stripe, &found, blocks).await.map_err(taken)
+    }
+
+    /// A block token for each of these blocks, if it may be pushed and HDFS wants tokens. They are made anew for each claim,
+    /// since keys change and a NameNode that is restarted has others. Where a block is made may change later, so nobody asks
+    /// for which DataNode they are.
+    async fn permits(
+        &self,
+        stripe: &StripeId,
+        found: &Listed,
+        blocks: &[BlockIndex],
+    ) -> Result<Vec<(BlockIndex, Permit)>, String> {
+        let Some(namenode) = self.namenode.as_ref().filter(|_| self.attachment.pushes) else {
+            return Ok(Vec::new());
+        };
+        let indices: BTreeMap<u8, BlockIndex> = {
+            let state = self.state();
+            let index = |&at: &BlockIndex| Some((state.view.index_in_group(stripe, at)?, at));
+            blocks.iter().filter_map(index).collect()
+        };
+        let asked: Vec<u8> = indices.keys().copied().collect();
+        let made = namenode.tokens(found.file, found.start, &asked).await;
+        let made = made.map_err(|error| format!("no block tokens can be made for what is pushed: {error}"));
+        self.state().note_troubles("tokens", made.as_ref().err().cloned().into_iter().collect());
+        let permit = |(index, token)| Some((*indices.get(&index)?, token));
+        Ok(made?.into_iter().filter_map(permit).collect())
     }
 
     fn check_targets(&self, stripe: &StripeId, found: &Listed, nodes: &[NodeId]) -> Result<(), String> {
@@ -104,7 +136,7 @@ impl Shared {
                 .stripe()
                 .and_then(|shape| Some(shape.blocks.get(usize::from(at.0))?.name.block_id()));
             let block = block.unwrap_or_else(|| BlockId(stripe.0.clone()));
-            return Err(StoreError::NotServed { block, node: node.to_string(), why });
+            return Err(StoreError::NotServed { block, node, server: node.to_string(), why });
         }
         // What was bad there has been replaced.
         let mended = (stripe.clone(), at, node, BlockState::Healthy);

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use beside::Mend;
 use stores::seaweedfs::VolumeName;
-use weed::{Mend, eventually};
+use weed::eventually;
 
 use super::scene::{SERVERS, Scene};
 use super::servers::Gone;
 use crate::error::LabError;
 use crate::fleet::Programs;
 use crate::network::Names;
+use crate::systems::direct_send;
 use crate::topology::Rate;
 
 const LINKS: &str = "500mbit";
@@ -53,17 +55,17 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
 
     say("Another volume server with as much on it is killed. This time nobody types anything");
     let mut mend = scene.attach(volumes.len(), true, &format!("{}s", GRACE.as_secs()));
-    show(&scene, &mend);
+    show(&mend);
     let victim = self::victim(&scene, &volumes);
     let killed = Instant::now();
     let gone = Gone::kill(&mut scene, &mut mend, victim)?;
     println!("the master lists {}", less(&gone));
     eventually("Mend to notice", || {
-        let status = mend.ask(&scene.cluster, &["status"])?;
+        let status = mend.ask(&["status"])?;
         (status["stripes"]["blocks_lost"] == gone.shards).then_some(())
     });
     println!("after {:.1} s Mend knows:", killed.elapsed().as_secs_f64());
-    show(&scene, &mend);
+    show(&mend);
     println!("it waits {} s, which is how long a server may be away here", GRACE.as_secs());
     eventually("all shards", || scene.cluster.are_whole(&volumes).then_some(()));
     let own = killed.elapsed();
@@ -73,10 +75,10 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
         GRACE.as_secs_f64(),
         own.saturating_sub(GRACE).as_secs_f64()
     );
-    mend.wait_until_safe(&scene.cluster, volumes.len());
-    show(&scene, &mend);
+    mend.wait_until_safe(volumes.len());
+    show(&mend);
     println!("$ mend history");
-    print!("{}", String::from_utf8_lossy(&mend.run(&scene.cluster, &["history", "-n", "5"]).stdout));
+    print!("{}", String::from_utf8_lossy(&mend.run(&["history", "-n", "5"]).stdout));
 
     say("Is everything as it was?");
     drop(mend);
@@ -89,7 +91,7 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
     }
 
     say("What it took");
-    let direct = scene.direct(scene.shard_bytes(&volumes[0]))?;
+    let direct = direct_send(&scene.network, scene.shard_bytes(&volumes[0]))?;
     println!("reading one shard over a link of {LINKS}   {:6.1} s", direct.as_secs_f64());
     println!("ec.rebuild, once somebody has typed it  {:6.1} s", stock.time.as_secs_f64());
     println!("Mend, by itself, after its grace        {:6.1} s", own.saturating_sub(GRACE).as_secs_f64());
@@ -128,8 +130,8 @@ fn fill(scene: &mut Scene) -> Result<Vec<VolumeName>, LabError> {
     Ok(volumes)
 }
 
-fn show(scene: &Scene, mend: &Mend) {
+fn show(mend: &Mend) {
     println!("$ mend status");
-    let said = mend.run(&scene.cluster, &["status"]).stdout;
+    let said = mend.run(&["status"]).stdout;
     String::from_utf8_lossy(&said).lines().take(3).for_each(|line| println!("{line}"));
 }

@@ -1,28 +1,20 @@
 //! One loss, repaired once by SeaweedFS's own means and once by Mend: from the request until the master lists all.
 
 use std::fs;
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beside::Mend;
 use stores::seaweedfs::{ShardName, VolumeName};
-use weed::{Mend, eventually};
+use weed::eventually;
 
-use super::scene::Scene;
-use super::usage::{Usage, Watching, Whose};
+use super::scene::{SHARDS, Scene};
 use crate::error::LabError;
+use crate::systems::{Repaired, Watching, time_program};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Nothing that is measured takes so long.
 const LIMIT: Duration = Duration::from_secs(600);
-pub(super) const SHARDS: usize = 14;
-
-/// How a repair went.
-#[derive(Clone, Debug)]
-pub(super) struct Repaired {
-    pub(super) time: Duration,
-    pub(super) usage: Usage,
-}
 
 /// A loss that is repaired.
 pub(super) struct Loss {
@@ -41,7 +33,7 @@ impl Loss {
         };
         let lost = shards.into_iter().map(lose).collect();
         eventually("the master to miss them", || {
-            (scene.cluster.shards_listed(&volume) == SHARDS - count).then_some(())
+            (scene.cluster.shards_listed(&volume) == usize::from(SHARDS) - count).then_some(())
         });
         Self { volume, lost }
     }
@@ -52,7 +44,7 @@ impl Loss {
     /// [`LabError`].
     pub(super) fn rebuild(&self, scene: &Scene) -> Result<Repaired, LabError> {
         let mut shell = scene.cluster.locked_shell();
-        let watching = Watching::start(&scene.network, &scene.cluster, Whose::VolumeServers)?;
+        let watching = Watching::start(&scene.network, scene.cluster.server_ids())?;
         let begun = Instant::now();
         shell.tell(&format!("ec.rebuild -apply -collection={}", self.volume.collection()));
         let time = self.await_listed(scene, "ec.rebuild", begun)?;
@@ -70,31 +62,24 @@ impl Loss {
     pub(super) fn repair(&self, scene: &Scene, mend: &Mend) -> Result<Repaired, LabError> {
         let count = self.lost.len();
         eventually("the coordinator to miss them", || {
-            let status = mend.ask(&scene.cluster, &["status"])?;
+            let status = mend.ask(&["status"])?;
             (status["stripes"]["blocks_lost"] == count).then_some(())
         });
         let target = match &self.lost[..] {
             [(shard, _)] => shard.to_string(),
             _ => self.volume.to_string(),
         };
-        let mut verb = mend.verb(&scene.cluster, &["repair", &target]);
-        verb.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let watching = Watching::start(&scene.network, &scene.cluster, Whose::Helpers(mend))?;
+        let verb = mend.verb(&["repair", &target]);
         let begun = Instant::now();
-        let child = verb.spawn().map_err(LabError::file("start", "mend"))?;
-        let time = self.await_listed(scene, "mend repair", begun)?;
-        let usage = watching.stop()?;
-        let output = child.wait_with_output().map_err(LabError::file("wait for", "mend"))?;
-        if !output.status.success() {
-            let reason = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(LabError::Agent { who: "mend repair".into(), reason });
-        }
+        let repaired = time_program(&scene.network, mend.helper_ids(), "mend repair", verb, || {
+            self.await_listed(scene, "mend repair", begun).map(drop)
+        })?;
         self.check("mend repair", scene)?;
-        Ok(Repaired { time, usage })
+        Ok(repaired)
     }
 
     fn await_listed(&self, scene: &Scene, who: &str, begun: Instant) -> Result<Duration, LabError> {
-        while scene.cluster.shards_listed(&self.volume) < SHARDS {
+        while scene.cluster.shards_listed(&self.volume) < SHARDS.into() {
             if begun.elapsed() > LIMIT {
                 let reason = format!("volume {} is not whole after {} s", self.volume, LIMIT.as_secs());
                 return Err(LabError::Agent { who: who.to_owned(), reason });

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beside::Mend;
 use stores::seaweedfs::VolumeName;
-use weed::Mend;
 
 use super::BenchArgs;
-use super::losses::{Loss, Repaired};
+use super::losses::Loss;
 use super::page::{LossRow, Page, ReadsRow, ServerRow};
 use super::reads::Needles;
 use super::scene::{Scene, shards};
@@ -20,6 +20,7 @@ use crate::error::LabError;
 use crate::fleet::Programs;
 use crate::network::Names;
 use crate::run::Say;
+use crate::systems::{Repaired, direct_send};
 use crate::topology::Rate;
 
 /// One data shard; and as many as a volume of 10+4 can lose, of both kinds.
@@ -79,7 +80,7 @@ impl Measuring<'_> {
             self.scene.shape(rate)?;
             for volume in volumes {
                 let bytes = self.scene.shard_bytes(volume);
-                let direct = self.scene.direct(bytes)?;
+                let direct = direct_send(&self.scene.network, bytes)?;
                 for lost in LOSSES {
                     let row = self.loss(&mend, volume, lost, (rate, bytes, direct))?;
                     page.losses.push(row);
@@ -99,11 +100,13 @@ impl Measuring<'_> {
     ) -> Result<LossRow, LabError> {
         let (mut stock, mut own) = (Vec::new(), Vec::new());
         for _ in 0..self.args.repetitions {
-            let repaired = Loss::of(&self.scene, shards(volume, lost)).repair(&self.scene, mend)?;
-            mend.wait_until_safe(&self.scene.cluster, self.args.volumes.len());
-            let rebuilt = Loss::of(&self.scene, shards(volume, lost)).rebuild(&self.scene)?;
+            let repaired =
+                Loss::of(&self.scene, shards(&self.scene.cluster, volume, lost)).repair(&self.scene, mend)?;
+            mend.wait_until_safe(self.args.volumes.len());
+            let rebuilt =
+                Loss::of(&self.scene, shards(&self.scene.cluster, volume, lost)).rebuild(&self.scene)?;
             self.scene.balance(volume);
-            mend.wait_until_safe(&self.scene.cluster, self.args.volumes.len());
+            mend.wait_until_safe(self.args.volumes.len());
             (self.say)(&format!(
                 "{} of {volume} at {rate}: one read {:.2} s, ec.rebuild {:.2} s, mend {:.2} s",
                 lost.len(),
@@ -138,7 +141,7 @@ impl Measuring<'_> {
         gone.replace(&mut self.scene, &mut mend, volumes);
 
         let gone = Gone::kill(&mut self.scene, &mut mend, 2)?;
-        page.direct_of_server = Some((rate, gone.bytes, self.scene.direct(gone.bytes)?));
+        page.direct_of_server = Some((rate, gone.bytes, direct_send(&self.scene.network, gone.bytes)?));
         let repaired = gone.recover(&self.scene, &mend)?;
         self.note(page, "mend", &gone, repaired);
         gone.replace(&mut self.scene, &mut mend, volumes);
@@ -151,7 +154,7 @@ impl Measuring<'_> {
         let meanwhile = "a server is down, mend repairs";
         read_while(page, &self.scene, &needles, meanwhile, || gone.recover(&self.scene, &mend))?;
         gone.replace(&mut self.scene, &mut mend, volumes);
-        mend.run(&self.scene.cluster, &["caps", "--total", CAP]);
+        mend.run(&["caps", "--total", CAP]);
         let gone = Gone::kill(&mut self.scene, &mut mend, 5)?;
         let meanwhile = format!("a server is down, mend repairs with {CAP}/s in all");
         read_while(page, &self.scene, &needles, &meanwhile, || gone.recover(&self.scene, &mend))?;

@@ -10,7 +10,6 @@ mod page;
 mod reads;
 mod scene;
 mod servers;
-mod usage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,7 +67,7 @@ pub(crate) fn execute(
     verb: &Verb,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let weed = weed::install().map_err(LabError::Seaweedfs)?;
+    let weed = weed::install().map_err(|reason| LabError::NoSystem { system: "SeaweedFS", reason })?;
     match verb {
         Verb::Demo => demo::run(names, programs, &weed),
         Verb::Bench(args) => measure::run(names, programs, &weed, args, say),

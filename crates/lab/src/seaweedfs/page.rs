@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::losses::Repaired;
 use super::reads::Reads;
-use super::usage::Usage;
 use crate::machine::Machine;
 use crate::report::{markdown_table, median};
+use crate::systems::{Repaired, Usage};
 use crate::topology::Rate;
 
 /// Shards lost of one volume.
@@ -181,8 +180,8 @@ impl Page {
 
 const ABOUT: &str = "\
 SeaweedFS 4.48, unmodified: a master, a filer with S3, and 15 volume servers, each in a network namespace of its own behind a
-link that is shaped to the rate in both directions. The same shards are lost twice in turn: `mend repair` makes them, then
-`ec.rebuild -apply` does, and `ec.balance` spreads what that left on one server. A time is from the request (typed into a shell that is connected and has the cluster's lock; for Mend, the
+link that is shaped to the rate in both directions. As many shards, each on another server, are lost twice in turn: `mend repair`
+makes them, then `ec.rebuild -apply` does, and `ec.balance` spreads what that left on one server. A time is from the request (typed into a shell that is connected and has the cluster's lock; for Mend, the
 start of the program `mend`) until the master lists all 14 shards; the median of the repetitions. One read is a plain TCP send of
 one shard over one such link in the same run, and × is the time over it. Where the processors and not the links set Mend's time
 it says so. Files are in the page cache.

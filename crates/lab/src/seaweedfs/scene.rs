@@ -1,26 +1,25 @@
 //! A real SeaweedFS cluster on shaped links: fifteen volume servers, and what is stored on them.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::process;
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
 
+use beside::Mend;
 use stores::seaweedfs::{ShardName, VolumeName};
-use weed::{Attaching, Cluster, Ground, Mend, Options, Seat, content, eventually, http};
+use weed::{Attaching, Cluster, Options, content, eventually, http};
 
-use crate::direct;
 use crate::error::LabError;
 use crate::fleet::Programs;
-use crate::network::{Doors, Names, Network, Place};
+use crate::network::{Names, Network, Place};
+use crate::systems::Shaped;
 use crate::topology::{Rate, Topology};
 
 /// One more than a volume of 10+4 has shards, so that a server that is lost has a place to be replaced at.
 pub(super) const SERVERS: u16 = 15;
+/// Of a volume.
+pub(super) const SHARDS: u8 = 14;
 /// Objects through the filer; each is one chunk.
 pub(super) const OBJECT_BYTES: usize = 4 << 20;
-/// Direct sends of which the median counts.
-const SENDS: usize = 3;
 
 /// See the module's documentation. Goes in this order.
 pub(super) struct Scene {
@@ -29,26 +28,6 @@ pub(super) struct Scene {
     objects: Vec<(String, usize)>,
     mend: std::path::PathBuf,
     encrypted: bool,
-}
-
-/// The namespaces as seats of a cluster.
-struct Shaped(Doors);
-
-fn place(seat: Seat) -> Place {
-    match seat {
-        Seat::Head => Place::Coordinator,
-        Seat::Server(at) => Place::Helper(u16::try_from(at).expect("a few")),
-    }
-}
-
-impl Ground for Shaped {
-    fn host(&self, seat: Seat) -> String {
-        place(seat).address().to_string()
-    }
-
-    fn command(&self, seat: Seat, program: &Path) -> process::Command {
-        self.0.command(place(seat), program)
-    }
 }
 
 impl Scene {
@@ -73,7 +52,7 @@ impl Scene {
         network.doors().enter(Place::Coordinator)?;
         let options =
             Options { servers: SERVERS.into(), disks: 1, data_centers: 1, racks: 1, volume_limit_mb: 1100 };
-        let cluster = Cluster::boot(weed, Box::new(Shaped(network.doors())), &folder, options);
+        let cluster = Cluster::boot(weed, Arc::new(Shaped(network.doors())), &folder, options);
         Ok(Self { cluster, network, objects: Vec::new(), mend: programs.mend.clone(), encrypted })
     }
 
@@ -89,7 +68,10 @@ impl Scene {
     pub(super) fn balance(&self, volume: &VolumeName) {
         let balance = format!("ec.balance -apply -collection={}", volume.collection());
         let said = self.cluster.shell(&["lock", &balance, "unlock"]);
-        assert!(!said.contains("error:"), "ec.balance: {said}");
+        assert!(
+            !said.contains("error:"),
+            "ec.balance, which finds no room on a disk that is nine tenths full: {said}"
+        );
     }
 
     /// Stores objects through the filer in one volume of a collection, so many bytes of them.
@@ -154,33 +136,20 @@ impl Scene {
         if !repairs {
             arguments.push("--dry-run");
         }
-        let arguments = arguments.into_iter().map(str::to_owned).collect();
-        Mend::attach(&self.cluster, &Attaching { mend: self.mend.clone(), arguments, volumes })
-    }
-
-    /// The time of so many bytes from a volume server over one connection, by nobody's protocol: what reading one shard
-    /// takes.
-    ///
-    /// # Errors
-    /// [`LabError`].
-    pub(super) fn direct(&self, bytes: u64) -> Result<Duration, LabError> {
-        let address = SocketAddr::from((Place::Helper(0).address(), direct::PORT));
-        let serving = self.network.doors();
-        // It ends with this process. If there is one already, its port is taken.
-        thread::spawn(move || serving.enter(Place::Helper(0)).map(|()| direct::serve(address)));
-        let doors = self.network.doors();
-        let receive = move || -> Result<Vec<Duration>, LabError> {
-            doors.enter(Place::Client)?;
-            let sent = (0..SENDS).map(|_| direct::fetch(address, bytes));
-            sent.collect::<Result<_, _>>().map_err(LabError::file("receive from", address.to_string()))
-        };
-        let mut times = thread::scope(|scope| scope.spawn(receive).join().expect("no panic"))?;
-        times.sort();
-        Ok(times[SENDS / 2])
+        self.cluster.attach(&Attaching { program: &self.mend, arguments: &arguments, volumes })
     }
 }
 
-/// The shards of a volume with these numbers.
-pub(super) fn shards(volume: &VolumeName, numbers: &[u8]) -> Vec<ShardName> {
-    numbers.iter().map(|&shard| ShardName { volume: volume.clone(), shard }).collect()
+/// The shards of a volume with these numbers; where two are on one server, a later one that is not. So many servers lose a shard
+/// each, as when as many disks fail.
+pub(super) fn shards(cluster: &Cluster, volume: &VolumeName, numbers: &[u8]) -> Vec<ShardName> {
+    let mut servers = BTreeSet::new();
+    let mut chosen: Vec<ShardName> = Vec::new();
+    for &number in numbers {
+        let others = (0..SHARDS).map(|step| (number + step) % SHARDS);
+        let mut shards = others.map(|shard| ShardName { volume: volume.clone(), shard });
+        let found = shards.find(|shard| servers.insert(cluster.holder(shard).0));
+        chosen.extend(found);
+    }
+    chosen
 }

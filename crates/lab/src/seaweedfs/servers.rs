@@ -1,16 +1,15 @@
 //! A whole server that is lost, and what those who read notice.
 
 use std::fs;
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weed::{Mend, eventually};
+use beside::Mend;
+use weed::eventually;
 
-use super::losses::Repaired;
 use super::scene::Scene;
-use super::usage::{Watching, Whose};
 use crate::error::LabError;
+use crate::systems::{Repaired, Watching, time_program};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LIMIT: Duration = Duration::from_secs(900);
@@ -55,7 +54,7 @@ impl Gone {
     /// [`LabError`].
     pub(super) fn rebuild(&self, scene: &Scene) -> Result<Repaired, LabError> {
         let mut shell = scene.cluster.locked_shell();
-        let watching = Watching::start(&scene.network, &scene.cluster, Whose::VolumeServers)?;
+        let watching = Watching::start(&scene.network, scene.cluster.server_ids())?;
         let begun = Instant::now();
         shell.tell("ec.rebuild -apply");
         let time = self.await_listed(scene, "ec.rebuild", begun)?;
@@ -71,26 +70,22 @@ impl Gone {
     pub(super) fn recover(&self, scene: &Scene, mend: &Mend) -> Result<Repaired, LabError> {
         let name = mend.names()[self.server].clone();
         eventually("the coordinator to miss it", || {
-            let status = mend.ask(&scene.cluster, &["status"])?;
+            let status = mend.ask(&["status"])?;
             (status["stripes"]["blocks_lost"] == self.shards).then_some(())
         });
-        let mut verb = mend.verb(&scene.cluster, &["node", "recover", &name]);
-        verb.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let watching = Watching::start(&scene.network, &scene.cluster, Whose::Helpers(mend))?;
+        let verb = mend.verb(&["node", "recover", &name]);
         let begun = Instant::now();
-        let child = verb.spawn().map_err(LabError::file("start", "mend"))?;
-        let time = self.await_listed(scene, "mend node recover", begun)?;
-        let usage = watching.stop()?;
-        child.wait_with_output().map_err(LabError::file("wait for", "mend"))?;
-        Ok(Repaired { time, usage })
+        time_program(&scene.network, mend.helper_ids(), "mend node recover", verb, || {
+            self.await_listed(scene, "mend node recover", begun).map(drop)
+        })
     }
 
     /// Starts the server and its helper again, empty; nobody remembers where shards were.
     pub(super) fn replace(self, scene: &mut Scene, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
         scene.cluster.await_server(self.server);
-        mend.start_helper(&scene.cluster, self.server);
-        mend.wait_until_safe(&scene.cluster, volumes);
+        mend.start_helper(self.server);
+        mend.wait_until_safe(volumes);
     }
 
     fn await_listed(&self, scene: &Scene, who: &str, begun: Instant) -> Result<Duration, LabError> {

@@ -202,21 +202,26 @@ fn bereft(
 ) -> BTreeMap<NodeId, String> {
     let at_rest = |node: NodeId| evidence.contains(&Evidence::AtRest { node });
     let is_client = |node: NodeId| worth(node).standing == Standing::Client;
-    let why = |receive: &[Due]| {
-        let late: Vec<&Due> = receive.iter().filter(|due| due.rested_ms >= rules.patience_ms).collect();
-        if late.iter().any(|due| at_rest(due.node) && is_client(due.node)) {
-            return Some("{} has not got what the client sent");
-        }
-        let all = late.len() > 1 && late.iter().all(|due| at_rest(due.node));
-        all.then_some("{} has not got what others sent")
+    let late = |receive: &[Due]| -> Vec<NodeId> {
+        let late = receive.iter().filter(|due| due.rested_ms >= rules.patience_ms);
+        late.map(|due| due.node).collect()
     };
-    let bereft = evidence.iter().filter_map(|item| match item {
-        Evidence::Waiting { node, receive, .. } if !is_client(*node) => {
-            Some((*node, why(receive)?.to_owned()))
-        }
-        _ => None,
-    });
-    bereft.filter(|(node, _)| !limited.contains(node)).collect()
+    let waiting: Vec<(NodeId, Vec<NodeId>)> = evidence
+        .iter()
+        .filter_map(|item| match item {
+            Evidence::Waiting { node, receive, .. } => Some((*node, late(receive))),
+            _ => None,
+        })
+        .filter(|(node, _)| !is_client(*node) && !limited.contains(node))
+        .collect();
+    let of_clients =
+        waiting.iter().filter(|(_, late)| late.iter().any(|&node| is_client(node) && at_rest(node)));
+    if let Some(&(node, _)) = of_clients.min_by_key(|&&(node, _)| (worth(node).blamed, worth(node), node)) {
+        return BTreeMap::from([(node, "{} has not got what the client sent".to_owned())]);
+    }
+    let of_others =
+        waiting.iter().filter(|(_, late)| late.len() > 1 && late.iter().all(|&node| at_rest(node)));
+    of_others.map(|&(node, _)| (node, "{} has not got what others sent".to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -278,6 +283,10 @@ mod tests {
         let lost = [waiting(60, &[(100, 3)], &[]), Evidence::AtRest { node: NodeId(100) }];
         assert_eq!(culprits(&lost), [60]);
         assert_eq!(culprits_beside(&lost, &[], &[60]), [0; 0]);
+        // Of several any may be it, or none: the client's own link.
+        let both = [&lost[..], &[waiting(61, &[(100, 3)], &[])]].concat();
+        assert_eq!(culprits(&both), [60]);
+        assert_eq!(culprits_after(&both, &[60]), [61]);
         // A client that is not done may be as slow as it likes.
         assert_eq!(culprits(&[waiting(60, &[(100, 3)], &[]), waiting(100, &[], &[])]), [0; 0]);
         // A helper at rest did not send what is missed.

@@ -51,8 +51,8 @@ use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use self::work::{Goal, Work};
 use crate::wire::control::ToNode;
 use crate::{
-    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Plan, Policy, Scheme, SliceSet, Stripe, Topology,
-    Wanted,
+    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Permit, Plan, Policy, Scheme, SliceSet, Stripe,
+    Topology, Wanted,
 };
 
 /// What is to be done, and how carefully.
@@ -64,6 +64,8 @@ pub struct JobRequest {
     pub stripe: Stripe,
     /// The blocks wanted, and where.
     pub wanted: Vec<Wanted>,
+    /// What the store's own processes want to see before they take these blocks.
+    pub permits: Vec<(BlockIndex, Permit)>,
     /// Offsets inside each sub-block.
     pub window: Range<u64>,
     /// Only these sub-blocks of the wanted blocks; all if absent.
@@ -183,6 +185,7 @@ impl Job {
             verify: request.verify,
             publish: request.publish,
             tag: request.tag,
+            permits: request.permits,
             goals,
             epoch: Epoch(0),
             check_seed: 0,
@@ -250,6 +253,11 @@ impl Job {
     /// Nodes that hold something of this job, or do something for it.
     pub fn nodes(&self) -> &BTreeSet<NodeId> {
         &self.work.touched
+    }
+
+    /// Which part of its work it is at.
+    pub fn phase(&self) -> JobPhase {
+        self.phase.kind()
     }
 
     /// What it is doing.

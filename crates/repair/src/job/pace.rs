@@ -19,9 +19,8 @@ const WINDOW: Duration = Duration::from_millis(350);
 const SILENCE: Duration = Duration::from_millis(500);
 /// A plan is looked at that is slower than this share of its best.
 const SLOW: f64 = 0.5;
-/// A plan that was never faster is looked at if it is slower than this share of what was predicted of it, as predictions
-/// rest on assumptions.
-const FAR_BELOW_PREDICTED: f64 = 0.25;
+/// A plan that was never faster is looked at if it is slower than this share of what figures let predict of it.
+const BELOW_FIGURES: f64 = 0.6;
 /// Nodes are asked so often, with pauses in between.
 const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
@@ -231,11 +230,11 @@ impl Pace {
     }
 
     fn is_slow(&self) -> bool {
-        self.rate().is_some_and(|rate| rate < self.best() * SLOW || self.is_far_below_predicted(rate))
+        self.rate().is_some_and(|rate| rate < self.best() * SLOW || self.is_below_figures(rate))
     }
 
-    fn is_far_below_predicted(&self, rate: f64) -> bool {
-        self.predicted.rests_on_figures && rate < self.predicted() * FAR_BELOW_PREDICTED
+    fn is_below_figures(&self, rate: f64) -> bool {
+        self.predicted.rests_on_figures && rate < self.predicted() * BELOW_FIGURES
     }
 
     /// What the answers come to, unless the plan is fast again or no place stands out.
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!(pace.step(now), Step::Wait);
         let (mut early, now) = paced(&[1]);
         assert_eq!(early.step(now), Step::Wait, "too early to tell");
-        let (mut even, now) = paced(&[30, 60, 90, 120]);
+        let (mut even, now) = paced(&[70, 140, 210, 280]);
         assert_eq!(even.step(now), Step::Wait, "slower than predicted, as predictions go");
     }
 
@@ -416,7 +415,7 @@ mod tests {
             pace.take(NodeId(2), &waiting(&[], &[(3, 330)]));
             pace.take(NodeId(3), &waiting(&[(2, 322)], &[]));
             if step % 4 == 0 {
-                pace.note(320 + 25 * step, now);
+                pace.note(320 + 40 * step, now);
             }
             assert!(!matches!(pace.step(now), Step::Found(_)));
         }

@@ -13,7 +13,8 @@ use crate::NodeId;
 /// Who waits in so large a share of its answers does, and in so small a one does not.
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
-/// One node stands out if its score is this, and the next one's so much smaller.
+/// One node stands out if its score is this, and the next one's so much smaller; so do links from others, as those of a
+/// node that is half as fast as they are are in use all the time, and theirs half of it.
 const STANDS_OUT: f64 = 0.5;
 const APART: f64 = 0.3;
 /// Fewer answers of a node say nothing.
@@ -70,7 +71,8 @@ impl Answers {
         // What a slow node does besides is slow as well.
         let ends: BTreeSet<NodeId> = mostly.iter().flat_map(|&(from, to)| [from, to]).collect();
         let elsewhere = |&(from, to): &(NodeId, NodeId)| !ends.contains(&from) && !ends.contains(&to);
-        let between = |share: f64| HARDLY < share && share < MOSTLY;
+        let least = mostly.iter().map(|link| shares[link]).fold(1.0, f64::min);
+        let between = |share: f64| HARDLY.max(least - APART) < share && share < MOSTLY;
         let loose = shares.iter().filter(|&(link, &share)| between(share) && elsewhere(link)).count();
         if !mostly.is_empty() && loose <= mostly.len() {
             return Some((mostly, BTreeSet::new()));

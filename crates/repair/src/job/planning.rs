@@ -191,7 +191,8 @@ impl Job {
         let sink = |index: BlockIndex| {
             let StripeBlock { id, bytes, .. } = self.work.stripe.block(index).clone();
             let end = if self.work.publish {
-                SinkEnd::Kept { label: self.work.stripe.label.clone().map(Box::new) }
+                let label = self.work.stripe.label.clone().map(Box::new);
+                SinkEnd::Kept { label, permit: self.work.permit(index).cloned() }
             } else {
                 SinkEnd::Taken
             };
@@ -237,7 +238,8 @@ impl Job {
 /// with sixteen, as some of many flows on a link rest longer than others; repairs in the background are taken to be sixteen. It doubles with each plan that brought nothing: somebody may be slower than
 /// anything that is known of him.
 fn patience(plan: &Plan, topology: &Topology, in_background: bool, fruitless: u32) -> Duration {
-    let whole = plan.predict(topology);
+    // Others at its nodes are counted below.
+    let whole = plan.predict_alone(topology);
     let rest = match plan.pacing() {
         Pacing::WholeBlock => whole * PATIENT_TRANSFERS,
         Pacing::Pipelined | Pacing::Serial => whole / plan.slices().len().max(1) * PATIENT_SLICES,

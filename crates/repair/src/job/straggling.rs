@@ -18,11 +18,13 @@ use crate::{NodeId, Pacing, Plan, PlanError, Topology};
 
 /// Going on must take so many times as long as the detour.
 const GAIN: f64 = 1.4;
-/// The same where the plan was never faster: what is predicted of another then rests on assumptions.
-const GAIN_BY_ASSUMPTION: f64 = 2.5;
+/// The same where the plan was never faster: only figures say then that another would be.
+const GAIN_BY_FIGURES: f64 = 1.6;
 /// Where more jobs than this share a node, links are as uneven as the kernel makes them, and nobody is slow for that; the
 /// scheduler of many repairs calls off what is late.
 const MOST_JOBS: u32 = 4;
+/// A plan with slow nodes must be so many times as fast as one without them: how slow they are is known badly.
+const TRUST: f64 = 1.25;
 /// Stopping a plan and starting another.
 const STOP: Duration = Duration::from_millis(150);
 /// What was seen and what was predicted are never taken to differ more than so many times.
@@ -76,11 +78,13 @@ impl Job {
         self.fastest(&slow, &known)
     }
 
-    /// The faster of two plans: without these nodes, and with them as slow as they are known to be.
+    /// A plan without these nodes, or one with them as slow as they are known to be if that is clearly faster.
     fn fastest(&self, slow: &BTreeSet<NodeId>, known: &Topology) -> Result<Plan, PlanError> {
         let with = self.plan_without(&BTreeSet::new(), known);
         match (self.plan_without(slow, known), with) {
-            (Ok(without), Ok(with)) if with.predict(known) < without.predict(known) => Ok(with),
+            (Ok(without), Ok(with)) if with.predict(known).mul_f64(TRUST) < without.predict(known) => {
+                Ok(with)
+            }
             (Ok(without), _) => Ok(without),
             (Err(_), with) => with,
         }
@@ -89,7 +93,8 @@ impl Job {
     /// What the pace of a plan is held against.
     pub(super) fn begin_pace(&self, plan: &Plan, topology: &Topology, now: Duration) -> Pace {
         let slices = plan.slices().len();
-        let predicted = plan.predict(&self.stragglers.known(topology));
+        // Others at its nodes are counted by jobs and not by bytes.
+        let predicted = plan.predict_alone(&self.stragglers.known(topology));
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         let rate = f64::from(slices) / predicted.as_secs_f64().max(1e-6);
         let predicted = Predicted { rate, rests_on_figures: knows_links(plan, topology) };
@@ -158,13 +163,17 @@ impl Job {
         if self.stragglers.detours >= MOST_DETOURS || finding.rate <= 0.0 {
             return None;
         }
+        // Where no plan was faster, and going without others did not help, the figures say too much.
+        if !finding.was_faster() && self.stragglers.suspected.is_some() {
+            return None;
+        }
         // Where most links are full and never carried more, all are slow alike.
         if !finding.was_faster() && finding.edges.len() * 2 > running.plan.edges().len() {
             return None;
         }
         let (gain, astray) = match finding.was_faster() {
             true => (GAIN, (finding.predicted / finding.best).clamp(1.0 / MOST_ASTRAY, MOST_ASTRAY)),
-            false => (GAIN_BY_ASSUMPTION, 1.0),
+            false => (GAIN_BY_FIGURES, 1.0),
         };
         let crowd = f64::from(crowd(&running.nodes, topology));
         let stay = finding.left_slices / finding.rate.max(1e-3);

@@ -8,7 +8,7 @@ use codes::BlockIndex;
 
 use super::{BlockProblem, JobAction, Verify};
 use crate::wire::control::ToNode;
-use crate::{BlockId, Class, Digest, Epoch, JobId, NodeId, Policy, SliceSet, Stripe};
+use crate::{BlockId, Class, Digest, Epoch, JobId, NodeId, Permit, Policy, SliceSet, Stripe};
 
 #[derive(Debug)]
 pub(super) struct Work {
@@ -20,6 +20,7 @@ pub(super) struct Work {
     pub(super) verify: Verify,
     pub(super) publish: bool,
     pub(super) tag: Option<u64>,
+    pub(super) permits: Vec<(BlockIndex, Permit)>,
     pub(super) goals: Vec<Goal>,
     /// The plan that runs, or ran last.
     pub(super) epoch: Epoch,
@@ -53,6 +54,11 @@ pub(super) struct Goal {
 impl Work {
     pub(super) fn tell(&mut self, node: NodeId, message: ToNode) {
         self.actions.push_back(JobAction::Tell { node, message });
+    }
+
+    /// What the store's own process wants to see before it takes a block.
+    pub(super) fn permit(&self, block: BlockIndex) -> Option<&Permit> {
+        self.permits.iter().find(|(other, _)| *other == block).map(|(_, permit)| permit)
     }
 
     /// What it is for: a client takes part in reads, of which nothing is published, and in puts. Nobody wants what is neither

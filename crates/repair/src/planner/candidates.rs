@@ -5,12 +5,19 @@ use codes::{BlockIndex, CodeSpec};
 use super::network::Network;
 use super::routes::Routes;
 use super::{PlanRequest, Wanted};
-use crate::{NodeId, Stripe, Topology};
+use crate::{NodeId, Reach, Stripe, Topology};
+
+/// Each of the nodes that only pass something on makes planning longer.
+const MOST_RELAYS: usize = 4;
+/// A node that only passes something on is worth that if it does so this much faster than half of the holders could.
+const FASTER: f64 = 1.25;
 
 /// Everybody who could take part in a repair of whole lost blocks, each with one block at most.
 pub(super) struct Candidates {
-    /// Holders first, then requestors that hold nothing, then spare nodes.
+    /// Holders first, then requestors that hold nothing, then relays: nodes that have nothing to do with the stripe.
     pub network: Network,
+    /// The first of the relays.
+    first_relay: usize,
     /// The block that each holder has.
     pub blocks: Vec<BlockIndex>,
     /// Where the wanted blocks go, as numbers in the network.
@@ -59,8 +66,58 @@ impl Candidates {
                 nodes.len() - 1
             }));
         }
-        let bytes = request.window.end - request.window.start;
-        Some(Self { network: Network::new(nodes, bytes, topology), blocks, requestors, needed })
+        let network = Network::new(nodes, bytes(request), topology);
+        Some(Self { first_relay: network.nodes.len(), network, blocks, requestors, needed })
+    }
+
+    /// The same with nodes that could decode, or pass sums on, where links of the holders are slow.
+    pub fn with_relays(mut self, request: &PlanRequest, topology: &Topology) -> Self {
+        let relays = self.relays(request, topology);
+        if !relays.is_empty() {
+            let mut nodes = self.network.nodes;
+            nodes.extend(relays);
+            self.network = Network::new(nodes, bytes(request), topology);
+        }
+        self
+    }
+
+    /// Nodes that have nothing to do with the stripe and over which more comes through, the fastest first.
+    fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
+        if !topology.has_links() {
+            return Vec::new();
+        }
+        let holders = &self.network.nodes[..self.blocks.len()];
+        let through = |node, out: f64| out.min(into(node, holders, topology));
+        let mut own: Vec<f64> =
+            holders.iter().map(|&holder| through(holder, out(holder, request, topology))).collect();
+        own.sort_by(f64::total_cmp);
+        let enough = FASTER * own[own.len() / 2];
+        let mut relays: Vec<(f64, NodeId)> = self
+            .strangers(request, topology)
+            .map(|node| (out(node, request, topology), node))
+            .filter(|&(out, _)| out > enough)
+            .map(|(out, node)| (through(node, out), node))
+            .filter(|&(rate, _)| rate > enough)
+            .collect();
+        relays.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        relays.into_iter().map(|(_, node)| node).take(MOST_RELAYS).collect()
+    }
+
+    /// Helpers that are up and not to be avoided, and have nothing to do with the stripe.
+    fn strangers<'a>(
+        &'a self,
+        request: &'a PlanRequest,
+        topology: &'a Topology,
+    ) -> impl Iterator<Item = NodeId> + 'a {
+        let helpers =
+            topology.iter().filter(|(_, profile)| profile.alive && profile.reach != Reach::DialsOut);
+        let known = |node: &NodeId| self.network.nodes.contains(node) || request.policy.avoid.contains(node);
+        helpers.map(|(node, _)| node).filter(move |node| !known(node))
+    }
+
+    /// Whether a node only passes something on.
+    pub fn is_relay(&self, number: usize) -> bool {
+        number >= self.first_relay
     }
 
     /// The routes over these nodes.
@@ -70,6 +127,7 @@ impl Candidates {
             holders: (0..self.blocks.len()).collect(),
             decoders: (0..self.network.nodes.len()).collect(),
             requestors: self.requestors.clone(),
+            relays: (self.first_relay..self.network.nodes.len()).collect(),
             needed: self.needed,
             trees,
         }
@@ -80,4 +138,21 @@ impl Candidates {
         let first = *self.requestors.first()?;
         self.requestors.iter().all(|&requestor| requestor == first).then_some(first)
     }
+}
+
+/// Bytes of each lost block.
+fn bytes(request: &PlanRequest) -> u64 {
+    request.window.end - request.window.start
+}
+
+/// What a node can send to each of the requestors, the least of it.
+fn out(from: NodeId, request: &PlanRequest, topology: &Topology) -> f64 {
+    let ends = request.wanted.iter().map(|wanted| wanted.requestor).filter(|&to| to != from);
+    ends.map(|to| topology.link_rate(from, to)).fold(f64::INFINITY, f64::min)
+}
+
+/// What can come to a node from one of the holders, the most of it.
+fn into(to: NodeId, holders: &[NodeId], topology: &Topology) -> f64 {
+    let others = holders.iter().filter(|&&from| from != to);
+    others.map(|&from| topology.link_rate(from, to)).fold(0.0, f64::max)
 }

@@ -37,7 +37,7 @@ pub(super) fn splitting(placement: &Placement, seating: &Seating) -> SumShape {
     let root = end.map_or(0, |_| corners);
     let routes = (0..corners).map(|fragment| {
         let moves = reduction(fragment, dimensions);
-        Route { moves, gather: gathering(fragment).collect(), root }
+        Route { gather: gathering(fragment).collect(), ..Route::new(moves, root) }
     });
     SumShape { routes: routes.collect(), ranks }
 }

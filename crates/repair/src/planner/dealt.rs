@@ -12,11 +12,11 @@ use crate::recovery::Stretch;
 
 /// The plan over the stretches of the policy, if it has some and they can be used.
 ///
-/// They cannot where blocks cannot be chosen freely, nor where links differ from pair to pair: they were dealt by what
-/// nodes carry.
+/// They cannot where blocks cannot be chosen freely. They were dealt by what nodes carry: where the links between these
+/// would hold such a plan up, the stripe is planned for itself, and all others keep their chains.
 pub(super) fn plan(ground: &Ground) -> Option<Result<Plan, PlanError>> {
     let stretches = &ground.request.policy.stretches;
-    if stretches.is_empty() || ground.topology.has_links() {
+    if stretches.is_empty() {
         return None;
     }
     let candidates = ground.candidates()?;
@@ -25,7 +25,9 @@ pub(super) fn plan(ground: &Ground) -> Option<Result<Plan, PlanError>> {
         return None;
     }
     let stripe = ground.placement.stripe;
-    Some(routed::draw(Scheme::Packed, &routes, &candidates, stripe, ground.request, ground.topology))
+    let made = routed::draw(Scheme::Packed, &routes, &candidates, stripe, ground.request, ground.topology);
+    let held_up = made.as_ref().is_ok_and(|plan| plan.is_held_up_between(ground.topology));
+    (!held_up).then_some(made)
 }
 
 fn routes(stretches: &[Stretch], candidates: &Candidates) -> Vec<(Route, f64)> {

@@ -42,7 +42,8 @@ pub fn explain(
 
 fn least(ground: &Ground) -> Option<Bound> {
     let bytes = ground.request.window.end - ground.request.window.start;
-    Some(bound(&ground.candidates()?, bytes, ground.topology))
+    let candidates = ground.candidates()?.with_relays(ground.request, ground.topology);
+    Some(bound(&candidates, bytes, ground.topology))
 }
 
 impl Explanation {

@@ -1,6 +1,7 @@
 //! What is there to plan with: the blocks that may be read, and the nodes between which bytes can pass.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use codes::{BlockIndex, Recipe};
 
@@ -30,6 +31,9 @@ impl Ground<'_> {
             scheme => return self.draw(scheme, scheme),
         };
         match self.candidates() {
+            Some(candidates) if scheme == Scheme::Packed => {
+                self.plan_among(scheme, &candidates.with_relays(self.request, self.topology))
+            }
             Some(candidates) => self.plan_among(scheme, &candidates),
             None => self.draw(scheme, otherwise),
         }
@@ -96,7 +100,7 @@ pub(super) fn available(stripe: &Stripe, request: &PlanRequest, topology: &Topol
     let prefer = &request.policy.prefer;
     let rank = |node| prefer.iter().position(|&other| other == node).unwrap_or(prefer.len());
     let heard = heard(stripe, request, topology);
-    let mut available: Vec<(bool, usize, u32, BlockIndex)> = stripe
+    let mut available: Vec<(bool, usize, Duration, u32, BlockIndex)> = stripe
         .held()
         .filter(|(_, holder)| !request.policy.avoid.contains(holder))
         .filter_map(|(block, holder)| {
@@ -105,7 +109,7 @@ pub(super) fn available(stripe: &Stripe, request: &PlanRequest, topology: &Topol
                 return None;
             }
             let elsewhere = request.wanted.iter().all(|wanted| wanted.requestor != holder);
-            Some((elsewhere, rank(holder), view.load, block))
+            Some((elsewhere, rank(holder), topology.busy(holder), view.load, block))
         })
         .collect();
     available.sort_unstable();

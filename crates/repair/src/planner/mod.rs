@@ -94,8 +94,8 @@ pub struct PlanRequest {
 /// Makes a plan.
 ///
 /// Blocks are read from nodes that are alive in `topology` and not to be avoided; among those, blocks on
-/// the requestors are preferred, then blocks on the nodes that the policy prefers, then blocks on less loaded nodes,
-/// then lower indices.
+/// the requestors are preferred, then blocks on the nodes that the policy prefers, then blocks on nodes of which others
+/// have reserved less, then blocks on less loaded nodes, then lower indices.
 ///
 /// # Errors
 /// [`PlanError`], if what is asked for cannot be done or makes no sense.

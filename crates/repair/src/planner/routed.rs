@@ -10,7 +10,7 @@ use super::routes::Route;
 use super::shape::{self, Rank, Shape, SumShape};
 use super::{PlanError, PlanRequest, Scheme, drawing, ground};
 use crate::plan::PlanBuilder;
-use crate::{NodeId, Plan, Stripe, Topology};
+use crate::{Plan, Stripe, Topology};
 
 /// A plan whose lanes are these routes, each with the share of slices that goes over it.
 pub(super) fn draw(
@@ -37,18 +37,15 @@ pub(super) fn draw(
     let mut builder = PlanBuilder::new(stripe, &recipes[0], &placements[0].requestors);
     for ((route, _), &recipe) in routes.iter().zip(&recipe_of) {
         builder.follow(&recipes[recipe]);
-        Shape::Sums(sums(route, &candidates.network.nodes, &placements[recipe])).draw(
-            0,
-            &placements[recipe],
-            &mut builder,
-        );
+        Shape::Sums(sums(route, candidates, &placements[recipe])).draw(0, &placements[recipe], &mut builder);
     }
     let shares: Vec<f64> = routes.iter().map(|&(_, share)| share).collect();
     drawing::finish(builder, &shares, scheme, request, topology)
 }
 
 /// A route as ranks and moves.
-fn sums(route: &Route, nodes: &[NodeId], placement: &Placement) -> SumShape {
+fn sums(route: &Route, candidates: &Candidates, placement: &Placement) -> SumShape {
+    let nodes = &candidates.network.nodes;
     let mut taking_part: Vec<usize> = route.moves.iter().map(|&(from, _)| from).collect();
     taking_part.extend(route.moves.iter().map(|&(_, to)| to).chain([route.root]));
     taking_part.sort_unstable();
@@ -56,8 +53,9 @@ fn sums(route: &Route, nodes: &[NodeId], placement: &Placement) -> SumShape {
     let rank = |&number: &usize| Rank { node: nodes[number], helper: placement.helper_at(nodes[number]) };
     let at = |number: usize| taking_part.binary_search(&number).expect("it takes part");
     let moves = route.moves.iter().map(|&(from, to)| (at(from), at(to))).collect();
+    let relays = (0..taking_part.len()).filter(|&place| candidates.is_relay(taking_part[place])).collect();
     SumShape {
         ranks: taking_part.iter().map(rank).collect(),
-        routes: vec![shape::Route::new(moves, at(route.root))],
+        routes: vec![shape::Route { relays, ..shape::Route::new(moves, at(route.root)) }],
     }
 }

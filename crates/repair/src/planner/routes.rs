@@ -5,7 +5,8 @@
 //! decoder, so a cheapest route is really found.
 //!
 //! *In-trees*, for a single lost block: `k` holders send partial sums towards the requestor, each to one other. This is what
-//! trunks want, since all that comes together behind a trunk passes it as one sum. A cheapest in-tree over some `k` of
+//! trunks want, since all that comes together behind a trunk passes it as one sum. Nodes that hold nothing may pass sums on as
+//! well, where links between them and the others cost less than the direct one. A cheapest in-tree over some `k` of
 //! the holders is hard to find; here one is grown from the requestor by the cheapest link from outside, which is a good
 //! one and no more. So with trees the bound of a packing is an estimate.
 
@@ -32,6 +33,8 @@ pub(super) struct Routes<'a> {
     pub decoders: Vec<usize>,
     /// Where each lost block goes.
     pub requestors: Vec<usize>,
+    /// Nodes that hold nothing and may pass sums on.
+    pub relays: Vec<usize>,
     /// Blocks that are needed.
     pub needed: usize,
     /// Whether partial sums may be formed on the way.
@@ -80,37 +83,110 @@ impl Routes<'_> {
     fn tree(&self, prices: &[f64]) -> Option<(f64, Route)> {
         let root = *self.requestors.first()?;
         let own = self.holders.contains(&root);
-        // What it costs to join the tree, who would, and where.
-        let mut outside: Vec<(f64, usize, usize)> = self
-            .holders
-            .iter()
-            .filter(|&&holder| holder != root)
-            .map(|&holder| (self.network.price(holder, root, prices), holder, root))
-            .collect();
-        let mut moves = Vec::with_capacity(self.needed);
-        let mut cost = if own { prices[self.network.disk(root)] } else { 0.0 };
+        let mut growth = Growth::new(self, root, prices);
+        let own_cost = if own { prices[self.network.disk(root)] } else { 0.0 };
         for _ in usize::from(own)..self.needed {
-            let with_disk =
-                |&(link, holder, _): &(f64, usize, usize)| link + prices[self.network.disk(holder)];
-            let at = (0..outside.len())
-                .min_by(|&a, &b| with_disk(&outside[a]).total_cmp(&with_disk(&outside[b])))?;
-            cost += with_disk(&outside[at]);
-            let (_, joined, to) = outside.swap_remove(at);
-            moves.push((joined, to));
-            for (link, holder, to) in &mut outside {
-                let other = self.network.price(*holder, joined, prices);
-                if other < *link {
-                    (*link, *to) = (other, joined);
-                }
-            }
+            growth.grow()?;
         }
+        let Growth { mut moves, cost, .. } = growth;
         // Who joined last sends first.
         moves.reverse();
-        let mut readers: Vec<usize> = moves.iter().map(|&(from, _)| from).collect();
+        let senders = moves.iter().map(|&(from, _)| from);
+        let mut readers: Vec<usize> = senders.filter(|from| !self.relays.contains(from)).collect();
         readers.extend(own.then_some(root));
         readers.sort_unstable();
-        Some((cost, Route { readers, moves, root }))
+        Some((cost + own_cost, Route { readers, moves, root }))
     }
+}
+
+/// A tree that grows from its root by the cheapest link from outside.
+struct Growth<'a> {
+    routes: &'a Routes<'a>,
+    prices: &'a [f64],
+    moves: Vec<(usize, usize)>,
+    cost: f64,
+    /// Holders that have not joined.
+    holders: Vec<Link>,
+    /// Relays that have not joined.
+    relays: Vec<Link>,
+}
+
+/// The cheapest link from a node into the tree.
+#[derive(Clone, Copy)]
+struct Link {
+    cost: f64,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Growth<'a> {
+    fn new(routes: &'a Routes<'a>, root: usize, prices: &'a [f64]) -> Self {
+        let links = |nodes: &[usize]| {
+            let others = nodes.iter().filter(|&&node| node != root);
+            others
+                .map(|&from| Link { cost: routes.network.price(from, root, prices), from, to: root })
+                .collect()
+        };
+        let (holders, relays) = (links(&routes.holders), links(&routes.relays));
+        Self { routes, prices, moves: Vec::with_capacity(routes.needed), cost: 0.0, holders, relays }
+    }
+
+    /// The cheapest holder joins, by way of a relay that is not in the tree if that costs less; `None` if all have.
+    fn grow(&mut self) -> Option<()> {
+        let direct = cheapest(self.holders.iter().map(|link| link.cost + self.disk(link.from)))?;
+        let over = |relay: &Link| {
+            let costs =
+                self.holders.iter().map(|link| self.price(link.from, relay.from) + self.disk(link.from));
+            let (cost, at) = cheapest(costs).expect("a holder is left");
+            (relay.cost + cost, at)
+        };
+        let ways: Vec<(f64, usize)> = self.relays.iter().map(over).collect();
+        match cheapest(ways.iter().map(|&(cost, _)| cost)) {
+            Some((cost, at)) if cost < direct.0 => {
+                let relay = self.relays.swap_remove(at);
+                self.join(relay);
+                let holder = self.holders.swap_remove(ways[at].1).from;
+                self.take(Link { cost: self.price(holder, relay.from), from: holder, to: relay.from });
+            }
+            _ => {
+                let link = self.holders.swap_remove(direct.1);
+                self.take(link);
+            }
+        }
+        Some(())
+    }
+
+    /// A holder joins, and reads.
+    fn take(&mut self, link: Link) {
+        self.cost += self.disk(link.from);
+        self.join(link);
+    }
+
+    /// A node joins, over which others may.
+    fn join(&mut self, joined: Link) {
+        self.cost += joined.cost;
+        self.moves.push((joined.from, joined.to));
+        let (network, prices) = (self.routes.network, self.prices);
+        for link in self.holders.iter_mut().chain(&mut self.relays) {
+            let cost = network.price(link.from, joined.from, prices);
+            if cost < link.cost {
+                (link.cost, link.to) = (cost, joined.from);
+            }
+        }
+    }
+
+    fn price(&self, from: usize, to: usize) -> f64 {
+        self.routes.network.price(from, to, self.prices)
+    }
+
+    fn disk(&self, holder: usize) -> f64 {
+        self.prices[self.routes.network.disk(holder)]
+    }
+}
+
+/// The least of some costs, and its place; of equal ones the first.
+fn cheapest(costs: impl Iterator<Item = f64>) -> Option<(f64, usize)> {
+    costs.zip(0..).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 impl Oracle for Routes<'_> {

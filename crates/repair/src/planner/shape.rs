@@ -38,12 +38,14 @@ pub(super) struct Route {
     pub gather: Vec<usize>,
     /// The rank where everything ends; it sends each output to its requestor.
     pub root: usize,
+    /// Ranks that what comes to them passes, whether they change it or not: links to them are better than past them.
+    pub relays: Vec<usize>,
 }
 
 impl Route {
     /// A route on which everything ends where the moves do.
     pub fn new(moves: Vec<(usize, usize)>, root: usize) -> Self {
-        Self { moves, gather: Vec::new(), root }
+        Self { moves, gather: Vec::new(), root, relays: Vec::new() }
     }
 
     /// Exchanges the ranks other than the root, so that those that leave first are those listed first.
@@ -116,7 +118,11 @@ fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &m
     for &(from, to) in &route.moves {
         let leaving = std::mem::take(&mut holdings[from]);
         let (here, there) = (shape.ranks[from].node, shape.ranks[to].node);
-        holdings[to].absorb(if here == there { leaving } else { leaving.condensed(here, builder) });
+        let mut passed = if here == there { leaving } else { leaving.condensed(here, builder) };
+        if route.relays.contains(&from) {
+            passed = passed.brought(here, builder);
+        }
+        holdings[to].absorb(passed);
     }
     let Some(root) = shape.ranks.get(route.root) else { return };
     let stations: Vec<usize> = route.gather.iter().copied().chain([route.root]).collect();

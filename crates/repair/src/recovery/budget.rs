@@ -176,6 +176,14 @@ impl Loads {
             links: plan.link_bytes().into_iter().map(|((from, to), bytes)| (from, to, bytes)).collect(),
         }
     }
+
+    /// Bytes that the nodes that keep blocks receive, for each byte that they keep; `None` if none is kept.
+    pub(super) fn brought(&self) -> Option<f64> {
+        let takers = || self.nodes.iter().filter(|load| load.stored_bytes > 0);
+        let stored: u64 = takers().map(|load| load.stored_bytes).sum();
+        let received: u64 = takers().map(|load| load.received_bytes).sum();
+        (stored > 0).then(|| received as f64 / stored as f64)
+    }
 }
 
 #[cfg(test)]

@@ -83,8 +83,8 @@ pub enum Kind {
         /// The node, which is not read.
         from: NodeId,
     },
-    /// What a node holds is copied from it while it has room for that, and rebuilt from others while they have. Each
-    /// proposal is one of both.
+    /// What a node holds is copied from it while that ends no later than rebuilding the rest does, and rebuilt from
+    /// others otherwise. Each proposal is one of both.
     Drain {
         /// The node.
         from: NodeId,

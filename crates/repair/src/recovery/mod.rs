@@ -36,6 +36,7 @@ mod budget;
 mod cache;
 mod caps;
 mod dealing;
+mod draining;
 pub mod fastpr;
 mod item;
 mod late;
@@ -122,6 +123,15 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReservationId(u64);
 
+/// Whose reservation it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mover {
+    /// The job of an item.
+    Item(ItemId),
+    /// A repair in the foreground.
+    Foreground(ReservationId),
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Scheduler {
@@ -157,6 +167,8 @@ struct Repair {
     aside: BTreeSet<u32>,
     running: BTreeSet<u32>,
     counters: Counters,
+    /// Bytes that its last rebuild brought to the node that keeps the block, for each byte of the block.
+    brought: f64,
     /// All its items are named.
     closed: bool,
     paused: bool,
@@ -251,6 +263,18 @@ impl Scheduler {
         self.table.reserved()
     }
 
+    /// What others than `own` have reserved at these nodes, for a [`Topology`](crate::Topology) that `own` is planned with.
+    pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<Mover>) -> Vec<(Resource, u64)> {
+        let booking = own.and_then(|own| match own {
+            Mover::Item(item) => match &self.item(item.0).place {
+                Place::Running(_, booking) => Some(booking),
+                _ => None,
+            },
+            Mover::Foreground(reservation) => self.foreground.get(&reservation),
+        });
+        self.table.reserved_beside(nodes, booking)
+    }
+
     /// Reserves for something that does not wait, such as a degraded read: it takes from what recoveries may have, up
     /// to half of it, and fewer start until it is given back.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
@@ -331,6 +355,7 @@ impl Scheduler {
             aside: BTreeSet::new(),
             running: BTreeSet::new(),
             counters: Counters::default(),
+            brought: 1.0,
             closed: false,
             paused: false,
             cancelled: false,
@@ -496,6 +521,7 @@ impl Scheduler {
         }
         let booking = self.table.book(loads);
         self.table.count(loads);
+        self.note_brought(item.0, loads);
         self.item_mut(item.0).lack = None;
         self.move_to(item.0, Place::Running(job, booking));
         self.scan.go_on();

@@ -292,25 +292,41 @@ impl NodeTable {
 
     /// What is reserved of ports, disks and trunks.
     pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
-        let of_node = |node: &Node| {
-            let (id, used) = (node.id, node.used());
-            [
-                (Resource::Uplink(id), used.up_bytes),
-                (Resource::Downlink(id), used.down_bytes),
-                (Resource::Disk(id), used.disk_bytes),
-            ]
-        };
-        let of_rack = |rack: &Rack| {
-            let name = || rack.name.clone();
-            [(Resource::TrunkOut(name()), rack.up_bytes), (Resource::TrunkInto(name()), rack.down_bytes)]
-        };
+        let of_node = |node: &Node| node.resources(node.used());
+        let of_rack = |rack: &Rack| rack.resources((rack.up_bytes, rack.down_bytes));
         let all = self.nodes.iter().flat_map(of_node).chain(self.racks.iter().flat_map(of_rack));
         all.filter(|&(_, bytes)| bytes > 0)
+    }
+
+    /// What others than the owner of a booking have reserved of the ports and disks of some nodes, and of the trunks of
+    /// their racks.
+    pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<&Booking>) -> Vec<(Resource, u64)> {
+        let numbers: Vec<NodeNo> = nodes.iter().filter_map(|&id| self.find(id)).collect();
+        let racks: BTreeSet<usize> = numbers.iter().filter_map(|&no| self.get(no).rack).collect();
+        let of_node = |&no: &NodeNo| {
+            let booked = own.and_then(|own| own.nodes.iter().find(|booked| booked.node == no));
+            let node = self.get(no);
+            node.resources(node.used_beside(booked))
+        };
+        let of_rack = |&no: &usize| {
+            let booked = own.and_then(|own| own.racks.iter().find(|&&(rack, ..)| rack == no));
+            let (up, down) = booked.map_or((0, 0), |&(_, up, down)| (up, down));
+            let rack = &self.racks[no];
+            rack.resources((rack.up_bytes.saturating_sub(up), rack.down_bytes.saturating_sub(down)))
+        };
+        let all = numbers.iter().flat_map(of_node).chain(racks.iter().flat_map(of_rack));
+        all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
     /// What each node has reserved, ascending, for tests and people.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).facts.budget))
+    }
+}
+
+impl Rack {
+    fn resources(&self, (up, down): (u64, u64)) -> [(Resource, u64); 2] {
+        [(Resource::TrunkOut(self.name.clone()), up), (Resource::TrunkInto(self.name.clone()), down)]
     }
 }
 
@@ -373,10 +389,28 @@ impl Node {
         self.user_bytes.saturating_add(self.foreground.up_bytes).saturating_add(self.foreground.down_bytes)
     }
 
-    /// The foreground gets up to half of any budget: whatever is read, repairs go on.
     fn add_up(&mut self) {
-        self.used = self.reserved;
-        self.used.add(self.foreground.at_most(self.facts.budget.half()), &self.facts.budget);
+        self.used = self.used_beside(None);
+    }
+
+    /// What is spoken for by others than the owner of a booking. The foreground gets up to half of any budget: whatever is
+    /// read, repairs go on.
+    fn used_beside(&self, own: Option<&Booked>) -> Budget {
+        let (mut used, mut foreground) = (self.reserved, self.foreground);
+        if let Some(own) = own {
+            let of = if own.foreground { &mut foreground } else { &mut used };
+            of.take(own.reserved);
+        }
+        used.add(foreground.at_most(self.facts.budget.half()), &self.facts.budget);
+        used
+    }
+
+    fn resources(&self, used: Budget) -> [(Resource, u64); 3] {
+        [
+            (Resource::Uplink(self.id), used.up_bytes),
+            (Resource::Downlink(self.id), used.down_bytes),
+            (Resource::Disk(self.id), used.disk_bytes),
+        ]
     }
 
     /// Whether the node has room for one more part: it sends, receives, and reads or stores so many bytes.

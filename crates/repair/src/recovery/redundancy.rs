@@ -11,7 +11,16 @@ const SETS_TRIED: usize = 5_000;
 #[derive(Debug, Default)]
 pub struct Redundancy {
     survives: BTreeMap<(String, Vec<BlockIndex>), Option<u32>>,
-    sources: BTreeMap<(String, Vec<BlockIndex>, Vec<BlockIndex>), usize>,
+    reads: BTreeMap<(String, Vec<BlockIndex>, Vec<BlockIndex>), Reads>,
+}
+
+/// What a repair reads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reads {
+    /// Surviving blocks of which anything is read.
+    sources: usize,
+    /// All that is read of them, in blocks.
+    blocks: f64,
 }
 
 impl Redundancy {
@@ -39,13 +48,26 @@ impl Redundancy {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks();
         }
+        self.reads(code, lost, wanted).sources
+    }
+
+    /// How much is read to rebuild `wanted`, in blocks, if the code may choose; 0 if it cannot be done.
+    pub(super) fn blocks_read(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> f64 {
+        if let CodeSpec::ReedSolomon { .. } = code.spec() {
+            return code.data_blocks() as f64;
+        }
+        self.reads(code, lost, wanted).blocks
+    }
+
+    fn reads(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> Reads {
         let key = (code.spec().to_string(), lost.to_vec(), wanted.to_vec());
-        *self.sources.entry(key).or_insert_with(|| {
-            let Ok(recipe) = code.repair(wanted, &left(code, lost)) else { return 0 };
-            let mut blocks: Vec<BlockIndex> = recipe.sources().iter().map(|source| source.block).collect();
-            blocks.sort_unstable();
-            blocks.dedup();
-            blocks.len()
+        *self.reads.entry(key).or_insert_with(|| {
+            let Ok(recipe) = code.repair(wanted, &left(code, lost)) else { return Reads::default() };
+            let mut sources: Vec<BlockIndex> = recipe.sources().iter().map(|source| source.block).collect();
+            sources.sort_unstable();
+            sources.dedup();
+            let blocks = recipe.sources().len() as f64 / code.sub_blocks() as f64;
+            Reads { sources: sources.len(), blocks }
         })
     }
 }

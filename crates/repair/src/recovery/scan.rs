@@ -43,7 +43,7 @@ impl Scan {
 }
 
 /// Whether an item can start.
-enum Check {
+pub(super) enum Check {
     Ready(Kind, Vec<Wanted>),
     /// Too few of its survivors have room.
     NoHelpers,
@@ -121,46 +121,13 @@ impl Scheduler {
         }
     }
 
-    /// Copying moves least, and the node that is emptied does nothing else; but it must not be done later than the
-    /// others.
-    fn check_drain(&mut self, no: u32, from: NodeId, class: Class) -> Check {
-        if self.is_behind_others(no, from) && self.others_suffice(no, from) {
-            return self.check_as(no, Kind::Rebuild { from }, class);
-        }
-        match self.check_as(no, Kind::Migrate { from }, class) {
-            Check::NoHelpers if self.others_suffice(no, from) => {
-                self.check_as(no, Kind::Rebuild { from }, class)
-            }
-            check => check,
-        }
-    }
-
-    /// Whether a node has more under way, for its rate, than the other survivors of an item have in the mean.
-    fn is_behind_others(&self, no: u32, from: NodeId) -> bool {
-        let level = |no| {
-            let node = self.table.get(no);
-            node.under_way() as f64 / node.width()
-        };
-        let Some(from) = self.table.find(from) else { return false };
-        let survivors = self.stripes.get(self.item(no).stripe).survivors(&self.table);
-        let (sum, others) = survivors
-            .filter(|&(_, node)| node != from)
-            .fold((0.0, 0.0), |(sum, others), (_, node)| (sum + level(node), others + 1.0));
-        // Equal levels are equal whatever rounding makes of them.
-        level(from) * others > sum * (1.0 + 1e-9)
-    }
-
-    /// Whether the blocks of a node can be rebuilt without it.
-    fn others_suffice(&mut self, no: u32, from: NodeId) -> bool {
-        let item = self.item(no);
-        let (kind, stripe) = (Kind::Rebuild { from }, self.stripes.get(item.stripe));
-        let (lost, wanted) = self.losses(kind, &item.only, stripe);
-        let readable = self.redundancy.survives(&*stripe.code, &lost).is_some();
-        readable && self.redundancy.sources(&*stripe.code, &lost, &wanted) > 0
-    }
-
     /// The blocks that are not read, and those that are wanted.
-    fn losses(&self, kind: Kind, only: &[BlockIndex], stripe: &Stripe) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
+    pub(super) fn losses(
+        &self,
+        kind: Kind,
+        only: &[BlockIndex],
+        stripe: &Stripe,
+    ) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
         let mut lost = stripe.lost(&self.table);
         let wanted = stripe.wanted(kind, only, &lost, &self.table);
         if let Kind::Rebuild { .. } = kind {
@@ -171,7 +138,7 @@ impl Scheduler {
         (lost, wanted)
     }
 
-    fn check_as(&mut self, no: u32, kind: Kind, class: Class) -> Check {
+    pub(super) fn check_as(&mut self, no: u32, kind: Kind, class: Class) -> Check {
         let item = self.item(no);
         let stripe = self.stripes.get(item.stripe);
         let (up, roomy) = self.count_sources(kind, stripe, class);

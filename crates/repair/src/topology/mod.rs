@@ -9,6 +9,7 @@ mod profile;
 mod resource;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub use profile::{NodeProfile, Rates, Reach, StatedRates};
 pub use resource::{Resource, TopologyError, Trunk};
@@ -271,6 +272,26 @@ impl Topology {
     /// Reserves bytes that others move: plans that are made from now on reckon with them.
     pub fn reserve(&mut self, resource: Resource, bytes: u64) {
         *self.reserved.entry(resource).or_insert(0) += bytes;
+    }
+
+    /// Forgets what others have reserved.
+    pub fn clear_reserved(&mut self) {
+        self.reserved.clear();
+    }
+
+    /// How long what others have reserved of a node's uplink and of its disk takes, the longer of both.
+    pub(crate) fn busy(&self, node: NodeId) -> Duration {
+        let until = |resource: Resource| match self.reserved(&resource) {
+            0 => Duration::ZERO,
+            bytes => {
+                let seconds = bytes as f64 / self.rate(&resource);
+                Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+            }
+        };
+        if self.is_free() {
+            return Duration::ZERO;
+        }
+        until(Resource::Uplink(node)).max(until(Resource::Disk(node)))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -69,6 +69,9 @@ pub enum FromNode {
         /// The bytes per second that it keeps to each way, if it was told to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bandwidth: Option<u64>,
+        /// The rack it stands in, if it was told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rack: Option<String>,
     },
     /// What became of a job's tasks here.
     Report {
@@ -492,7 +495,7 @@ mod tests {
         let open = ClientRequest::PutStripe { put: 1, position: 2 };
         for (message, expected) in [
             (FromNode::Pong { free_bytes: 1, tasks: 2 }, 1 << 10),
-            (FromNode::RegisterClient { version: VERSION, bandwidth: Some(1) }, 1 << 10),
+            (FromNode::RegisterClient { version: VERSION, bandwidth: Some(1), rack: None }, 1 << 10),
             (FromNode::Open { tag: 1, request: open }, 64 << 10),
             (FromNode::Held { blocks: Vec::new(), more: false }, LISTING_PART_BYTES + (64 << 10)),
         ] {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use repair::{NodeId, Scheme, Trunk, explain};
+use repair::{NodeId, NodeProfile, Resource, Scheme, Trunk, explain};
 
 use crate::scene::Scene;
 
@@ -16,18 +16,19 @@ struct Network {
     racks: Vec<u8>,
     trunks: Option<Vec<(u8, u8)>>,
     pairs: Option<u64>,
+    spares: u32,
 }
 
 fn networks() -> impl Strategy<Value = Network> {
     let codes = prop::sample::select(vec![(4, 2), (6, 4), (9, 6), (12, 8), (14, 10)]);
-    let ports = prop_oneof![Just(vec![(6, 6); 20]), prop::collection::vec((3u8..9, 3u8..9), 20),];
+    let ports = prop_oneof![Just(vec![(6, 6); 24]), prop::collection::vec((3u8..9, 3u8..9), 24),];
     let trunks = prop::option::of(prop::collection::vec((3u8..8, 3u8..8), 4));
-    let racks = prop::collection::vec(0u8..4, 20);
+    let racks = prop::collection::vec(0u8..4, 24);
     let blocks = prop::sample::select(vec![64u64, 1024, 16384, 65536]);
-    (codes, 1usize..4, blocks, ports, racks, trunks, prop::option::of(any::<u64>())).prop_map(
-        |(code, lost, block_kib, ports, racks, trunks, pairs)| {
+    (codes, 1usize..4, blocks, ports, racks, trunks, prop::option::of(any::<u64>()), 0u32..4).prop_map(
+        |(code, lost, block_kib, ports, racks, trunks, pairs, spares)| {
             let lost = lost.min(code.0 - code.1);
-            Network { code, lost, block_kib, ports, racks, trunks, pairs }
+            Network { code, lost, block_kib, ports, racks, trunks, pairs, spares }
         },
     )
 }
@@ -37,6 +38,7 @@ fn scene(network: &Network) -> Scene {
     let wanted: Vec<String> = (0..f).map(|block| format!("b{block}>n{}", n + 1 + block)).collect();
     let line = format!("rs-{n}-{k}; block {}; want {}", network.block_kib << 10, wanted.join(" "));
     let mut scene = Scene::new(&line);
+    (0..network.spares).for_each(|spare| scene.know(NodeId(50 + spare)));
     let nodes: Vec<NodeId> = scene.topology.iter().map(|(node, _)| node).collect();
     let rate = |power: u8| 1e6 * f64::from(1u32 << power);
     for (place, &node) in nodes.iter().enumerate() {
@@ -100,4 +102,75 @@ fn a_plan_says_what_speaks_for_it() {
     assert!(racks.contains("trunk out of b"), "{racks}");
     assert!(racks.contains("bound: 2500.0 ms, as something has to leave b;"), "{racks}");
     assert!(racks.contains("weighed: conventional "), "{racks}");
+}
+
+/// The nodes that send something.
+fn senders(line: &str) -> Vec<u32> {
+    let costs = Scene::new(line).plan().cost().nodes;
+    costs.iter().filter(|cost| cost.sent_bytes > 0).map(|cost| cost.node.0).collect()
+}
+
+#[test]
+fn what_others_have_reserved_is_kept_clear_of() {
+    let line = "rs-6-3; block 16777216; want b0>n100";
+    assert_eq!(senders(line), [2, 3, 4]);
+    assert_eq!(senders(&format!("{line}; load n3=1; busy n2=99000000")), [4, 5, 6]);
+    for by in ["rp", "srr", "ppr", "weighted"] {
+        // The bytes of others say more than how many tasks these are.
+        let busy = format!("{line}; by {by}; load n4=5 n5=5 n6=5; busy n2=50000000 n3=60000000");
+        assert_eq!(senders(&busy), [4, 5, 6], "{by}");
+    }
+    // Whoever starts many repairs has said whom it prefers.
+    assert_eq!(senders(&format!("{line}; by rp; prefer n2 n3 n4; busy n2=50000000")), [2, 3, 4]);
+    // What a node is not asked for does not matter.
+    let mut scene = Scene::new(&format!("{line}; by rp"));
+    let alone = scene.plan().predict(&scene.topology);
+    scene.topology.reserve(Resource::Downlink(NodeId(2)), 99_000_000);
+    assert_eq!(scene.plan().predict(&scene.topology), alone, "the head of a chain receives nothing");
+}
+
+/// Dealt chains stay where no link on them is slower than ports: then nothing is gained by another plan, and levels would be lost.
+#[test]
+fn a_link_costs_only_those_their_chains_that_it_would_hold_up() {
+    let chains = "rs-6-3; block 16777216; want b0>n100; chain 8388608*n2>n3>n4 8388608*n5>n6>n2";
+    let dealt = Scene::new(chains).plan();
+    for more in [
+        "busy n2=99000000 n3=1",
+        "link n4>n3=1e6",                                        // On no chain.
+        "link n2>n3=120e6 n4>n100=126e6", // As fast as the ports, as far as anybody can measure.
+        "link n2>n3=63e6",                // It carries half of what its ports do.
+        "rack n2=a n3=a n4=a n5=a n6=a n100=a; trunk a=1e6/1e6", // Nobody leaves it.
+    ] {
+        assert_eq!(Scene::new(&format!("{chains}; {more}")).plan(), dealt, "{more}");
+    }
+    for more in ["link n2>n3=10e6", "link n4>n100=10e6", "rack n2=a n3=a; trunk a=10e6/10e6"] {
+        let scene = Scene::new(&format!("{chains}; {more}"));
+        let plan = scene.plan();
+        let least = explain(&scene.stripe, &scene.request, &scene.topology).expect("a plan").forecast.time;
+        assert_eq!(plan.predict(&scene.topology), least, "{more}");
+        assert!(least < dealt.predict(&scene.topology) / 2, "{more}");
+    }
+}
+
+/// A node without a block takes part where its links are better, and if it can be reached and is not to be avoided.
+#[test]
+fn nodes_without_a_block_pass_on_what_comes_slowly_without_them() {
+    let thin: Vec<String> = (2..=9).map(|holder| format!("n{holder}>n100=5e6")).collect();
+    let line = format!("rs-9-6; block 16777216; want b0>n100; dead n1; link {}", thin.join(" "));
+    let alone = Scene::new(&line);
+    let (without, slow) = (alone.plan(), alone.plan().predict(&alone.topology));
+    for (code, more) in [("rs-9-6", "load n50=0"), ("lrc-6-2-2", "load n50=0"), ("rs-9-6", "rate n50=60e6")] {
+        let scene = Scene::new(&format!("{}; {more}", line.replace("rs-9-6", code)));
+        let plan = scene.plan();
+        assert!(plan.scheme() == Scheme::Packed && plan.nodes().contains(&NodeId(50)), "{plan}");
+        assert!(plan.predict(&scene.topology) < slow / 2 * 11 / 10, "{plan}");
+    }
+    for more in ["dead n50", "avoid n50", "rate n50=4e6", "link n50>n100=5e6"] {
+        assert_eq!(Scene::new(&format!("{line}; {more}")).plan(), without, "{more}");
+    }
+    let mut client = Scene::new(&line);
+    client.topology.set(NodeId(50), NodeProfile::client("n50"));
+    assert_eq!(client.plan(), without, "nobody can dial a client");
+    let even = Scene::new("rs-9-6; block 16777216; want b0>n100; load n50=0; link n2>n3=5e6");
+    assert!(!even.plan().nodes().contains(&NodeId(50)), "{}", even.plan());
 }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use repair::recovery::Stretch;
 use repair::{
-    Combination, Geometry, Input, Lane, NodeCost, NodeId, Plan, PlanError, Scheme, SliceSet, StreamRef,
-    Wanted,
+    Combination, Geometry, Input, Lane, NodeCost, NodeId, Plan, PlanError, Resource, Scheme, SliceSet,
+    StreamRef, Topology, Wanted,
 };
 
 use crate::scene::Scene;
@@ -201,6 +201,12 @@ struct Choices {
     subs: Option<(u16, u16)>,
     /// Keys by which nodes are sorted into chains, and how many bytes go over each.
     chains: Vec<(Vec<u32>, u64)>,
+    /// Links from one node to another, of which many are none, and powers of two that they carry.
+    links: Vec<(u32, u32, u8)>,
+    /// What others have reserved at nodes.
+    reserved: Vec<(u32, u8, u64)>,
+    /// Nodes that hold nothing.
+    spares: u32,
 }
 
 prop_compose! {
@@ -221,10 +227,19 @@ prop_compose! {
             3 => Just(Vec::new()),
             1 => prop::collection::vec((prop::collection::vec(any::<u32>(), 24), 1u64..9000), 1..6),
         ],
+        links in prop_oneof![
+            3 => Just(Vec::new()),
+            1 => prop::collection::vec((0u32..30, 0u32..30, 10u8..28), 1..150),
+        ],
+        reserved in prop_oneof![
+            2 => Just(Vec::new()),
+            1 => prop::collection::vec((0u32..30, 0u8..3, 0u64..1 << 40), 1..20),
+        ],
+        spares in 0u32..4,
     ) -> Choices {
         Choices {
             seed, order, losses, wanted, scheme, nodes, sub_block_bytes, chunks, window, slice_bytes, resume, subs,
-            chains,
+            chains, links, reserved, spares,
         }
     }
 }
@@ -277,7 +292,23 @@ fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
         let start = start % alpha as u16;
         start..start + 1 + len % (alpha as u16 - start)
     });
+    (0..choices.spares).for_each(|spare| scene.know(NodeId(200 + spare)));
+    load(&mut scene.topology, choices);
     scene
+}
+
+/// Uneven links, and what others move.
+fn load(topology: &mut Topology, choices: &Choices) {
+    let nodes: Vec<NodeId> = topology.iter().map(|(node, _)| node).collect();
+    let node = |number: u32| nodes[number as usize % nodes.len()];
+    for &(from, to, power) in &choices.links {
+        // Of two rates for the same link the first counts.
+        let _ = topology.set_pair(node(from), node(to), f64::from(1u32 << power));
+    }
+    for &(number, sort, bytes) in &choices.reserved {
+        let of = [Resource::Uplink, Resource::Downlink, Resource::Disk][usize::from(sort)];
+        topology.reserve(of(node(number)), bytes);
+    }
 }
 
 /// A chain of as many nodes as the code needs, some of which may hold nothing.

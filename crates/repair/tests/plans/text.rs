@@ -1090,3 +1090,28 @@ fn chains_that_were_dealt() {
         ",
     );
 }
+
+/// Links from the holders to n100 are thin; n50 and n1, which hold nothing, have better ones. n50 decodes, and n1 passes on what
+/// it does not change.
+#[test]
+fn nodes_without_a_block_where_links_past_them_are_thin() {
+    check(
+        "rs-4-2; block 1048576; slice 65536; want b0>n100; link n2>n100=10e6 n3>n100=10e6 n4>n100=10e6; load n50=0",
+        "
+        packed rs-4-2 stripe 17: b0 to n100
+        window 0..1048576 of each sub-block, 16 slices of 65536, 2 lanes
+        lane 0 (slices 0 mod 2, 2 hops)
+          n3 reads b2: to n50 [10·b2]
+          n4 reads b3: to n50 [12·b3]
+          n50: to n100 [n3#0 + n4#0]
+          n100: delivers b0 = n50#0
+        lane 1 (slices 1 mod 2, 3 hops)
+          n1: to n100 [n3#0]
+          n3 reads b2: to n1 [n4#0 + 10·b2]
+          n4 reads b3: to n3 [12·b3]
+          n100: delivers b0 = n1#0
+        cost: 3.00 blocks over the network, busiest node n3 (1.00 up, 0.50 down), 1.125 timeslots
+        disks: 2.00 blocks, 2 reads of 1048576 bytes
+        ",
+    );
+}

@@ -9,7 +9,8 @@ use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
     BlockId, BlockProblem, Chunking, Job, JobAction, JobError, JobId, JobRequest, NodeId, NodeProfile,
-    Outcome, Policy, Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
+    Outcome, Permit, Policy, Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify,
+    Wanted,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -18,6 +19,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const REQUESTORS: u32 = 10;
 /// A node that holds nothing and could take their place.
 const SPARE: NodeId = NodeId(20);
+
+/// Of the first block alone.
+fn permit() -> Permit {
+    Permit::new(b"a secret".to_vec()).unwrap()
+}
 
 /// RS(6,3) with its first blocks lost, and a job that repairs them.
 struct Scene {
@@ -65,6 +71,7 @@ impl Scene {
             verify,
             publish: true,
             tag: None,
+            permits: vec![(BlockIndex(0), permit())],
         };
         let job = Job::new(request, [7; 32], &topology, Duration::ZERO);
         let (told, published) = (Vec::new(), Vec::new());
@@ -201,6 +208,27 @@ fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
     assert!(!scene.is_given_up(node));
     scene.wait(121 * SECOND);
     assert!(scene.is_given_up(node));
+}
+
+/// Whoever makes the block has it, also if it is made elsewhere after all; who makes another block has not.
+#[test]
+fn a_permit_goes_with_its_block() {
+    let has_it = |scene: &Scene, node: u32| {
+        let assigned = |message: &ToNode| match message {
+            ToNode::Assign(assignment) => {
+                assignment.sinks.first().map(|sink| sink.permit() == Some(&permit()))
+            }
+            _ => None,
+        };
+        scene.told.iter().filter(|(told, _)| told.0 == node).find_map(|(_, message)| assigned(message))
+    };
+    let scene = Scene::new(2);
+    assert_eq!([0, 1].map(|at| has_it(&scene, REQUESTORS + at)), [Some(true), Some(false)]);
+    assert!(!format!("{:?}", scene.told).contains("secret"));
+
+    let mut scene = Scene::new(1);
+    scene.say(NodeId(REQUESTORS), failed(0, SinkProblem::NotNow("an operator has the lock".into())));
+    assert_eq!(has_it(&scene, SPARE.0), Some(true));
 }
 
 #[test]

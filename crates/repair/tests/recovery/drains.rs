@@ -51,6 +51,29 @@ fn a_drain_copies_and_rebuilds_at_once() {
 }
 
 #[test]
+fn a_node_copies_what_it_can_send_before_the_others_are_done() {
+    let roomy = |_| NodeFacts { budget: Budget::jobs(9), ..facts() };
+    let mut scene = Scene::with(12, Limits::default(), roomy);
+    let stripes = ["a", "b", "c", "d", "e", "f"].map(|name| (name, [1, 2, 3, 4]));
+    drain(&mut scene, REPAIR, FROM_1, &stripes);
+    assert_eq!(scene.work(), ["a", "b", "c", "d", "e", "f"]);
+    let copied = |scene: &Scene| {
+        let copies = scene.running.values().filter(|proposal| matches!(proposal.kind, Kind::Migrate { .. }));
+        copies.count()
+    };
+    // Three survivors send two blocks for each of the other four: 8/3 blocks' times, in which n1 sends two.
+    assert_eq!(copied(&scene), 2);
+    ["a", "b", "c", "d"].into_iter().for_each(|stripe| scene.succeed(stripe));
+    drain(&mut scene, RepairId(2), FROM_1, &[("g", [1, 2, 3, 4]), ("h", [1, 2, 3, 4])]);
+    assert_eq!(scene.work(), ["g", "h"]);
+    assert_eq!(
+        copied(&scene),
+        1,
+        "the others are half done with two, and are done with h before n1 could be"
+    );
+}
+
+#[test]
 fn what_is_only_copied_or_only_rebuilt_waits_for_that() {
     for (kind, started) in [(Kind::Migrate { from: NodeId(1) }, 1), (Kind::Rebuild { from: NodeId(1) }, 3)] {
         let mut scene = Scene::with(30, Limits::default(), busy);

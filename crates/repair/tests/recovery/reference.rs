@@ -92,22 +92,44 @@ impl Slow {
         match self.kind(item) {
             Kind::Rebuild { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
             Kind::Drain { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
-            Kind::Drain { from } if self.is_behind_others(item, from) => vec![Kind::Rebuild { from }],
+            Kind::Drain { from } if !self.copying_keeps_up(item, from) => vec![Kind::Rebuild { from }],
             Kind::Drain { from } => vec![Kind::Migrate { from }, Kind::Rebuild { from }],
             kind => vec![kind],
         }
     }
 
-    /// Whether a node has more under way than the other survivors have in the mean; all are equally fast.
-    fn is_behind_others(&self, item: &Item, from: NodeId) -> bool {
+    /// Whether a copy ends no later than the others are done rebuilding all that waits; all nodes are equally fast and
+    /// any of them takes blocks.
+    fn copying_keeps_up(&self, item: &Item, from: NodeId) -> bool {
         let under_way = |node| {
             let used = self.used(node);
             used.up_bytes.max(used.down_bytes)
         };
-        let others =
-            self.survivors(item.stripe).into_iter().map(|(_, node)| node).filter(|&node| node != from);
-        let others: Vec<u64> = others.map(under_way).collect();
-        under_way(from) * others.len() as u64 > others.iter().sum()
+        let waits = |other: &&Item| other.repair == item.repair && other.state == State::Waiting;
+        let waiting = self.items.iter().filter(waits).count();
+        let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
+        let others: Vec<NodeId> = survivors.filter(|&node| node != from).collect();
+        // What runs is half done. All is multiplied by what it would be divided by: whole numbers throughout.
+        let asked = |node| self.waiting_stripes(node).min(waiting) as u64 * DATA_BLOCKS as u64 * BLOCK;
+        let sent: u64 =
+            others.iter().map(|&node| under_way(node) * others.len() as u64 + 2 * asked(node)).sum();
+        let copy = under_way(from) + BLOCK;
+        copy <= BLOCK || 2 * copy * (others.len() * others.len()) as u64 <= sent
+    }
+
+    /// Stripes with a block on a node that have open items, none of which runs.
+    fn waiting_stripes(&self, node: NodeId) -> usize {
+        let open = |stripe: u32| {
+            let mut items = self.items.iter().filter(|item| item.stripe == stripe);
+            items.any(|item| !matches!(item.state, State::Ended(_)))
+        };
+        let runs = |stripe: u32| {
+            let mut items = self.items.iter().filter(|item| item.stripe == stripe);
+            items.any(|item| matches!(item.state, State::Running(_)))
+        };
+        let here =
+            self.stripes.iter().filter(|(_, blocks)| blocks.iter().any(|facts| facts.node == Some(node)));
+        here.filter(|&(&stripe, _)| open(stripe) && !runs(stripe)).count()
     }
 
     fn kind(&self, item: &Item) -> Kind {

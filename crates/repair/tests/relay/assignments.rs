@@ -71,6 +71,7 @@ fn assigned(
         verify: Verify::default(),
         publish: true,
         tag: None,
+        permits: Vec::new(),
     };
     let mut job = Job::new(request, [1; 32], &topology, Duration::ZERO);
     std::iter::from_fn(|| job.poll())

@@ -27,7 +27,7 @@ pub(super) async fn carry_out(shared: &Arc<Shared>, term: Term, write: &Write) -
         Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
             shared.publish(term, stripe, blocks).await?
         }
-        Write::Stripes(StripeWrite::Claim { stripe, nodes }) => shared.claim(stripe, nodes).await?,
+        Write::Stripes(StripeWrite::Claim { stripe, nodes, .. }) => shared.claim(stripe, nodes).await?,
         Write::Stripes(StripeWrite::Release(stripe)) => shared.release(stripe).await,
         Write::Files(FileWrite::Discard(node, block)) => {
             shared.take_out_of_service(*node, block).await?;

@@ -47,7 +47,8 @@ impl Shared {
             |volume: &VolumeName| ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
         let not_served = |block: BlockId, why: String| StoreError::NotServed {
             block,
-            node: server.as_ref().map_or_else(|| node.to_string(), ServerId::to_string),
+            node,
+            server: server.as_ref().map_or_else(|| node.to_string(), ServerId::to_string),
             why,
         };
         let Ok(volume) = stripe.0.parse::<VolumeName>() else {

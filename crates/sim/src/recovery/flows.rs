@@ -2,10 +2,14 @@
 //!
 //! A job uses resources in fixed proportions, as its slices pass all its nodes at one pace: whichever of its links is
 //! slowest sets the pace of all. Rates are max-min fair: the paces of all jobs grow alike until some resource is used up;
-//! the jobs that use it stay at that pace, and the others grow on.
+//! the jobs that use it stay at that pace, and the others grow on. A job that is carried out in rounds takes as long as its rounds
+//! even if nothing else is under way, so that it has a pace that it never exceeds.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
+
+use repair::Rates;
+use repair::recovery::Loads;
 
 /// A resource's place in [`Flows`].
 pub(super) type ResourceNo = usize;
@@ -17,6 +21,8 @@ const NOTHING: f64 = 1e-9;
 struct Flow {
     /// Bytes over each resource in all.
     uses: Vec<(ResourceNo, f64)>,
+    /// Parts per second, at most.
+    most: f64,
     /// The part that is still to be done.
     left: f64,
     /// Parts per second.
@@ -38,9 +44,10 @@ impl Flows {
         self.rates.len() - 1
     }
 
-    pub fn start(&mut self, id: u64, mut uses: Vec<(ResourceNo, f64)>) {
+    /// A job that takes `least_seconds` at least, whatever is free.
+    pub fn start(&mut self, id: u64, mut uses: Vec<(ResourceNo, f64)>, least_seconds: f64) {
         uses.retain(|&(_, bytes)| bytes > 0.0);
-        self.flows.insert(id, Flow { uses, left: 1.0, pace: 0.0 });
+        self.flows.insert(id, Flow { uses, most: 1.0 / least_seconds, left: 1.0, pace: 0.0 });
         self.stale = true;
     }
 
@@ -82,6 +89,27 @@ impl Flows {
     }
 }
 
+/// The links and the disk of each of some nodes.
+#[derive(Debug, Default)]
+pub(super) struct Ports(Vec<[ResourceNo; 3]>);
+
+impl Ports {
+    /// Of one more node.
+    pub fn add(&mut self, flows: &mut Flows, rates: Rates) {
+        self.0.push([rates.up, rates.down, rates.disk()].map(|rate| flows.add_resource(rate)));
+    }
+
+    /// What a job uses of them; its nodes have their places here as numbers.
+    pub fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {
+        let used = |load: &repair::recovery::NodeLoad| {
+            let bytes = [load.sent_bytes, load.received_bytes, load.read_bytes + load.stored_bytes];
+            let port = self.0[load.node.0 as usize];
+            port.into_iter().zip(bytes.map(|bytes| bytes as f64))
+        };
+        loads.nodes.iter().flat_map(used).collect()
+    }
+}
+
 /// Progressive filling: resources by the pace at which they are used up.
 struct Filling<'a> {
     flows: Vec<&'a Flow>,
@@ -116,12 +144,22 @@ impl<'a> Filling<'a> {
                 filling.users[resource].push(number as u32);
             }
         }
-        for resource in 0..rates.len() {
+        filling.add_own_limits();
+        for resource in 0..filling.room.len() {
             if !filling.users[resource].is_empty() {
                 filling.queue.push(Level { pace: filling.pace(resource), resource });
             }
         }
         filling
+    }
+
+    /// A pace that a job never exceeds is a resource that only this job uses.
+    fn add_own_limits(&mut self) {
+        for (number, flow) in self.flows.iter().enumerate().filter(|(_, flow)| flow.most.is_finite()) {
+            self.room.push(flow.most);
+            self.weights.push(1.0);
+            self.users.push(vec![number as u32]);
+        }
     }
 
     fn pace(&self, resource: ResourceNo) -> f64 {
@@ -189,9 +227,9 @@ mod tests {
     fn what_shares_a_link_gets_equal_parts_and_leaves_the_rest_to_others() {
         let mut flows = Flows::default();
         let (narrow, wide) = (flows.add_resource(10.0), flows.add_resource(100.0));
-        flows.start(1, vec![(narrow, 100.0)]);
-        flows.start(2, vec![(narrow, 100.0), (wide, 100.0)]);
-        flows.start(3, vec![(wide, 100.0)]);
+        flows.start(1, vec![(narrow, 100.0)], 0.0);
+        flows.start(2, vec![(narrow, 100.0), (wide, 100.0)], 0.0);
+        flows.start(3, vec![(wide, 100.0)], 0.0);
         // 1 and 2 have 5 B/s each, and 3 the other 95.
         let (seconds, ends) = flows.next_ends().unwrap();
         assert!((seconds - 100.0 / 95.0).abs() < 1e-9 && ends == [3], "{seconds} {ends:?}");
@@ -199,5 +237,19 @@ mod tests {
         flows.stop(3);
         let (rest, ends) = flows.next_ends().unwrap();
         assert!((seconds + rest - 20.0).abs() < 1e-9 && ends == [1, 2], "{rest} {ends:?}");
+    }
+    #[test]
+    fn what_goes_in_rounds_leaves_what_it_cannot_use_to_others() {
+        let mut flows = Flows::default();
+        let link = flows.add_resource(100.0);
+        flows.start(1, vec![(link, 100.0)], 4.0);
+        flows.start(2, vec![(link, 150.0)], 0.0);
+        // 1 has 25 B/s, and 2 the other 75.
+        let (seconds, ends) = flows.next_ends().unwrap();
+        assert!((seconds - 2.0).abs() < 1e-9 && ends == [2], "{seconds} {ends:?}");
+        flows.advance(seconds);
+        flows.stop(2);
+        let (rest, _) = flows.next_ends().unwrap();
+        assert!((seconds + rest - 4.0).abs() < 1e-9, "nothing makes it faster: {rest}");
     }
 }

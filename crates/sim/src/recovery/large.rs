@@ -20,11 +20,11 @@ use repair::recovery::{
     Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
 };
 use repair::{
-    BlockId, Chunking, JobId, NodeId, NodeProfile, PlanRequest, Policy, Rates, Scheme, Stripe, StripeBlock,
-    StripeId, Topology, plan,
+    BlockId, Chunking, JobId, NodeId, NodeProfile, Pacing, Plan, PlanError, PlanRequest, Policy, Rates,
+    Scheme, Stripe, StripeBlock, StripeId, Topology, Wanted, plan,
 };
 
-use super::flows::{Flows, ResourceNo};
+use super::flows::{Flows, Ports, ResourceNo};
 use crate::dice::Dice;
 
 const REPAIR: RepairId = RepairId(1);
@@ -46,6 +46,8 @@ pub struct Cluster {
     pub stripes: u32,
     /// Whether every stripe has a block on the node.
     pub all_on_node: bool,
+    /// Where the blocks of each stripe are, by nodes' numbers of which that of the lost one is 0; drawn by lot if `None`.
+    pub homes: Option<Vec<Vec<u32>>>,
     /// Bytes of a block.
     pub block_bytes: u64,
     /// What each node's links and disk carry.
@@ -64,6 +66,8 @@ pub struct Cluster {
     pub loss: Loss,
     /// The shape of repairs.
     pub shape: Shape,
+    /// How nodes move slices on; the scheme's own way if `None`.
+    pub pacing: Option<Pacing>,
     /// Seconds from the start of a job until its bytes flow.
     pub job_seconds: f64,
 }
@@ -93,6 +97,8 @@ pub enum Shape {
 pub struct Finish {
     /// Seconds until the last job ended.
     pub seconds: f64,
+    /// Seconds until a block was back, in the mean.
+    pub mean_seconds: f64,
     /// The least that it could take, if the node is dead.
     pub bound: Bound,
     /// Jobs that were started.
@@ -103,8 +109,23 @@ pub struct Finish {
     pub rebuilt: u64,
     /// Blocks that were copied.
     pub copied: u64,
+    /// How much of the survivors' uplinks was in use.
+    pub up: Share,
+    /// The same of their downlinks.
+    pub down: Share,
+    /// The same of their disks.
+    pub disk: Share,
     /// What went wrong.
     pub violations: Vec<String>,
+}
+
+/// How much of a resource that each survivor has was in use, from the start to the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// In the mean over the survivors.
+    pub mean: f64,
+    /// Of the survivor that used most of it.
+    pub most: f64,
 }
 
 impl Finish {
@@ -124,6 +145,7 @@ impl Cluster {
             standbys: 0,
             stripes,
             all_on_node: false,
+            homes: None,
             block_bytes: 64 << 20,
             rates: Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 },
             racks: None,
@@ -133,8 +155,31 @@ impl Cluster {
             spec: RepairSpec::default(),
             loss: Loss::Dead,
             shape: Shape::Dealt,
+            pacing: None,
             job_seconds: 0.0,
         }
+    }
+
+    /// More lost blocks than this take long to play; times grow in proportion to them.
+    pub const MOST_LOST: u32 = 5_000;
+
+    /// A node is dead that had one block each of so many stripes, by turns the first of them, the second and so on; other
+    /// blocks are anywhere.
+    ///
+    /// # Panics
+    /// If the code is beyond its limits, or wider than there are nodes.
+    pub fn losing(code: CodeSpec, nodes: u32, lost: u32) -> Self {
+        let blocks = code.build().expect("a possible code").blocks();
+        assert!(nodes as usize >= blocks, "a stripe has a block on each of {blocks} nodes");
+        let (mut dice, mut others) = (Dice::new(1), (1..nodes).collect::<Vec<u32>>());
+        let mut place = |stripe: u32| {
+            dice.shuffle(&mut others);
+            let mut homes = others[..blocks - 1].to_vec();
+            homes.insert(stripe as usize % blocks, NODE.0);
+            homes
+        };
+        let homes = (0..lost).map(&mut place).collect();
+        Self { homes: Some(homes), stripes: lost, code, ..Self::new("rs-3-2", nodes, lost) }
     }
 
     /// The same, with everything at once that can be: what helpers may have under way bounds nothing.
@@ -142,10 +187,21 @@ impl Cluster {
         Self { jobs_at_once: 1 << 20, seconds_ahead: 1e6, ..self }
     }
 
-    /// Plays it.
+    /// Whether the planner can rebuild in this shape what is lost.
+    ///
+    /// # Errors
+    /// [`PlanError`] if it cannot; running it would panic.
     ///
     /// # Panics
     /// If the code is beyond its limits, or wider than there are nodes.
+    pub fn check_shape(&self) -> Result<(), PlanError> {
+        Run::new(self).check_shape()
+    }
+
+    /// Plays it.
+    ///
+    /// # Panics
+    /// If the code is beyond its limits, or wider than there are nodes, or cannot be rebuilt in this shape.
     pub fn run(&self) -> Finish {
         Run::new(self).run()
     }
@@ -154,6 +210,8 @@ impl Cluster {
 struct Job {
     proposal: Proposal,
     loads: Loads,
+    /// In rounds it is not faster than this.
+    least_seconds: f64,
 }
 
 struct Run<'a> {
@@ -162,9 +220,7 @@ struct Run<'a> {
     scheduler: Scheduler,
     topology: Topology,
     flows: Flows,
-    up: Vec<ResourceNo>,
-    down: Vec<ResourceNo>,
-    disk: Vec<ResourceNo>,
+    ports: Ports,
     /// Out of racks, and into them.
     trunks: Vec<(ResourceNo, ResourceNo)>,
     pairs: BTreeMap<(u32, u32), ResourceNo>,
@@ -180,6 +236,10 @@ struct Run<'a> {
     at_once: usize,
     rebuilt: u64,
     copied: u64,
+    /// Seconds until each block was back, added up.
+    waited: f64,
+    /// Bytes that each node has sent, received, and read or written.
+    moved: Vec<[u64; 3]>,
     over: bool,
     violations: Vec<String>,
 }
@@ -188,9 +248,8 @@ impl<'a> Run<'a> {
     fn new(cluster: &'a Cluster) -> Self {
         let code = cluster.code.build().expect("a possible code");
         let mut flows = Flows::default();
-        let mut each = |rate| (0..cluster.nodes).map(|_| flows.add_resource(rate)).collect::<Vec<_>>();
-        let (up, down) = (each(cluster.rates.up), each(cluster.rates.down));
-        let disk = each(cluster.rates.disk());
+        let mut ports = Ports::default();
+        (0..cluster.nodes).for_each(|_| ports.add(&mut flows, cluster.rates));
         let trunks = cluster.racks.map_or(0..0, |(racks, _)| 0..racks);
         let rate = cluster.racks.map_or(0.0, |(_, rate)| rate);
         let trunks = trunks.map(|_| (flows.add_resource(rate), flows.add_resource(rate))).collect();
@@ -202,9 +261,7 @@ impl<'a> Run<'a> {
             scheduler: Scheduler::new(Limits::default()),
             topology: Topology::new(),
             flows,
-            up,
-            down,
-            disk,
+            ports,
             trunks,
             pairs,
             running: BTreeMap::new(),
@@ -216,6 +273,8 @@ impl<'a> Run<'a> {
             at_once: 0,
             rebuilt: 0,
             copied: 0,
+            waited: 0.0,
+            moved: vec![[0; 3]; cluster.nodes as usize],
             over: false,
             violations: Vec::new(),
         };
@@ -290,8 +349,15 @@ impl<'a> Run<'a> {
         if counters.done != self.homes.len() as u64 {
             self.violations.push(format!("not all is repaired: {counters:?}"));
         }
+        let Rates { up, down, .. } = self.cluster.rates;
+        let (up, down) = (self.share(0, up), self.share(1, down));
+        let disk = self.share(2, self.cluster.rates.disk());
         Finish {
+            up,
+            down,
+            disk,
             seconds: self.now,
+            mean_seconds: self.waited / (self.rebuilt + self.copied).max(1) as f64,
             bound,
             jobs: self.jobs,
             at_once: self.at_once,
@@ -299,6 +365,14 @@ impl<'a> Run<'a> {
             copied: self.copied,
             violations: self.violations,
         }
+    }
+
+    fn share(&self, resource: usize, rate: f64) -> Share {
+        let survivors = &self.moved[1..];
+        let part = |bytes: u64| bytes as f64 / (rate * self.now);
+        let most = survivors.iter().map(|moved| moved[resource]).max().unwrap_or(0);
+        let sum: u64 = survivors.iter().map(|moved| moved[resource]).sum();
+        Share { mean: part(sum) / survivors.len() as f64, most: part(most) }
     }
 
     fn bound(&self) -> Bound {
@@ -350,7 +424,7 @@ impl<'a> Run<'a> {
         while let Some(&(at, job)) = self.starting.first().filter(|(at, _)| *at <= now) {
             self.starting.remove(&(at, job));
             if let Some(job_now) = self.running.get(&job) {
-                self.flows.start(job, self.uses(&job_now.loads));
+                self.flows.start(job, self.uses(&job_now.loads), job_now.least_seconds);
             }
         }
     }
@@ -382,13 +456,13 @@ impl<'a> Run<'a> {
             return self.scheduler.decline(proposal.item, End::Failed);
         }
         self.check(&proposal);
-        let loads = self.loads(&proposal);
+        let (loads, least_seconds) = self.loads(&proposal);
         let job = self.jobs + 1;
         if self.scheduler.admit(proposal.item, JobId(job), &loads).is_err() {
             return;
         }
         self.jobs = job;
-        self.running.insert(job, Job { proposal, loads });
+        self.running.insert(job, Job { proposal, loads, least_seconds });
         self.at_once = self.at_once.max(self.running.len());
         let at = Duration::from_secs_f64(self.now + self.cluster.job_seconds);
         self.starting.insert((at, job));
@@ -408,49 +482,77 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn loads(&self, proposal: &Proposal) -> Loads {
+    /// What a proposal moves, and how long that takes if nothing else is under way, where it goes in rounds.
+    fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,
             (Shape::Dealt, _) if !proposal.stretches.is_empty() => {
-                return Loads::of_stretches(&proposal.stretches, &proposal.wanted);
+                return (Loads::of_stretches(&proposal.stretches, &proposal.wanted), 0.0);
             }
             (Shape::Dealt, _) => Scheme::Pipelined,
             (Shape::Scheme(scheme), _) => scheme,
         };
-        let number = stripe_of(proposal);
-        let hidden =
-            |home: NodeId| home == NODE && (self.dead || matches!(proposal.kind, Kind::Rebuild { .. }));
+        let hides = self.dead || matches!(proposal.kind, Kind::Rebuild { .. });
+        let plan = self.plan(stripe_of(proposal), proposal.wanted.clone(), hides, scheme, &proposal.helpers);
+        let plan = plan.expect("what is proposed can be planned");
+        (Loads::of(&plan, true), least_seconds(&plan, &self.topology))
+    }
+
+    /// `hides` tells whether the node that is lost or emptied is not read.
+    fn plan(
+        &self,
+        number: usize,
+        wanted: Vec<Wanted>,
+        hides: bool,
+        scheme: Scheme,
+        prefer: &[NodeId],
+    ) -> Result<Plan, PlanError> {
         let block = |(index, &home): (usize, &NodeId)| StripeBlock {
             id: BlockId(format!("{number}.{index}")),
             bytes: self.cluster.block_bytes,
-            holder: (!hidden(home)).then_some(home),
+            holder: (home != NODE || !hides).then_some(home),
             digest: None,
         };
         let stripe = Stripe {
-            id: proposal.stripe.clone(),
+            id: StripeId(number.to_string()),
             code: self.code.clone(),
             chunking: Chunking::whole(&*self.code, self.cluster.block_bytes),
             blocks: self.homes[number].iter().enumerate().map(block).collect(),
             label: None,
         };
         let request = PlanRequest {
-            wanted: proposal.wanted.clone(),
+            wanted,
             window: 0..self.cluster.block_bytes / self.code.sub_blocks() as u64,
             sub_blocks: None,
             resume: None,
-            policy: Policy { scheme, prefer: proposal.helpers.clone(), ..Policy::default() },
+            policy: Policy {
+                scheme,
+                pacing: self.cluster.pacing.filter(|_| scheme != Scheme::Migration),
+                prefer: prefer.to_vec(),
+                ..Policy::default()
+            },
         };
-        Loads::of(&plan(&stripe, &request, &self.topology).expect("what is proposed can be planned"), true)
+        plan(&stripe, &request, &self.topology)
+    }
+
+    /// Whether what the first stripes have lost can be rebuilt anywhere in this shape.
+    fn check_shape(&self) -> Result<(), PlanError> {
+        let scheme = match self.cluster.shape {
+            Shape::Dealt => Scheme::Pipelined,
+            Shape::Scheme(scheme) => scheme,
+        };
+        for (number, homes) in self.homes.iter().enumerate().take(self.code.blocks()) {
+            let free = (1..self.cluster.nodes).map(NodeId).find(|node| !homes.contains(node));
+            let at = homes.iter().position(|&home| home == NODE);
+            let (Some(requestor), Some(index)) = (free, at) else { continue };
+            let wanted = vec![Wanted { block: BlockIndex(index as u16), requestor }];
+            self.plan(number, wanted, true, scheme, &[])?;
+        }
+        Ok(())
     }
 
     fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {
-        let mut uses = Vec::with_capacity(3 * loads.nodes.len());
-        for load in &loads.nodes {
-            let node = load.node.0 as usize;
-            uses.push((self.up[node], load.sent_bytes as f64));
-            uses.push((self.down[node], load.received_bytes as f64));
-            uses.push((self.disk[node], (load.read_bytes + load.stored_bytes) as f64));
-        }
+        let mut uses = self.ports.uses(loads);
         let mut trunks: BTreeMap<ResourceNo, f64> = BTreeMap::new();
         for &(from, to, bytes) in &loads.links {
             if let Some(&pair) = self.pairs.get(&(from.0, to.0)) {
@@ -470,11 +572,18 @@ impl<'a> Run<'a> {
 
     fn finish(&mut self, id: u64) {
         self.flows.stop(id);
-        let Job { proposal, .. } = self.running.remove(&id).expect("it runs");
+        let Job { proposal, loads, .. } = self.running.remove(&id).expect("it runs");
+        for load in &loads.nodes {
+            let moved = &mut self.moved[load.node.0 as usize];
+            moved[0] += load.sent_bytes;
+            moved[1] += load.received_bytes;
+            moved[2] += load.read_bytes + load.stored_bytes;
+        }
         let number = stripe_of(&proposal);
         for wanted in &proposal.wanted {
             self.homes[number][usize::from(wanted.block.0)] = wanted.requestor;
             let facts = BlockFacts { node: Some(wanted.requestor), good: true };
+            self.waited += self.now;
             self.scheduler.handle_block(&proposal.stripe, BlockIndex(wanted.block.0), facts);
             match proposal.kind {
                 Kind::Migrate { .. } => self.copied += 1,
@@ -499,12 +608,29 @@ impl<'a> Run<'a> {
     }
 }
 
+/// What is sent on slice by slice is as fast as its links and disks; what goes in rounds waits in between.
+pub(super) fn least_seconds(plan: &Plan, topology: &Topology) -> f64 {
+    match plan.pacing() {
+        Pacing::Pipelined => 0.0,
+        Pacing::Serial | Pacing::WholeBlock => plan.predict(topology).as_secs_f64(),
+    }
+}
+
 fn stripe_of(proposal: &Proposal) -> usize {
     proposal.stripe.0.parse().expect("stripes are numbers")
 }
 
 /// The homes of the stripes that have a block on the node.
 fn homes(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
+    let of_numbers = |homes: &Vec<u32>| homes.iter().copied().map(NodeId).collect::<Vec<_>>();
+    let all = match &cluster.homes {
+        Some(homes) => homes.iter().map(of_numbers).collect(),
+        None => drawn(cluster, blocks),
+    };
+    all.into_iter().filter(|homes| homes.contains(&NODE)).collect()
+}
+
+fn drawn(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
     let mut dice = Dice::new(cluster.seed);
     let holders = u64::from(cluster.nodes - cluster.standbys);
     assert!(holders >= blocks as u64, "a stripe has a block on each of {blocks} nodes");
@@ -518,5 +644,5 @@ fn homes(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
         }
         homes
     };
-    (0..cluster.stripes).map(&mut place).filter(|homes| homes.contains(&NODE)).collect()
+    (0..cluster.stripes).map(&mut place).collect()
 }

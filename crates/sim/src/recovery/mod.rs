@@ -8,17 +8,19 @@
 //! way than its budget; nothing starts while something more urgent could; what is published is what was lost. **At the
 //! end** every repair is over, no item has failed, and every stripe that can be read is whole.
 //!
-//! Large clusters are played without bytes ([`Cluster`]), on the same scheduler.
+//! Large clusters are played without bytes ([`Cluster`]), on the same scheduler, and so are clients that read ([`Reads`]).
 //!
 //! Deliberately absent: any idea of what to start next. Disks are not shared between jobs: here they are faster than
 //! the links.
 
 mod flows;
 mod large;
+mod reads;
 mod scenario;
 mod world;
 
-pub use large::{Cluster, Finish, Loss, Shape};
+pub use large::{Cluster, Finish, Loss, Shape, Share};
+pub use reads::{ReadTimes, Reads};
 pub use scenario::{Scenario, Turn};
 pub use world::{Ended, World};
 

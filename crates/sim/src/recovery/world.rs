@@ -472,6 +472,7 @@ impl<'a> World<'a> {
             },
             publish: true,
             tag: None,
+            permits: Vec::new(),
         }
     }
 

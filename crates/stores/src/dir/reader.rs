@@ -14,10 +14,11 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
 use super::place::{block_fault, fault};
+use crate::through::read_through;
 use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
 /// Bytes read at once when a whole block is verified.
-const VERIFY_BYTES: usize = 64 * CHUNK_BYTES;
+const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(64 * CHUNK_BYTES as u64).unwrap();
 
 /// The system is asked for so many bytes at once to read ahead. Of more it may drop what is beyond its own bound, which
 /// on Linux is the device's `read_ahead_kb`, 128 unless somebody changed it, or its largest request if that is more.
@@ -189,13 +190,10 @@ impl DirReader {
     }
 
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
-        let mut buffer = vec![0; VERIFY_BYTES];
-        for offset in (0..self.bytes()).step_by(VERIFY_BYTES) {
-            let length = (self.bytes() - offset).min(VERIFY_BYTES as u64) as usize;
-            gate.pass(length).map_err(|closed| closed.of(&self.block))?;
-            self.read_chunks(offset, &mut buffer[..length], Wait::AsLongAsItTakes)?;
-        }
-        Ok(())
+        read_through(&self.block, self.bytes(), VERIFY_BYTES, gate, |piece, buffer| {
+            buffer.resize((piece.end - piece.start) as usize, 0);
+            self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)
+        })
     }
 }
 

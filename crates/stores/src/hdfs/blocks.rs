@@ -1,7 +1,5 @@
 //! [`HdfsBlocks`]: the replicas of one DataNode as Mend's blocks.
 
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,14 +7,13 @@ use std::sync::Arc;
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
 
-use super::datanode::{DataNode, ToldWriter};
+use super::datanode::{Plugin, ToldWriter};
 use super::meta::ChecksumFormat;
 use super::name::ReplicaName;
+use super::push::{PushedWriter, Pusher};
 use super::reader::ReplicaReader;
-use super::volumes::{Files, Volumes, parent};
+use super::volumes::Volumes;
 use super::writer::{Place, ReplicaWriter, Shared};
-use crate::dir::commit::sync_folder;
-use crate::dir::place::fault;
 use crate::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources, StoredBlock};
 
 /// The finalized replicas of one block pool in the folders of one DataNode.
@@ -27,7 +24,16 @@ use crate::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sou
 pub struct HdfsBlocks {
     shared: Arc<Shared>,
     made: ChecksumFormat,
-    datanode: Option<DataNode>,
+    adopter: Option<Adopter>,
+}
+
+/// How a DataNode that runs gets what is made.
+#[derive(Clone, Copy, Debug)]
+enum Adopter {
+    /// It looks at files that Mend gave their names.
+    Plugin(Plugin),
+    /// It writes the block itself.
+    Push(Pusher),
 }
 
 impl HdfsBlocks {
@@ -38,7 +44,7 @@ impl HdfsBlocks {
     /// [`BlockError::Io`] if a folder cannot be used, no DataNode has run there, or another helper uses it.
     pub fn open(folders: &[PathBuf], pool: Option<&str>) -> Result<Self, BlockError> {
         let shared = Shared::new(Volumes::open(folders, pool)?);
-        Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default(), datanode: None })
+        Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default(), adopter: None })
     }
 
     /// The same, but with blocks that are made here having such checksums, unless they replace one that has others.
@@ -52,22 +58,18 @@ impl HdfsBlocks {
     /// Without, the DataNode finds it when it next scans its folders, or starts.
     #[must_use]
     pub fn with_datanode(self, address: SocketAddr) -> Self {
-        Self { datanode: Some(DataNode(address)), ..self }
+        Self { adopter: Some(Adopter::Plugin(Plugin(address))), ..self }
     }
 
-    /// The files of a replica; more than one pair if several disks have it, the first first.
-    fn find(&self, name: &ReplicaName) -> Result<Vec<Files>, BlockError> {
-        let mut found = Vec::new();
-        for volume in self.shared.volumes.all() {
-            if volume.has(name)? {
-                found.push(volume.files(name));
-            }
-        }
-        Ok(found)
+    /// The same, but what is made is pushed to the DataNode by HDFS's own write, at the address by which the NameNode knows
+    /// it: it needs no plug-in, and writes the block once more.
+    #[must_use]
+    pub fn with_pushes(self, address: SocketAddr) -> Self {
+        Self { adopter: Some(Adopter::Push(Pusher::new(address))), ..self }
     }
 
     fn reader(&self, name: &ReplicaName) -> Result<ReplicaReader, BlockError> {
-        match self.find(name)?.into_iter().next() {
+        match self.shared.volumes.find(name)?.into_iter().next() {
             Some(files) => ReplicaReader::open(name, files),
             None => Err(self.not_here(name)?),
         }
@@ -151,8 +153,12 @@ impl Sources for HdfsBlocks {
 impl Sinks for HdfsBlocks {
     fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
         let writer = self.writer(sink)?;
-        Ok(match self.datanode {
-            Some(datanode) => Delivery::HandedOver(Box::new(ToldWriter::new(writer, datanode))),
+        Ok(match self.adopter {
+            Some(Adopter::Plugin(plugin)) => Delivery::HandedOver(Box::new(ToldWriter::new(writer, plugin))),
+            Some(Adopter::Push(pusher)) => {
+                let permit = sink.permit().cloned();
+                Delivery::HandedOver(Box::new(PushedWriter::new(writer, pusher, permit)))
+            }
             None => Delivery::Published(Box::new(writer)),
         })
     }
@@ -165,18 +171,7 @@ impl Blocks for HdfsBlocks {
 
     /// Removes the replica from all of the DataNode's disks. A DataNode that runs has to be told.
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
-        let found = self.find(&replica(block)?)?;
-        for files in &found {
-            // The bytes go first: checksums without them are nothing, and go at the DataNode's next scan.
-            fs::remove_file(&files.bytes).map_err(fault(&files.bytes))?;
-            match fs::remove_file(&files.meta) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(fault(&files.meta)(error));
-                }
-                _ => sync_folder(parent(&files.bytes))?,
-            }
-        }
-        Ok(!found.is_empty())
+        self.shared.volumes.remove(&replica(block)?)
     }
 
     /// Those of block groups: what is replicated is no business of Mend's.

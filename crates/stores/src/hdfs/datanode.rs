@@ -1,4 +1,4 @@
-//! Handing a replica over to a DataNode that runs.
+//! Handing a replica over to a DataNode that runs and has Mend's plug-in.
 //!
 //! The plug-in `mend.hdfs.MendPlugin` in the DataNode listens on a port of the machine alone. A connection brings one
 //! line and gets one: `ready POOL`, or `adopt POOL BLOCK STAMP BYTES` once both files have their names; `yes`, or `no WHY`.
@@ -22,11 +22,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(45);
 const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// A DataNode that can be asked.
+/// A DataNode whose plug-in can be asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DataNode(pub(super) SocketAddr);
+pub(super) struct Plugin(pub(super) SocketAddr);
 
-impl DataNode {
+impl Plugin {
     fn process(&self) -> String {
         format!("the DataNode whose plug-in should listen at {}", self.0)
     }
@@ -64,11 +64,11 @@ async fn exchange(address: SocketAddr, question: &str) -> io::Result<String> {
 /// A replica that a DataNode takes over.
 pub(super) struct ToldWriter {
     writer: Box<ReplicaWriter>,
-    datanode: DataNode,
+    datanode: Plugin,
 }
 
 impl ToldWriter {
-    pub(super) fn new(writer: ReplicaWriter, datanode: DataNode) -> Self {
+    pub(super) fn new(writer: ReplicaWriter, datanode: Plugin) -> Self {
         Self { writer: Box::new(writer), datanode }
     }
 

@@ -50,7 +50,8 @@ impl ChecksumKind {
         }
     }
 
-    fn code(self) -> u8 {
+    /// How files and messages name it.
+    pub(super) fn code(self) -> u8 {
         match self {
             Self::Crc32 => 1,
             Self::Crc32c => 2,

@@ -11,16 +11,19 @@ mod datanode;
 mod meta;
 mod name;
 mod policy;
+mod push;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod volumes;
 mod writer;
 
-/// Decoders of what is on disks, for `crates/fuzz`.
+/// Decoders of what is on disks, and of what DataNodes say, for `crates/fuzz`.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     use super::meta::{ChecksumFormat, HEADER_BYTES};
+    pub use super::transfer::is_answer as datanode_answer;
 
     /// Decodes the header of a file of checksums; whether it is one.
     pub fn meta_header(bytes: &[u8]) -> bool {

@@ -18,6 +18,7 @@ use super::name::ReplicaName;
 use super::volumes::Files;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{ASKED_AT_ONCE_BYTES, beyond, corrupt, open_cached, read_exact_cached};
+use crate::through::read_through;
 use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
 /// Checksums read at once.
@@ -191,14 +192,12 @@ impl ReplicaReader {
     }
 
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
-        let step = VERIFY_BYTES.next_multiple_of(self.format.chunk_bytes());
-        let mut buffer = vec![0; step.min(self.bytes) as usize];
-        for offset in (0..self.bytes).step_by(step as usize) {
-            let length = (self.bytes - offset).min(step) as usize;
-            gate.pass(length).map_err(|closed| closed.of(&self.block))?;
-            self.read_chunks(offset, &mut buffer[..length], Wait::AsLongAsItTakes)?;
-        }
-        Ok(())
+        let piece_bytes = VERIFY_BYTES.next_multiple_of(self.format.chunk_bytes());
+        let piece_bytes = NonZeroU64::new(piece_bytes).expect("a multiple of what is not zero");
+        read_through(&self.block, self.bytes, piece_bytes, gate, |piece, buffer| {
+            buffer.resize((piece.end - piece.start) as usize, 0);
+            self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)
+        })
     }
 }
 

@@ -122,7 +122,12 @@ fn id(name: &str) -> BlockId {
 }
 
 fn sink(name: &str, bytes: usize) -> Sink {
-    Sink { index: BlockIndex(0), id: id(name), bytes: bytes as u64, end: SinkEnd::Kept { label: None } }
+    Sink {
+        index: BlockIndex(0),
+        id: id(name),
+        bytes: bytes as u64,
+        end: SinkEnd::Kept { label: None, permit: None },
+    }
 }
 
 fn make(blocks: &HdfsBlocks, name: &str, bytes: &[u8]) -> Result<Digest, BlockError> {
@@ -435,6 +440,8 @@ fn what_a_datanode_refuses_is_taken_away_and_what_it_may_have_taken_stays() {
     hand_over(&node, plugin(&["yes", "yes", "no it will not"]).0).expect_err("refused");
     assert_eq!(node.open_names().len(), 2, "what was there before is not taken away");
 }
+
+mod pushes;
 
 proptest! {
     #[test]

@@ -162,6 +162,32 @@ impl Volumes {
         Ok(found)
     }
 
+    /// The files of a replica; more than one pair if several disks have it, the first first.
+    pub(super) fn find(&self, name: &ReplicaName) -> Result<Vec<Files>, BlockError> {
+        let mut found = Vec::new();
+        for volume in &self.volumes {
+            if volume.has(name)? {
+                found.push(volume.files(name));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a replica from all disks, and checksums of it that have no bytes; whether it was there.
+    pub(super) fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
+        let mut was_there = false;
+        for volume in &self.volumes {
+            let files = volume.files(name);
+            // The bytes go first: checksums without them are nothing, and go at the DataNode's next scan.
+            let bytes = volume.has(name)? && remove_file(&files.bytes)?;
+            if remove_file(&files.meta)? || bytes {
+                sync_folder(parent(&files.bytes))?;
+            }
+            was_there |= bytes;
+        }
+        Ok(was_there)
+    }
+
     /// Names in `volume` that no other writer has and the DataNode removes when it starts.
     pub(super) fn temporary(&self, volume: &Volume, name: &ReplicaName) -> Files {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -205,6 +231,15 @@ fn names(folder: &Path) -> Result<Vec<String>, BlockError> {
 
 pub(super) fn exists(path: &Path) -> Result<bool, BlockError> {
     fs::exists(path).map_err(fault(path))
+}
+
+/// Whether it was there.
+fn remove_file(path: &Path) -> Result<bool, BlockError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(fault(path)(error)),
+    }
 }
 
 fn file_bytes(path: &Path) -> Result<Option<u64>, BlockError> {

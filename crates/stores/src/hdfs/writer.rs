@@ -187,16 +187,18 @@ impl ReplicaWriter {
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
     }
 
-    fn check_sealed(&self) -> Result<Digest, BlockError> {
+    /// The digest that it was sealed with.
+    pub(super) fn check_sealed(&self) -> Result<Digest, BlockError> {
         self.sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
     }
 
-    fn open(&self) -> Result<ReplicaReader, BlockError> {
+    /// Opens what was written so far.
+    pub(super) fn open(&self) -> Result<ReplicaReader, BlockError> {
         ReplicaReader::open(&self.place.name, self.temporary.clone())
     }
 
     /// A DataNode that finds two replicas of a block keeps one of them, by rules of its own.
-    fn check_others(&self) -> Result<(), BlockError> {
+    pub(super) fn check_others(&self) -> Result<(), BlockError> {
         for volume in self.shared.volumes.with(&self.place.name)? {
             let files = volume.files(&self.place.name);
             if !std::ptr::eq(volume, self.volume()) {
@@ -247,9 +249,24 @@ impl ReplicaWriter {
         &self.block
     }
 
+    /// The folders of the DataNode.
+    pub(super) fn volumes(&self) -> &Volumes {
+        &self.shared.volumes
+    }
+
     /// The name of its block pool.
     pub(super) fn pool(&self) -> &str {
-        self.shared.volumes.pool()
+        self.volumes().pool()
+    }
+
+    /// As HDFS calls it.
+    pub(super) fn name(&self) -> ReplicaName {
+        self.place.name
+    }
+
+    /// How many bytes it has when it is whole.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// What the DataNode is asked once the files have their names.

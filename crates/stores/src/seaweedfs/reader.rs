@@ -16,10 +16,11 @@ use super::learned::{CHUNK_BYTES, Fault, Known, sum_chunks};
 use super::name::ShardName;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt, read_exact_cached};
+use crate::through::read_through;
 use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
 /// Bytes that are read between two questions to the gate where the volume has no checksums.
-const VERIFY_BYTES: u64 = 16 * CHUNK_BYTES;
+const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(16 * CHUNK_BYTES).unwrap();
 
 /// What the bytes of a shard are held against.
 #[derive(Clone, Debug)]
@@ -226,24 +227,22 @@ impl StoredBlock for ShardReader {
         // Advice only: where it cannot be followed, the cache is what every reader gets.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         self.check_length()?;
-        let pass = |range: &Range<u64>| {
-            gate.pass((range.end - range.start) as usize).map_err(|closed| closed.of(&self.block))
-        };
         match &self.check {
             Check::Nothing(_) => {
-                for start in (0..self.bytes).step_by(VERIFY_BYTES as usize) {
-                    let range = start..(start + VERIFY_BYTES).min(self.bytes);
-                    pass(&range)?;
-                    sum_chunks(&self.file, range).map_err(block_fault(&self.block, &self.path))?;
-                }
+                read_through(&self.block, self.bytes, VERIFY_BYTES, gate, |piece, _| {
+                    sum_chunks(&self.file, piece).map(drop).map_err(block_fault(&self.block, &self.path))
+                })?;
                 Ok(None)
             }
             Check::Ecsum(known) => {
-                for block in 0..known.sums().blocks().len() {
-                    pass(&known.sums().range(block))?;
-                    known.learn_anew(&self.file, block).map_err(|f| self.fault(f))?;
-                }
-                Ok(Some(known.sums().digest()))
+                let sums = known.sums();
+                let block_bytes =
+                    NonZeroU64::new(sums.block_bytes()).expect("it was looked at when it was read");
+                read_through(&self.block, sums.bytes(), block_bytes, gate, |piece, _| {
+                    let block = (piece.start / block_bytes) as usize;
+                    known.learn_anew(&self.file, block).map_err(|fault| self.fault(fault))
+                })?;
+                Ok(Some(sums.digest()))
             }
         }
     }

@@ -94,7 +94,12 @@ fn name(text: &str) -> ShardName {
 }
 
 fn sink(name: &str, bytes: usize) -> Sink {
-    Sink { index: BlockIndex(0), id: id(name), bytes: bytes as u64, end: SinkEnd::Kept { label: None } }
+    Sink {
+        index: BlockIndex(0),
+        id: id(name),
+        bytes: bytes as u64,
+        end: SinkEnd::Kept { label: None, permit: None },
+    }
 }
 
 fn make(blocks: &ShardBlocks, name: &str, bytes: &[u8]) -> Result<Option<Digest>, BlockError> {

@@ -11,6 +11,7 @@ mod facts;
 mod orders;
 mod progress;
 mod records;
+mod refusals;
 mod start;
 mod surplus;
 mod views;
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use codes::BlockIndex;
 use repair::recovery::{Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
-use stores::{Nature, StripeRecord};
+use stores::{Nature, StoreError, StripeRecord};
 
 use super::commands::{Reply, answer};
 use super::storing::Then;
@@ -29,6 +30,7 @@ use crate::error::RequestError;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 pub(super) use orders::Order;
 use progress::Course;
+use refusals::Refusals;
 pub(super) use surplus::Unproven;
 
 /// Repairs that have ended and are remembered.
@@ -39,13 +41,36 @@ pub(super) struct Repairs {
     repairs: BTreeMap<u64, Repair>,
     /// Those whose stripes are not known: not before helpers had time to come back after a start.
     unexpanded: VecDeque<u64>,
+    refusals: Refusals,
     pub scheduler: Scheduler,
 }
 
 impl Repairs {
     pub(super) fn new(nature: Nature) -> Self {
         let limits = Limits { shares_nodes: nature.shares_nodes, ..Limits::default() };
-        Self { repairs: BTreeMap::new(), unexpanded: VecDeque::new(), scheduler: Scheduler::new(limits) }
+        Self {
+            repairs: BTreeMap::new(),
+            unexpanded: VecDeque::new(),
+            refusals: Refusals::default(),
+            scheduler: Scheduler::new(limits),
+        }
+    }
+}
+
+impl Core {
+    /// What the storage made of blocks of a stripe that were to be recorded.
+    pub(super) fn note_publication(&mut self, stripe: &StripeId, error: Option<&StoreError>) {
+        match error {
+            None => self.repairs.refusals.forget(stripe),
+            Some(StoreError::NotServed { node, .. }) => self.repairs.refusals.note(stripe, *node),
+            Some(_) => {}
+        }
+    }
+
+    /// There is no such stripe any more.
+    pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
+        self.repairs.refusals.forget(stripe);
+        self.repairs.scheduler.drop_stripe(stripe);
     }
 }
 

@@ -216,7 +216,8 @@ impl Core {
         let names = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
         let request = self.job_request(order, proposal, stripe, wanted).map_err(failed)?;
         let (job, owner) = (request.job, Owner::Repair { repair: proposal.repair.0 });
-        let running = self.new_job(owner, request);
+        let mut running = self.new_job(owner, request);
+        running.item = Some(proposal.item);
         // A job that found no plan ends at once, and says why.
         let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
         let predicted = running.job.running_plan().map(|plan| plan.predict(&self.topology));
@@ -234,6 +235,11 @@ impl Core {
                 Ok(Started::Later)
             }
         }
+    }
+
+    /// Whether a repair is one of many stripes.
+    pub(in crate::core) fn is_wide(&self, repair: u64) -> bool {
+        self.repairs.repairs.get(&repair).is_some_and(|repair| repair.order.is_wide())
     }
 
     fn job_request(
@@ -266,12 +272,14 @@ impl Core {
             verify: Verify { parity: order.verify_parity, reread: true, ..Verify::default() },
             publish: true,
             tag: None,
+            permits: self.permits(&stripe.id),
             stripe,
             wanted,
         })
     }
 
-    /// Where whoever asked, or else the scheduler, wants the blocks to go; elsewhere, if a removal under way would hit the new copy.
+    /// Where whoever asked, or else the scheduler, wants the blocks to go; elsewhere, if a removal under way would hit the new copy
+    /// or the store would not take it there.
     fn requestors(
         &mut self,
         order: &Order,
@@ -284,9 +292,20 @@ impl Core {
             return Placement::Chosen(lost.iter().map(home).collect());
         }
         let removing = |node: NodeId| record.blocks.iter().any(|block| self.is_removing(node, &block.id));
-        let barred: Vec<NodeId> = self.removers().filter(|&node| removing(node)).collect();
-        if proposal.wanted.iter().any(|wanted| barred.contains(&wanted.requestor)) {
-            return self.repairs.scheduler.place(proposal.item, &barred);
+        let removers: Vec<NodeId> = self.removers().filter(|&node| removing(node)).collect();
+        let refusers: Vec<NodeId> = self.repairs.refusals.of(&record.id).collect();
+        let wants = |nodes: &[NodeId]| proposal.wanted.iter().any(|wanted| nodes.contains(&wanted.requestor));
+        if wants(&refusers) {
+            let placement = self
+                .repairs
+                .scheduler
+                .place(proposal.item, &[removers.as_slice(), refusers.as_slice()].concat());
+            if placement != Placement::Nowhere {
+                return placement;
+            }
+        }
+        if wants(&removers) {
+            return self.repairs.scheduler.place(proposal.item, &removers);
         }
         match proposal.wanted.as_slice() {
             [] => Placement::Nowhere,

@@ -41,7 +41,7 @@ fn scene() -> Scene {
     for index in 0..4 {
         scene.node(&format!("h{}", index + 1)).disk.insert(BlockId(format!("foreign-{index}")), 4096);
     }
-    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
+    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
     scene.join("hdfs", Role::Plugin("hdfs".parse().unwrap()), client);
     scene.play();
     scene

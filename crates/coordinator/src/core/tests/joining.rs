@@ -32,14 +32,14 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         more: false,
         free_bytes: 0,
     };
-    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
+    let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
     let admin = Role::Client("admin".parse().unwrap());
     for (role, hello, reason) in [
         (helper_role("h1"), helper(control::VERSION + 1, CLUSTER), "run the same mend on both"),
         (helper_role("h1"), helper(control::VERSION, "another"), "belong to cluster another"),
         (helper_role("h1"), client.clone(), "helper h1 must register as what its certificate says"),
         (admin.clone(), helper(control::VERSION, CLUSTER), "client admin must register"),
-        (admin, FromNode::RegisterClient { version: 0, bandwidth: None }, "speaks version 0"),
+        (admin, FromNode::RegisterClient { version: 0, bandwidth: None, rack: None }, "speaks version 0"),
         (Role::Coordinator, client, "certificate of a coordinator"),
     ] {
         scene.join("x", role, hello);
@@ -48,6 +48,25 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         assert!(refused.contains(reason), "{refused}");
     }
     assert_eq!(scene.status().nodes_up, [""; 0]);
+}
+
+/// Plans count the trunks between helpers and a client that says where it stands, and what it keeps to.
+#[test]
+fn a_client_stands_where_it_says() {
+    let mut scene = Scene::new(1);
+    for (name, rack) in [("in-r1", Some("r1")), ("anywhere", None)] {
+        let rack = rack.map(str::to_owned);
+        let hello = FromNode::RegisterClient {
+            version: control::VERSION,
+            bandwidth: Some(5_000),
+            rack: rack.clone(),
+        };
+        scene.join(name, Role::Client(name.parse().unwrap()), hello);
+        scene.play();
+        let node = scene.node(name).node.unwrap();
+        let profile = scene.core().topology.get(node).unwrap();
+        assert_eq!((&profile.rack, profile.rates.up, profile.rates.down), (&rack, 5_000.0, 5_000.0));
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Scene {
         self.restart();
         let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();
         names.iter().filter(|name| !gone.contains(&name.as_str())).for_each(|name| self.start(name));
-        let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None };
+        let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
         self.join("admin", Role::Client("admin".parse().unwrap()), client);
         self.wait(Duration::from_secs(12));
     }

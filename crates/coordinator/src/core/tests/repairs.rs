@@ -82,6 +82,41 @@ fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
 }
 
 #[test]
+fn what_the_store_does_not_take_where_it_was_is_rebuilt_elsewhere() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    scene.rotten.insert(block(&file, 3));
+    scene.ask(Command::Scrub).unwrap();
+    scene.play();
+    scene.rotten.clear();
+    let before = home(&file, 3);
+    let distrusted = scene.node(&before).node.unwrap();
+    scene.distrusted.insert(distrusted);
+    let request = RepairRequest { block: Some(block(&file, 3).0), ..RepairRequest::default() };
+    let repair = scene.repair(request.clone());
+    assert_eq!(repair.state.name(), "failed", "{repair:#?}");
+    let repair = scene.repair(request.clone());
+    assert_eq!(repair.state.name(), "done", "{repair:#?}");
+    assert_ne!(repair.items[0].rebuilt[0].node, before);
+}
+
+#[test]
+fn where_nobody_else_may_have_a_block_who_refused_it_is_tried_again() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    scene.rotten.insert(block(&file, 3));
+    scene.ask(Command::Scrub).unwrap();
+    scene.play();
+    scene.rotten.clear();
+    let distrusted = scene.node(&home(&file, 3)).node.unwrap();
+    scene.distrusted.insert(distrusted);
+    let request = RepairRequest { block: Some(block(&file, 3).0), ..RepairRequest::default() };
+    assert_eq!(scene.repair(request.clone()).state.name(), "failed");
+    scene.distrusted.clear();
+    assert_eq!(scene.repair(request).state.name(), "done");
+}
+
+#[test]
 fn the_stripes_most_at_risk_come_first() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 120);

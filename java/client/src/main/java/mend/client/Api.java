@@ -2,10 +2,12 @@ package mend.client;
 
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.net.ConnectException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.Map;
 
@@ -27,35 +29,77 @@ final class Api {
   }
 
   Json.Node get(String path, Duration limit) throws IOException {
-    return send(request(path, limit).GET());
+    return answer(request(path, limit).GET().build());
   }
 
+  /** Posts what must not be said twice. */
   Json.Node post(String path, Map<String, Object> body, Duration limit) throws IOException {
-    return send(request(path, limit).header("Content-Type", "application/json")
-        .POST(HttpRequest.BodyPublishers.ofByteArray(Json.write(body))));
+    return answer(posting(path, body, limit));
+  }
+
+  /** Posts what may be said twice, and is if the first time the connection ends. */
+  Json.Node tell(String path, Map<String, Object> body, Duration limit) throws IOException {
+    return answerAtLast(posting(path, body, limit));
   }
 
   Json.Node delete(String path, Duration limit) throws IOException {
-    return send(request(path, limit).DELETE());
+    return answerAtLast(request(path, limit).DELETE().build());
+  }
+
+  private HttpRequest posting(String path, Map<String, Object> body, Duration limit) throws IOException {
+    return request(path, limit).header("Content-Type", "application/json")
+        .POST(HttpRequest.BodyPublishers.ofByteArray(Json.write(body))).build();
   }
 
   private HttpRequest.Builder request(String path, Duration limit) {
     return HttpRequest.newBuilder(URI.create("https://" + address + path)).timeout(limit);
   }
 
-  private Json.Node send(HttpRequest.Builder request) throws IOException {
+  private Json.Node answer(HttpRequest request) throws IOException {
+    try {
+      return read(send(request));
+    } catch (IOException problem) {
+      throw failure(problem);
+    }
+  }
+
+  /**
+   * The same of a request that is repeated if its connection ends. The coordinator closes connections on which nothing was
+   * asked for a while, and a request may cross that on its way. The JDK repeats nothing but GET.
+   */
+  private Json.Node answerAtLast(HttpRequest request) throws IOException {
     HttpResponse<byte[]> response;
     try {
-      response = http.send(request.build(), HttpResponse.BodyHandlers.ofByteArray());
+      response = send(request);
+    } catch (HttpTimeoutException | ConnectException | InterruptedIOException problem) {
+      throw failure(problem);
+    } catch (IOException problem) {
+      return answer(request);
+    }
+    return read(response);
+  }
+
+  private HttpResponse<byte[]> send(HttpRequest request) throws IOException {
+    try {
+      return http.send(request, HttpResponse.BodyHandlers.ofByteArray());
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
       throw new InterruptedIOException("the request was interrupted");
-    } catch (java.net.http.HttpTimeoutException late) {
-      throw new MendException(MendException.Kind.UNREACHABLE,
-          "the coordinator at " + address + " did not answer in time", late);
-    } catch (IOException problem) {
-      throw Failures.ofConnection(address, problem);
     }
+  }
+
+  private IOException failure(IOException problem) {
+    if (problem instanceof InterruptedIOException) {
+      return problem;
+    }
+    if (problem instanceof HttpTimeoutException) {
+      return new MendException(MendException.Kind.UNREACHABLE,
+          "the coordinator at " + address + " did not answer in time", problem);
+    }
+    return Failures.ofConnection(address, problem);
+  }
+
+  private Json.Node read(HttpResponse<byte[]> response) throws IOException {
     if (response.statusCode() / 100 == 2) {
       return response.body().length == 0 ? new Json.Node(null, "the answer") : Json.parseObject(response.body());
     }

@@ -92,7 +92,7 @@ public final class MendClient implements Closeable {
    * @throws MendException if the coordinator does not take it
    */
   public void describe(Stripe stripe) throws IOException {
-    api.post("/v1/stripes", stripe.json(), ANSWER_LIMIT);
+    api.tell("/v1/stripes", stripe.json(), ANSWER_LIMIT);
   }
 
   /**
@@ -140,6 +140,15 @@ public final class MendClient implements Closeable {
    */
   public void cancel(Repair repair) throws IOException {
     api.delete("/v1/repairs/" + repair.number(), ANSWER_LIMIT);
+  }
+
+  /**
+   * Asks whether the coordinator answers. What is asked next finds a connection.
+   *
+   * @throws MendException if it does not
+   */
+  public void check() throws IOException {
+    api.get("/v1/openapi.json", ANSWER_LIMIT);
   }
 
   // ---- the session ----

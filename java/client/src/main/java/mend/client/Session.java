@@ -29,7 +29,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * stay connected.
  */
 final class Session implements Closeable, Part.Surroundings {
-  private static final int VERSION = 6;
+  private static final int VERSION = 7;
   private static final int CONNECT_LIMIT_MS = 4_000;
   private static final int SILENCE_LIMIT_MS = 6_000;
   private static final long TICK_MS = 200;
@@ -92,7 +92,11 @@ final class Session implements Closeable, Part.Surroundings {
   }
 
   private void register() throws IOException {
-    connection.write(framed(object("register-client", object("version", (long) VERSION))));
+    Map<String, Object> about = object("version", (long) VERSION);
+    if (!settings.rack().isEmpty()) {
+      about.put("rack", settings.rack());
+    }
+    connection.write(framed(object("register-client", about)));
     while (true) {
       Json.Node message = receive();
       String name = message.onlyKey();

@@ -10,16 +10,18 @@ public final class Settings {
   private final String scheme;
   private final boolean allowsPlainEdges;
   private final Duration patience;
+  private final String rack;
 
   private Settings(
       Address api, Address control, Credentials credentials, String scheme, boolean allowsPlainEdges,
-      Duration patience) {
+      Duration patience, String rack) {
     this.api = api;
     this.control = control;
     this.credentials = credentials;
     this.scheme = scheme;
     this.allowsPlainEdges = allowsPlainEdges;
     this.patience = patience;
+    this.rack = rack;
   }
 
   /**
@@ -30,12 +32,12 @@ public final class Settings {
    */
   public static Settings of(String api, String control, Credentials credentials) {
     return new Settings(
-        Address.parse(api), Address.parse(control), credentials, "auto", false, Duration.ofSeconds(30));
+        Address.parse(api), Address.parse(control), credentials, "auto", false, Duration.ofSeconds(30), "");
   }
 
   /** With this scheme for what is lost; {@code auto}, which lets the planner choose, unless said. */
   public Settings withScheme(String name) {
-    return new Settings(api, control, credentials, name, allowsPlainEdges, patience);
+    return new Settings(api, control, credentials, name, allowsPlainEdges, patience, rack);
   }
 
   /**
@@ -43,12 +45,17 @@ public final class Settings {
    * false}. Unless said they may not: what is told us otherwise is refused.
    */
   public Settings withPlainEdges(boolean allowed) {
-    return new Settings(api, control, credentials, scheme, allowed, patience);
+    return new Settings(api, control, credentials, scheme, allowed, patience, rack);
   }
 
   /** How long a read waits for its next bytes; 30 s unless said. */
   public Settings withPatience(Duration longest) {
-    return new Settings(api, control, credentials, scheme, allowsPlainEdges, longest);
+    return new Settings(api, control, credentials, scheme, allowsPlainEdges, longest, rack);
+  }
+
+  /** The rack that this machine stands in, by its name in mend.toml; outside all racks unless said. Plans count what lies between. */
+  public Settings withRack(String name) {
+    return new Settings(api, control, credentials, scheme, allowsPlainEdges, patience, name);
   }
 
   Address api() {
@@ -73,5 +80,10 @@ public final class Settings {
 
   Duration patience() {
     return patience;
+  }
+
+  /** Empty if none was said. */
+  String rack() {
+    return rack;
   }
 }

@@ -64,6 +64,9 @@ public final class Console {
         try (InputStream stream = open(words)) {
           return stream.readAllBytes();
         }
+      case "check":
+        mend.check();
+        return new byte[0];
       case "give-up": // After one byte.
         try (InputStream stream = open(words)) {
           return stream.readNBytes(1);

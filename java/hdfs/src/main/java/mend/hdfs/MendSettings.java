@@ -24,6 +24,8 @@ public final class MendSettings {
   public static final String SCHEME_KEY = "mend.scheme";
   /** Whether data edges may be plain beyond loopback, where the cluster's mend.toml says so. */
   public static final String PLAIN_KEY = "mend.allow-plain-edges";
+  /** The rack that this machine stands in, by the name that NameNode and Mend have for it. */
+  public static final String RACK_KEY = "mend.rack";
   /** How long a read of a lost range waits for its next bytes before HDFS decodes it itself. */
   public static final String READ_PATIENCE_KEY = "mend.read.patience";
   /** A read of more bytes is left to HDFS. */
@@ -54,6 +56,7 @@ public final class MendSettings {
     try {
       return new MendClient(Settings.of(api, required(conf, CONTROL_KEY), credentials)
           .withScheme(conf.getTrimmed(SCHEME_KEY, "auto"))
+          .withRack(conf.getTrimmed(RACK_KEY, ""))
           .withPlainEdges(conf.getBoolean(PLAIN_KEY, false))
           .withPatience(duration(conf, READ_PATIENCE_KEY, 5)));
     } catch (IllegalArgumentException problem) {

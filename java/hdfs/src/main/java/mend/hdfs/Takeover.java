@@ -54,6 +54,18 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
       MendPlugin.LOG.info("Mend carries out reconstruction commands");
     } catch (ReflectiveOperationException | RuntimeException problem) {
       MendPlugin.LOG.error("this version of HDFS is not known: it carries out reconstruction commands itself", problem);
+      return;
+    }
+    greet();
+  }
+
+  /** Says early what is in the way, and has the first command find all classes loaded and a connection open. */
+  private void greet() {
+    try {
+      mend().check();
+    } catch (IOException problem) {
+      MendPlugin.LOG.warn("Mend's coordinator cannot be asked; until it can, HDFS carries out commands itself: {}",
+          problem.toString());
     }
   }
 

@@ -10,9 +10,11 @@ import org.apache.hadoop.hdfs.DFSClient;
 /** The way out: whole lines of several answers, mixed. */
 final class Answers {
   private final PrintStream output;
+  private final BlockTokens tokens;
 
-  Answers(PrintStream output) {
+  Answers(PrintStream output, BlockTokens tokens) {
     this.output = output;
+    this.tokens = tokens;
   }
 
   /** Answers a question, or says why not. */
@@ -33,6 +35,10 @@ final class Answers {
         case "group":
           String[] words = question.rest.split(" ");
           survey.group(Long.parseLong(words[0]), Long.parseLong(words[1]));
+          break;
+        case "tokens":
+          String[] asked = question.rest.split(" ");
+          survey.tokens(Long.parseLong(asked[0]), Long.parseLong(asked[1]), asked[2].split(","), tokens);
           break;
         default:
           throw new IOException("that is not a question which this version knows: " + question.word);

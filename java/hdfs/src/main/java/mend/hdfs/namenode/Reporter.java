@@ -28,13 +28,14 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   8 nodes                     all DataNodes
  *   8 volumes                   the same, with the folders of those that live
  *   9 group FILE START          the group that has this byte of the file with this inode number
+ *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS wants any
  * </pre>
  *
  * <p>It ends when its input does. Arguments are those of any Hadoop command: {@code -D KEY=VALUE}, {@code -fs URI}.
  */
 public final class Reporter {
   /** What is said first, with the version of this protocol. */
-  private static final String GREETING = "0 ready 1";
+  private static final String GREETING = "0 ready 2";
   private static final int AT_ONCE = 8;
   private static final String PRINCIPAL_KEY = "mend.principal";
   private static final String KEYTAB_KEY = "mend.keytab";
@@ -52,7 +53,7 @@ public final class Reporter {
     conf.setIfUnset("ipc.client.connect.timeout", "5000");
     logIn(conf);
     DFSClient client = client(conf);
-    Answers answers = new Answers(output);
+    Answers answers = new Answers(output, new BlockTokens(conf));
     answers.say(GREETING);
     ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE, work -> {
       Thread thread = new Thread(work, "question");

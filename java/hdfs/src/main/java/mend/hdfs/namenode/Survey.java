@@ -3,6 +3,7 @@ package mend.hdfs.namenode;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayDeque;
+import java.util.Base64;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.Map;
@@ -34,6 +35,7 @@ import org.apache.hadoop.ipc.RPC;
  *   v NUMBER FOLDER                                    a folder of a DataNode
  *   w NUMBER WHY                                       it does not say which folders it has
  *   g FILE START GROUP STAMP BYTES POLICY INDEX:NUMBER,…          a group that nobody writes to, and who has its blocks
+ *   t INDEX TOKEN                                      a token for an internal block, in base64: a secret
  * </pre>
  */
 final class Survey {
@@ -140,6 +142,27 @@ final class Survey {
     LocatedBlocks blocks = client.getLocatedBlocks(BY_INODE + file, start, 1);
     if (blocks != null && blocks.getErasureCodingPolicy() != null) {
       tell(file, blocks.getErasureCodingPolicy(), blocks);
+    }
+  }
+
+  /** A token for each of these internal blocks of a group; none if HDFS wants no tokens, as those that it gives to readers show. */
+  void tokens(long file, long start, String[] indices, BlockTokens tokens) throws IOException {
+    LocatedBlocks blocks = client.getLocatedBlocks(BY_INODE + file, start, 1);
+    if (blocks == null || blocks.getLocatedBlocks().isEmpty()) {
+      return;
+    }
+    LocatedBlock group = blocks.get(0);
+    if (group.getBlockToken().getIdentifier().length == 0) {
+      return;
+    }
+    ExtendedBlock[] internal = new ExtendedBlock[indices.length];
+    for (int at = 0; at < indices.length; at++) {
+      internal[at] = new ExtendedBlock(group.getBlock());
+      internal[at].setBlockId(group.getBlock().getBlockId() + Integer.parseInt(indices[at]));
+    }
+    byte[][] made = tokens.make(internal);
+    for (int at = 0; at < indices.length; at++) {
+      lines.add("t " + indices[at] + " " + Base64.getEncoder().encodeToString(made[at]));
     }
   }
 

@@ -7,6 +7,7 @@ import java.util.List;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.util.StripedBlockUtil;
 
 /** What the NameNode wants of one block group, out of the task that HDFS has made of its command. */
 public final class ReconstructionCommand {
@@ -75,9 +76,28 @@ public final class ReconstructionCommand {
   }
 
   /** How many blocks it takes to make another. */
-  int sourcesNeeded() {
+  private int sourcesNeeded() {
     long cells = (group.getNumBytes() - 1) / policy.getCellSize() + 1;
     return (int) Math.min(cells, policy.getNumDataUnits());
+  }
+
+  /** What HDFS counts as read for it: of the first live blocks as much as the longest lost one has, or all that they have. */
+  long bytesToRead() {
+    long longest = lost.stream().mapToLong(this::blockBytes).max().orElse(0);
+    long bytes = 0;
+    for (int at = 0; at < sourcesNeeded() && at < liveIndices.length; at++) {
+      bytes += Math.min(longest, blockBytes(liveIndices[at]));
+    }
+    return bytes;
+  }
+
+  /** All of the lost blocks. */
+  long bytesToWrite() {
+    return lost.stream().mapToLong(this::blockBytes).sum();
+  }
+
+  private long blockBytes(int index) {
+    return StripedBlockUtil.getInternalBlockLength(group.getNumBytes(), policy, index);
   }
 
   /** Every live block: its index, and a DataNode that has it. */

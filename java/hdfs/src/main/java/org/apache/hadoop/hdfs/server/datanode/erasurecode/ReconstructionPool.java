@@ -90,14 +90,12 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     if (!made) {
       return;
     }
-    long longest = task.getMaxTargetLength();
-    long written = command.lost().stream().mapToLong(task::getBlockLen).sum();
     // Helpers read as many blocks as HDFS would have, none of them here: a target has no other block of the group.
-    long read = longest * command.sourcesNeeded();
+    long read = command.bytesToRead();
     DataNodeMetrics metrics = dataNode.getMetrics();
     metrics.incrECReconstructionTasks();
     metrics.incrECReconstructionBytesRead(read);
     metrics.incrECReconstructionRemoteBytesRead(read);
-    metrics.incrECReconstructionBytesWritten(written);
+    metrics.incrECReconstructionBytesWritten(command.bytesToWrite());
   }
 }

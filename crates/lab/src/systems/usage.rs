@@ -2,30 +2,28 @@
 
 use std::fs;
 
-use weed::{Cluster, Mend};
-
 use crate::error::LabError;
 use crate::meter::{Meter, Metered};
 use crate::network::Network;
 
 /// What was used.
 #[derive(Clone, Debug)]
-pub(super) struct Usage {
-    pub(super) metered: Metered,
-    /// Bytes that came over the links of all volume servers' machines.
-    pub(super) received: u64,
+pub(crate) struct Usage {
+    pub(crate) metered: Metered,
+    /// Bytes that came over the links of all servers' machines.
+    pub(crate) received: u64,
     /// Bytes that came over the link of the one that got most.
-    pub(super) received_most: u64,
+    pub(crate) received_most: u64,
     /// Bytes that all wrote to files.
-    pub(super) written: u64,
+    pub(crate) written: u64,
     /// Bytes that all read from files, the page cache included.
-    pub(super) read: u64,
-    /// Most resident bytes of one process, of volume servers or of helpers.
-    pub(super) memory: u64,
+    pub(crate) read: u64,
+    /// Most resident bytes of one process, of those that were counted.
+    pub(crate) memory: u64,
 }
 
 /// The counters at one moment.
-pub(super) struct Watching {
+pub(crate) struct Watching {
     meter: Meter,
     processes: Vec<Process>,
 }
@@ -42,24 +40,13 @@ struct Counts {
     written: u64,
 }
 
-/// Whose memory and files count.
-#[derive(Clone, Copy)]
-pub(super) enum Whose<'a> {
-    VolumeServers,
-    Helpers(&'a Mend),
-}
-
 impl Watching {
-    /// Begins to count.
+    /// Begins to count the links of all, and files and memory of these processes.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn start(network: &Network, cluster: &Cluster, whose: Whose<'_>) -> Result<Self, LabError> {
-        let ids: Vec<u32> = match whose {
-            Whose::VolumeServers => cluster.servers.iter().filter_map(|server| server.id()).collect(),
-            Whose::Helpers(mend) => (0..cluster.servers.len()).filter_map(|at| mend.helper_id(at)).collect(),
-        };
-        let processes = ids.into_iter().map(|id| {
+    pub(crate) fn start(network: &Network, processes: Vec<u32>) -> Result<Self, LabError> {
+        let processes = processes.into_iter().map(|id| {
             let _ = fs::write(format!("/proc/{id}/clear_refs"), "5"); // The peak is counted from here on.
             Process { id, counts: Counts::of(id) }
         });
@@ -71,7 +58,7 @@ impl Watching {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn stop(self) -> Result<Usage, LabError> {
+    pub(crate) fn stop(self) -> Result<Usage, LabError> {
         let metered = self.meter.stop()?;
         let servers = metered.traffic.iter().filter(|(node, _)| node.starts_with('h'));
         let received: Vec<u64> = servers.map(|(_, traffic)| traffic.received_bytes).collect();

@@ -1,18 +1,16 @@
-//! Where the processes of a cluster run, and at which addresses.
+//! Where the processes of a system run, and at which addresses.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use apart::{Process, run};
-use tempfile::TempDir;
+use crate::{Process, run};
 
-/// Somebody's place in a cluster.
+/// Somebody's place in a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// Of the master, the filer, S3, and Mend's coordinator.
+    /// Of those that there is one of: what leads the system, its users, and Mend's coordinator.
     Head,
-    /// Of a volume server and the helper beside it, counted from 0.
+    /// Of a storage server and the helper beside it, counted from 0.
     Server(usize),
 }
 
@@ -24,13 +22,13 @@ pub trait Ground: Send + Sync {
     fn command(&self, seat: Seat, program: &Path) -> Command;
 }
 
-/// All in one network namespace, on addresses 10.79.x of its loopback device.
+/// All in one network namespace, each on its own address 10.79.x of its loopback device.
 #[derive(Debug)]
 pub struct OneNamespace(());
 
 impl OneNamespace {
-    /// Gives the loopback device the addresses of so many volume servers, and others (`"3.1"` for 10.79.3.1).
-    /// [`inside_namespace`](apart::inside_namespace) comes first.
+    /// Gives the loopback device the addresses of so many servers, and others (`"3.1"` for 10.79.3.1).
+    /// [`inside_namespace`](crate::inside_namespace) comes first.
     ///
     /// # Panics
     /// If it cannot be done.
@@ -57,13 +55,27 @@ impl Ground for OneNamespace {
     }
 }
 
-/// A folder on a file system in memory, which goes with the mount namespace: SeaweedFS encodes nothing on a disk that is
-/// full to nine tenths, as the one of a machine that builds things may be.
-///
-/// # Panics
-/// If there can be none.
-pub fn memory_disk(mount: &Path, size: &str) -> TempDir {
-    fs::create_dir_all(mount).expect("made");
-    run(&format!("mount -t tmpfs -o size={size} tmpfs {}", mount.display()));
-    tempfile::tempdir_in(mount).expect("a temporary folder")
+/// All in one network namespace and on one address, for servers that call from the same address whichever they listen at.
+#[derive(Debug)]
+pub struct OneAddress(());
+
+impl OneAddress {
+    /// Takes the loopback device into use. [`inside_namespace`](crate::inside_namespace) comes first.
+    ///
+    /// # Panics
+    /// If it cannot be done.
+    pub fn make() -> Self {
+        run("ip link set lo up");
+        Self(())
+    }
+}
+
+impl Ground for OneAddress {
+    fn host(&self, _: Seat) -> String {
+        "127.0.0.1".to_owned()
+    }
+
+    fn command(&self, _: Seat, program: &Path) -> Command {
+        Process::command(program)
+    }
 }

@@ -1,0 +1,99 @@
+//! Plans that are made while others move.
+
+use repair::Class;
+
+use super::*;
+
+impl Scene {
+    /// The helpers that read blocks in the jobs of a class, whether they have begun or not.
+    fn readers(&mut self, class: Class) -> BTreeSet<String> {
+        self.answers();
+        let reads = |message: &ToNode| match message {
+            ToNode::Assign(assignment) => assignment.class == class && !assignment.locals.is_empty(),
+            _ => false,
+        };
+        let nodes = self.nodes.iter().filter(|(_, node)| node.backlog.iter().any(reads));
+        nodes.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// A stripe of six blocks, any two of which are enough, that lacks its first one; everybody receives and does nothing.
+fn damaged() -> (Scene, FileLayout) {
+    let mut scene = Scene::new(7);
+    let request = PutRequest {
+        name: "f".into(),
+        bytes: 8192,
+        code: Some("rs-6-2".into()),
+        block_bytes: None,
+        chunk_bytes: None,
+        replace: false,
+    };
+    let put = scene.ask(|reply| Command::BeginPut(request, reply)).unwrap();
+    scene.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
+    scene.closed(1).unwrap().unwrap();
+    scene.ask(|reply| Command::CommitPut(PutId(put.put), reply)).unwrap();
+    let file = scene.file("f");
+    scene.kill(&home(&file, 0));
+    let all: Vec<String> = scene.nodes.keys().cloned().collect();
+    scene.frozen.extend(all);
+    (scene, file)
+}
+
+impl Scene {
+    /// Helpers say how many tasks they are busy with, of which nobody knows how large they are.
+    fn say_tasks(&mut self, tasks: impl Fn(&String) -> u32) {
+        for name in self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect::<Vec<_>>() {
+            let tasks = tasks(&name);
+            self.say(&name, FromNode::Pong { free_bytes: 1 << 30, tasks });
+        }
+    }
+
+    fn read_lost(&mut self, tag: u64, file: &FileLayout, scheme: Scheme) {
+        let request = ClientRequest::Read {
+            stripe: StripeId(file.layout[0].stripe.stripe.clone()),
+            blocks: vec![BlockIndex(0)],
+            sub_blocks: None,
+            window: (0, 4096),
+            scheme,
+            slice_bytes: None,
+            pacing: None,
+            verify: false,
+            pretend_lost: Vec::new(),
+        };
+        self.open(tag, request);
+    }
+}
+
+#[test]
+fn a_read_goes_to_helpers_that_a_repair_leaves_alone() {
+    for scheme in [Scheme::Auto, Scheme::Pipelined] {
+        let (mut scene, file) = damaged();
+        let stripe = file.layout[0].stripe.stripe.clone();
+        scene.repair(RepairRequest { stripe: Some(stripe), ..RepairRequest::default() });
+        let repairing = scene.readers(Class::Repair);
+        assert_eq!(repairing.len(), 2, "{repairing:?}");
+        scene.say_tasks(|name| if repairing.contains(name) { 0 } else { 3 });
+        scene.read_lost(2, &file, scheme);
+        let reading = scene.readers(Class::Read);
+        assert!(reading.len() >= 2 && reading.is_disjoint(&repairing), "{scheme}: {repairing:?} {reading:?}");
+        assert!(scene.core().topology.is_free(), "it is told for one plan");
+    }
+}
+
+/// A job that makes another plan does not keep away from helpers for what it moves itself.
+#[test]
+fn what_a_job_moves_itself_is_nothing_of_others() {
+    let (mut scene, file) = damaged();
+    scene.read_lost(2, &file, Scheme::Pipelined);
+    let before: Vec<String> = scene.readers(Class::Read).into_iter().collect();
+    let [keeps, leaves] = &before[..] else { panic!("{before:?}") };
+    scene.nodes.values_mut().for_each(|node| node.backlog.clear());
+    scene.say_tasks(|name| if name == keeps { 0 } else { 3 });
+    scene.kill(leaves);
+    scene.frozen.remove("admin");
+    let answers = scene.answers();
+    scene.frozen.insert("admin".into());
+    answers.into_iter().for_each(|(name, answer)| scene.say(&name, answer));
+    let after = scene.readers(Class::Read);
+    assert!(after.len() == 2 && after.contains(keeps), "{before:?} {after:?}");
+}

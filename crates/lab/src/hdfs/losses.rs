@@ -1,0 +1,147 @@
+//! One internal block lost, made anew by HDFS, by Mend because the NameNode commands it, and by Mend because somebody asks.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use beside::Mend;
+use hadoop::{Cluster, eventually};
+
+use super::scene::{Replica, Scene};
+use crate::error::LabError;
+use crate::systems::{Repaired, Watching, time_program};
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Nothing that is measured takes so long.
+pub(super) const LIMIT: Duration = Duration::from_secs(900);
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// What a DataNode logs when the NameNode has it reconstruct something.
+const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
+
+/// Whose files and memory are counted.
+pub(super) fn processes(scene: &Scene, mend: Option<&Mend>) -> Vec<u32> {
+    scene.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
+}
+
+/// A block of a file's first group is told to be rotten, as a reader tells it; the time from the command that a DataNode gets
+/// until the NameNode lists a good one. The DataNode that has the bad one does not get it.
+///
+/// # Errors
+/// [`LabError`].
+pub(super) fn commanded(
+    scene: &mut Scene,
+    who: &str,
+    mend: Option<&Mend>,
+    path: &str,
+    index: usize,
+) -> Result<Repaired, LabError> {
+    let (holder, number) = scene.holders(path)[&index];
+    let before: Vec<Replica> = of_number(scene.replicas(path, holder)?, number);
+    let processes = processes(scene, mend);
+    let watching = Watching::start(&scene.network, processes)?;
+    let told = now_ms();
+    scene.cluster.console().run(&["distrust", path, &index.to_string()]);
+    await_lacking(&mut scene.cluster, who, path, |lacking| lacking > 0)?;
+    await_lacking(&mut scene.cluster, who, path, |lacking| lacking == 0)?;
+    let (ended, usage) = (now_ms(), watching.stop()?);
+    let begun = first_command(scene, told).ok_or_else(|| LabError::Agent {
+        who: who.to_owned(),
+        reason: "no DataNode logged a command".to_owned(),
+    })?;
+    scene.check(who, &before, Some(holder))?;
+    eventually("HDFS to remove the bad one", || {
+        scene.cluster.nodes()[holder].block(number).is_none().then_some(())
+    });
+    Ok(Repaired { time: Duration::from_millis(ended - begun), usage })
+}
+
+/// A block's files are gone; the time of `mend repair`, from the start of the program until the NameNode lists the block.
+///
+/// # Errors
+/// [`LabError`].
+pub(super) fn asked(scene: &mut Scene, mend: &Mend, path: &str, index: usize) -> Result<Repaired, LabError> {
+    let (holder, number) = scene.holders(path)[&index];
+    let before: Vec<Replica> = of_number(scene.replicas(path, holder)?, number);
+    scene.cluster.kill(holder);
+    let files = scene.cluster.nodes()[holder].replica(number, &before[0].name()).expect("it has it");
+    for file in files {
+        fs::remove_file(&file).map_err(LabError::file("remove", &file))?;
+    }
+    scene.cluster.start(holder);
+    scene.cluster.await_nodes(scene.cluster.nodes().len());
+    eventually("the coordinator to miss it", || {
+        (mend.ask(&["status"])?["stripes"]["blocks_lost"] == 1).then_some(())
+    });
+    let group = format!("group_{}_{}", number - index as i64, before[0].stamp);
+    let (verb, counted) = (mend.verb(&["repair", &group]), processes(scene, Some(mend)));
+    let Scene { cluster, network, .. } = scene;
+    let repaired = time_program(network, counted, "mend repair", verb, || {
+        await_lacking(cluster, "mend repair", path, |lacking| lacking == 0)
+    })?;
+    scene.check("mend repair", &before, None)?;
+    Ok(repaired)
+}
+
+fn of_number(replicas: Vec<Replica>, number: i64) -> Vec<Replica> {
+    replicas.into_iter().filter(|replica| replica.number == number).collect()
+}
+
+/// Waits until the NameNode lists so few blocks less of all below a path.
+///
+/// # Errors
+/// If it takes too long.
+pub(super) fn await_lacking(
+    cluster: &mut Cluster,
+    who: &str,
+    path: &str,
+    is_so: impl Fn(usize) -> bool,
+) -> Result<(), LabError> {
+    let begun = Instant::now();
+    loop {
+        let lacking = cluster.lacking(path);
+        if is_so(lacking) {
+            return Ok(());
+        }
+        if begun.elapsed() > LIMIT {
+            let reason = format!("{lacking} blocks of {path} are missing after {} s", LIMIT.as_secs());
+            return Err(LabError::Agent { who: who.to_owned(), reason });
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).expect("no such year")
+}
+
+/// When some DataNode logged a command first, from then on, as milliseconds like those.
+fn first_command(scene: &Scene, from: u64) -> Option<u64> {
+    let logs = (0..scene.cluster.nodes().len()).map(|node| scene.cluster.log(node));
+    let since = |log: String| {
+        let lines = log.lines().filter(|line| line.contains(COMMAND));
+        let ages = lines.filter_map(|line| (time_of_day(line)? + DAY_MS).checked_sub(from % DAY_MS));
+        ages.map(|age| age % DAY_MS).filter(|&age| age < DAY_MS / 2).min()
+    };
+    logs.filter_map(since).min().map(|age| from + age)
+}
+
+/// The milliseconds since midnight of a line like `2026-11-22 16:09:47,244 INFO …`.
+fn time_of_day(line: &str) -> Option<u64> {
+    let time = line.split(' ').nth(1)?;
+    let (clock, ms) = time.split_once(',')?;
+    let seconds = clock.split(':').try_fold(0, |sum: u64, part| Some(sum * 60 + part.parse::<u64>().ok()?));
+    Some(seconds? * 1000 + ms.parse::<u64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_line_is_read() {
+        let line = "2026-11-22 16:09:47,244 INFO datanode.DataNode: DatanodeCommand";
+        assert_eq!(time_of_day(line), Some(((16 * 60 + 9) * 60 + 47) * 1000 + 244));
+        assert_eq!(time_of_day("\tat org.apache.hadoop"), None);
+    }
+}

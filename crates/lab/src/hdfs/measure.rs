@@ -1,0 +1,243 @@
+//! The measurements, one after the other in one cluster: first all that HDFS does alone, then the same with Mend beside it.
+
+use std::fs;
+use std::process::ExitCode;
+
+use beside::Mend;
+use hadoop::Hadoop;
+
+use super::BenchArgs;
+use super::losses;
+use super::nodes::Gone;
+use super::page::{LossRow, NodeRow, Page, ReadsRow};
+use super::reads;
+use super::scene::{Commands, POLICIES, Policy, Scene};
+use crate::command::write_page;
+use crate::error::LabError;
+use crate::fleet::Programs;
+use crate::network::Names;
+use crate::run::Say;
+use crate::systems::{Repaired, direct_send};
+use crate::topology::Rate;
+
+/// The data block that is lost, or whose DataNode is.
+const LOST: usize = 1;
+
+/// Measures all that is asked for, and writes the page.
+pub(super) fn run(
+    names: &Names,
+    programs: &Programs,
+    hadoop: Hadoop,
+    args: &BenchArgs,
+    say: Say<'_>,
+) -> Result<ExitCode, LabError> {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let scene = Scene::up(names, programs, hadoop)?;
+    let mut measuring = Measuring { scene, args, say, page: Page::default() };
+    for policy in POLICIES {
+        measuring.scene.put(&large(policy), policy, args.block << 20)?;
+    }
+    measuring.scene.await_whole();
+    measuring.directly()?;
+    measuring.losses("HDFS", None)?;
+    measuring.with_mend(POLICIES.len(), Measuring::losses_with_mend)?;
+    if args.reads > 0 {
+        measuring.with_mend(POLICIES.len(), Measuring::reads)?;
+    }
+    // What is not finished later is not lost with it.
+    measuring.save(&load)?;
+    for policy in POLICIES {
+        measuring.scene.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
+    }
+    for policy in POLICIES.into_iter().filter(|_| args.blocks > 0) {
+        measuring.nodes(policy)?;
+        measuring.save(&load)?;
+    }
+    print!("{}", measuring.save(&load)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Measuring<'a> {
+    scene: Scene,
+    args: &'a BenchArgs,
+    say: Say<'a>,
+    page: Page,
+}
+
+fn large(policy: Policy) -> String {
+    format!("/{}/large", policy.name)
+}
+
+impl Measuring<'_> {
+    fn save(&self, load: &str) -> Result<String, LabError> {
+        let text = self.page.text(load);
+        write_page(&self.args.out.join("hdfs.md"), &text)?;
+        Ok(text)
+    }
+
+    /// What one block takes over one link.
+    fn directly(&mut self) -> Result<(), LabError> {
+        for &rate in &self.args.rates {
+            self.scene.shape(rate)?;
+            let time = direct_send(&self.scene.network, (self.args.block << 20) as u64)?;
+            self.page.direct.push((rate, time));
+        }
+        Ok(())
+    }
+
+    /// Attaches Mend, with its plug-in in the DataNodes, and takes it off again.
+    fn with_mend(
+        &mut self,
+        groups: usize,
+        measure: impl FnOnce(&mut Self, &mut Mend) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        self.scene.shape(Rate::Unshaped)?;
+        self.scene.cluster.load_plugin(true);
+        self.scene.command(Commands::None);
+        let mut mend = self.scene.attach(groups)?;
+        self.scene.certify(&mend);
+        measure(self, &mut mend)?;
+        drop(mend);
+        self.scene.cluster.load_plugin(false);
+        Ok(())
+    }
+
+    /// Single blocks that the NameNode has DataNodes make.
+    fn losses(&mut self, who: &'static str, mend: Option<&Mend>) -> Result<(), LabError> {
+        self.scene.shape(Rate::Unshaped)?;
+        self.scene.command(Commands::Default);
+        self.each_loss(who, |scene, path| losses::commanded(scene, who, mend, path, LOST))
+    }
+
+    fn losses_with_mend(&mut self, mend: &mut Mend) -> Result<(), LabError> {
+        self.each_loss("Mend, asked", |scene, path| losses::asked(scene, mend, path, LOST))?;
+        self.losses("Mend, commanded", Some(mend))
+    }
+
+    fn each_loss(
+        &mut self,
+        who: &'static str,
+        repair: impl Fn(&mut Scene, &str) -> Result<Repaired, LabError>,
+    ) -> Result<(), LabError> {
+        for &rate in &self.args.rates {
+            self.scene.shape(rate)?;
+            for policy in POLICIES {
+                let mut repaired = Vec::new();
+                for _ in 0..self.args.repetitions {
+                    let one = repair(&mut self.scene, &large(policy))?;
+                    (self.say)(&format!(
+                        "{who}: a block of {} at {rate} in {:.2} s",
+                        policy.name,
+                        one.time.as_secs_f64()
+                    ));
+                    repaired.push(one);
+                }
+                self.page.losses.push(LossRow { who, policy, rate, repaired });
+            }
+        }
+        Ok(())
+    }
+
+    /// Small reads in a block whose DataNode is dead, with its helper.
+    fn reads(&mut self, mend: &mut Mend) -> Result<(), LabError> {
+        self.scene.shape(self.args.rates[0])?;
+        for policy in POLICIES {
+            let path = large(policy);
+            let dead = self.scene.holders(&path)[&LOST].0;
+            let file = (path.as_str(), policy, self.args.block << 20);
+            self.note_reads("HDFS, nothing lost", reads::STOCK, file)?;
+            self.scene.cluster.kill(dead);
+            mend.kill_helper(dead);
+            losses::await_lacking(&mut self.scene.cluster, "the NameNode", &path, |lacking| lacking > 0)?;
+            self.note_reads("HDFS", reads::STOCK, file)?;
+            self.note_reads("Mend", reads::MEND, file)?;
+            self.scene.cluster.start(dead);
+            mend.start_helper(dead);
+            self.scene.cluster.await_nodes(self.scene.cluster.nodes().len());
+            self.scene.await_whole();
+            mend.wait_for_helpers();
+        }
+        Ok(())
+    }
+
+    fn note_reads(
+        &mut self,
+        who: &'static str,
+        system: &str,
+        file: (&str, Policy, usize),
+    ) -> Result<(), LabError> {
+        // Who has read before has loaded its classes, and knows which DataNodes are dead.
+        let before = reads::read(&mut self.scene, system, file, LOST, self.args.reads.min(20))?;
+        let mut reads = reads::read(&mut self.scene, system, file, LOST, self.args.reads)?;
+        reads.through_mend -= before.through_mend;
+        (self.say)(&format!(
+            "{who}: reads of {}: median {:.1} ms",
+            file.1.name,
+            reads.median.as_secs_f64() * 1e3
+        ));
+        self.page.reads.push(ReadsRow { who, policy: file.1, reads });
+        Ok(())
+    }
+
+    /// Whole DataNodes, one after the other, each replaced by an empty one.
+    fn nodes(&mut self, policy: Policy) -> Result<(), LabError> {
+        let (args, rate) = (self.args, self.args.rates[0]);
+        let path = format!("/{}/many", policy.name);
+        self.scene.shape(Rate::Unshaped)?;
+        (self.say)("storing files");
+        self.scene.cluster.console().run(&["dfs", "-mkdir", &path]);
+        let groups = args.blocks * self.scene.cluster.nodes().len() / policy.blocks;
+        for file in 0..groups {
+            self.scene.put(&format!("{path}/{file}"), policy, args.small_block << 20)?;
+        }
+        for (who, commands) in [("HDFS", Commands::Default), ("HDFS, 20 streams", Commands::Many)] {
+            self.scene.command(commands);
+            self.node(policy, who, None, rate)?;
+        }
+        self.with_mend(groups, |this, mend| {
+            this.node(policy, "Mend, asked", Some(mend), rate)?;
+            this.scene.shape(Rate::Unshaped)?;
+            for (who, commands) in
+                [("Mend, commanded", Commands::Default), ("Mend, commanded, 20 streams", Commands::Many)]
+            {
+                this.scene.command(commands);
+                this.node(policy, who, Some(mend), rate)?;
+            }
+            Ok(())
+        })?;
+        self.scene.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", &path]);
+        Ok(())
+    }
+
+    fn node(
+        &mut self,
+        policy: Policy,
+        who: &'static str,
+        mut mend: Option<&mut Mend>,
+        rate: Rate,
+    ) -> Result<(), LabError> {
+        let path = format!("/{}/many", policy.name);
+        self.scene.await_whole();
+        self.scene.shape(rate)?;
+        let gone = Gone::kill(&mut self.scene, mend.as_deref_mut(), &path, self.args.blocks)?;
+        let repaired = match mend.as_deref() {
+            Some(mend) if who == "Mend, asked" => gone.recover(&mut self.scene, mend)?,
+            mend => gone.by_itself(&mut self.scene, who, mend)?,
+        };
+        let bytes = (gone.blocks() * self.args.small_block) << 20;
+        let direct =
+            direct_send(&self.scene.network, (self.args.small_block << 20) as u64)? * gone.blocks() as u32;
+        (self.say)(&format!(
+            "{who}: {} blocks of {} in {:.1} s",
+            gone.blocks(),
+            policy.name,
+            repaired.time.as_secs_f64()
+        ));
+        self.page.nodes.push(NodeRow { who, policy, blocks: gone.blocks(), bytes, direct, repaired });
+        self.scene.shape(Rate::Unshaped)?;
+        gone.replace(&mut self.scene, mend);
+        self.scene.await_whole();
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! A whole DataNode lost, and made anew.
+
+use std::time::Instant;
+
+use beside::Mend;
+use hadoop::eventually;
+
+use super::losses::{await_lacking, processes};
+use super::scene::{Replica, Scene};
+use crate::error::LabError;
+use crate::systems::{Repaired, Watching, time_program};
+
+const RECOVER: &str = "mend node recover";
+
+/// A DataNode that is gone for good.
+pub(super) struct Gone {
+    node: usize,
+    path: String,
+    before: Vec<Replica>,
+}
+
+impl Gone {
+    /// Kills the DataNode that has nearest to so many blocks below a path, and the helper beside it.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn kill(
+        scene: &mut Scene,
+        mend: Option<&mut Mend>,
+        path: &str,
+        blocks: usize,
+    ) -> Result<Self, LabError> {
+        let files = scene.cluster.fsck(path);
+        let replicas = || files.iter().flat_map(|file| &file.blocks).flat_map(|block| &block.replicas);
+        let has = |node: &usize| {
+            let address = scene.cluster.nodes()[*node].address();
+            replicas().filter(|(_, holder)| *holder == address).count()
+        };
+        let nodes = 0..scene.cluster.nodes().len();
+        let node = nodes.min_by_key(|node| has(node).abs_diff(blocks)).expect("a DataNode");
+        let before = scene.replicas(path, node)?;
+        scene.cluster.kill(node);
+        if let Some(mend) = mend {
+            mend.kill_helper(node);
+        }
+        Ok(Self { node, path: path.to_owned(), before })
+    }
+
+    /// How many blocks it had.
+    pub(super) fn blocks(&self) -> usize {
+        self.before.len()
+    }
+
+    /// The time from when the NameNode misses its blocks until it lists all again, by whoever does it by itself.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn by_itself(
+        &self,
+        scene: &mut Scene,
+        who: &str,
+        mend: Option<&Mend>,
+    ) -> Result<Repaired, LabError> {
+        let processes = processes(scene, mend);
+        let watching = Watching::start(&scene.network, processes)?;
+        await_lacking(&mut scene.cluster, who, &self.path, |lacking| lacking > 0)?;
+        let begun = Instant::now();
+        await_lacking(&mut scene.cluster, who, &self.path, |lacking| lacking == 0)?;
+        let (time, usage) = (begun.elapsed(), watching.stop()?);
+        scene.check(who, &self.before, Some(self.node))?;
+        Ok(Repaired { time, usage })
+    }
+
+    /// The time from the start of `mend node recover` until the NameNode lists all again.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn recover(&self, scene: &mut Scene, mend: &Mend) -> Result<Repaired, LabError> {
+        // The coordinator knows at once that the helper is gone; the NameNode calls the DataNode dead later.
+        await_lacking(&mut scene.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
+        eventually("the coordinator to miss them", || {
+            let lost = mend.ask(&["status"])?["stripes"]["blocks_lost"].as_u64()?;
+            (lost >= self.blocks() as u64).then_some(())
+        });
+        let verb = mend.verb(&["node", "recover", &mend.names()[self.node]]);
+        let counted = processes(scene, Some(mend));
+        let Scene { cluster, network, .. } = scene;
+        let repaired = time_program(network, counted, RECOVER, verb, || {
+            await_lacking(cluster, RECOVER, &self.path, |lacking| lacking == 0)
+        })?;
+        scene.check(RECOVER, &self.before, Some(self.node))?;
+        Ok(repaired)
+    }
+
+    /// Starts it again, empty, with its helper.
+    pub(super) fn replace(self, scene: &mut Scene, mend: Option<&mut Mend>) {
+        scene.cluster.empty(self.node);
+        scene.cluster.start(self.node);
+        scene.cluster.await_nodes(scene.cluster.nodes().len());
+        if let Some(mend) = mend {
+            mend.start_helper(self.node);
+            mend.wait_for_helpers();
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What was measured, as tables.
+
+use std::time::Duration;
+
+use super::reads::{BYTES, Reads};
+use super::scene::Policy;
+use crate::machine::Machine;
+use crate::report::{markdown_table, median};
+use crate::systems::Repaired;
+use crate::topology::Rate;
+
+/// One block lost, several times over.
+pub(super) struct LossRow {
+    pub(super) who: &'static str,
+    pub(super) policy: Policy,
+    pub(super) rate: Rate,
+    pub(super) repaired: Vec<Repaired>,
+}
+
+/// A whole DataNode.
+pub(super) struct NodeRow {
+    pub(super) who: &'static str,
+    pub(super) policy: Policy,
+    pub(super) blocks: usize,
+    pub(super) bytes: usize,
+    /// All of it over one link.
+    pub(super) direct: Duration,
+    pub(super) repaired: Repaired,
+}
+
+/// Reads of one kind.
+pub(super) struct ReadsRow {
+    pub(super) who: &'static str,
+    pub(super) policy: Policy,
+    pub(super) reads: Reads,
+}
+
+/// All of it.
+#[derive(Default)]
+pub(super) struct Page {
+    /// What one block takes over one link of each rate.
+    pub(super) direct: Vec<(Rate, Duration)>,
+    pub(super) losses: Vec<LossRow>,
+    pub(super) nodes: Vec<NodeRow>,
+    pub(super) reads: Vec<ReadsRow>,
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.0}", bytes as f64 / 1e6)
+}
+
+fn kib(bytes: u64) -> String {
+    format!("{:.0}", bytes as f64 / 1024.0)
+}
+
+fn seconds(repaired: &[Repaired]) -> f64 {
+    median(&repaired.iter().map(|one| one.time.as_secs_f64()).collect::<Vec<_>>())
+}
+
+fn used(repaired: &Repaired) -> [String; 3] {
+    let usage = &repaired.usage;
+    [usage.received, usage.received_most, usage.read].map(megabytes)
+}
+
+fn bound_by(repaired: &Repaired) -> String {
+    if repaired.usage.metered.cpu_bound { "processors" } else { "" }.to_owned()
+}
+
+impl Page {
+    fn direct(&self, rate: Rate) -> f64 {
+        let found = self.direct.iter().find(|(of, _)| of.to_string() == rate.to_string());
+        found.map_or(f64::NAN, |(_, time)| time.as_secs_f64())
+    }
+
+    fn losses_table(&self) -> String {
+        let columns = [
+            "policy",
+            "links",
+            "by",
+            "s",
+            "one read s",
+            "×",
+            "HDFS over it",
+            "received MB",
+            "by one",
+            "read",
+            "bound by",
+        ];
+        let row = |row: &LossRow| {
+            let (time, direct) = (seconds(&row.repaired), self.direct(row.rate));
+            let same = |other: &&LossRow| {
+                other.who == "HDFS"
+                    && other.policy == row.policy
+                    && other.rate.to_string() == row.rate.to_string()
+            };
+            let stock = self.losses.iter().find(same).map_or(f64::NAN, |other| seconds(&other.repaired));
+            let middle = row.repaired.iter().min_by(|a, b| {
+                let far = |one: &Repaired| (one.time.as_secs_f64() - time).abs();
+                far(a).total_cmp(&far(b))
+            });
+            let start = [
+                row.policy.name.to_owned(),
+                row.rate.to_string(),
+                row.who.to_owned(),
+                format!("{time:.2}"),
+                format!("{direct:.2}"),
+                format!("{:.2}", time / direct),
+                format!("{:.1}", stock / time),
+            ];
+            let rest = middle.into_iter().flat_map(|one| used(one).into_iter().chain([bound_by(one)]));
+            start.into_iter().chain(rest).collect()
+        };
+        markdown_table(&columns, &self.losses.iter().map(row).collect::<Vec<_>>())
+    }
+
+    fn nodes_table(&self) -> String {
+        let columns = [
+            "policy",
+            "by",
+            "blocks",
+            "MB",
+            "s",
+            "blocks/s",
+            "HDFS over it",
+            "received MB",
+            "by one",
+            "read",
+            "bound by",
+        ];
+        let row = |row: &NodeRow| {
+            let per_second = |row: &NodeRow| row.blocks as f64 / row.repaired.time.as_secs_f64();
+            let stock = self.nodes.iter().find(|other| other.who == "HDFS" && other.policy == row.policy);
+            let start = [
+                row.policy.name.to_owned(),
+                row.who.to_owned(),
+                row.blocks.to_string(),
+                megabytes(row.bytes as u64),
+                format!("{:.1}", row.repaired.time.as_secs_f64()),
+                format!("{:.1}", per_second(row)),
+                format!("{:.1}", per_second(row) / stock.map_or(f64::NAN, per_second)),
+            ];
+            start.into_iter().chain(used(&row.repaired)).chain([bound_by(&row.repaired)]).collect()
+        };
+        markdown_table(&columns, &self.nodes.iter().map(row).collect::<Vec<_>>())
+    }
+
+    fn reads_table(&self) -> String {
+        let columns = [
+            "policy",
+            "by",
+            "median ms",
+            "p99 ms",
+            "KiB to the reader",
+            "KiB by all DataNodes",
+            "MiB through Mend",
+        ];
+        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
+        let row = |row: &ReadsRow| {
+            let reads = &row.reads;
+            vec![
+                row.policy.name.to_owned(),
+                row.who.to_owned(),
+                ms(reads.median),
+                ms(reads.p99),
+                kib(reads.received),
+                kib(reads.sent),
+                format!("{:.1}", reads.through_mend as f64 / f64::from(1 << 20)),
+            ]
+        };
+        markdown_table(&columns, &self.reads.iter().map(row).collect::<Vec<_>>())
+    }
+
+    pub(super) fn text(&self, load: &str) -> String {
+        let mut text = format!(
+            "# HDFS beside Mend\n\n`make bench-hdfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
+            Machine::this().summary()
+        );
+        text += &format!("## One internal block\n\n{LOSSES}\n{}\n", self.losses_table());
+        if let Some(row) = self.nodes.first() {
+            let direct = row.direct.as_secs_f64();
+            text += &format!(
+                "## A whole DataNode\n\n{NODES} One link carries what the first one had in {direct:.1} s.\n\n"
+            );
+            text += &format!("{}\n", self.nodes_table());
+        }
+        if !self.reads.is_empty() {
+            text += &format!(
+                "## Small reads of what is lost\n\nReads of {} KiB at random places {READS}\n",
+                BYTES >> 10
+            );
+            text += &format!("{}\n", self.reads_table());
+        }
+        text + "Every block that was made, and its checksums, were those that were lost; every byte that was read was as stored.\n"
+    }
+}
+
+const ABOUT: &str = "\
+Hadoop 3.4.3, unmodified: a NameNode and 15 DataNodes, JVMs with all compilers, each DataNode in a network namespace of its own
+behind a link that is shaped to the rate in both directions. *HDFS* is without anything of Mend in it. *Commanded*: the
+NameNode gives a DataNode the same command, and the plug-in in it has Mend carry it out. *Asked*: the NameNode gives no commands, and
+somebody types `mend repair` or `mend node recover`. Processors where they, and not the links, set the time. A DataNode that carries out
+its first command for Mend loads classes for it, about 0.3 s, which medians of few repetitions have in them.
+";
+
+const LOSSES: &str = "\
+From the moment in which a DataNode logs the command (*asked*: from the start of the program `mend`) until the NameNode lists the block; the median of the repetitions. One
+read is a plain TCP send of a block over one such link in the same run, and × is the time over it. Bytes over the links of all
+DataNodes' machines, over that of the one that got most, and read from files.
+";
+
+const NODES: &str = "\
+A DataNode is killed and does not come back: from the moment in which the NameNode calls it dead (*asked*: from the start of the program
+`mend`) until it lists all blocks again. Without other settings it gives each DataNode two commands at a time.";
+
+const READS: &str = "\
+of a block whose DataNode is dead, which the NameNode knows, one after the other
+from a stream that stays open; the reader is on a machine of its own whose link is not shaped.
+";

@@ -1,0 +1,91 @@
+//! Small random reads in a block whose DataNode is dead, by HDFS's own client and by the one that asks Mend.
+
+use std::fs;
+use std::time::Duration;
+
+use super::scene::{CELL, Policy, Scene, content};
+use crate::error::LabError;
+use crate::meter::Meter;
+
+/// Bytes of each read.
+pub(super) const BYTES: usize = 64 << 10;
+/// Reads come in any order, but in the same one each time.
+const STEP: usize = 7919;
+pub(super) const STOCK: &str = "org.apache.hadoop.hdfs.DistributedFileSystem";
+pub(super) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
+
+/// How reads went.
+pub(super) struct Reads {
+    pub(super) median: Duration,
+    pub(super) p99: Duration,
+    /// Bytes that came over the reader's link for each read.
+    pub(super) received: u64,
+    /// Bytes that all DataNodes' machines sent for each read.
+    pub(super) sent: u64,
+    /// Bytes that came through Mend, in all reads by this system so far.
+    pub(super) through_mend: u64,
+}
+
+/// Reads so often from the block with this index of a file of one group, and compares each byte.
+///
+/// # Errors
+/// [`LabError`].
+pub(super) fn read(
+    scene: &mut Scene,
+    system: &str,
+    (path, policy, block): (&str, Policy, usize),
+    index: usize,
+    count: usize,
+) -> Result<Reads, LabError> {
+    let places = block / BYTES;
+    let offset = |at: usize| {
+        let inside = at * STEP % places * BYTES;
+        (inside / CELL * policy.data + index) * CELL + inside % CELL
+    };
+    let offsets: Vec<usize> = (0..count).map(offset).collect();
+    let local = scene.cluster.folder().join("read");
+    let list = offsets.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let words = ["pread", system, path, &list, &BYTES.to_string(), local.to_str().expect("text")];
+    let meter = Meter::start(&scene.network)?;
+    let said = scene.cluster.console().run(&words);
+    let metered = meter.stop()?;
+    let got = fs::read(&local).map_err(LabError::file("read", &local))?;
+    let whole = content(path, policy.data * block);
+    let wanted = offsets.iter().flat_map(|&offset| &whole[offset..offset + BYTES]);
+    if !got.iter().eq(wanted) {
+        let reason = format!("{path} reads as something else");
+        return Err(LabError::WrongBytes { what: system.to_owned(), reason });
+    }
+    let (micros, through) = parse(&said)
+        .ok_or_else(|| LabError::Agent { who: "the console".into(), reason: format!("it says {said}") })?;
+    let traffic =
+        |is_node: bool| metered.traffic.iter().filter(move |(name, _)| name.starts_with('h') == is_node);
+    let at = |part: f64| Duration::from_micros(micros[((count as f64 * part) as usize).min(count - 1)]);
+    Ok(Reads {
+        median: at(0.5),
+        p99: at(0.99),
+        received: traffic(false).map(|(_, bytes)| bytes.received_bytes).sum::<u64>() / count as u64,
+        sent: traffic(true).map(|(_, bytes)| bytes.sent_bytes).sum::<u64>() / count as u64,
+        through_mend: through,
+    })
+}
+
+/// `micros A,B,C mend N`: the times, sorted, and the bytes.
+fn parse(said: &str) -> Option<(Vec<u64>, u64)> {
+    let mut words = said.split_whitespace();
+    let times = words.nth(1)?.split(',').map(|micros| micros.parse().ok());
+    let mut times = times.collect::<Option<Vec<u64>>>()?;
+    times.sort_unstable();
+    Some((times, words.nth(1)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_console_says_is_read() {
+        assert_eq!(parse("micros 30,10,20 mend 65536\n"), Some((vec![10, 20, 30], 65536)));
+        assert_eq!(parse("java.io.IOException"), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! What a store's own process wants to see before it takes a block.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The most bytes that a permit has.
+pub const MAX_PERMIT_BYTES: usize = 4 << 10;
+
+/// A secret that lets its bearer give one block to the store's own process. Only the store knows what its bytes mean. It goes
+/// from the storage that claimed the stripe to the helper that makes the block, and is neither logged nor kept on a disk.
+///
+/// ```
+/// let permit = repair::Permit::new(b"a token".to_vec())?;
+/// assert_eq!("YSB0b2tlbg==".parse(), Ok(permit.clone()));
+/// assert_eq!(format!("{permit:?}"), "Permit(…)");
+/// # Ok::<(), repair::PermitError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Permit(Box<[u8]>);
+
+/// Why something is not a permit; it does not quote what that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PermitError {
+    /// It has too few or too many bytes.
+    #[error("a permit has 1 to {MAX_PERMIT_BYTES} bytes, not {0}")]
+    Length(usize),
+    /// Its text is not base64.
+    #[error("a permit is written in base64")]
+    Text,
+}
+
+impl Permit {
+    /// A permit of these bytes.
+    ///
+    /// # Errors
+    /// [`PermitError::Length`].
+    pub fn new(bytes: Vec<u8>) -> Result<Self, PermitError> {
+        match bytes.len() {
+            1..=MAX_PERMIT_BYTES => Ok(Self(bytes.into())),
+            length => Err(PermitError::Length(length)),
+        }
+    }
+
+    /// Its bytes, for the store's own process alone.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Permit(…)") // Permits must not end up in logs.
+    }
+}
+
+impl FromStr for Permit {
+    type Err = PermitError;
+
+    /// Reads base64.
+    fn from_str(text: &str) -> Result<Self, PermitError> {
+        let most = MAX_PERMIT_BYTES.div_ceil(3) * 4;
+        if text.len() > most {
+            return Err(PermitError::Length(text.len() / 4 * 3));
+        }
+        Self::new(STANDARD.decode(text).map_err(|_| PermitError::Text)?)
+    }
+}
+
+impl Serialize for Permit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Permit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_or_no_base64_is_refused_and_not_quoted() {
+        assert_eq!(Permit::new(Vec::new()), Err(PermitError::Length(0)));
+        assert_eq!(Permit::new(vec![7; MAX_PERMIT_BYTES + 1]), Err(PermitError::Length(4097)));
+        assert_eq!("".parse::<Permit>(), Err(PermitError::Length(0)));
+        for text in ["secret!", "c2VjcmV", "c2VjcmV0=", "c2VjcmV1\n"] {
+            let error = serde_json::from_value::<Permit>(text.into()).expect_err(text).to_string();
+            assert_eq!(error, "a permit is written in base64");
+        }
+        assert!(STANDARD.encode(vec![7; MAX_PERMIT_BYTES + 1]).parse::<Permit>().is_err());
+        assert!("A".repeat(1 << 20).parse::<Permit>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_permit_reads_back(bytes in prop::collection::vec(any::<u8>(), 1..=MAX_PERMIT_BYTES)) {
+            let permit = Permit::new(bytes.clone()).expect("as long as one may be");
+            let text = serde_json::to_string(&permit).expect("text");
+            let again: Permit = serde_json::from_str(&text).expect("it is one");
+            prop_assert_eq!(again.bytes(), &bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! How long data lasts: a Markov chain of one stripe, whose repair times come from simulated recoveries.
+//!
+//! A state is how many blocks of the stripe are lost. Each node that holds one of the others fails at a constant rate, and
+//! a loss leads to the next state, or to lost data if what is left cannot be decoded. A repair rebuilds all that the stripe
+//! lacks and leads back to the first state, at a constant rate too, the inverse of its mean time. `docs/recovery.md` has
+//! the formulas.
+//!
+//! **Assumed**: nodes fail independently of each other; all stripes are counted as if they were, which makes the time of a
+//! cluster too short and never too long. Deliberately absent: bad sectors, wrong bytes, racks that fail, people.
+
+use codes::{BlockIndex, Code, CodeSpec};
+use repair::Rates;
+
+use crate::dice::Dice;
+use crate::recovery::{Cluster, Shape};
+
+const YEAR_SECONDS: f64 = 365.25 * 86400.0;
+/// So many sets of lost blocks are tried of each size, or all if there are no more.
+const SETS_TRIED: u64 = 5_000;
+/// Recoveries of more blocks than this are not played to their end.
+const MOST_PLAYED: f64 = 2_000.0;
+
+/// A cluster whose data should last.
+#[derive(Clone, Debug)]
+pub struct Durability {
+    /// The code of all stripes.
+    pub code: CodeSpec,
+    /// How lost blocks are rebuilt.
+    pub shape: Shape,
+    /// Nodes.
+    pub nodes: u32,
+    /// Stripes in all.
+    pub stripes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// What repairs may use of each node's links and disk.
+    pub rates: Rates,
+    /// The part of all nodes that fails for good in a year.
+    pub failing_in_a_year: f64,
+    /// Seconds from a loss until its repair begins.
+    pub notice_seconds: f64,
+}
+
+/// What is to be expected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lifetime {
+    /// Years until data of one stripe is lost, in the mean.
+    pub stripe_years: f64,
+    /// Years until data of any stripe is lost, at least, in the mean.
+    pub cluster_years: f64,
+    /// By the number of lost blocks, from one on.
+    pub states: Vec<Degraded>,
+}
+
+/// A stripe that lacks blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Degraded {
+    /// So many.
+    pub lost: usize,
+    /// The chance that the next block to be lost makes data unreadable.
+    pub fatal: f64,
+    /// Seconds until they are back, in the mean.
+    pub repair_seconds: f64,
+}
+
+impl Durability {
+    /// Plays the recoveries and solves the chain.
+    ///
+    /// # Panics
+    /// If the code is beyond its limits, or there are no more nodes than it has blocks.
+    pub fn lifetime(&self) -> Lifetime {
+        let code = self.code.build().expect("a possible code");
+        let fatal = fatal(&*code);
+        let degraded = |(lost, &fatal): (usize, &f64)| Degraded {
+            lost,
+            fatal,
+            repair_seconds: self.notice_seconds + self.rebuild_seconds(code.blocks(), lost),
+        };
+        let states: Vec<Degraded> = fatal.iter().enumerate().skip(1).map(degraded).collect();
+        let failures = -(-self.failing_in_a_year).ln_1p() / YEAR_SECONDS;
+        let seconds = mean_seconds_to_loss(code.blocks(), failures, fatal[0], &states);
+        let stripe_years = seconds / YEAR_SECONDS;
+        Lifetime { stripe_years, cluster_years: stripe_years / self.stripes as f64, states }
+    }
+
+    /// Seconds from the start of a repair until a block is back, in the mean over the blocks of the stripes that have lost so
+    /// many with so many nodes: they go before all others, and each block counts as rebuilt by itself.
+    fn rebuild_seconds(&self, blocks: usize, lost: usize) -> f64 {
+        let on_lost =
+            |nodes: f64, gone: usize| nodes * (blocks - gone) as f64 / f64::from(self.nodes - gone as u32);
+        let stripes = (0..lost).fold(self.stripes as f64, on_lost);
+        let to_rebuild = (stripes * lost as f64).round().max(1.0);
+        let played = to_rebuild.min(MOST_PLAYED) as u32;
+        let cluster = Cluster {
+            block_bytes: self.block_bytes,
+            rates: self.rates,
+            shape: self.shape,
+            ..Cluster::losing(self.code.clone(), self.nodes, played)
+        };
+        let finish = cluster.run();
+        assert!(finish.violations.is_empty(), "{:?}", finish.violations);
+        // What is beyond that takes its time in proportion.
+        finish.mean_seconds * to_rebuild / f64::from(played)
+    }
+}
+
+/// The mean time until data of a stripe is lost that has `blocks` blocks, on nodes that each fail `failures` times a second.
+///
+/// `fatal_at_first` is the chance that a whole stripe's first loss is fatal, and `states` are those with lost blocks, from one
+/// on, of which the last has no other way on than its repair or the loss of data.
+pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, states: &[Degraded]) -> f64 {
+    // From the state with i losses, it takes `seconds` until data is lost or the stripe is whole, and the former comes first
+    // with `chance`: never computed as the complement of what is nearly one.
+    let (mut seconds, mut chance) = (0.0, 1.0);
+    for state in states.iter().rev() {
+        let next = (blocks - state.lost) as f64 * failures;
+        let leaving = next + 1.0 / state.repair_seconds;
+        let survives = (1.0 - state.fatal) * next / leaving;
+        seconds = 1.0 / leaving + survives * seconds;
+        chance = state.fatal * next / leaving + survives * chance;
+    }
+    let round = 1.0 / (blocks as f64 * failures) + (1.0 - fatal_at_first) * seconds;
+    round / (fatal_at_first + (1.0 - fatal_at_first) * chance)
+}
+
+/// By the number of blocks that are lost, the chance that the next loss makes data unreadable; the last is 1.
+fn fatal(code: &dyn Code) -> Vec<f64> {
+    let (mut all, mut readable) = (Vec::new(), 1.0);
+    for lost in 1..=code.blocks() - code.data_blocks() {
+        let next = readable_part(code, lost);
+        all.push(1.0 - next / readable);
+        if next == 0.0 {
+            return all;
+        }
+        readable = next;
+    }
+    all.push(1.0);
+    all
+}
+
+/// The part of all sets of so many blocks without which everything can be read.
+fn readable_part(code: &dyn Code, lost: usize) -> f64 {
+    let blocks: Vec<BlockIndex> = (0..code.blocks() as u16).map(BlockIndex).collect();
+    let is_readable = |lost: &[BlockIndex]| {
+        let rest: Vec<_> = blocks.iter().copied().filter(|block| !lost.contains(block)).collect();
+        code.repair(lost, &rest).is_ok()
+    };
+    let ways = (0..lost as u64).try_fold(1, |ways: u64, at| {
+        Some(ways * (blocks.len() as u64 - at) / (at + 1)).filter(|&ways| ways <= SETS_TRIED)
+    });
+    let sets: Vec<Vec<BlockIndex>> = match ways {
+        Some(_) => subsets(&blocks, lost),
+        None => drawn(&blocks, lost),
+    };
+    sets.iter().filter(|set| is_readable(set)).count() as f64 / sets.len() as f64
+}
+
+fn subsets(blocks: &[BlockIndex], size: usize) -> Vec<Vec<BlockIndex>> {
+    match (size, blocks) {
+        (0, _) => vec![Vec::new()],
+        (_, []) => Vec::new(),
+        (_, [first, rest @ ..]) => {
+            let mut with = subsets(rest, size - 1);
+            with.iter_mut().for_each(|set| set.insert(0, *first));
+            with.extend(subsets(rest, size));
+            with
+        }
+    }
+}
+
+fn drawn(blocks: &[BlockIndex], size: usize) -> Vec<Vec<BlockIndex>> {
+    let (mut dice, mut blocks) = (Dice::new(size as u64), blocks.to_vec());
+    let mut draw = |_| {
+        dice.shuffle(&mut blocks);
+        blocks[..size].to_vec()
+    };
+    (0..SETS_TRIED).map(&mut draw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn degraded(lost: usize, fatal: f64, repair_seconds: f64) -> Degraded {
+        Degraded { lost, fatal, repair_seconds }
+    }
+
+    #[test]
+    fn mirrors_last_as_long_as_textbooks_say() {
+        // (3λ + μ) / 2λ² for two copies; and with a repair of nothing but hope, 3 / 2λ.
+        let (failures, repairs): (f64, f64) = (1e-9, 1e-3);
+        let found = mean_seconds_to_loss(2, failures, 0.0, &[degraded(1, 1.0, 1.0 / repairs)]);
+        let known = (3.0 * failures + repairs) / (2.0 * failures * failures);
+        assert!((found / known - 1.0).abs() < 1e-12, "{found} {known}");
+        let alone = mean_seconds_to_loss(2, failures, 0.0, &[degraded(1, 1.0, f64::INFINITY)]);
+        assert!((alone * failures - 1.5).abs() < 1e-12, "{alone}");
+    }
+
+    /// Plays the chain as it is described, many times.
+    fn played(blocks: usize, failures: f64, states: &[Degraded]) -> f64 {
+        const LIVES: u32 = 20_000;
+        let mut dice = Dice::new(3);
+        let mut uniform = move || (dice.below(1 << 52) as f64 + 0.5) / (1u64 << 52) as f64;
+        let mut seconds = 0.0;
+        for _ in 0..LIVES {
+            let mut lost = 0;
+            loop {
+                let next = -uniform().ln() / ((blocks - lost) as f64 * failures);
+                let repair = lost.checked_sub(1).map(|at| -uniform().ln() * states[at].repair_seconds);
+                let fatal = lost.checked_sub(1).is_some_and(|at| uniform() < states[at].fatal);
+                seconds += repair.unwrap_or(next).min(next);
+                match repair {
+                    Some(repair) if repair < next => lost = 0,
+                    _ if fatal => break,
+                    _ => lost += 1,
+                }
+            }
+        }
+        seconds / f64::from(LIVES)
+    }
+
+    #[test]
+    fn the_chain_takes_as_long_as_it_does_when_played() {
+        let states = [degraded(1, 0.0, 0.5), degraded(2, 0.2, 0.3), degraded(3, 1.0, 0.2)];
+        let (solved, played) = (mean_seconds_to_loss(6, 0.4, 0.0, &states), played(6, 0.4, &states));
+        assert!((solved / played - 1.0).abs() < 0.03, "{solved} {played}");
+    }
+
+    #[test]
+    fn what_a_code_can_lose_is_found() {
+        let fatal = |name: &str| fatal(&*name.parse::<CodeSpec>().unwrap().build().unwrap());
+        assert_eq!(fatal("rs-9-6"), [0.0, 0.0, 0.0, 1.0]);
+        // Any three of its ten blocks can be lost, and four in some ways.
+        let lrc = fatal("lrc-6-2-2");
+        assert_eq!((lrc.len(), lrc[0], lrc[1], lrc[4]), (5, 0.0, 0.0, 1.0));
+        assert!(lrc[3] > 0.0 && lrc[3] < 1.0, "{lrc:?}");
+    }
+
+    fn durability(code: &str, shape: Shape) -> Lifetime {
+        let code = code.parse().unwrap();
+        let rates = Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 };
+        let (nodes, stripes, block_bytes) = (30, 1000, 64 << 20);
+        let (failing_in_a_year, notice_seconds) = (0.05, 60.0);
+        Durability { code, shape, nodes, stripes, block_bytes, rates, failing_in_a_year, notice_seconds }
+            .lifetime()
+    }
+
+    #[test]
+    fn more_parity_and_faster_repairs_last_longer() {
+        let base = durability("rs-9-6", Shape::Dealt);
+        assert_eq!(base.states.iter().map(|state| state.lost).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!((base.stripe_years / base.cluster_years - 1000.0).abs() < 1e-6);
+        assert!(
+            base.states.windows(2).all(|pair| pair[0].repair_seconds > pair[1].repair_seconds),
+            "{base:?}"
+        );
+        assert!(durability("rs-8-6", Shape::Dealt).cluster_years < base.cluster_years / 1e3);
+        let slow = durability("rs-9-6", Shape::Scheme(repair::Scheme::PipeB));
+        assert!(slow.cluster_years < base.cluster_years, "{slow:?}");
+    }
+}

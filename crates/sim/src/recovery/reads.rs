@@ -1,0 +1,188 @@
+//! Clients that read whole blocks one after the other, some of which are lost: rebuilt for the read, and not kept.
+//!
+//! Every read is a plan of the real planner, and shares links and disks with all others as [`Flows`] says.
+//!
+//! Deliberately absent: caches, and recoveries beside the reads.
+
+use std::sync::Arc;
+
+use codes::{Code, CodeSpec};
+use repair::recovery::Loads;
+use repair::{
+    BlockId, Chunking, NodeId, NodeProfile, Pacing, PlanRequest, Policy, Rates, Scheme, Stripe, StripeBlock,
+    StripeId, Topology, Wanted, plan,
+};
+
+use super::flows::{Flows, Ports};
+use super::large::least_seconds;
+use crate::dice::Dice;
+
+/// Clients on links of their own, beside the nodes.
+#[derive(Clone, Debug)]
+pub struct Reads {
+    /// Decides where blocks are, and which are read.
+    pub seed: u64,
+    /// The code of all stripes.
+    pub code: CodeSpec,
+    /// Nodes that hold blocks.
+    pub nodes: u32,
+    /// Clients, each of which reads one block at a time.
+    pub clients: u32,
+    /// Blocks that each client reads.
+    pub each: u32,
+    /// One block in so many is lost.
+    pub lost_in: u32,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// What each link and disk carries.
+    pub rates: Rates,
+    /// How lost blocks are rebuilt.
+    pub scheme: Scheme,
+    /// How nodes move slices on; the scheme's own way if `None`.
+    pub pacing: Option<Pacing>,
+}
+
+/// Mean times of reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReadTimes {
+    /// Seconds, of all.
+    pub all: f64,
+    /// Seconds, of lost blocks.
+    pub lost: f64,
+}
+
+/// Reads that have ended.
+#[derive(Default)]
+struct Ended {
+    reads: u32,
+    seconds: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Reading {
+    began: f64,
+    /// How many its client has read, this one included.
+    number: u32,
+    is_lost: bool,
+}
+
+struct Run<'a> {
+    reads: &'a Reads,
+    code: Arc<dyn Code>,
+    topology: Topology,
+    dice: Dice,
+    flows: Flows,
+    ports: Ports,
+    now: f64,
+    /// By client.
+    reading: Vec<Reading>,
+    healthy: Ended,
+    lost: Ended,
+}
+
+impl Reads {
+    /// Plays it.
+    ///
+    /// # Panics
+    /// If the code is beyond its limits or wider than there are nodes, and if nothing is lost.
+    pub fn run(&self) -> ReadTimes {
+        let mut flows = Flows::default();
+        let (mut ports, mut topology) = (Ports::default(), Topology::new());
+        for node in 0..self.nodes + self.clients {
+            ports.add(&mut flows, self.rates);
+            let profile = match node < self.nodes {
+                true => NodeProfile::helper("h", format!("h{node}:1")),
+                false => NodeProfile::client("c"),
+            };
+            topology.set(NodeId(node), NodeProfile { rates: self.rates, ..profile });
+        }
+        let run = Run {
+            reads: self,
+            code: self.code.build().expect("a possible code"),
+            topology,
+            dice: Dice::new(self.seed),
+            flows,
+            ports,
+            now: 0.0,
+            reading: Vec::new(),
+            healthy: Ended::default(),
+            lost: Ended::default(),
+        };
+        run.run()
+    }
+}
+
+impl Run<'_> {
+    fn run(mut self) -> ReadTimes {
+        for client in 0..self.reads.clients {
+            let first = self.begin(client, 1);
+            self.reading.push(first);
+        }
+        while let Some((seconds, clients)) = self.flows.next_ends() {
+            self.flows.advance(seconds);
+            self.now += seconds;
+            clients.into_iter().for_each(|client| self.end(client as u32));
+        }
+        let Self { healthy, lost, .. } = self;
+        assert!(lost.reads > 0, "some blocks are lost");
+        ReadTimes {
+            all: (healthy.seconds + lost.seconds) / f64::from(healthy.reads + lost.reads),
+            lost: lost.seconds / f64::from(lost.reads),
+        }
+    }
+
+    fn end(&mut self, client: u32) {
+        self.flows.stop(client.into());
+        let Reading { began, number, is_lost } = self.reading[client as usize];
+        let ended = if is_lost { &mut self.lost } else { &mut self.healthy };
+        ended.reads += 1;
+        ended.seconds += self.now - began;
+        if number < self.reads.each {
+            self.reading[client as usize] = self.begin(client, number + 1);
+        }
+    }
+
+    /// The clients' reads of lost blocks are as far apart from each other as can be.
+    fn begin(&mut self, client: u32, number: u32) -> Reading {
+        let Reads { clients, lost_in, .. } = *self.reads;
+        let is_lost = (number + client * lost_in / clients).is_multiple_of(lost_in);
+        let stripe = self.stripe(is_lost);
+        let scheme = if is_lost { self.reads.scheme } else { Scheme::Migration };
+        let requestor = NodeId(self.reads.nodes + client);
+        let request = PlanRequest {
+            wanted: vec![Wanted { block: codes::BlockIndex(0), requestor }],
+            window: 0..self.reads.block_bytes / self.code.sub_blocks() as u64,
+            sub_blocks: None,
+            resume: None,
+            policy: Policy {
+                scheme,
+                pacing: self.reads.pacing.filter(|_| is_lost && scheme != Scheme::Conventional),
+                ..Policy::default()
+            },
+        };
+        let plan = plan(&stripe, &request, &self.topology).expect("what is lost can be rebuilt");
+        let uses = self.ports.uses(&Loads::of(&plan, false));
+        self.flows.start(client.into(), uses, least_seconds(&plan, &self.topology));
+        Reading { began: self.now, number, is_lost }
+    }
+
+    /// A stripe somewhere, of which the first block is read.
+    fn stripe(&mut self, is_lost: bool) -> Stripe {
+        let mut nodes: Vec<u32> = (0..self.reads.nodes).collect();
+        self.dice.shuffle(&mut nodes);
+        assert!(nodes.len() >= self.code.blocks(), "a stripe has a block on each of so many nodes");
+        let block = |index: usize| StripeBlock {
+            id: BlockId(index.to_string()),
+            bytes: self.reads.block_bytes,
+            holder: (index > 0 || !is_lost).then_some(NodeId(nodes[index])),
+            digest: None,
+        };
+        Stripe {
+            id: StripeId("s".to_owned()),
+            code: self.code.clone(),
+            chunking: Chunking::whole(&*self.code, self.reads.block_bytes),
+            blocks: (0..self.code.blocks()).map(block).collect(),
+            label: None,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone.
+//!
+//! Times are those of the simulator's clock, so that they are the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p
+//! mend-sim --test drains -- --nocapture` plays more seeds and prints every case.
+
+use repair::recovery::{Kind, RepairSpec};
+use repair::{NodeId, Rates, Scheme};
+use sim::recovery::{Cluster, Finish, Loss, Shape};
+
+/// What a drain by both ways may take of the faster of the two: rounding to whole blocks costs a drain of few a little.
+const MOST: f64 = 1.02;
+const FROM: NodeId = NodeId(0);
+
+/// Nodes that hold blocks, and stripes with a block on the one that is emptied.
+const SIZES: [(u32, u32); 6] = [(20, 60), (30, 60), (30, 200), (60, 120), (100, 200), (100, 40)];
+/// Parts of jobs and seconds of bytes that a node has under way at most.
+const BUDGETS: [(u64, f64); 3] = [(4, 4.0), (16, 16.0), (1 << 20, 1e6)];
+
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    1..=std::env::var("MEND_DRAIN_SEEDS").map_or(3, |text| text.parse().expect("a number of seeds"))
+}
+
+/// A cluster of `nodes` and so many empty nodes beside them, which alone take blocks if there are any.
+fn cluster(code: &str, (nodes, stripes): (u32, u32), standbys: u32) -> Cluster {
+    let requestors = (nodes..nodes + standbys).map(NodeId).collect();
+    let spec = RepairSpec { requestors, ..RepairSpec::default() };
+    Cluster { all_on_node: true, standbys, spec, ..Cluster::new(code, nodes + standbys, stripes) }
+}
+
+fn drain(cluster: &Cluster, kind: Kind) -> Finish {
+    let finish = Cluster { loss: Loss::Drained(kind), ..cluster.clone() }.run();
+    assert_eq!(finish.violations, [""; 0]);
+    finish
+}
+
+/// What both ways take of the faster one, for each seed.
+fn check(name: &str, cluster: &Cluster) {
+    for seed in seeds() {
+        let cluster = Cluster { seed, ..cluster.clone() };
+        let copies = drain(&cluster, Kind::Migrate { from: FROM }).seconds;
+        let rebuilds = drain(&cluster, Kind::Rebuild { from: FROM }).seconds;
+        let both = drain(&cluster, Kind::Drain { from: FROM });
+        let part = both.seconds / copies.min(rebuilds);
+        println!(
+            "{part:.3} {name}, seed {seed}: copies {copies:.2} s, rebuilds {rebuilds:.2} s, both {:.2} s, {} copied",
+            both.seconds, both.copied
+        );
+        assert!(part <= MOST, "{name}, seed {seed}: {part:.3} of the faster way");
+    }
+}
+
+#[test]
+fn both_ways_are_no_slower_than_either_wherever_blocks_go() {
+    for code in ["rs-9-6", "rs-14-10", "rs-16-12"] {
+        for size in SIZES {
+            for standbys in [0, 1, 3, 6] {
+                let name = format!("{code}, {size:?}, {standbys} standbys");
+                check(&name, &cluster(code, size, standbys));
+            }
+        }
+    }
+}
+
+#[test]
+fn both_ways_are_no_slower_than_either_however_much_is_under_way() {
+    for code in ["rs-9-6", "rs-14-10"] {
+        for size in SIZES {
+            for (jobs_at_once, seconds_ahead) in BUDGETS {
+                let name = format!("{code}, {size:?}, {jobs_at_once} jobs, {seconds_ahead} s");
+                check(&name, &Cluster { jobs_at_once, seconds_ahead, ..cluster(code, size, 0) });
+            }
+        }
+    }
+}
+
+/// A rebuild by a star brings k blocks to its taker, and a copy one.
+#[test]
+fn stars_do_not_take_the_standbys_from_copies() {
+    for code in ["rs-9-6", "rs-14-10"] {
+        for size in SIZES {
+            for standbys in [0, 1, 3, 6] {
+                let name = format!("stars, {code}, {size:?}, {standbys} standbys");
+                let shape = Shape::Scheme(Scheme::Conventional);
+                check(&name, &Cluster { shape, ..cluster(code, size, standbys) });
+            }
+        }
+    }
+}
+
+#[test]
+fn both_ways_are_no_slower_than_either_for_codes_that_read_less() {
+    for code in ["lrc-6-2-2", "clay-14-10-13", "hitchhiker-xor-9-6"] {
+        for (size, standbys) in [((30, 60), 0), ((30, 60), 3), ((100, 120), 0)] {
+            let name = format!("{code}, {size:?}, {standbys} standbys");
+            check(&name, &cluster(code, size, standbys));
+        }
+    }
+}
+
+#[test]
+fn both_ways_are_no_slower_than_either_with_slow_disks_large_blocks_and_racks() {
+    for code in ["rs-9-6", "rs-14-10"] {
+        for size in [(30, 60), (100, 200)] {
+            let base = cluster(code, size, 0);
+            let disks = Rates { read: 100e6, write: 100e6, ..base.rates };
+            check(&format!("{code}, {size:?}, disks"), &Cluster { rates: disks, ..base.clone() });
+            check(&format!("{code}, {size:?}, 1 GiB"), &Cluster { block_bytes: 1 << 30, ..base.clone() });
+            check(&format!("{code}, {size:?}, racks"), &Cluster { racks: Some((5, 250e6)), ..base });
+        }
+    }
+}

@@ -1,0 +1,64 @@
+package mend.hdfs.namenode;
+
+import java.io.IOException;
+import java.util.EnumSet;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.StorageType;
+import org.apache.hadoop.hdfs.DFSConfigKeys;
+import org.apache.hadoop.hdfs.NameNodeProxies;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocolPB.PBHelperClient;
+import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier.AccessMode;
+import org.apache.hadoop.hdfs.security.token.block.BlockTokenSecretManager;
+import org.apache.hadoop.hdfs.security.token.block.ExportedBlockKeys;
+import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol;
+
+/**
+ * Block tokens, made as HDFS's Balancer makes its own: of the keys that the NameNode tells its superuser.
+ *
+ * <p>The keys are asked for each time. They change, a NameNode that was restarted has others, and what is not kept cannot be old.
+ */
+final class BlockTokens {
+  /** A helper asks its DataNode for the block, and then gives it the block. */
+  private static final EnumSet<AccessMode> MODES = EnumSet.of(AccessMode.READ, AccessMode.WRITE);
+  private final Configuration conf;
+  private NamenodeProtocol namenode;
+
+  BlockTokens(Configuration conf) {
+    this.conf = conf;
+  }
+
+  /** A token for each of these blocks of one pool, as the data transfer protocol has it in its headers. */
+  byte[][] make(ExtendedBlock[] blocks) throws IOException {
+    BlockTokenSecretManager manager = manager(blocks[0].getBlockPoolId());
+    byte[][] tokens = new byte[blocks.length][];
+    for (int at = 0; at < blocks.length; at++) {
+      // For storages of any type, whichever the DataNode chooses.
+      tokens[at] = PBHelperClient.convert(
+          manager.generateToken(null, blocks[at], MODES, new StorageType[0], new String[0])).toByteArray();
+    }
+    return tokens;
+  }
+
+  private BlockTokenSecretManager manager(String pool) throws IOException {
+    ExportedBlockKeys keys = namenode().getBlockKeys();
+    if (!keys.isBlockTokenEnabled()) {
+      throw new IOException("the NameNode gives readers block tokens, and has no keys to make any of");
+    }
+    boolean asProtobuf = conf.getBoolean(DFSConfigKeys.DFS_BLOCK_ACCESS_TOKEN_PROTOBUF_ENABLE,
+        DFSConfigKeys.DFS_BLOCK_ACCESS_TOKEN_PROTOBUF_ENABLE_DEFAULT);
+    BlockTokenSecretManager manager = new BlockTokenSecretManager(keys.getKeyUpdateInterval(),
+        keys.getTokenLifetime(), pool, conf.get(DFSConfigKeys.DFS_DATA_ENCRYPTION_ALGORITHM_KEY), asProtobuf);
+    manager.addKeys(keys);
+    return manager;
+  }
+
+  private synchronized NamenodeProtocol namenode() throws IOException {
+    if (namenode == null) {
+      namenode =
+          NameNodeProxies.createProxy(conf, FileSystem.getDefaultUri(conf), NamenodeProtocol.class).getProxy();
+    }
+    return namenode;
+  }
+}
