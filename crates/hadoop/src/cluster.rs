@@ -1,5 +1,6 @@
 //! The cluster: booted, stopped and started again by parts.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -223,19 +224,25 @@ impl Cluster {
         ));
     }
 
-    /// Starts all DataNodes anew, with the plug-in or without it, and the NameNode, which forgets that it knew them; waits until
-    /// they have come.
+    /// Starts all daemons anew, DataNodes with the plug-in or without it; waits until the NameNode knows what it knew.
     ///
     /// # Panics
-    /// If they do not.
+    /// If it does not.
     pub fn load_plugin(&mut self, loads: bool) {
         self.loads_plugin = loads;
+        self.restart_with(self.options.settings.clone());
+    }
+
+    /// Starts all daemons anew with these settings instead of the earlier ones; waits until the NameNode knows what it knew.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn restart_with(&mut self, settings: Vec<String>) {
+        let listed = self.hold_namenode(settings);
         let all = 0..self.nodes.len();
         all.clone().for_each(|at| self.kill(at));
         all.for_each(|at| self.start(at));
-        self.restart_namenode();
-        self.await_nodes(self.nodes.len());
-        self.console.run(&["dfsadmin", "-safemode", "wait"]);
+        self.let_namenode_act(&listed);
     }
 
     /// Removes all that a DataNode has, which does not run.
@@ -280,10 +287,54 @@ impl Cluster {
         self.namenode = None;
     }
 
-    /// Kills the NameNode and starts it again, with these settings instead of the earlier ones.
+    /// Kills the NameNode and starts it again, with these settings instead of the earlier ones; waits until it knows what it
+    /// knew.
+    ///
+    /// # Panics
+    /// If it does not.
     pub fn restart_namenode_with(&mut self, settings: Vec<String>) {
+        let listed = self.hold_namenode(settings);
+        self.let_namenode_act(&listed);
+    }
+
+    /// Starts the NameNode anew, in safe mode; the numbers of the blocks that it listed somewhere. One that acts on what the
+    /// first DataNodes tell takes what the others have not told yet for lost, and may have one of these make a second block of a
+    /// group, of which it will never know.
+    fn hold_namenode(&mut self, settings: Vec<String>) -> BTreeSet<i64> {
+        let listed = self.listed_blocks();
         self.options.settings = settings;
-        self.restart_namenode();
+        self.kill_namenode();
+        let mut settings = common(&*self.ground, &self.options);
+        settings.extend(define("dfs.namenode.safemode.threshold-pct", "1.5")); // Above 1 it stays until it is told to leave.
+        self.namenode = Some(start_namenode(&*self.ground, &self.hadoop, &settings, self.root.path()));
+        listed
+    }
+
+    /// Ends its safe mode as soon as it lists these blocks.
+    fn let_namenode_act(&mut self, listed: &BTreeSet<i64>) {
+        self.await_running_nodes();
+        eventually("the NameNode to list what it listed before", || {
+            listed.is_subset(&self.listed_blocks()).then_some(())
+        });
+        self.console.run(&["dfsadmin", "-safemode", "leave"]);
+    }
+
+    fn listed_blocks(&mut self) -> BTreeSet<i64> {
+        let blocks = self.fsck("/").into_iter().flat_map(|file| file.blocks);
+        blocks.flat_map(|block| block.replicas).map(|(number, _)| number).collect()
+    }
+
+    /// Starts DataNodes that were dead, while the NameNode does nothing about blocks; waits until it has heard all that
+    /// it lacked of them.
+    ///
+    /// # Panics
+    /// If something is still missing then.
+    pub fn bring_back(&mut self, dead: &[usize]) {
+        self.console.run(&["dfsadmin", "-safemode", "enter"]);
+        dead.iter().for_each(|&at| self.start(at));
+        self.await_running_nodes();
+        eventually("all that was missing", || self.is_healthy("/").then_some(()));
+        self.console.run(&["dfsadmin", "-safemode", "leave"]);
     }
 
     /// Kills the NameNode and starts it again.
@@ -301,6 +352,10 @@ impl Cluster {
         let address = node.map(|at| self.nodes[at].address()).unwrap_or_default();
         fs::write(self.root.path().join(EXCLUDED), address).expect("written");
         self.console.run(&["dfsadmin", "-refreshNodes"]);
+    }
+
+    fn await_running_nodes(&mut self) {
+        self.await_nodes(self.nodes.iter().filter(|node| node.process.is_some()).count());
     }
 
     /// Waits until so many DataNodes are live.

@@ -47,6 +47,16 @@ pub enum BlockError {
         /// What it is instead.
         detail: String,
     },
+    /// Another block of the stripe is here, and the store knows no two of one stripe on a node.
+    #[error(
+        "block {block} cannot be made here: {beside} is here, of the same stripe, and the store would know only one of them"
+    )]
+    Beside {
+        /// The block that was to be made.
+        block: BlockId,
+        /// The one that is here.
+        beside: BlockId,
+    },
     /// The store's own process does not take the block, or does not give it back.
     #[error("block {block}: {error}")]
     Process {

@@ -81,12 +81,8 @@ fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
     });
     eventually("nine whole blocks", || world.cluster.is_healthy("/RS-6-3-1024k").then_some(()));
     world.assert_files();
-    for node in dead {
-        world.cluster.start(node);
-        mend.start_helper(node);
-    }
-    world.await_nodes();
-    world.await_whole();
+    world.cluster.bring_back(&dead);
+    dead.iter().for_each(|&node| mend.start_helper(node));
     mend.wait_for_helpers();
     a_rotten_source(world, mend);
 }

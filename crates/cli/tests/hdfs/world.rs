@@ -160,7 +160,6 @@ impl World {
     /// Restarts the NameNode with other settings, and waits until it has counted all there is.
     pub fn restart_namenode_with(&mut self, settings: &[&str]) {
         self.cluster.restart_namenode_with(settings.iter().map(|&setting| setting.to_owned()).collect());
-        self.await_nodes();
         self.await_whole();
         self.await_single_copies();
     }

@@ -140,16 +140,12 @@ impl World {
     /// Restarts the NameNode, which from now on has lost blocks made again by itself, or not.
     pub fn let_hdfs_repair(&mut self, repairs: bool) {
         self.cluster.restart_namenode_with(settings(repairs));
-        self.cluster.await_nodes(NODES);
     }
 
     /// Restarts all daemons, which from now on want block tokens.
     pub fn want_tokens(&mut self) {
-        (0..NODES).for_each(|node| self.cluster.kill(node));
         let token = "dfs.block.access.token.enable=true".to_owned();
-        self.cluster.restart_namenode_with([settings(false), vec![token]].concat());
-        (0..NODES).for_each(|node| self.cluster.start(node));
-        self.cluster.await_nodes(NODES);
+        self.cluster.restart_with([settings(false), vec![token]].concat());
     }
 
     /// Both files of a replica.

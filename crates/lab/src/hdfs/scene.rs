@@ -133,9 +133,7 @@ impl Scene {
     /// Starts the NameNode anew, which gives commands like this from now on.
     pub(super) fn command(&mut self, commands: Commands) {
         self.cluster.restart_namenode_with(commands.settings());
-        self.cluster.await_nodes(NODES.into());
         self.await_whole();
-        self.cluster.console().run(&["dfsadmin", "-safemode", "wait"]);
     }
 
     pub(super) fn await_whole(&mut self) {

@@ -117,7 +117,8 @@ impl HdfsBlocks {
     /// tells nobody; dropping the writer removes them.
     ///
     /// # Errors
-    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short;
+    /// [`Beside`](BlockError::Beside) where the DataNode has another block of the group.
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         Ok(Box::new(self.writer(block)?))
     }
@@ -125,6 +126,7 @@ impl HdfsBlocks {
     /// As [`create`](Self::create), for whoever hands it over.
     pub(super) fn writer(&self, block: &Sink) -> Result<ReplicaWriter, BlockError> {
         let name = replica(&block.id)?;
+        self.shared.volumes.check_group(&name)?;
         let made = self.reader(&name).map_or(self.made, |replaced| replaced.format());
         let place = Place { volume: self.volume_for(&name)?, name };
         let volume = &self.shared.volumes.all()[place.volume];

@@ -55,6 +55,12 @@ impl ReplicaName {
         (self.block < 0).then_some((self.block & !INDEX_MASK, index))
     }
 
+    /// Whether both are blocks of one group, and not the same block.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        let group = |name: &Self| name.place().map(|(group, _)| group);
+        self.block != other.block && group(self).is_some() && group(self) == group(other)
+    }
+
     /// The replica as Mend names blocks.
     pub fn block_id(&self) -> BlockId {
         BlockId(self.to_string())

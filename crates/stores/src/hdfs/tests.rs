@@ -305,6 +305,24 @@ fn a_replica_on_another_disk_keeps_a_second_from_being_made() {
 }
 
 #[test]
+fn a_second_block_of_a_group_is_not_made_where_one_is() {
+    let (node, bytes) = (DataNode::new(), pattern(10));
+    let (beside, other_group) = ("blk_-9223372036854775791_1001", "blk_-9223372036854775776_1002");
+    node.put("b", beside, ChecksumFormat::default(), &bytes);
+    let blocks = node.open();
+    says(make(&blocks, NAME, &bytes), "blk_-9223372036854775791_1001 is here, of the same stripe");
+    make(&blocks, other_group, &bytes).expect("its neighbour is of another group");
+    assert!(blocks.remove(&id(beside)).expect("removed"));
+    // It comes while the other one is made.
+    let mut writer = blocks.create(&sink(NAME, 10)).expect("room");
+    writer.write_at(0, &bytes).expect("written");
+    writer.seal().expect("sealed");
+    node.put("a", beside, ChecksumFormat::default(), &bytes);
+    says(writer.commit(), "of the same stripe");
+    assert!(read(&blocks, NAME, 0, 1).is_err(), "it has no name");
+}
+
+#[test]
 fn what_is_unfinished_leaves_nothing() {
     let node = DataNode::new();
     let blocks = node.open();

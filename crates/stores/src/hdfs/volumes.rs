@@ -97,6 +97,17 @@ impl Volume {
         Ok(same.map(ReplicaName::stamp).collect())
     }
 
+    /// Another block of the same group that is here, whole.
+    fn beside(&self, name: &ReplicaName) -> Result<Option<ReplicaName>, BlockError> {
+        let folder = self.folder(name); // The low bits, by which they differ, do not count for where they are.
+        for other in replicas(&folder)?.into_iter().filter(|other| other.is_beside(name)) {
+            if exists(&folder.join(other.file()))? {
+                return Ok(Some(other));
+            }
+        }
+        Ok(None)
+    }
+
     /// Makes a DataNode that is stopped look for its replicas when it starts: it would otherwise believe its list of
     /// them for five minutes. While it runs there is no list.
     pub(super) fn forget_list(&self) -> Result<(), BlockError> {
@@ -160,6 +171,17 @@ impl Volumes {
             }
         }
         Ok(found)
+    }
+
+    /// Refuses a block of whose group the DataNode has another one: the NameNode knows one block of a group on a DataNode,
+    /// and takes the second for the first, or for nothing.
+    pub(super) fn check_group(&self, name: &ReplicaName) -> Result<(), BlockError> {
+        for volume in &self.volumes {
+            if let Some(beside) = volume.beside(name)? {
+                return Err(BlockError::Beside { block: name.block_id(), beside: beside.block_id() });
+            }
+        }
+        Ok(())
     }
 
     /// The files of a replica; more than one pair if several disks have it, the first first.

@@ -197,8 +197,10 @@ impl ReplicaWriter {
         ReplicaReader::open(&self.place.name, self.temporary.clone())
     }
 
-    /// A DataNode that finds two replicas of a block keeps one of them, by rules of its own.
+    /// A DataNode that finds two replicas of a block keeps one of them, by rules of its own; and of a group it may have one
+    /// block only.
     pub(super) fn check_others(&self) -> Result<(), BlockError> {
+        self.shared.volumes.check_group(&self.place.name)?;
         for volume in self.shared.volumes.with(&self.place.name)? {
             let files = volume.files(&self.place.name);
             if !std::ptr::eq(volume, self.volume()) {
