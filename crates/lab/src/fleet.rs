@@ -315,7 +315,7 @@ impl Fleet {
         let log_file = File::create(&log).map_err(LabError::file("create", &log))?;
         let mut command = network.command(at, &self.programs.lab);
         command.args(["agent", "--cluster"]).arg(&self.cluster);
-        if let (Place::Client, Some(_)) = (at, network.topology().racks) {
+        if let (Place::Client, Some(_)) = (at, network.topology().groups()) {
             command.env(agent::RACK, told::rack_name(0));
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log_file);

@@ -104,6 +104,9 @@ pub struct Networks {
     /// See [`Topology::ports`].
     #[serde(default)]
     pub ports: bool,
+    /// See [`Topology::shared`].
+    #[serde(default)]
+    pub shared: bool,
     /// See [`Topology::told`]; of one network only, as helpers say once what they carry.
     #[serde(default)]
     pub told: bool,
@@ -310,7 +313,7 @@ impl Scenario {
 
     /// The networks, in the order in which they are measured.
     pub fn topologies(&self) -> Vec<Topology> {
-        let Networks { nodes, rate, racks, matrix, edge, ports, told } = &self.topology;
+        let Networks { nodes, rate, racks, matrix, edge, ports, shared, told } = &self.topology;
         let edges: Vec<_> = edge.iter().flat_map(|edge| edge.iter().copied().map(Some)).collect();
         let edges = if edges.is_empty() { vec![None] } else { edges };
         rate.iter()
@@ -322,6 +325,7 @@ impl Scenario {
                     matrix: matrix.clone(),
                     edge,
                     ports: *ports,
+                    shared: *shared,
                     told: *told,
                 })
             })

@@ -20,6 +20,16 @@ pub(crate) fn links(topology: &Topology) -> String {
             say(format_args!("\n[[rack]]\nname = \"{name}\"\nup = \"{rate}\"\ndown = \"{rate}\"\n"));
         }
     }
+    if let Some(matrix) = topology.matrix.as_ref().filter(|_| topology.shared) {
+        let places = || 0..matrix.places();
+        for (from, to) in
+            places().flat_map(|from| places().map(move |to| (from, to))).filter(|(from, to)| from != to)
+        {
+            let (rate, from, to) = (matrix.between(from, to), rack_name(from), rack_name(to));
+            say(format_args!("\n[[link]]\nfrom = \"{from}\"\nto = \"{to}\"\nrate = \"{rate}\"\n"));
+        }
+        return text;
+    }
     if topology.matrix.is_some() {
         let helpers = || (0..topology.nodes).map(|index| format!("\"{}\"", Place::Helper(index)));
         say(format_args!(
@@ -64,5 +74,8 @@ mod tests {
         assert!(text.contains("names = [\"h1\", \"h2\", \"h3\", \"h4\"]"), "{text}");
         assert!(text.contains("[\"-\", \"62300kbit\", \"39500kbit\", \"37700kbit\"]"), "{text}");
         assert!(text.contains("from = \"h2\"\nto = \"client\"\nrate = \"63800kbit\""), "{text}");
+        let text = links(&Topology { shared: true, ..matrix });
+        assert!(text.contains("from = \"rack2\"\nto = \"rack1\"\nrate = \"63800kbit\""), "{text}");
+        assert!(!text.contains("client") && !text.contains("matrix"), "{text}");
     }
 }

@@ -31,6 +31,9 @@ pub struct Topology {
     /// With a matrix: a helper's link carries, each way, what its place does within itself. Otherwise all have the common rate.
     #[serde(default)]
     pub ports: bool,
+    /// With a matrix: all pairs of two places share the rate between these. Otherwise each pair has it for itself.
+    #[serde(default)]
+    pub shared: bool,
     /// Whether mend.toml says all this, so that plans are made for it. Otherwise every link is assumed to carry 1 Gb/s.
     #[serde(default)]
     pub told: bool,
@@ -110,9 +113,9 @@ pub enum TopologyError {
     /// Things that exclude each other.
     #[error("{0} and {1} cannot be had together")]
     Both(&'static str, &'static str),
-    /// Ports of a matrix that is not there.
-    #[error("ports: those of a matrix, and there is none")]
-    NoPorts,
+    /// What is said of a matrix that is not there.
+    #[error("{0}: of a matrix, and there is none")]
+    NoMatrixOf(&'static str),
 }
 
 /// Table 1 of the repair pipelining paper, measured on EC2 with iperf.
@@ -122,7 +125,7 @@ const ASIA: &str = "Mumbai Seoul Singapore Tokyo\n624.8 62.3 39.5 37.7\n63.8 265
 impl Topology {
     /// So many nodes on one switch.
     pub fn flat(nodes: u16, rate: Rate) -> Self {
-        Self { nodes, rate, racks: None, matrix: None, edge: None, ports: false, told: false }
+        Self { nodes, rate, racks: None, matrix: None, edge: None, ports: false, shared: false, told: false }
     }
 
     /// Refuses what cannot be built.
@@ -141,14 +144,21 @@ impl Topology {
         match (&self.racks, &self.matrix, self.edge) {
             (Some(_), Some(_), _) => Err(TopologyError::Both("racks", "a matrix")),
             (_, Some(_), Some(_)) => Err(TopologyError::Both("a matrix", "an edge rate")),
-            (_, None, _) if self.ports => Err(TopologyError::NoPorts),
+            (_, None, _) if self.ports => Err(TopologyError::NoMatrixOf("ports")),
+            (_, None, _) if self.shared => Err(TopologyError::NoMatrixOf("shared")),
             _ => Ok(()),
         }
     }
 
-    /// The rack of a helper, counted from 0; `index` is counted from 0.
+    /// How many groups of helpers there are whose links to other groups are shared: racks, or places of a matrix.
+    pub fn groups(&self) -> Option<u16> {
+        let places = self.matrix.as_ref().filter(|_| self.shared).map(Matrix::places);
+        self.racks.map(|racks| racks.count).or(places)
+    }
+
+    /// The rack of a helper, or its place if those share links, counted from 0; `index` is counted from 0.
     pub fn rack_of(&self, index: u16) -> Option<u16> {
-        self.racks.map(|racks| deal(index, self.nodes, racks.count))
+        self.groups().map(|groups| deal(index, self.nodes, groups))
     }
 
     /// Whether every pair of nodes has the same rate.
@@ -202,12 +212,9 @@ impl fmt::Display for Topology {
         if let Some(edge) = self.edge {
             write!(f, ", {edge} from each helper to the client")?;
         }
-        f.write_str(match (self.ports, self.told) {
-            (false, false) => "",
-            (false, true) => ", told",
-            (true, false) => ", ports of their places",
-            (true, true) => ", ports of their places, told",
-        })
+        let said =
+            [(self.shared, ", shared"), (self.ports, ", ports of their places"), (self.told, ", told")];
+        said.iter().filter(|(is_so, _)| *is_so).try_for_each(|(_, text)| f.write_str(text))
     }
 }
 
@@ -375,7 +382,18 @@ mod tests {
         assert_eq!(asia.link_rate(15).unwrap().to_string(), "1gbit");
         let ports = Topology { ports: true, ..asia };
         assert_eq!(ports.link_rate(15).unwrap().to_string(), "489100kbit");
-        assert_eq!(Topology { matrix: None, ..ports }.check(), Err(TopologyError::NoPorts));
+        assert_eq!(ports.rack_of(15), None);
+        let shared = Topology { shared: true, ..ports.clone() };
+        assert_eq!(shared.rack_of(15), Some(3));
+        assert_eq!(
+            shared.to_string(),
+            "16 nodes, 1gbit, rates between pairs of asia, shared, ports of their places"
+        );
+        assert_eq!(Topology { matrix: None, ..ports }.check(), Err(TopologyError::NoMatrixOf("ports")));
+        assert_eq!(
+            Topology { matrix: None, ports: false, ..shared }.check(),
+            Err(TopologyError::NoMatrixOf("shared"))
+        );
     }
 
     #[test]

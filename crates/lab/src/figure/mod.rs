@@ -37,6 +37,8 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8h.toml"),
     include_str!("../../../../lab/figures/tos21-9-north-america.toml"),
     include_str!("../../../../lab/figures/tos21-9-asia.toml"),
+    include_str!("../../../../lab/figures/tos21-9-north-america-shared.toml"),
+    include_str!("../../../../lab/figures/tos21-9-asia-shared.toml"),
     include_str!("../../../../lab/figures/timeslots-9-6.toml"),
     include_str!("../../../../lab/figures/timeslots-14-10.toml"),
     include_str!("../../../../lab/figures/timeslots-16-12.toml"),

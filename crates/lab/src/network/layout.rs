@@ -10,7 +10,7 @@ use cluster::Bandwidth;
 
 use super::names::{Names, Place};
 use crate::shell::Script;
-use crate::topology::Topology;
+use crate::topology::{Matrix, Topology};
 
 const MTU: u32 = 9000;
 const BURST: &str = "256kb";
@@ -53,23 +53,27 @@ fn links(names: &Names, topology: &Topology) -> Vec<String> {
     lines
 }
 
-/// Racks, counted from 1 as their names are.
+/// Racks, or places that share links, counted from 1 as their names are.
 fn racks(topology: &Topology) -> impl Iterator<Item = u16> + use<> {
-    1..=topology.racks.map_or(0, |racks| racks.count)
+    1..=topology.groups().unwrap_or(0)
 }
 
 fn bridges(topology: &Topology) -> Vec<String> {
-    std::iter::once("core".to_owned()).chain(racks(topology).map(|rack| format!("rack{rack}"))).collect()
+    std::iter::once("core".to_owned()).chain(racks(topology).map(bridge)).collect()
+}
+
+fn bridge(rack: u16) -> String {
+    format!("rack{rack}")
 }
 
 /// The bridge of someone: the client is in rack 1, and the coordinator at the core.
 fn bridge_of(topology: &Topology, place: Place) -> String {
     let rack = match place {
         Place::Coordinator => None,
-        Place::Client => topology.racks.map(|_| 0),
+        Place::Client => topology.groups().map(|_| 0),
         Place::Helper(index) => topology.rack_of(index),
     };
-    rack.map_or("core".to_owned(), |rack| format!("rack{}", rack + 1))
+    rack.map_or("core".to_owned(), |rack| bridge(rack + 1))
 }
 
 /// IPv6 off, so that nothing but our own bytes crosses a link, no memory of earlier connections, no firewall on
@@ -131,6 +135,9 @@ pub(super) fn shape(names: &Names, topology: &Topology) -> Vec<Script> {
                 .map(|device| tbf(&device, of_racks.rate)),
         );
     }
+    if let Some(matrix) = topology.matrix.as_ref().filter(|_| topology.shared) {
+        lines.extend(racks(topology).flat_map(|rack| trunks(topology, matrix, rack)));
+    }
     if !lines.is_empty() {
         scripts.push(Script::new(format!("tc -n {} -batch -", names.net())).lines(lines));
     }
@@ -175,20 +182,20 @@ fn uplink(topology: &Topology, place: Place) -> Vec<String> {
     let Place::Helper(from) = place else {
         return topology.rate.bandwidth().map(|rate| tbf("eth0", rate)).into_iter().collect();
     };
-    let mut classes: Vec<(Ipv4Addr, Bandwidth)> = Vec::new();
-    if let Some(matrix) = &topology.matrix {
+    let mut classes: Vec<(Vec<Ipv4Addr>, Bandwidth)> = Vec::new();
+    if let Some(matrix) = topology.matrix.as_ref().filter(|_| !topology.shared) {
         let others = (0..topology.nodes).filter(|&to| to != from);
         let rate_to = |to| topology.pair_rate(from, to).expect("a matrix gives every pair a rate");
         debug_assert!(matrix.places() > 0);
-        classes.extend(others.map(|to| (Place::Helper(to).address(), rate_to(Some(to)))));
-        classes.push((Place::Client.address(), rate_to(None)));
+        classes.extend(others.map(|to| (vec![Place::Helper(to).address()], rate_to(Some(to)))));
+        classes.push((vec![Place::Client.address()], rate_to(None)));
     } else if let Some(edge) = topology.edge {
-        classes.push((Place::Client.address(), edge));
+        classes.push((vec![Place::Client.address()], edge));
     }
     match link_rate(topology, place) {
         Some(rate) if classes.is_empty() => vec![tbf("eth0", rate)],
         None if classes.is_empty() => Vec::new(),
-        rate => htb(rate, &classes),
+        rate => htb("eth0", rate, &classes),
     }
 }
 
@@ -198,26 +205,41 @@ fn tbf(device: &str, rate: Bandwidth) -> String {
     format!("qdisc add dev {device} root tbf rate {bits}bit burst {BURST} limit {queue}")
 }
 
-/// One class for each destination with a rate of its own, and one for all others, under the link's rate.
-fn htb(link: Option<Bandwidth>, classes: &[(Ipv4Addr, Bandwidth)]) -> Vec<String> {
+/// What leaves a place: a class for each other one, which all that is there shares.
+fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
+    let others = (0..matrix.places()).filter(|&to| to != rack - 1);
+    let classes: Vec<_> = others
+        .map(|to| {
+            let there =
+                Place::all(topology.nodes).filter(|&place| bridge_of(topology, place) == bridge(to + 1));
+            (there.map(Place::address).collect(), matrix.between(rack - 1, to))
+        })
+        .collect();
+    htb(&format!("up{rack}"), None, &classes)
+}
+
+/// One class for the destinations that share a rate of their own, and one for all others, under the link's rate.
+fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwidth)]) -> Vec<String> {
     let whole = link.map_or(UNSHAPED_MBIT * 1_000_000, Bandwidth::bits_per_second);
     let class = |parent: &str, id: usize, rate: u64, ceiling: u64| {
         format!(
-            "class add dev eth0 parent {parent} classid 1:{id:x} htb rate {rate}bit ceil {ceiling}bit burst {BURST} cburst {BURST} quantum {QUANTUM}"
+            "class add dev {device} parent {parent} classid 1:{id:x} htb rate {rate}bit ceil {ceiling}bit burst {BURST} cburst {BURST} quantum {QUANTUM}"
         )
     };
     // A class has a small rate of its own and borrows up to its ceiling: what all send together stays below the
     // link's rate that way, which the sum of their own rates would not.
     let own = (whole / (classes.len() as u64 + 1)).max(1);
-    let mut lines = vec!["qdisc add dev eth0 root handle 1: htb default 2".to_owned()];
+    let mut lines = vec![format!("qdisc add dev {device} root handle 1: htb default 2")];
     lines.push(class("1:", 1, whole, whole));
     lines.push(class("1:1", 2, own, whole));
-    for (&(address, ceiling), id) in classes.iter().zip(3..) {
+    for ((addresses, ceiling), id) in classes.iter().zip(3..) {
         let ceiling = ceiling.bits_per_second().min(whole);
         lines.push(class("1:1", id, own.min(ceiling), ceiling));
-        lines.push(format!(
-            "filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst {address}/32 flowid 1:{id:x}"
-        ));
+        lines.extend(addresses.iter().map(|address| {
+            format!(
+                "filter add dev {device} parent 1: protocol ip prio 1 u32 match ip dst {address}/32 flowid 1:{id:x}"
+            )
+        }));
     }
     lines
 }
@@ -407,6 +429,25 @@ mod tests {
           filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst 10.77.0.2/32 flowid 1:3
         ",
         );
+    }
+
+    #[test]
+    fn places_that_share_links_have_a_class_for_every_other_place() {
+        let asia = Topology { matrix: Some("asia".parse().unwrap()), ..topology(8, "1gbit") };
+        let shaped = shape(&Names::default(), &Topology { shared: true, ports: true, ..asia });
+        let text: Vec<_> = shaped.iter().map(Script::to_string).collect();
+        assert!(text[1].contains("qdisc add dev eth0 root tbf rate 624800000bit"), "{}", text[1]);
+        let net = text.last().expect("the bridges' namespace");
+        for line in [
+            "qdisc add dev up4 root handle 1: htb default 2",
+            "class add dev up4 parent 1:1 classid 1:4 htb rate 181000000bit ceil 181000000bit burst 256kb cburst 256kb quantum 60000",
+            "filter add dev up4 parent 1: protocol ip prio 1 u32 match ip dst 10.77.1.3/32 flowid 1:4",
+            "filter add dev up4 parent 1: protocol ip prio 1 u32 match ip dst 10.77.1.4/32 flowid 1:4",
+            "filter add dev up4 parent 1: protocol ip prio 1 u32 match ip dst 10.77.0.2/32 flowid 1:3",
+        ] {
+            assert!(net.contains(line), "{line} is not in\n{net}");
+        }
+        assert!(!net.contains("dev down"), "what comes in was shaped where it left");
     }
 
     #[test]

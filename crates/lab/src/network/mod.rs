@@ -122,8 +122,8 @@ impl Network {
     /// If the number of nodes or racks differs.
     pub fn reshape(&mut self, topology: &Topology) -> Result<(), NetworkError> {
         topology.check()?;
-        let racks = |topology: &Topology| topology.racks.map(|racks| racks.count);
-        assert_eq!((topology.nodes, racks(topology)), (self.topology.nodes, racks(&self.topology)));
+        let built = |topology: &Topology| (topology.nodes, topology.groups());
+        assert_eq!(built(topology), built(&self.topology));
         if *topology != self.topology {
             run_all(&layout::unshape(&self.names, &self.topology))?;
             run_all(&layout::shape(&self.names, topology))?;

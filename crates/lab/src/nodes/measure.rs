@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};
 use super::scene::{LOST, Scene};
-use super::{NodesArgs, SIXTEEN_LOST, SPARED, Setup, WIDE};
+use super::{NodesArgs, SIXTEEN_LOST, SMALL, SPARED, Setup, WIDE};
 use crate::command::write_page;
 use crate::error::LabError;
 use crate::fleet::Programs;
@@ -34,13 +34,14 @@ const READERS: usize = 4;
 const READ_BYTES: u64 = 64 << 10;
 
 type Part = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
-const PARTS: [(&str, Setup, Part); 6] = [
+const PARTS: [(&str, Setup, Part); 7] = [
     ("issue", SIXTEEN_LOST, |measuring, page| measuring.sixteen_lost(page)),
     ("policies", WIDE, |measuring, page| measuring.policies(page)),
     ("requestors", SPARED, |measuring, page| measuring.requestors(page)),
     ("drains", WIDE, |measuring, page| measuring.drains(page)),
     ("caps", WIDE, |measuring, page| measuring.caps(page)),
     ("reads", WIDE, |measuring, page| measuring.reads(page)),
+    ("small", SMALL, |measuring, page| measuring.small(page)),
 ];
 
 struct Measuring<'a> {
@@ -59,7 +60,7 @@ pub(super) fn run(
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
     let mut page = Page::default();
-    for setup in [SIXTEEN_LOST, WIDE, SPARED] {
+    for setup in [SIXTEEN_LOST, WIDE, SPARED, SMALL] {
         let wanted = |part: &str| args.only.as_ref().is_none_or(|only| part.contains(only));
         let parts: Vec<_> = PARTS.iter().filter(|(name, of, _)| *of == setup && wanted(name)).collect();
         if parts.is_empty() {
@@ -122,6 +123,14 @@ impl Measuring<'_> {
                 let row = self.recover(&format!("{way}, {count} requestors"), &words)?;
                 page.add(Table::Requestors, row);
             }
+        }
+        Ok(())
+    }
+
+    fn small(&mut self, page: &mut Page) -> Result<(), LabError> {
+        for _ in 0..self.args.repetitions {
+            let row = self.recover("small blocks", &[])?;
+            page.add(Table::Small, row);
         }
         Ok(())
     }

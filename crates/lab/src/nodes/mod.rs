@@ -27,7 +27,7 @@ pub struct NodesArgs {
     /// Of every helper's link
     #[arg(long, default_value = "100mbit", value_name = "RATE")]
     rate: Rate,
-    /// Only parts whose name contains this: issue, policies, requestors, drains, caps, reads
+    /// Only parts whose name contains this: issue, policies, requestors, drains, caps, reads, small
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Each recovery of the first part is measured so often
@@ -70,6 +70,8 @@ const WIDE: Setup = Setup {
 
 /// The same stripes, and as many helpers again that get blocks and have none.
 const SPARED: Setup = Setup { helpers: 32, spare: 16, ..WIDE };
+/// Of blocks so small that a repair costs what planning, dispatch and publication cost.
+const SMALL: Setup = Setup { block_bytes: 4 << 10, stripes: 1_000, ..WIDE };
 
 /// Measures, and writes `nodes.md`.
 ///
