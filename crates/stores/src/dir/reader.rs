@@ -190,7 +190,7 @@ impl DirReader {
     }
 
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
-        read_through(&self.block, self.bytes(), VERIFY_BYTES, gate, |piece, buffer| {
+        read_through(&self.block, 0..self.bytes(), VERIFY_BYTES, gate, |piece, buffer| {
             buffer.resize((piece.end - piece.start) as usize, 0);
             self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)
         })
