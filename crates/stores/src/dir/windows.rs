@@ -73,8 +73,8 @@ impl Windows {
         self.waiting.is_empty() && self.reading.is_empty()
     }
 
-    /// Takes those of which all chunks are `known`, if there are such. They are to be synced before they are read, and what is found is to be
-    /// [taken](Self::take) before others are.
+    /// Takes those of which all chunks are `known`, if there are such. They are to be synced before they are read, and what is
+    /// found is to be [taken](Self::take) before others are.
     pub(super) fn read(&mut self, place: &Place, checksums: &Checksums, known: &[bool]) -> Option<Reading> {
         debug_assert!(self.reading.is_empty(), "nothing would be known of those");
         let chunks =
@@ -184,6 +184,9 @@ mod tests {
     /// The last window is short.
     const CHUNKS: usize = WINDOWS * WINDOW_CHUNKS - 100;
 
+    /// A window, its last write when it was read, and whether it was right then.
+    type Looked = (usize, usize, bool);
+
     #[derive(Clone, Debug)]
     enum Step {
         Write(Range<usize>),
@@ -223,7 +226,7 @@ mod tests {
             // read and found right.
             let (mut written, mut right) = ([0; WINDOWS], [None; WINDOWS]);
             let mut rotten = vec![false; CHUNKS];
-            let mut found: Option<(Found, Vec<(usize, usize, bool)>)> = None;
+            let mut found: Option<(Found, Vec<Looked>)> = None;
             for (at, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Write(chunks) => {
@@ -250,7 +253,7 @@ mod tests {
                     }
                     Step::Take => {
                         let Some((found, model)) = found.take() else { continue };
-                        let relevant = |&(number, when, _): &(usize, usize, bool)| written[number] == when;
+                        let relevant = |&(number, when, _): &Looked| written[number] == when;
                         let is_right = model.iter().filter(|&one| relevant(one)).all(|&(.., is_right)| is_right);
                         prop_assert_eq!(windows.take(Some(found)).is_ok(), is_right);
                         if !is_right {
