@@ -1,10 +1,12 @@
-//! The end of what a job delivered to a store: made durable, then a block of the store, then read back.
+//! The end of what a job delivered to a store: made durable, then a block of the store, then read back, as far as it was not
+//! while it came.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use repair::{BlockId, Refusal, Report, SinkEnd};
-use stores::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError};
+use stores::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, ReadBack};
 
 use crate::disk::{Deliveries, SharedDelivery};
 use crate::engine::blocking;
@@ -28,30 +30,44 @@ pub(crate) async fn seal(deliveries: Deliveries) -> Report {
     sealed.map_or_else(|report| report, |digests| Report::Sealed { digests, hand_over_ms })
 }
 
-/// One block after another. What was begun is ended also if the coordinator is gone meanwhile: it is a block that was
-/// checked.
-pub(crate) async fn commit(deliveries: Deliveries) -> Report {
+/// What knows how much of a block that was committed is left to be read back, by block.
+pub(crate) type Committed = BTreeMap<BlockId, Box<dyn ReadBack>>;
+
+/// One block after another, and what is left of them to be read back. What was begun is ended also if the coordinator is gone
+/// meanwhile: it is a block that was checked.
+pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
+    let mut done = Committed::new();
     for (block, delivery) in deliveries {
         let delivery = Arc::into_inner(delivery).expect("its plan has ended");
         let delivery = delivery.into_inner().unwrap_or_else(PoisonError::into_inner);
         let committed = match delivery {
-            Delivery::Taken(_) => return nothing_to_keep(block),
+            Delivery::Taken(_) => return (nothing_to_keep(block), done),
             Delivery::Published(writer) => blocking(move || writer.commit()).await,
-            Delivery::HandedOver(writer) => in_time(&writer.terms(), &block, writer.hand_over()).await,
+            Delivery::HandedOver(writer) => {
+                in_time(&writer.terms(), &block, writer.hand_over()).await.map(|()| None)
+            }
         };
-        if let Err(error) = committed {
-            return sink_report(block, &error);
+        match committed {
+            Ok(rest) => done.extend(rest.map(|rest| (block, rest))),
+            Err(error) => return (sink_report(block, &error), done),
         }
     }
-    Report::Committed
+    (Report::Committed, done)
 }
 
 /// Reads a block back: as its readers get it if the store has a process that serves them, which reads at its own pace, and
-/// else from its files, no faster than the cap of the disk allows.
-pub(crate) async fn reread(blocks: Arc<dyn Blocks>, block: BlockId, gate: DiskGate) -> Report {
-    let read = match blocks.read_back(&block) {
-        Some(read) => read.await,
-        None => {
+/// else from its files, no faster than the cap of the disk allows; there `rest` knows what is left of one that was just
+/// committed.
+pub(crate) async fn reread(
+    blocks: Arc<dyn Blocks>,
+    block: BlockId,
+    rest: Option<Box<dyn ReadBack>>,
+    gate: DiskGate,
+) -> Report {
+    let read = match (blocks.read_back(&block), rest) {
+        (Some(read), _) => read.await,
+        (None, Some(rest)) => blocking(move || rest.finish(&gate)).await,
+        (None, None) => {
             let name = block.clone();
             blocking(move || blocks.verify(&name, &gate)).await
         }

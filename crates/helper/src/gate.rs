@@ -130,6 +130,29 @@ mod tests {
         }
     }
 
+    /// It is all read while it is made, sealed and committed, and no faster than the cap says.
+    #[test]
+    fn what_is_read_back_behind_its_writer_counts_as_well() {
+        let rate = 500_000;
+        let (_folder, blocks, id) = store();
+        let throttle = Throttle::standing(Caps { repairs_disk: Some(rate), ..Caps::default() });
+        let interest = Interest::default();
+        let clocked = Arc::new(Clocked::new(&interest, &throttle, Some(JobId(1)), Class::Repair));
+        let end = SinkEnd::Kept { label: None, permit: None };
+        let sink = Sink { index: BlockIndex(0), id, bytes: 10 << 20, end };
+        let mut writer = blocks.create(&sink).unwrap();
+        writer.read_back_behind(clocked.clone());
+        writer.write_at(0, &vec![7; 9 << 20]).unwrap();
+        writer.write_at(9 << 20, &vec![7; 1 << 20]).unwrap();
+        let digest = writer.seal().unwrap();
+        let rest = writer.commit().unwrap().expect("it was read back behind");
+        assert_eq!(rest.finish(&*clocked).unwrap(), digest);
+        assert_eq!(clocked.passed.load(Ordering::Relaxed), 10 << 20);
+        let expected = rate as f64 * throttle.now().as_secs_f64();
+        assert!(((10 << 20) as f64 - expected).abs() <= 0.05 * expected, "in {:?}", throttle.now());
+        assert!(interest.held_back() > 0);
+    }
+
     #[test]
     fn who_reads_for_a_client_is_not_held_back_by_the_cap_of_repairs() {
         let (_folder, blocks, id) = store();

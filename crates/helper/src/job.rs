@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::disk::Deliveries;
+use crate::ending::Committed;
 use crate::engine::Node;
 use crate::gate::{DiskGate, Interest};
 use crate::motion::Motion;
@@ -37,10 +38,12 @@ pub(crate) struct JobTask {
     class: Class,
     /// What was delivered and not committed.
     deliveries: Deliveries,
+    /// What was committed and not read back.
+    committed: Committed,
     /// The plan that runs, or failed.
     motion: Option<Motion>,
     opening: Option<Chore<(Deliveries, Result<Opened, Report>)>>,
-    errand: Option<Chore<Report>>,
+    errand: Option<Chore<(Report, Committed)>>,
     /// Whole blocks are read in this interest; it ends with the coordinator's.
     interest: Interest,
     /// How often that was held back when it was last looked at.
@@ -60,6 +63,7 @@ impl JobTask {
             part: Part::new(job, RELAY_BUDGET_BYTES, node.buffers.take()),
             class: Class::default(),
             deliveries: Deliveries::new(),
+            committed: Committed::new(),
             motion: None,
             opening: None,
             errand: None,
@@ -148,9 +152,10 @@ impl JobTask {
             moved = true;
         }
         if let Some(errand) = &mut self.errand
-            && let Poll::Ready(report) = errand.as_mut().poll(cx)
+            && let Poll::Ready((report, committed)) = errand.as_mut().poll(cx)
         {
             self.errand = None;
+            self.committed.extend(committed);
             self.part.handle_answer(report, now);
             moved = true;
         }
@@ -183,7 +188,10 @@ impl JobTask {
                 PartAction::Disconnect => self.motion = None,
                 PartAction::Ask(errand) => self.errand = Some(self.ask(errand)),
                 PartAction::Report { epoch, report } => self.report(epoch, report),
-                PartAction::Forget => self.deliveries.clear(),
+                PartAction::Forget => {
+                    self.deliveries.clear();
+                    self.committed.clear();
+                }
             }
         }
         acted
@@ -206,13 +214,14 @@ impl JobTask {
         self.class = assignment.class;
         // The edges come first: neighbours may be dialling already.
         self.motion = Some(Motion::new(assignment.clone(), &self.node, memory));
-        self.opening = Some(Box::pin(open(self.node.clone(), assignment, self.deliveries.clone())));
+        self.opening =
+            Some(Box::pin(open(self.node.clone(), assignment, self.deliveries.clone(), self.gate())));
     }
 
-    fn ask(&mut self, errand: Errand) -> Chore<Report> {
-        match errand {
+    fn ask(&mut self, errand: Errand) -> Chore<(Report, Committed)> {
+        let answer: Chore<Report> = match errand {
+            Errand::Commit => return Box::pin(ending::commit(std::mem::take(&mut self.deliveries))),
             Errand::Seal => Box::pin(ending::seal(self.deliveries.clone())),
-            Errand::Commit => Box::pin(ending::commit(std::mem::take(&mut self.deliveries))),
             Errand::Fingerprint(asked) => {
                 let gate = self.gate();
                 match self.deliveries.get(&asked.block.id).cloned() {
@@ -223,10 +232,11 @@ impl JobTask {
                 }
             }
             Errand::Reread(block) => {
-                let gate = self.gate();
-                self.ask_store(|blocks| Box::pin(ending::reread(blocks, block, gate)))
+                let (rest, gate) = (self.committed.remove(&block), self.gate());
+                self.ask_store(|blocks| Box::pin(ending::reread(blocks, block, rest, gate)))
             }
-        }
+        };
+        Box::pin(async { (answer.await, Committed::new()) })
     }
 
     /// What slows whole blocks that are read for this job.

@@ -11,6 +11,7 @@ use crate::disk::{Deliveries, SharedDelivery, Source};
 use crate::ending::in_time;
 use crate::engine::{Node, blocking};
 use crate::errands::check_identity;
+use crate::gate::DiskGate;
 use crate::problems::{block_problem, sink_report};
 
 /// What an assignment reads and delivers to.
@@ -19,15 +20,17 @@ pub(crate) struct Opened {
     pub(crate) sinks: BTreeMap<BlockIndex, (Sink, SharedDelivery)>,
 }
 
-/// `deliveries` are those that are open already; they come back with those that were added.
+/// `deliveries` are those that are open already; they come back with those that were added, which are read back as `gate`
+/// lets it pass.
 pub(crate) async fn open(
     node: Node,
     assignment: Arc<Assignment>,
     mut deliveries: Deliveries,
+    gate: DiskGate,
 ) -> (Deliveries, Result<Opened, Report>) {
     let opened = async {
         let sources = open_sources(&node, &assignment).await?;
-        let sinks = open_sinks(&node, &assignment, &mut deliveries).await?;
+        let sinks = open_sinks(&node, &assignment, &mut deliveries, &gate).await?;
         Ok(Opened { sources, sinks })
     }
     .await;
@@ -70,13 +73,14 @@ async fn open_sinks(
     node: &Node,
     assignment: &Assignment,
     deliveries: &mut Deliveries,
+    gate: &DiskGate,
 ) -> Result<BTreeMap<BlockIndex, (Sink, SharedDelivery)>, Report> {
     let mut opened = BTreeMap::new();
     for sink in &assignment.sinks {
         let delivery = match deliveries.get(&sink.id) {
             Some(delivery) => delivery.clone(),
             None => {
-                let delivery = deliver(node.local.sinks(assignment)?, sink.clone()).await?;
+                let delivery = deliver(node.local.sinks(assignment)?, sink.clone(), gate).await?;
                 let delivery = Arc::new(Mutex::new(delivery));
                 deliveries.insert(sink.id.clone(), delivery.clone());
                 delivery
@@ -89,7 +93,7 @@ async fn open_sinks(
 
 /// Opens one sink, if its end is the one that is wanted. A store's own process is asked now whether it will take the block:
 /// what it would refuse need not be moved.
-async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink) -> Result<Delivery, Report> {
+async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<Delivery, Report> {
     let failed = |error: BlockError| sink_report(sink.id.clone(), &error);
     let wanted = sink.clone();
     let delivery = blocking(move || sinks.deliver(&wanted)).await.map_err(failed)?;
@@ -98,8 +102,11 @@ async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink) -> Result<Delivery, Report> 
             let prepared = in_time(&writer.terms(), &sink.id, writer.prepare()).await;
             prepared.map(|()| Delivery::HandedOver(writer)).map_err(failed)
         }
-        (delivery @ Delivery::Taken(_), SinkEnd::Taken)
-        | (delivery @ Delivery::Published(_), SinkEnd::Kept { .. }) => Ok(delivery),
+        (Delivery::Published(mut writer), SinkEnd::Kept { .. }) => {
+            writer.read_back_behind(Arc::new(gate.clone()));
+            Ok(Delivery::Published(writer))
+        }
+        (delivery @ Delivery::Taken(_), SinkEnd::Taken) => Ok(delivery),
         (_, end) => {
             // What the block says of itself, and its permit, are nothing to tell on.
             let end = match end {

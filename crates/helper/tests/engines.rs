@@ -21,7 +21,7 @@ use repair::{
     Wanted,
 };
 use stores::{
-    BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, Sinks, Sources,
+    BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, ReadBack, Sinks, Sources,
     StoredBlock, Taker,
 };
 use tokio::net::TcpListener;
@@ -146,9 +146,9 @@ impl BlockWriter for Growing {
 }
 
 impl Publish for Growing {
-    fn commit(self: Box<Self>) -> Result<(), BlockError> {
+    fn commit(self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
         self.keep();
-        Ok(())
+        Ok(None)
     }
 }
 

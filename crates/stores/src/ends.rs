@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use repair::{Digest, LocalBlock, Sink};
 
-use crate::{BlockError, BlockReader, StoredBlock};
+use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
 /// Something that is not done yet. Whoever polls it has a runtime with sockets and time; work that waits for a disk
 /// belongs on a thread that may wait.
@@ -105,11 +105,32 @@ pub trait BlockWriter: Intake {
 
 /// A block that becomes one of the store by a rename.
 pub trait Publish: BlockWriter {
-    /// Makes the sealed block visible under its name, atomically and durably, replacing one that was there.
+    /// Has what is written read back behind the writer, as it becomes durable and `gate` lets it pass, so that little of the
+    /// block is left to read when it is committed. What reads back other bytes is an error of a later write or of the seal.
+    /// A store that reads blocks back only whole leaves it at that.
+    fn read_back_behind(&mut self, gate: Arc<dyn Gate>) {
+        let _ = gate;
+    }
+
+    /// Makes the sealed block visible under its name, atomically and durably, replacing one that was there. What is given
+    /// back knows what is left to be read back of it; without, all of it is, see [`Blocks::verify`].
     ///
     /// # Errors
     /// [`BlockError`]; then nothing has become visible.
-    fn commit(self: Box<Self>) -> Result<(), BlockError>;
+    ///
+    /// [`Blocks::verify`]: crate::Blocks::verify
+    fn commit(self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError>;
+}
+
+/// A block that was just committed, and of which most may have been read back. Dropping it ends the reading.
+pub trait ReadBack: Send {
+    /// Reads the rest back, on a thread that may wait, and gives the digest of what stands under the block's name. All its
+    /// bytes and whatever the store checks them by were read from the medium then, after they were durable. If by now
+    /// something else stands there, that is read as by [`StoredBlock::verify`], as `gate` lets it pass.
+    ///
+    /// # Errors
+    /// As [`StoredBlock::verify`].
+    fn finish(self: Box<Self>, gate: &dyn Gate) -> Result<Option<Digest>, BlockError>;
 }
 
 /// A block that becomes one of the store when the store's own process has taken it over.

@@ -5,8 +5,8 @@ use repair::BlockId;
 use crate::BlockError;
 
 /// Asked before each piece of a block that is read through to be verified, on a thread that may wait. So whoever has the
-/// block read sets the pace, and can end the reading. Two threads may ask at once.
-pub trait Gate: Sync {
+/// block read sets the pace, and can end the reading.
+pub trait Gate: Send + Sync {
     /// Returns once so many bytes may be read from the medium.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ mod through;
 pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
 pub use catalog::{BlockRecord, BlockSize, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
 pub use ends::{
-    BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, Sinks, Sources, Taker,
+    BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, ReadBack, Sinks, Sources, Taker,
 };
 pub use gate::{Closed, Gate, OpenGate};
 pub use seams::{

@@ -60,7 +60,7 @@ fn a_full_disk_is_no_space_and_nothing_is_lost() {
         let mut writer = blocks.create(&sink(&id(name), length as u64))?;
         writer.write_at(0, &pattern(1, length))?;
         writer.seal()?;
-        writer.commit()
+        writer.commit().map(drop)
     };
     store("a", 400_000).expect("it fits");
     assert!(

@@ -202,7 +202,7 @@ impl Group {
         delivery.block().expect("it is kept").seal().expect("sealed");
         match delivery {
             Delivery::HandedOver(writer) => world.runtime.block_on(writer.hand_over()),
-            Delivery::Published(writer) => writer.commit(),
+            Delivery::Published(writer) => writer.commit().map(drop),
             Delivery::Taken(_) => unreachable!("it is kept"),
         }
     }

@@ -91,6 +91,11 @@ impl Checksums {
         self.chunks[index] == crc32c(chunk)
     }
 
+    /// The checksums of some chunks.
+    pub(super) fn of(&self, chunks: Range<usize>) -> &[u32] {
+        &self.chunks[chunks]
+    }
+
     /// CRC32C over the block's length and the list.
     pub(super) fn digest(&self) -> u32 {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);

@@ -14,6 +14,7 @@ pub(crate) mod place;
 pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
+mod windows;
 mod writer;
 
 /// Decoders of what is on disks, for `crates/fuzz`.

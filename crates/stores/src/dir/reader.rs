@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use repair::BlockId;
@@ -18,7 +18,7 @@ use crate::through::read_through;
 use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
 /// Bytes read at once when a whole block is verified.
-const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(64 * CHUNK_BYTES as u64).unwrap();
+pub(super) const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(64 * CHUNK_BYTES as u64).unwrap();
 
 /// The system is asked for so many bytes at once to read ahead. Of more it may drop what is beyond its own bound, which
 /// on Linux is the device's `read_ahead_kb`, 128 unless somebody changed it, or its largest request if that is more.
@@ -174,15 +174,22 @@ impl DirReader {
         Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
     }
 
-    /// Asks the system to forget what it has cached, so that the medium itself is read.
-    fn forget_cache(&self) {
-        for file in [&self.file, &self.list] {
-            // Advice only: where it cannot be followed, the cache is what every reader gets.
-            let _ = fadvise(file, 0, None, Advice::DontNeed);
-        }
+    /// Whether its bytes are those of this file.
+    pub(super) fn is_of(&self, file: &File) -> Result<bool, BlockError> {
+        let (ours, other) = (self.file.metadata(), file.metadata());
+        let (ours, other) = (ours.map_err(fault(&self.path))?, other.map_err(fault(&self.path))?);
+        Ok((ours.dev(), ours.ino()) == (other.dev(), other.ino()))
     }
 
-    fn verify_list(&self) -> Result<(), BlockError> {
+    /// What the block's bytes are checked by.
+    pub(super) fn checksums(&self) -> &Checksums {
+        &self.checksums
+    }
+
+    /// Reads all but the block's bytes from the medium.
+    pub(super) fn verify_list(&self) -> Result<(), BlockError> {
+        self.check_length()?;
+        forget(&self.list, 0, None);
         if load(&self.block, &self.list, &self.list_path)? == self.checksums {
             return Ok(());
         }
@@ -190,7 +197,7 @@ impl DirReader {
     }
 
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
-        read_through(&self.block, self.bytes(), VERIFY_BYTES, gate, |piece, buffer| {
+        read_through(&self.block, 0..self.bytes(), VERIFY_BYTES, gate, |piece, buffer| {
             buffer.resize((piece.end - piece.start) as usize, 0);
             self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)
         })
@@ -225,12 +232,18 @@ impl BlockReader for DirReader {
 
 impl StoredBlock for DirReader {
     fn verify(&self, gate: &dyn Gate) -> Result<Option<repair::Digest>, BlockError> {
-        self.forget_cache();
-        self.check_length()?;
+        forget(&self.file, 0, None);
         self.verify_list()?;
         self.verify_bytes(gate)?;
         Ok(Some(self.checksums.block_digest()))
     }
+}
+
+/// Asks the system to forget what it has cached of so many bytes, or of all from an offset on, so that the medium itself is
+/// read. What is not on the medium yet stays.
+pub(super) fn forget(file: &File, offset: u64, bytes: Option<NonZeroU64>) {
+    // Advice only: where it cannot be followed, the cache is what every reader gets.
+    let _ = fadvise(file, offset, bytes, Advice::DontNeed);
 }
 
 /// Opens a file whose name can be looked up without waiting.

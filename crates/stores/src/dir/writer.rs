@@ -1,11 +1,11 @@
 //! Making a block: bytes come in any order, checksums are made on the way.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use repair::Sink;
+use repair::{Digest, Sink};
 
 use super::checksums::{CHUNK_BYTES, Checksums};
 use super::commit;
@@ -14,8 +14,9 @@ use super::folder::Folder;
 use super::label::Label;
 use super::place::{Place, Temporary, block_fault};
 use super::reader::{DirReader, beyond, corrupt};
+use super::windows::{Found, Reading, Windows};
 use crate::steady::SteadyFile;
-use crate::{BlockError, BlockWriter, Intake, Publish, StoredBlock};
+use crate::{BlockError, BlockReader, BlockWriter, Closed, Gate, Intake, Publish, ReadBack, StoredBlock};
 
 /// A block that is not visible yet.
 ///
@@ -25,10 +26,12 @@ pub(super) struct DirWriter {
     folder: Arc<Folder>,
     place: Place,
     temporary: Temporary,
-    file: SteadyFile,
+    file: SteadyFile<Found>,
     checksums: Checksums,
     known: Vec<bool>,
     written: Extents,
+    /// What is to be read back, if anybody wants that while it is being made.
+    windows: Option<Windows>,
     sealed: bool,
     /// Whether a write or a sync failed. The system forgets after saying so once what it could not write, so
     /// that a second sync would lie.
@@ -57,6 +60,7 @@ impl DirWriter {
             checksums,
             known,
             written,
+            windows: None,
             sealed: false,
             broken: false,
             owns_files: true,
@@ -72,6 +76,14 @@ impl DirWriter {
         let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
         let end = end.ok_or_else(|| beyond(&self.temporary.block, offset, bytes, self.bytes()))?;
         Ok(offset..end)
+    }
+
+    fn write(&mut self, range: Range<u64>, bytes: &[u8]) -> Result<(), BlockError> {
+        let written = self.file.write(bytes, range.start);
+        let is_due = written.map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.learn(&range, bytes);
+        self.written.insert(range);
+        if is_due { self.write_out() } else { Ok(()) }
     }
 
     /// Makes the checksums of the chunks that `bytes` covers whole.
@@ -124,9 +136,42 @@ impl DirWriter {
         ))
     }
 
+    /// Waits for what a thread does with the file, and takes what it found.
+    fn join(&mut self) -> Result<(), BlockError> {
+        let found = self.file.join().map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.windows.as_mut().map_or(Ok(()), |windows| windows.take(found))
+    }
+
+    /// Has a thread sync what was written so far, and read back what is whole of it; but when all has come nothing more is read
+    /// that a seal would wait for.
+    fn write_out(&mut self) -> Result<(), BlockError> {
+        self.join()?;
+        let more_comes = self.written.first_gap(self.bytes()).is_some();
+        let reading = if more_comes { self.reading() } else { None };
+        let then = move |file: &File| reading.map_or_else(Found::new, |reading| reading.run(file));
+        self.file.write_out(then).map_err(block_fault(&self.place.id, &self.temporary.block))
+    }
+
+    fn reading(&mut self) -> Option<Reading> {
+        let windows = self.windows.as_mut()?;
+        windows.read(&self.place, &self.checksums, &self.known)
+    }
+
     fn sync(&mut self) -> Result<(), BlockError> {
+        self.join()?;
         self.file.sync_all().map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.read_rest_back()?;
         self.write_checksums()
+    }
+
+    /// Has a thread read back what was not yet, while other things are done with the block. What it finds is asked for when
+    /// the block is committed.
+    fn read_rest_back(&mut self) -> Result<(), BlockError> {
+        let Some(reading) = self.reading() else { return Ok(()) };
+        // Now, since what somebody reads at the same time is not forgotten.
+        reading.forget(&self.file);
+        let begun = self.file.write_out(|file| reading.run(file));
+        begun.map_err(block_fault(&self.place.id, &self.temporary.block))
     }
 
     fn write_checksums(&self) -> Result<(), BlockError> {
@@ -151,17 +196,17 @@ impl Intake for DirWriter {
         let range = self.check_range(offset, bytes.len())?;
         self.sealed = false;
         self.known[touched(&range)].fill(false);
-        let done = self.file.write_all_at(bytes, offset);
+        if let Some(windows) = &mut self.windows {
+            windows.handle_write(&touched(&range));
+        }
+        let done = self.write(range, bytes);
         self.broken |= done.is_err();
-        done.map_err(block_fault(&self.place.id, &self.temporary.block))?;
-        self.learn(&range, bytes);
-        self.written.insert(range);
-        Ok(())
+        done
     }
 }
 
 impl BlockWriter for DirWriter {
-    fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
+    fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
         self.check_complete()?;
         if !self.sealed {
             self.learn_the_rest()?;
@@ -181,13 +226,47 @@ impl BlockWriter for DirWriter {
 }
 
 impl Publish for DirWriter {
-    fn commit(mut self: Box<Self>) -> Result<(), BlockError> {
+    fn read_back_behind(&mut self, gate: Arc<dyn Gate>) {
+        self.windows = Some(Windows::new(self.checksums.len(), gate));
+    }
+
+    fn commit(mut self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
         self.check_sealed()?;
         let folder = Arc::clone(&self.folder);
         let _shard = folder.lock_shard(self.place.shard);
         commit::run(&self.place, &self.temporary)?;
         self.owns_files = false;
-        Ok(())
+        Ok(self.windows.is_some().then(|| Box::new(Committed(self)) as Box<dyn ReadBack>))
+    }
+}
+
+/// A block whose files have their names.
+struct Committed(Box<DirWriter>);
+
+impl Committed {
+    /// Reads back what a thread has not, or could not.
+    fn read_rest(&mut self) -> Result<(), BlockError> {
+        let writer = &mut *self.0;
+        writer.join()?;
+        let (Some(reading), Some(windows)) = (writer.reading(), &mut writer.windows) else { return Ok(()) };
+        windows.take(Some(reading.run(&writer.file)))?;
+        if windows.are_done() { Ok(()) } else { Err(Closed.of(&writer.place.id)) }
+    }
+}
+
+impl ReadBack for Committed {
+    fn finish(mut self: Box<Self>, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.read_rest()?;
+        let DirWriter { folder, place, file, checksums, .. } = &*self.0;
+        let reader = {
+            let _shard = folder.lock_shard(place.shard);
+            DirReader::open(&place.id, &place.block, &place.checksums)?
+        };
+        if !reader.is_of(file)? || reader.checksums() != checksums {
+            return reader.verify(gate); // Whatever it is, it is not what was read back.
+        }
+        reader.verify_list()?;
+        Ok(reader.digest())
     }
 }
 

@@ -194,7 +194,7 @@ impl ReplicaReader {
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
         let piece_bytes = VERIFY_BYTES.next_multiple_of(self.format.chunk_bytes());
         let piece_bytes = NonZeroU64::new(piece_bytes).expect("a multiple of what is not zero");
-        read_through(&self.block, self.bytes, piece_bytes, gate, |piece, buffer| {
+        read_through(&self.block, 0..self.bytes, piece_bytes, gate, |piece, buffer| {
             buffer.resize((piece.end - piece.start) as usize, 0);
             self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)
         })

@@ -20,7 +20,7 @@ use crate::dir::extents::Extents;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt};
 use crate::steady::SteadyFile;
-use crate::{BlockError, BlockReader, BlockWriter, Intake, Publish, StoredBlock};
+use crate::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack, StoredBlock};
 
 /// What writers share.
 #[derive(Debug)]
@@ -321,8 +321,8 @@ impl BlockWriter for ReplicaWriter {
 }
 
 impl Publish for ReplicaWriter {
-    fn commit(self: Box<Self>) -> Result<(), BlockError> {
-        self.give_names().map(drop)
+    fn commit(self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
+        self.give_names().map(|_| None)
     }
 }
 

@@ -229,7 +229,7 @@ impl StoredBlock for ShardReader {
         self.check_length()?;
         match &self.check {
             Check::Nothing(_) => {
-                read_through(&self.block, self.bytes, VERIFY_BYTES, gate, |piece, _| {
+                read_through(&self.block, 0..self.bytes, VERIFY_BYTES, gate, |piece, _| {
                     sum_chunks(&self.file, piece).map(drop).map_err(block_fault(&self.block, &self.path))
                 })?;
                 Ok(None)
@@ -238,7 +238,7 @@ impl StoredBlock for ShardReader {
                 let sums = known.sums();
                 let block_bytes =
                     NonZeroU64::new(sums.block_bytes()).expect("it was looked at when it was read");
-                read_through(&self.block, sums.bytes(), block_bytes, gate, |piece, _| {
+                read_through(&self.block, 0..sums.bytes(), block_bytes, gate, |piece, _| {
                     let block = (piece.start / block_bytes) as usize;
                     known.learn_anew(&self.file, block).map_err(|fault| self.fault(fault))
                 })?;

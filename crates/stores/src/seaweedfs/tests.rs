@@ -106,7 +106,7 @@ fn make(blocks: &ShardBlocks, name: &str, bytes: &[u8]) -> Result<Option<Digest>
     let mut writer = blocks.create(&sink(name, bytes.len()))?;
     writer.write_at(0, bytes)?;
     let digest = writer.seal()?;
-    writer.commit().map(|()| digest)
+    writer.commit().map(|_| digest)
 }
 
 fn read(blocks: &ShardBlocks, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, BlockError> {

@@ -19,7 +19,7 @@ use crate::dir::extents::Extents;
 use crate::dir::place::{block_fault, fault};
 use crate::dir::reader::{beyond, corrupt};
 use crate::steady::SteadyFile;
-use crate::{BlockError, BlockWriter, Intake, Publish, StoredBlock};
+use crate::{BlockError, BlockWriter, Intake, Publish, ReadBack, StoredBlock};
 
 /// A shard that is not visible yet.
 ///
@@ -213,7 +213,7 @@ impl BlockWriter for ShardWriter {
 }
 
 impl Publish for ShardWriter {
-    fn commit(mut self: Box<Self>) -> Result<(), BlockError> {
+    fn commit(mut self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
         let sealed = self.sealed()?;
         // The small files may have been brought, or replaced, since.
         if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed {
@@ -224,7 +224,8 @@ impl Publish for ShardWriter {
         fs::rename(&self.temporary, &path).map_err(fault(&path))?;
         self.committed = true;
         // A name that may not last is none: SeaweedFS must not mount what a crash could take back.
-        sync_folder(&self.folder).inspect_err(|_| drop(fs::remove_file(&path)))
+        sync_folder(&self.folder).inspect_err(|_| drop(fs::remove_file(&path)))?;
+        Ok(None)
     }
 }
 

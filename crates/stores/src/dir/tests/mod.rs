@@ -1,5 +1,6 @@
 //! [`DirBlocks`](super::DirBlocks) against a plain byte vector, damage, crashes and full disks.
 
+mod behind;
 mod crashes;
 mod damage;
 mod folders;

@@ -149,7 +149,7 @@ fn what_was_written_after_the_seal_is_not_committed() {
     writer.write_at(0, b"abc").expect("written");
     writer.seal().expect("complete");
     writer.write_at(0, b"x").expect("written");
-    let error = writer.commit().expect_err("not sealed").to_string();
+    let error = writer.commit().map(drop).expect_err("not sealed").to_string();
     assert!(error.contains("not sealed after the last write"), "{error}");
     assert_eq!(scene.files(), [""; 0]);
 }
