@@ -12,10 +12,10 @@ use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
 use repair::{
-    Assignment, BlockId, BlockProblem, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint, Job,
-    JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Permit, Policy, Refusal, Report,
-    Scheme, Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel, Topology,
-    Verify, Wanted,
+    Assignment, BlockId, BlockProblem, Caps, Chunking, Digest, Due, EdgeKey, Epoch, FilePart, Fingerprint,
+    Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile, Pacing, Permit, Policy, Refusal,
+    Report, Scheme, Sent, Sink, SinkEnd, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, StripeLabel,
+    Topology, Verify, Wanted,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -146,6 +146,7 @@ fn from_node() -> Vec<FromNode> {
         FromNode::RegisterClient { version: VERSION, bandwidth: None, rack: None },
         FromNode::Pong { free_bytes: 0, tasks: 3 },
         FromNode::Seen { up: 117_000_000, down: 1 },
+        FromNode::Unused { up: Some(1000), down: None },
         FromNode::Removed { block: block.clone() },
         FromNode::Verified { ask: 1, block: block.clone(), result: Ok(Some(digest(0xe306_9283))) },
         FromNode::Verified { ask: 2, block: block.clone(), result: Err(problem.clone()) },
@@ -203,6 +204,8 @@ fn to_node() -> Vec<ToNode> {
         ToNode::Registered { node: NodeId(1) },
         ToNode::Refused { reason: "another cluster".into(), passing: false },
         ToNode::Ping,
+        ToNode::Limits(Caps { repairs_up: Some(1), repairs_down: Some(125_000_000), ..Caps::default() }),
+        ToNode::Spare,
         ToNode::Stop { job, epoch },
         ToNode::Seal { job, epoch },
         fingerprint,

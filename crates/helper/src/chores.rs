@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use repair::wire::control::{self, FromNode, StoreProblem, ToNode};
-use repair::{BlockId, BlockProblem, Class, Digest};
+use repair::{BlockId, BlockProblem, Class, Digest, Meter};
 use stores::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
@@ -53,6 +53,7 @@ impl Chores {
                 self.tell_seen();
                 self.pong();
             }
+            ToNode::Spare => self.tell_unused(),
             ToNode::Remove { block } => self.answer(move |blocks| match blocks.remove(&block) {
                 Ok(_) => FromNode::Removed { block },
                 Err(error) => FromNode::RemoveFailed { block, problem: store_problem(&error) },
@@ -70,6 +71,11 @@ impl Chores {
         if let Some([up, down]) = seen.look(self.engine.traffic().now(), Instant::now()) {
             let _ = self.reports.send(FromNode::Seen { up, down }); // A lost coordinator hears of the next busy moment.
         }
+    }
+
+    fn tell_unused(&self) {
+        let [up, down] = [Meter::Up, Meter::Down].map(|meter| self.engine.unused(meter));
+        let _ = self.reports.send(FromNode::Unused { up, down }); // A lost coordinator asks again.
     }
 
     /// A disk that hangs keeps us from answering, and the coordinator from relying on us; one thread hangs with it.

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use repair::wire::control::{FromNode, ToNode};
-use repair::{Assignment, Caps, Class, JobId, MAX_WAITING_MESSAGES, Refusal, Report, too_many_messages};
+use repair::{
+    Assignment, Caps, Class, JobId, MAX_WAITING_MESSAGES, Meter, Refusal, Report, too_many_messages,
+};
 use tokio::sync::mpsc;
 
 use crate::buffers::Buffers;
@@ -78,6 +80,11 @@ impl Engine {
     /// What may be done besides jobs, under the same caps.
     pub(crate) fn allowance(&self, class: Class) -> Allowance {
         Allowance::new(self.node.throttle.clone(), None, class)
+    }
+
+    /// Which part of what repairs may move is left unused, in thousandths.
+    pub(crate) fn unused(&self, meter: Meter) -> Option<u16> {
+        self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }
 
     /// What went through it so far.

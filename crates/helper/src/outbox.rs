@@ -29,6 +29,7 @@ const MAX_PARTS: usize = 4;
 enum Place {
     Pong,
     Seen,
+    Unused,
     Progress(JobId),
     Limited(JobId),
     Waits(JobId),
@@ -94,6 +95,7 @@ fn place(message: &FromNode) -> Option<Place> {
     Some(match message {
         FromNode::Pong { .. } => Place::Pong,
         FromNode::Seen { .. } => Place::Seen,
+        FromNode::Unused { .. } => Place::Unused,
         FromNode::Report { job, report: Report::Progress { .. }, .. } => Place::Progress(*job),
         FromNode::Report { job, report: Report::Limited, .. } => Place::Limited(*job),
         FromNode::Report { job, report: Report::Waiting { .. } | Report::AtRest, .. } => Place::Waits(*job),

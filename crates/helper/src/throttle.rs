@@ -62,6 +62,11 @@ impl Throttle {
         self.shared.is_limited.store(!caps.are_none(), Ordering::Relaxed);
     }
 
+    /// Which part of what repairs may move is left unused, see [`Limits::unused`].
+    pub(crate) fn unused(&self, meter: Meter) -> Option<f64> {
+        if self.is_limited() { self.limits().unused(meter, self.now()) } else { None }
+    }
+
     pub(crate) fn forget(&self, job: JobId) {
         if self.is_limited() {
             self.limits().forget(job);

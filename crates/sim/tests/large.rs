@@ -53,6 +53,23 @@ fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
     }
 }
 
+/// Chains of whole blocks through the nodes of the lowest indices fall unevenly: with even shares the node of most chains
+/// would hold the others up.
+#[test]
+fn a_cap_on_all_together_is_used_however_uneven_chains_are() {
+    let spec = RepairSpec { helpers: HelperPolicy::LowestIndex, ..RepairSpec::default() };
+    let shape = Shape::Scheme(Scheme::Pipelined);
+    let base = Cluster { spec, shape, ..Cluster::new("rs-6-3", 16, 400) }.all_at_once();
+    for seed in 1..=3 {
+        for cap in [20e6, 200e6] {
+            let finish = run(&Cluster { cap: Some(cap), seed, ..base.clone() });
+            let sent = 3.0 * finish.rebuilt as f64 * base.block_bytes as f64;
+            let part = sent / finish.seconds / cap;
+            assert!((0.95..1.0001).contains(&part), "{part} of {cap} B/s with seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_does_the_same() {
     let cluster = Cluster { seed: 9, ..Cluster::new("rs-6-4", 20, 100) };

@@ -1,27 +1,50 @@
 //! Caps on what repairs may move: kept, dealt out to helpers as paces, and to the scheduler as budgets.
+//!
+//! While repairs run under a cap that helpers share, they are asked every second what they leave unused of their shares, and
+//! it is dealt anew.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use repair::NodeId;
-use repair::recovery::{Budget, Caps, Pace};
+use repair::recovery::{Budget, Caps, Dealer, Pace, Unused};
 use repair::wire::control::ToNode;
+use repair::{NodeId, NodeProfile};
 use serde_json::Value;
 use stores::{RecordWrite, Write};
 
 use super::Core;
 use super::commands::{Reply, answer};
+use super::jobs::Owner;
 use super::storing::Then;
 use crate::error::RequestError;
 use views::{CapsRequest, CapsView};
 
 /// The key of caps in the records.
 const KEY: &str = "caps";
+/// Shares have been used for so long when helpers are asked what they left,
+const USED_FOR: Duration = Duration::from_millis(900);
+/// and so much later they are dealt anew, by what was answered.
+const ANSWERED_IN: Duration = Duration::from_millis(100);
 
 /// Caps, and what helpers were told of them.
 #[derive(Default)]
 pub(super) struct Capping {
     view: CapsView,
+    dealer: Dealer,
     told: BTreeMap<NodeId, repair::Caps>,
+    sharing: Sharing,
+}
+
+/// Where the dealing of common caps is.
+#[derive(Clone, Copy, Default)]
+enum Sharing {
+    /// No repair runs, or nothing is common.
+    #[default]
+    Resting,
+    /// Shares are used; helpers are asked then.
+    Using { until: Duration },
+    /// Helpers were asked what they left; what they say until then counts.
+    Asked { until: Duration },
 }
 
 impl Core {
@@ -74,13 +97,65 @@ impl Core {
         self.caps_view()
     }
 
-    /// Tells helpers what they keep to, where that has changed.
+    /// Caps have changed, or the helpers that keep to them.
     pub(super) fn deal_caps(&mut self) {
+        let caps = self.caps();
+        let mut dealer = std::mem::take(&mut self.capping.dealer);
+        dealer.set(caps, self.helper_profiles());
+        self.capping.dealer = dealer;
+        self.tell_paces();
+    }
+
+    /// Time has passed: deals anew what is common, as far as it is due.
+    pub(super) fn share_caps(&mut self) {
+        let is_repair = |owner: &Owner| matches!(owner, Owner::Repair { .. });
+        let runs = self.jobs.values().any(|running| is_repair(&running.owner));
+        let is_shared = self.capping.view.cluster.is_some() || !self.capping.view.racks.is_empty();
+        self.capping.sharing = match self.capping.sharing {
+            Sharing::Resting if runs && is_shared => {
+                // What they left while nothing ran says nothing: it is asked for and not heard.
+                self.ask_for_unused();
+                Sharing::Using { until: self.now + USED_FOR }
+            }
+            Sharing::Resting => return,
+            _ if !runs || !is_shared => {
+                self.capping.dealer.even();
+                self.tell_paces();
+                Sharing::Resting
+            }
+            Sharing::Using { until } if until <= self.now => {
+                self.ask_for_unused();
+                Sharing::Asked { until: self.now + ANSWERED_IN }
+            }
+            Sharing::Asked { until } if until <= self.now => {
+                self.capping.dealer.deal();
+                self.tell_paces();
+                Sharing::Using { until: self.now + USED_FOR }
+            }
+            waiting => waiting,
+        };
+    }
+
+    fn ask_for_unused(&mut self) {
+        self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, ToNode::Spare));
+    }
+
+    /// A helper says which part of its shares it left, in thousandths.
+    pub(super) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
+        if let Sharing::Asked { .. } = self.capping.sharing {
+            let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);
+            self.capping.dealer.note(node, Unused { up: part(up), down: part(down) });
+        }
+    }
+
+    /// Tells helpers what they keep to, where that has changed.
+    fn tell_paces(&mut self) {
         self.capping.told.retain(|node, _| self.peers.contains_key(node));
-        for (node, pace) in self.paces() {
+        for (node, pace) in self.capping.dealer.paces() {
             let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
             let caps = repair::Caps {
-                repairs: rate(pace.link),
+                repairs_up: rate(pace.up),
+                repairs_down: rate(pace.down),
                 repairs_disk: rate(pace.disk),
                 ..Default::default()
             };
@@ -98,10 +173,13 @@ impl Core {
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
+    /// The paces of helpers, if each has an even share of what is common.
     pub(super) fn paces(&self) -> BTreeMap<NodeId, Pace> {
-        let helpers = self.live_helpers().filter_map(|node| Some((node, self.topology.get(node)?)));
-        let helpers: Vec<_> = helpers.collect();
-        self.caps().paces(helpers.into_iter())
+        self.caps().paces(self.helper_profiles())
+    }
+
+    fn helper_profiles(&self) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
+        self.live_helpers().filter_map(|node| Some((node, self.topology.get(node)?)))
     }
 
     pub(super) fn caps(&self) -> Caps {

@@ -324,6 +324,7 @@ impl Core {
         self.look_for_surplus();
         self.keep_copy();
         self.note_progress();
+        self.share_caps();
         self.stop_waiting_for_returned();
         self.work();
     }

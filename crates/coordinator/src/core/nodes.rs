@@ -61,6 +61,7 @@ impl Core {
             FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
             FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
             FromNode::Seen { up, down } => self.note_seen(node, [up, down]),
+            FromNode::Unused { up, down } => self.note_unused(node, up, down),
             FromNode::Removed { block } => self.note_removed(node, &block),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
             FromNode::Verifying { ask } => self.wait_for_ask(node, ask),

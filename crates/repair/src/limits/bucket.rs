@@ -25,16 +25,23 @@ pub(super) struct Bucket {
     rate: f64,
     level: f64,
     filled_at: Duration,
+    /// What has moved, and what was there to move and ran over, since somebody last asked or the rate changed.
+    moved: f64,
+    ran_over: f64,
 }
 
 impl Bucket {
     pub(super) fn new(rate: u64, now: Duration) -> Self {
-        Self { rate: rate as f64, level: 0.0, filled_at: now }
+        Self { rate: rate as f64, level: 0.0, filled_at: now, moved: 0.0, ran_over: 0.0 }
     }
 
     /// From now on another rate; debts at the old one are forgiven, so that they hold back nobody for long.
     pub(super) fn set_rate(&mut self, rate: u64, now: Duration) {
+        if self.rate == rate as f64 {
+            return;
+        }
         self.fill(now);
+        (self.moved, self.ran_over) = (0.0, 0.0);
         self.rate = rate as f64;
         self.level = self.level.clamp(-self.size(), self.size());
     }
@@ -45,7 +52,9 @@ impl Bucket {
 
     fn fill(&mut self, now: Duration) {
         let flowed = self.rate * now.saturating_sub(self.filled_at).as_secs_f64();
-        self.level = (self.level + flowed).min(self.size());
+        let level = self.level + flowed;
+        self.level = level.min(self.size());
+        self.ran_over += level - self.level;
         self.filled_at = self.filled_at.max(now);
     }
 
@@ -64,5 +73,14 @@ impl Bucket {
 
     pub(super) fn spend(&mut self, bytes: usize) {
         self.level -= bytes as f64;
+        self.moved += bytes as f64;
+    }
+
+    /// The part of what flowed in that ran over since the last time, or since the rate changed. While a bucket fills for the
+    /// first time, nothing is known.
+    pub(super) fn unused(&mut self, now: Duration) -> Option<f64> {
+        self.fill(now);
+        let (moved, ran_over) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.ran_over));
+        (moved + ran_over > 0.0).then(|| ran_over / (moved + ran_over))
     }
 }

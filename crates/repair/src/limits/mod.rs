@@ -60,9 +60,12 @@ pub struct Caps {
     /// What each background repair sends here, and what it receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<u64>,
-    /// What all background repairs together send here, and what they receive.
+    /// What all background repairs together send here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub repairs: Option<u64>,
+    pub repairs_up: Option<u64>,
+    /// What all background repairs together receive here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repairs_down: Option<u64>,
     /// What all background repairs together read from and write to the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repairs_disk: Option<u64>,
@@ -82,7 +85,8 @@ impl Caps {
             up: lower(self.up, other.up),
             down: lower(self.down, other.down),
             repair: lower(self.repair, other.repair),
-            repairs: lower(self.repairs, other.repairs),
+            repairs_up: lower(self.repairs_up, other.repairs_up),
+            repairs_down: lower(self.repairs_down, other.repairs_down),
             repairs_disk: lower(self.repairs_disk, other.repairs_disk),
         }
     }
@@ -138,8 +142,11 @@ impl Limits {
     pub fn set(&mut self, caps: Caps, now: Duration) {
         self.caps = caps;
         let all = [(Meter::Disk, caps.disk), (Meter::Up, caps.up), (Meter::Down, caps.down)];
-        let background =
-            [(Meter::Disk, caps.repairs_disk), (Meter::Up, caps.repairs), (Meter::Down, caps.repairs)];
+        let background = [
+            (Meter::Disk, caps.repairs_disk),
+            (Meter::Up, caps.repairs_up),
+            (Meter::Down, caps.repairs_down),
+        ];
         all.into_iter().for_each(|(meter, cap)| set(&mut self.meters, meter, cap, now));
         background.into_iter().for_each(|(meter, cap)| set(&mut self.background, meter, cap, now));
         match caps.repair {
@@ -166,6 +173,12 @@ impl Limits {
             .into_iter()
             .flatten()
             .for_each(|(bucket, _)| bucket.spend(bytes));
+    }
+
+    /// Which part of its share of what repairs may send or receive a node has left unused since it was last asked, or the cap
+    /// changed; `None` if there is no such cap, or nothing could have moved yet.
+    pub fn unused(&mut self, meter: Meter, now: Duration) -> Option<f64> {
+        self.background.get_mut(&meter)?.unused(now)
     }
 
     /// A job is over.

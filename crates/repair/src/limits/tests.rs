@@ -100,11 +100,33 @@ fn the_lower_of_two_caps_counts() {
 #[test]
 fn a_cap_on_repairs_holds_for_all_of_them_and_not_for_reads() {
     let rate = 8_000_000;
-    let caps = Caps { repairs: Some(rate), ..Caps::default() };
+    let caps = Caps { repairs_up: Some(rate), ..Caps::default() };
     let mut limits = Limits::new(caps, Duration::ZERO);
     let jobs = [1, 2, 3].map(|job| (JobId(job), Class::Repair));
     let moved: u64 = play(&mut limits, &jobs, 64 << 10, Duration::ZERO, SECONDS).iter().sum();
     assert!(within(moved, rate as f64 * SECONDS.as_secs_f64()), "{moved}");
     assert_eq!(limits.grant(Meter::Up, Class::Read, Some(JobId(4)), SECONDS), Grant::Unlimited);
-    assert_eq!(limits.grant(Meter::Disk, Class::Repair, Some(JobId(1)), SECONDS), Grant::Unlimited);
+    for meter in [Meter::Disk, Meter::Down] {
+        assert_eq!(limits.grant(meter, Class::Repair, Some(JobId(1)), SECONDS), Grant::Unlimited);
+    }
+}
+
+#[test]
+fn what_repairs_leave_of_their_cap_is_known() {
+    let (rate, second) = (1_000_000, Duration::from_secs(1));
+    let caps = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
+    let mut limits = Limits::new(caps(rate), Duration::ZERO);
+    assert_eq!(limits.unused(Meter::Up, Duration::ZERO), None, "nothing could have moved");
+    assert_eq!(limits.unused(Meter::Down, second), None, "that is not capped");
+    assert_eq!(limits.unused(Meter::Up, second), Some(1.0));
+    let jobs = [(JobId(1), Class::Repair)];
+    play(&mut limits, &jobs, 10_000, second, second * 2);
+    let unused = limits.unused(Meter::Up, second * 2).unwrap();
+    assert!(unused < 0.01, "{unused}");
+    limits.spend(Meter::Up, Class::Repair, Some(JobId(1)), 250_000, second * 2);
+    let unused = limits.unused(Meter::Up, second * 3).unwrap();
+    assert!((0.6..0.75).contains(&unused), "{unused}");
+    // What was so at another rate says nothing of this one.
+    limits.set(caps(rate * 2), second * 4);
+    assert_eq!(limits.unused(Meter::Up, second * 4), None);
 }

@@ -2,60 +2,86 @@
 //!
 //! A cap is kept in two places. The scheduler reserves no more than what a capped link or disk moves in the seconds of
 //! a budget, so that repairs do not pile up behind a cap; and every node's half of a job keeps to its pace, which is
-//! what makes a cap exact. The cluster's cap is dealt out to the nodes that are up, in proportion to their links: as
-//! work is dealt so that all nodes are done at the same time, none of that is left unused for long. A cap that changes
-//! changes both: what is under way stays reserved and finishes at the new pace.
+//! what makes a cap exact. A cap that several nodes share is dealt out among those that are up, and dealt anew as they use
+//! it ([`Dealer`]); budgets go by even shares, in proportion to links, so that work is not sent where it was before. A cap
+//! that changes changes both: what is under way stays reserved and finishes at the new pace.
 
 use std::collections::BTreeMap;
 
 use super::budget::SECONDS_AHEAD;
 use super::nodes::TrunkBudget;
+use super::shares::{Member, Shares};
 use crate::{NodeId, NodeProfile, Rates};
 
 /// Bytes per second that repairs may move; what is not named is not capped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Caps {
-    /// Sent by all nodes together.
+    /// Sent by all nodes together: what one receives was counted where it was sent.
     pub cluster: Option<f64>,
     /// Sent by a node, and received by it.
     pub nodes: BTreeMap<NodeId, f64>,
     /// Read from and written to the disks of a node.
     pub disks: BTreeMap<NodeId, f64>,
-    /// Out of a rack, and into it.
+    /// Sent by the nodes of a rack together, and received by them, also from each other: a node cannot see who is in its
+    /// rack.
     pub racks: BTreeMap<String, f64>,
 }
 
 /// What repairs keep to at a node, in bytes per second; what is absent is not capped.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// Sending, and receiving.
-    pub link: Option<f64>,
+    /// Sending.
+    pub up: Option<f64>,
+    /// Receiving.
+    pub down: Option<f64>,
     /// Reading and writing.
     pub disk: Option<f64>,
 }
 
+/// The part of what repairs may send from a node and receive there that they left unused; `None` where that is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Unused {
+    /// Of sending.
+    pub up: Option<f64>,
+    /// Of receiving.
+    pub down: Option<f64>,
+}
+
+/// The paces of nodes, where what is common is dealt anew as it is used. The driver says what nodes left unused and deals,
+/// about every second.
+#[derive(Clone, Debug, Default)]
+pub struct Dealer {
+    caps: Caps,
+    nodes: BTreeMap<NodeId, Place>,
+    cluster: Shares,
+    /// Of sending and of receiving.
+    racks: BTreeMap<String, [Shares; 2]>,
+}
+
+/// What a node's shares go by.
+#[derive(Clone, Debug)]
+struct Place {
+    rates: Rates,
+    rack: Option<String>,
+}
+
 impl Caps {
-    /// The paces of nodes that are up. A rack's cap is dealt out like the cluster's, as a node cannot see what
-    /// others of its rack send; so it also holds what stays inside the rack.
+    /// The paces of nodes that are up, if each has an even share of what is common, in proportion to its link.
     pub fn paces<'a>(
         &self,
-        nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)> + Clone,
+        nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>,
     ) -> BTreeMap<NodeId, Pace> {
-        let up = nodes.filter(|(_, view)| view.alive);
-        let all: f64 = up.clone().map(|(_, view)| view.rates.up).sum();
-        let mut racks: BTreeMap<&str, f64> = BTreeMap::new();
-        for (rack, view) in up.clone().filter_map(|(_, view)| Some((view.rack.as_deref()?, view))) {
-            *racks.entry(rack).or_default() += view.rates.up;
-        }
-        up.map(|(node, view)| {
-            let cluster = self.cluster.map(|cap| cap * view.rates.up / all);
-            let rack = view.rack.as_deref();
-            let rack = rack.and_then(|rack| Some(self.racks.get(rack)? * view.rates.up / racks[rack]));
-            let link = [cluster, rack, self.nodes.get(&node).copied()];
-            let link = link.into_iter().flatten().reduce(f64::min);
-            (node, Pace { link, disk: self.disks.get(&node).copied() })
-        })
-        .collect()
+        let mut dealer = Dealer::default();
+        dealer.set(self.clone(), nodes);
+        dealer.paces()
+    }
+
+    /// What a node of this rack may do if others leave it all that is common.
+    pub fn utmost(&self, node: NodeId, rack: Option<&str>) -> Pace {
+        let (own, rack) =
+            (self.nodes.get(&node).copied(), rack.and_then(|rack| self.racks.get(rack)).copied());
+        let disk = self.disks.get(&node).copied();
+        Pace { up: least([own, rack, self.cluster]), down: least([own, rack]), disk }
     }
 
     /// What repairs may have under way over the trunk of a rack.
@@ -65,13 +91,91 @@ impl Caps {
     }
 }
 
+impl Dealer {
+    /// These caps hold, for these nodes as far as they are up. Who had a share keeps its part.
+    pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
+        let place = |view: &NodeProfile| Place { rates: view.rates, rack: view.rack.clone() };
+        self.nodes = nodes.filter(|(_, view)| view.alive).map(|(node, view)| (node, place(view))).collect();
+        self.racks.retain(|rack, _| caps.racks.contains_key(rack));
+        self.caps = caps;
+        for (rack, &cap) in &self.caps.racks {
+            let [up, down] = self.racks.entry(rack.clone()).or_default();
+            let inside = || self.nodes.iter().filter(|(_, place)| place.rack.as_ref() == Some(rack));
+            let most = |node: &NodeId| self.caps.nodes.get(node).copied().unwrap_or(f64::INFINITY);
+            let member = |node: &NodeId, weight| Member { node: *node, weight, most: most(node) };
+            up.set(cap, &inside().map(|(node, place)| member(node, place.rates.up)).collect::<Vec<_>>());
+            down.set(cap, &inside().map(|(node, place)| member(node, place.rates.down)).collect::<Vec<_>>());
+        }
+        self.set_cluster();
+    }
+
+    /// The cluster's cap is shared within what racks and nodes may have.
+    fn set_cluster(&mut self) {
+        let Some(cap) = self.caps.cluster else { return self.cluster = Shares::default() };
+        let member = |(&node, place): (&NodeId, &Place)| {
+            let most = self.alone(node, place, UP).unwrap_or(f64::INFINITY);
+            Member { node, weight: place.rates.up, most }
+        };
+        let members: Vec<Member> = self.nodes.iter().map(member).collect();
+        self.cluster.set(cap, &members);
+    }
+
+    /// What a node left unused since the last dealing.
+    pub fn note(&mut self, node: NodeId, unused: Unused) {
+        let Some(place) = self.nodes.get(&node) else { return };
+        let rack = place.rack.as_ref().and_then(|rack| self.racks.get_mut(rack));
+        if let Some([up, down]) = rack {
+            unused.up.into_iter().for_each(|unused| up.note(node, unused));
+            unused.down.into_iter().for_each(|unused| down.note(node, unused));
+        }
+        unused.up.into_iter().for_each(|unused| self.cluster.note(node, unused));
+    }
+
+    /// Deals anew what is common.
+    pub fn deal(&mut self) {
+        self.racks.values_mut().flatten().for_each(Shares::deal);
+        self.set_cluster();
+        self.cluster.deal();
+    }
+
+    /// All have even shares again.
+    pub fn even(&mut self) {
+        self.racks.values_mut().flatten().for_each(Shares::even);
+        self.set_cluster();
+        self.cluster.even();
+    }
+
+    /// What each node that is up keeps to.
+    pub fn paces(&self) -> BTreeMap<NodeId, Pace> {
+        let pace = |(&node, place): (&NodeId, &Place)| {
+            let up = least([self.alone(node, place, UP), self.cluster.of(node)]);
+            let (down, disk) = (self.alone(node, place, DOWN), self.caps.disks.get(&node).copied());
+            (node, Pace { up, down, disk })
+        };
+        self.nodes.iter().map(pace).collect()
+    }
+
+    /// What a node keeps to by its own cap and that of its rack.
+    fn alone(&self, node: NodeId, place: &Place, way: usize) -> Option<f64> {
+        let rack = place.rack.as_ref().and_then(|rack| self.racks.get(rack)?[way].of(node));
+        least([self.caps.nodes.get(&node).copied(), rack])
+    }
+}
+
+const UP: usize = 0;
+const DOWN: usize = 1;
+
+fn least<const N: usize>(rates: [Option<f64>; N]) -> Option<f64> {
+    rates.into_iter().flatten().reduce(f64::min)
+}
+
 impl Pace {
     /// What is left of a node's rates at this pace.
     pub fn slow(&self, rates: Rates) -> Rates {
         let least = |rate: f64, cap: Option<f64>| cap.map_or(rate, |cap| cap.min(rate));
         Rates {
-            up: least(rates.up, self.link),
-            down: least(rates.down, self.link),
+            up: least(rates.up, self.up),
+            down: least(rates.down, self.down),
             read: least(rates.read, self.disk),
             write: least(rates.write, self.disk),
         }
@@ -87,34 +191,72 @@ mod tests {
         NodeProfile { rates, rack: Some(rack.into()), ..NodeProfile::helper("h", "h:1") }
     }
 
+    fn nodes() -> [(NodeId, NodeProfile); 3] {
+        [(NodeId(1), view(100.0, "a")), (NodeId(2), view(50.0, "a")), (NodeId(3), view(50.0, "b"))]
+    }
+
+    fn ups(paces: &BTreeMap<NodeId, Pace>) -> Vec<f64> {
+        paces.values().map(|pace| pace.up.unwrap().round()).collect()
+    }
+
     #[test]
-    fn the_tightest_cap_holds() {
-        let nodes =
-            [(NodeId(1), view(100.0, "a")), (NodeId(2), view(50.0, "a")), (NodeId(3), view(50.0, "b"))];
+    fn the_tightest_cap_holds_and_leaves_the_rest_to_others() {
+        let nodes = nodes();
         let paces = |caps: &Caps| caps.paces(nodes.iter().map(|(node, view)| (*node, view)));
         let free = paces(&Caps::default());
         assert_eq!(free[&NodeId(1)], Pace::default());
         let mut caps = Caps { cluster: Some(40.0), ..Caps::default() };
-        let links = |caps: &Caps| paces(caps).values().map(|pace| pace.link).collect::<Vec<_>>();
-        assert_eq!(links(&caps), [20.0, 10.0, 10.0].map(Some));
+        assert_eq!(ups(&paces(&caps)), [20.0, 10.0, 10.0]);
+        assert_eq!(paces(&caps)[&NodeId(1)].down, None, "what is received was counted where it was sent");
         caps.nodes.insert(NodeId(1), 5.0);
+        assert_eq!(ups(&paces(&caps)), [5.0, 18.0, 18.0]);
         caps.racks.insert("a".into(), 12.0);
         caps.disks.insert(NodeId(3), 7.0);
-        assert_eq!(links(&caps), [5.0, 4.0, 10.0].map(Some));
+        assert_eq!(ups(&paces(&caps)), [5.0, 7.0, 28.0]);
+        let downs: Vec<Option<f64>> = paces(&caps).values().map(|pace| pace.down).collect();
+        assert_eq!(downs, [Some(5.0), Some(7.0), None]);
         let slowed = paces(&caps)[&NodeId(3)].slow(nodes[2].1.rates);
-        assert_eq!(slowed, Rates { up: 10.0, down: 10.0, read: 7.0, write: 7.0 });
+        assert_eq!((slowed.up.round(), slowed.down, slowed.read, slowed.write), (28.0, 100.0, 7.0, 7.0));
         assert_eq!(caps.trunk("a").up_bytes, 192);
         assert_eq!(caps.trunk("b").up_bytes, u64::MAX);
     }
 
     #[test]
     fn what_is_down_gets_no_part() {
-        let mut down = view(100.0, "a");
-        down.alive = false;
-        let nodes = [(NodeId(1), view(100.0, "a")), (NodeId(2), down)];
+        let mut nodes = nodes();
+        nodes[1].1.alive = false;
+        nodes[2].1.alive = false;
         let caps = Caps { cluster: Some(40.0), ..Caps::default() };
         let paces = caps.paces(nodes.iter().map(|(node, view)| (*node, view)));
         assert_eq!(paces.len(), 1);
-        assert_eq!(paces[&NodeId(1)].link, Some(40.0));
+        assert_eq!(paces[&NodeId(1)].up, Some(40.0));
+    }
+
+    #[test]
+    fn the_cap_of_a_rack_holds_within_the_clusters_as_both_are_dealt_anew() {
+        let nodes = nodes();
+        let caps = Caps { cluster: Some(40.0), racks: [("a".into(), 30.0)].into(), ..Caps::default() };
+        let mut dealer = Dealer::default();
+        dealer.set(caps, nodes.iter().map(|(node, view)| (*node, view)));
+        let sum = |dealer: &Dealer, of: &[u32]| {
+            let paces = dealer.paces();
+            of.iter().map(|&node| paces[&NodeId(node)].up.unwrap()).sum::<f64>()
+        };
+        // Only the second node sends, and what others send it goes over its downlink.
+        for _ in 0..10 {
+            let idle = Unused { up: Some(1.0), down: Some(1.0) };
+            [1, 3].into_iter().for_each(|node| dealer.note(NodeId(node), idle));
+            dealer.note(NodeId(2), Unused { up: Some(0.0), down: Some(0.0) });
+            dealer.deal();
+            assert!(
+                sum(&dealer, &[1, 2]) < 30.01 && sum(&dealer, &[1, 2, 3]) < 40.01,
+                "{:?}",
+                dealer.paces()
+            );
+        }
+        assert!(sum(&dealer, &[2]) > 28.0, "{:?}", dealer.paces());
+        assert!(dealer.paces()[&NodeId(2)].down.unwrap() > 28.0, "{:?}", dealer.paces());
+        dealer.even();
+        assert_eq!(ups(&dealer.paces()), [20.0, 10.0, 10.0]);
     }
 }

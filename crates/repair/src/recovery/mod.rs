@@ -48,6 +48,7 @@ mod progress;
 mod queue;
 mod redundancy;
 mod scan;
+mod shares;
 mod stripes;
 mod surplus;
 
@@ -61,7 +62,7 @@ use serde::{Deserialize, Serialize};
 pub use bound::{Bottleneck, Bound, Demand, bound};
 pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, SECONDS_AHEAD};
 pub use cache::{BlockCache, CacheDelta};
-pub use caps::{Caps, Pace};
+pub use caps::{Caps, Dealer, Pace, Unused};
 pub use dealing::Stretch;
 pub use item::{
     Action, BlockFacts, Counters, End, Failure, ItemId, ItemState, Kind, NewItem, Proposal, RepairSpec,

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -95,6 +95,15 @@ pub enum FromNode {
         up: u64,
         /// Bytes per second received.
         down: u64,
+    },
+    /// Answer to [`ToNode::Spare`].
+    Unused {
+        /// Of what repairs may send, in thousandths; nothing if they may send all they can, or that is not known yet.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        up: Option<u16>,
+        /// The same of what they may receive.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        down: Option<u16>,
     },
     /// A block was removed, or was not there.
     Removed {
@@ -242,6 +251,9 @@ pub enum ToNode {
     },
     /// Keep to these caps from now on, and to your own where they are lower.
     Limits(Caps),
+    /// Say which part of what repairs may send and receive has been left unused since this was last asked, or since these caps
+    /// changed ([`FromNode::Unused`]).
+    Spare,
     /// Remove a block ([`FromNode::Removed`]).
     Remove {
         /// The block.

@@ -56,6 +56,22 @@ impl Flows {
         self.stale = true;
     }
 
+    /// A resource carries so many bytes per second from now on.
+    pub fn set_rate(&mut self, resource: ResourceNo, rate: f64) {
+        self.stale |= self.rates[resource] != rate;
+        self.rates[resource] = rate;
+    }
+
+    /// How many bytes per second of each resource are used.
+    pub fn used(&mut self) -> Vec<f64> {
+        self.settle();
+        let mut used = vec![0.0; self.rates.len()];
+        for flow in self.flows.values() {
+            flow.uses.iter().for_each(|&(resource, bytes)| used[resource] += flow.pace * bytes);
+        }
+        used
+    }
+
     /// The jobs that end next, and in how many seconds.
     pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
         self.settle();
@@ -97,6 +113,11 @@ impl Ports {
     /// Of one more node.
     pub fn add(&mut self, flows: &mut Flows, rates: Rates) {
         self.0.push([rates.up, rates.down, rates.disk()].map(|rate| flows.add_resource(rate)));
+    }
+
+    /// The uplink of each node.
+    pub fn uplinks(&self) -> Vec<ResourceNo> {
+        self.0.iter().map(|&[up, ..]| up).collect()
     }
 
     /// What a job uses of them; its nodes have their places here as numbers.

@@ -25,11 +25,14 @@ use repair::{
 };
 
 use super::flows::{Flows, Ports, ResourceNo};
+use super::sharing::Sharing;
 use crate::dice::Dice;
 
 const REPAIR: RepairId = RepairId(1);
 /// The node that is lost or emptied.
 const NODE: NodeId = NodeId(0);
+/// What is due within so many seconds is due now.
+const NOW: f64 = 1e-9;
 
 /// What happens to a large cluster.
 #[derive(Clone, Debug)]
@@ -70,6 +73,8 @@ pub struct Cluster {
     pub pacing: Option<Pacing>,
     /// Seconds from the start of a job until its bytes flow.
     pub job_seconds: f64,
+    /// Bytes per second that all nodes may send together.
+    pub cap: Option<f64>,
 }
 
 /// What happens to the node.
@@ -157,6 +162,7 @@ impl Cluster {
             shape: Shape::Dealt,
             pacing: None,
             job_seconds: 0.0,
+            cap: None,
         }
     }
 
@@ -224,6 +230,7 @@ struct Run<'a> {
     /// Out of racks, and into them.
     trunks: Vec<(ResourceNo, ResourceNo)>,
     pairs: BTreeMap<(u32, u32), ResourceNo>,
+    sharing: Option<Sharing>,
     /// The stripes that have a block on the node, and their homes.
     homes: Vec<Vec<NodeId>>,
     running: BTreeMap<u64, Job>,
@@ -264,6 +271,7 @@ impl<'a> Run<'a> {
             ports,
             trunks,
             pairs,
+            sharing: None,
             running: BTreeMap::new(),
             starting: BTreeSet::new(),
             death: None,
@@ -294,9 +302,10 @@ impl<'a> Run<'a> {
         for node in 0..self.cluster.nodes {
             let rack = self.cluster.racks.map(|(racks, _)| format!("r{}", node % racks));
             let helper = NodeProfile::helper("h", format!("h{node}:1"));
-            self.topology.set(NodeId(node), NodeProfile { rates, rack: rack.clone(), ..helper });
+            let alive = !(self.dead && NodeId(node) == NODE);
+            self.topology.set(NodeId(node), NodeProfile { rates, rack: rack.clone(), alive, ..helper });
             let facts = NodeFacts {
-                alive: !(self.dead && NodeId(node) == NODE),
+                alive,
                 rack,
                 free_bytes: u64::MAX / 2,
                 blocks: 0,
@@ -310,6 +319,10 @@ impl<'a> Run<'a> {
             let bytes = ahead(rate);
             self.scheduler.set_trunk(&format!("r{rack}"), TrunkBudget { up_bytes: bytes, down_bytes: bytes });
         }
+        self.sharing = self
+            .cluster
+            .cap
+            .map(|cap| Sharing::new(cap, &self.topology, self.ports.uplinks(), rates.up, &mut self.flows));
         let kind = match self.cluster.loss {
             Loss::Dead => Kind::Reconstruct,
             Loss::Drained(kind) => kind,
@@ -396,17 +409,16 @@ impl<'a> Run<'a> {
     fn pass_time(&mut self) -> bool {
         let start = self.starting.first().map(|&(at, _)| at.as_secs_f64());
         let wake = self.scheduler.wakes_at().map(|at| at.as_secs_f64() + 1e-9);
-        let others = [start, wake, self.death].into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let deal = self.sharing.as_ref().filter(|_| !self.running.is_empty()).map(Sharing::due);
+        let others = [start, wake, self.death, deal].into_iter().flatten().fold(f64::INFINITY, f64::min);
         let others = (others - self.now).max(0.0);
         match self.flows.next_ends() {
             Some((seconds, ends)) if seconds <= others => {
-                self.flows.advance(seconds);
-                self.now += seconds;
+                self.advance(seconds);
                 ends.into_iter().for_each(|job| self.finish(job));
             }
             _ if others.is_finite() => {
-                self.flows.advance(others);
-                self.now += others;
+                self.advance(others);
                 self.begin();
                 if self.death.is_some_and(|at| at <= self.now) {
                     self.death = None;
@@ -416,6 +428,17 @@ impl<'a> Run<'a> {
             _ => return false,
         }
         true
+    }
+
+    fn advance(&mut self, seconds: f64) {
+        self.now += seconds;
+        if let Some(sharing) = &mut self.sharing {
+            sharing.pass(seconds, &mut self.flows);
+        }
+        self.flows.advance(seconds);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.deal(self.now + NOW, &mut self.flows);
+        }
     }
 
     /// Lets the bytes of jobs flow that were started some time ago.
@@ -597,6 +620,10 @@ impl<'a> Run<'a> {
     fn die(&mut self) {
         self.dead = true;
         self.scheduler.handle_node(NODE, false);
+        self.topology.get_mut(NODE).expect("it was there").alive = false;
+        if let Some(sharing) = &mut self.sharing {
+            sharing.set_nodes(&self.topology, &mut self.flows);
+        }
         let has_part = |job: &Job| job.loads.nodes.iter().any(|load| load.node == NODE);
         let lost: Vec<u64> =
             self.running.iter().filter(|(_, job)| has_part(job)).map(|(&id, _)| id).collect();

@@ -17,6 +17,7 @@ mod flows;
 mod large;
 mod reads;
 mod scenario;
+mod sharing;
 mod world;
 
 pub use large::{Cluster, Finish, Loss, Shape, Share};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::CodeSpec;
-use repair::recovery::{Demand, Estimate, Kind, Progress, RepairId, bound};
+use repair::recovery::{Demand, Estimate, Kind, Pace, Progress, RepairId, bound};
 use repair::{NodeId, Rates, Resource};
 use stores::StripeRecord;
 
@@ -94,13 +94,15 @@ impl Core {
 
     fn resource_name(&self, resource: &Resource) -> String {
         let paces = self.paces();
-        let capped = |node: &NodeId| paces.get(node).is_some_and(|pace| pace.link.is_some());
-        let disk_capped = |node: &NodeId| paces.get(node).is_some_and(|pace| pace.disk.is_some());
+        let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
         match resource {
-            Resource::Uplink(node) | Resource::Downlink(node) if capped(node) => {
+            Resource::Uplink(node) if is_capped(node, |pace| pace.up) => {
                 format!("the cap of {}", self.name(*node))
             }
-            Resource::Disk(node) if disk_capped(node) => {
+            Resource::Downlink(node) if is_capped(node, |pace| pace.down) => {
+                format!("the cap of {}", self.name(*node))
+            }
+            Resource::Disk(node) if is_capped(node, |pace| pace.disk) => {
                 format!("the cap on the disk of {}", self.name(*node))
             }
             Resource::Uplink(node) => format!("the uplink of {}", self.name(*node)),
@@ -123,12 +125,14 @@ impl Core {
         let step = records.len().div_ceil(DEMANDS).max(1);
         let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
         let scale = records.len() as f64 / sampled.len().max(1) as f64;
-        let rates = self.paced_rates();
+        let (rates, cluster) = (self.rates_within_caps(), self.caps().cluster);
         let seconds = |kind: Kind| {
             let demand = |record: &&StripeRecord| self.demand(order, kind, record);
             let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
-            Some(bound(&demands, &rates).seconds * scale)
-                .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+            let sent: f64 =
+                demands.iter().map(|demand| f64::from(demand.sends) * demand.block_bytes as f64).sum();
+            let seconds = bound(&demands, &rates).seconds.max(cluster.map_or(0.0, |cap| sent / cap));
+            Some(seconds * scale).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
         };
         let seconds = match order.kind() {
             // Both go on at once, and neither takes much of what the other needs.
@@ -140,8 +144,14 @@ impl Core {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    fn paced_rates(&self) -> BTreeMap<NodeId, Rates> {
-        self.paces().into_iter().map(|(node, pace)| (node, pace.slow(self.topology.rates(node)))).collect()
+    /// What each helper that is up may move, if others leave it all of the caps that they share.
+    fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
+        let caps = self.caps();
+        let within = |node: NodeId| {
+            let rack = self.topology.get(node).and_then(|view| view.rack.as_deref());
+            (node, caps.utmost(node, rack).slow(self.topology.rates(node)))
+        };
+        self.live_helpers().map(within).collect()
     }
 
     /// What has to be carried for a stripe, if something of it is wanted.

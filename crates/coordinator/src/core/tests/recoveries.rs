@@ -186,13 +186,15 @@ fn caps_are_dealt_out_and_kept() {
         ..CapsRequest::default()
     };
     let kept = scene.cap(request);
-    let link = |rate| Caps { repairs: Some(rate), ..Caps::default() };
-    assert_eq!(scene.told("h1"), Some(link(3_000_000)));
-    assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..link(10_000_000) }));
-    assert_eq!(scene.told("h3"), Some(link(10_000_000)));
-    // The others share what a helper that is gone had.
+    let sends = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
+    assert_eq!(scene.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
+    // The others share what is left by a helper that may have less.
+    let share = (40_000_000 - 3_000_000) / 3;
+    assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
+    assert_eq!(scene.told("h3"), Some(sends(share)));
+    // They share what a helper that is gone had.
     scene.kill("h4");
-    assert_eq!(scene.told("h3"), Some(link(13_333_333)));
+    assert_eq!(scene.told("h3"), Some(sends(18_500_000)));
     assert_eq!(scene.told("h1"), None, "nothing has changed there");
     scene.frozen.clear();
     scene.restart_all(&["h4"]);
@@ -204,6 +206,43 @@ fn caps_are_dealt_out_and_kept() {
     let unknown = CapsRequest { nodes: BTreeMap::from([("h9".to_owned(), 1)]), ..CapsRequest::default() };
     let error = scene.ask(|reply| Command::ChangeCaps(unknown, reply)).unwrap_err();
     assert!(error.to_string().starts_with("there is no helper `h9`"), "{error}");
+}
+
+#[test]
+fn a_common_cap_is_dealt_anew_by_what_helpers_leave_of_it() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    scene.freeze();
+    scene.cap(CapsRequest { cluster: Some(50_000_000), ..CapsRequest::default() });
+    let names = ["h2", "h3", "h4", "h5", "h6"];
+    let shares = |scene: &mut Scene| names.map(|name| scene.told(name).and_then(|caps| caps.repairs_up));
+    assert_eq!(shares(&mut scene), [Some(10_000_000); 5]);
+    scene.wait(Duration::from_secs(3));
+    assert_eq!(shares(&mut scene), [None; 5], "no repair runs");
+    scene.repair_all();
+    let mut now = [10_000_000; 5];
+    for _ in 0..80 {
+        scene.wait(Duration::from_millis(100));
+        for (at, name) in names.into_iter().enumerate() {
+            scene.say(name, FromNode::Unused { up: Some(if at == 0 { 0 } else { 950 }), down: None });
+        }
+        for (now, told) in now.iter_mut().zip(shares(&mut scene)) {
+            *now = told.unwrap_or(*now);
+        }
+        assert!(now.iter().sum::<u64>() <= 50_000_000, "{now:?}");
+    }
+    assert!(now[0] > 45_000_000, "{now:?}");
+    // A helper that dies gives its share back.
+    scene.kill("h2");
+    let left: u64 = shares(&mut scene)[1..].iter().map(|share| share.expect("all have more now")).sum();
+    assert!((49_999_990..=50_000_000).contains(&left), "{left}");
+    // Nothing runs any more: the next repair begins with even shares.
+    scene.thaw();
+    scene.wait(Duration::from_secs(10));
+    scene.freeze();
+    scene.cap(CapsRequest { cluster: Some(60_000_000), ..CapsRequest::default() });
+    assert_eq!(scene.told("h3").and_then(|caps| caps.repairs_up), Some(15_000_000));
 }
 
 #[test]

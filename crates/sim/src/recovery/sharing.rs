@@ -1,0 +1,83 @@
+//! A cap on what all nodes send together, shared as the coordinator shares it.
+
+use repair::recovery::{Caps, Dealer, Unused};
+use repair::{NodeId, Topology};
+
+use super::flows::{Flows, ResourceNo};
+
+/// Shares are dealt anew this often, in seconds.
+const DEAL_EVERY: f64 = 1.0;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    cap: f64,
+    dealer: Dealer,
+    uplinks: Vec<ResourceNo>,
+    /// Bytes per second that each uplink carries without a cap.
+    rate: f64,
+    /// Bytes that each node sent since the last dealing.
+    sent: Vec<f64>,
+    began: f64,
+}
+
+impl Sharing {
+    /// Of a cap of so many bytes per second.
+    pub fn new(
+        cap: f64,
+        topology: &Topology,
+        uplinks: Vec<ResourceNo>,
+        rate: f64,
+        flows: &mut Flows,
+    ) -> Self {
+        let (dealer, sent) = (Dealer::default(), vec![0.0; uplinks.len()]);
+        let mut sharing = Self { cap, dealer, sent, uplinks, rate, began: 0.0 };
+        sharing.set_nodes(topology, flows);
+        sharing
+    }
+
+    /// Nodes have come or gone.
+    pub fn set_nodes(&mut self, topology: &Topology, flows: &mut Flows) {
+        let caps = Caps { cluster: Some(self.cap), ..Caps::default() };
+        let nodes = (0..self.uplinks.len()).map(|node| NodeId(node as u32));
+        self.dealer.set(caps, nodes.filter_map(|node| Some((node, topology.get(node)?))));
+        self.set_rates(flows);
+    }
+
+    /// When shares are dealt next.
+    pub fn due(&self) -> f64 {
+        self.began + DEAL_EVERY
+    }
+
+    /// So many seconds pass at the paces that jobs have now.
+    pub fn pass(&mut self, seconds: f64, flows: &mut Flows) {
+        let used = flows.used();
+        for (sent, &uplink) in self.sent.iter_mut().zip(&self.uplinks) {
+            *sent += used[uplink] * seconds;
+        }
+    }
+
+    /// It is so late: deals anew if that is due.
+    pub fn deal(&mut self, now: f64, flows: &mut Flows) {
+        if now < self.due() {
+            return;
+        }
+        let paces = self.dealer.paces();
+        for (node, sent) in self.sent.iter_mut().enumerate() {
+            let node = NodeId(node as u32);
+            let share = paces.get(&node).and_then(|pace| pace.up).unwrap_or(f64::INFINITY);
+            let up = Some(1.0 - std::mem::take(sent) / (share * (now - self.began)));
+            self.dealer.note(node, Unused { up, down: None });
+        }
+        self.dealer.deal();
+        self.began = now;
+        self.set_rates(flows);
+    }
+
+    fn set_rates(&self, flows: &mut Flows) {
+        for (node, pace) in self.dealer.paces() {
+            let share = pace.up.unwrap_or(f64::INFINITY);
+            flows.set_rate(self.uplinks[node.0 as usize], share.min(self.rate));
+        }
+    }
+}
