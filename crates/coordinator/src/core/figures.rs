@@ -4,7 +4,8 @@
 //! assumed of all nodes alike, so that a network of which nothing is known looks even, as it mostly is. A node that held up a
 //! repair counts as that slow for some minutes, unless it is seen to be faster. What real transfers made of a port is a
 //! lower bound: it corrects a measured rate that is too low, and raises what is assumed of everybody once half of the
-//! helpers have shown more.
+//! helpers have shown more. Once half of the helpers are known, nobody is assumed to carry more than the fastest of them: a
+//! client that seems to have a better link than all helpers would be sent raw blocks by all of them.
 //!
 //! Times are milliseconds since 1970, since measured rates outlive the coordinator.
 
@@ -61,21 +62,23 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// What a node's own configuration says.
-    pub fn state(&mut self, node: NodeId, stated: StatedRates) {
+    /// What a node's own configuration says. Whether something else is assumed of all others now.
+    pub fn state(&mut self, node: NodeId, stated: StatedRates) -> bool {
         let given = |rate: Option<u64>| rate.filter(|&rate| rate > 0);
         let StatedRates { up, down, read, write } = stated;
         self.node(node).stated =
             StatedRates { up: given(up), down: given(down), read: given(read), write: given(write) };
+        self.assume()
     }
 
-    /// What was measured of a node's ports, uplink and downlink.
-    pub fn measure(&mut self, node: NodeId, rates: [Option<Found>; 2]) {
+    /// What was measured of a node's ports, uplink and downlink. Whether something else is assumed of all others now.
+    pub fn measure(&mut self, node: NodeId, rates: [Option<Found>; 2]) -> bool {
         let figures = self.node(node);
         for (known, found) in figures.measured.iter_mut().zip(rates) {
             *known = found.or(*known);
         }
         figures.slow = None;
+        self.assume()
     }
 
     /// What was measured between two nodes.
@@ -190,8 +193,14 @@ impl Figures {
         [port(0, stated.up), port(1, stated.down), read, write]
     }
 
+    /// What is assumed of a port of which nothing is known, in bytes per second.
+    pub fn assumed(&self) -> f64 {
+        self.assumed
+    }
+
     /// Assumes 1 Gb/s of the ports of nodes of which nothing is known, doubled as long as half of the helpers were seen to move
-    /// as much. Whether that is another rate than before.
+    /// as much, and no more than the fastest port of a helper if half of them are known. Whether that is another rate than
+    /// before.
     fn assume(&mut self) -> bool {
         let busiest =
             |figures: &NodeFigures| figures.seen.iter().flatten().map(|seen| seen.rate).fold(0.0, f64::max);
@@ -202,6 +211,10 @@ impl Figures {
         while median >= 2.0 * rate {
             rate *= 2.0;
         }
+        let known: Vec<f64> = self.nodes.values().filter_map(NodeFigures::known).collect();
+        if !known.is_empty() && known.len() * 2 >= self.nodes.len() {
+            rate = known.into_iter().fold(0.0, f64::max).min(rate);
+        }
         std::mem::replace(&mut self.assumed, rate) != rate
     }
 
@@ -211,6 +224,16 @@ impl Figures {
 }
 
 impl NodeFigures {
+    /// What the faster port carries, if that is known of both.
+    fn known(&self) -> Option<f64> {
+        let port = |at: usize, stated: Option<u64>| {
+            let measured = self.measured[at].map(|found| found.rate);
+            let seen = self.seen[at].map_or(0.0, |seen| seen.rate);
+            stated.map(|rate| rate as f64).or(measured.map(|rate| rate.max(seen)))
+        };
+        Some(port(0, self.stated.up)?.max(port(1, self.stated.down)?))
+    }
+
     fn slowed(&self, known: RateView) -> RateView {
         match self.slow {
             Some(slow) if (slow.rate as u64) < known.bytes_per_s => {
@@ -280,5 +303,21 @@ mod tests {
         assert_eq!(up(&figures).0, 125_000_000, "two of five are no half");
         figures.see(NodeId(4), [600_000_000, 1], 1000);
         assert_eq!(up(&figures).0, 500_000_000);
+    }
+
+    #[test]
+    fn nobody_is_assumed_to_be_faster_than_all_that_are_known() {
+        let mut figures = Figures::default();
+        let both = |rate: u64| StatedRates { up: Some(rate), down: Some(rate), ..StatedRates::default() };
+        for node in 2..=5 {
+            figures.state(NodeId(node), StatedRates::default());
+        }
+        assert!(!figures.state(NodeId(2), both(20_000_000)), "one of four is no half");
+        assert!(figures.state(NodeId(3), both(25_000_000)));
+        assert_eq!(up(&figures), (25_000_000, RateSource::Assumed), "as the fastest of them");
+        figures.measure(NodeId(4), [Some(Found { rate: 30e6, at_unix_ms: 1000 }), None]);
+        assert_eq!(up(&figures).0, 25_000_000, "its other port may be anything");
+        assert!(figures.state(NodeId(2), both(1_250_000_000)));
+        assert_eq!(up(&figures).0, 125_000_000, "no more than without them");
     }
 }

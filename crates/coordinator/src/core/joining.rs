@@ -148,10 +148,11 @@ impl Core {
                 FromNode::RegisterClient { version, bandwidth, rack },
             ) => {
                 check_version(version)?;
+                let bandwidth = bandwidth.filter(|&rate| rate > 0);
+                let rate = bandwidth.map_or(self.figures.assumed(), |rate| rate as f64);
                 let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
-                if let Some(rate) = bandwidth.filter(|&rate| rate > 0) {
-                    (profile.rates.up, profile.rates.down) = (rate as f64, rate as f64);
-                }
+                (profile.rates.up, profile.rates.down) = (rate, rate);
+                profile.knows_links = bandwidth.is_some();
                 Ok(self.admit_client(connection, role, name.as_str(), profile, outbox))
             }
             (Role::Coordinator, _) => {
@@ -203,7 +204,9 @@ impl Core {
         }
         self.retired.remove(&node);
         self.names.insert(node, name.to_owned());
-        self.figures.state(node, hello.rates);
+        if self.figures.state(node, hello.rates) {
+            self.tell_all_rates();
+        }
         let view = view_of(role, name, &hello);
         let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
         self.topology.set(node, NodeProfile { rates, knows_links, ..view });

@@ -112,10 +112,23 @@ impl Core {
     /// What is too old to count does not.
     pub(super) fn expire_figures(&mut self) {
         self.figures.expire(unix_ms()).into_iter().for_each(|node| self.tell_rates(node));
+        self.tell_clients();
     }
 
     pub(super) fn tell_all_rates(&mut self) {
         self.names.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_rates(node));
+        self.tell_clients();
+    }
+
+    /// Tells the planner what is assumed of clients that have not said what they carry.
+    fn tell_clients(&mut self) {
+        let assumed = self.figures.assumed();
+        let clients =
+            self.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
+        for client in clients.map(|(node, _)| node).collect::<Vec<_>>() {
+            let rates = &mut self.topology.get_mut(client).expect("it was just seen").rates;
+            (rates.up, rates.down) = (assumed, assumed);
+        }
     }
 
     pub(super) fn topology_view(&self) -> TopologyView {

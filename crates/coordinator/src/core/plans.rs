@@ -36,7 +36,9 @@ impl Core {
         }
         let stripe = self.stripe_now(&record, &taken_as_lost)?;
         let mut topology = self.topology.clone();
-        topology.set(SOME_CLIENT, NodeProfile::client("client"));
+        let mut client = NodeProfile::client("client");
+        (client.rates.up, client.rates.down) = (self.figures.assumed(), self.figures.assumed());
+        topology.set(SOME_CLIENT, client);
         if let Err(error) = self.lay(&mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }

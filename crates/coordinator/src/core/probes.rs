@@ -75,7 +75,9 @@ impl Core {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value::<Kept>(record.clone()) {
             Ok(kept) => {
-                kept.nodes.into_iter().for_each(|(node, rates)| self.figures.measure(node, rates));
+                for (node, rates) in kept.nodes {
+                    self.figures.measure(node, rates);
+                }
                 kept.pairs
                     .into_iter()
                     .for_each(|(from, to, found)| self.figures.measure_pair(from, to, found));

@@ -16,8 +16,8 @@ const SEARCHABLE_HELPERS: usize = 64;
 /// repairs.
 const TIE: f64 = 1.015;
 
-/// The fastest plan; among equals, that with the fewest bytes over the network, then the fewest hops. Also what was
-/// weighed.
+/// The fastest plan; among equals, that with the fewest bytes over the network, then the fewest connections, then the fewest
+/// hops. Also what was weighed.
 pub(super) fn weighed(ground: &Ground) -> Result<(Plan, Vec<(Scheme, Duration)>), PlanError> {
     if ground.placement.decoded.is_empty() {
         let copies = ground.placement.only_copies();
@@ -38,7 +38,7 @@ pub(super) fn weighed(ground: &Ground) -> Result<(Plan, Vec<(Scheme, Duration)>)
     };
     let weighed = timed.iter().map(|(time, plan)| (plan.scheme(), *time)).collect();
     let equal = timed.into_iter().filter(|&(time, _)| time.as_secs_f64() <= least.as_secs_f64() * TIE);
-    let weight = |plan: &Plan| (plan.network_bytes(), plan.hops());
+    let weight = |plan: &Plan| (plan.network_bytes(), plan.edges().len(), plan.hops());
     let best = equal.map(|(_, plan)| plan).min_by_key(weight);
     Ok((best.expect("the fastest is as fast as itself"), weighed))
 }

@@ -5,20 +5,27 @@
 //! they hold.
 
 use super::candidates::Candidates;
-use super::packing::pack;
-use super::routes::Route;
+use super::packing::{Packing, pack};
+use super::routes::{Route, Routes};
 use crate::Topology;
 
 /// Routes that carry less than this share of the best are not worth their connections.
 const LEAST_SHARE: f64 = 0.004;
+/// Helpers' ports are filled to this share where that is enough: a node that only sends runs ahead of the others into the
+/// buffers of its connections, and where all ports are full, what is needed next waits behind that.
+const RELAXED: f64 = 0.8;
+/// It is enough if this share of the slices still goes through.
+const ENOUGH: f64 = 0.998;
 
 /// The routes, and the share of slices that each carries; none if nothing gets through.
 pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route, f64)> {
     // Sums pay where several links share a trunk, or some links are much slower than others.
     let trees = candidates.requestors.len() == 1 && topology.has_links();
     let mut routes = candidates.routes(trees);
-    let packing = pack(&candidates.network.rates, &mut routes);
-    let value: f64 = packing.routes.iter().map(|(_, amount)| amount).sum();
+    let full = pack(&candidates.network.rates, &mut routes);
+    // Over links it is rarely ports that are full, and packing takes long.
+    let packing = if topology.has_links() { full } else { relaxed(full, candidates, &mut routes) };
+    let value = value(&packing);
     debug_assert!(trees || value <= packing.bound * 1.0001, "{value} is more than {}", packing.bound);
     let most = packing.routes.iter().map(|&(_, amount)| amount).fold(0.0, f64::max);
     let mut kept: Vec<(Route, f64)> =
@@ -26,4 +33,20 @@ pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route
     // The same plan in every run, largest shares first.
     kept.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     kept
+}
+
+/// A packing that leaves helpers' ports some room, if there is one that is as good.
+fn relaxed(full: Packing<Route>, candidates: &Candidates, routes: &mut Routes) -> Packing<Route> {
+    let network = &candidates.network;
+    let into: Vec<usize> = candidates.requestors.iter().map(|&node| network.downlink(node)).collect();
+    let left =
+        |(resource, &rate): (usize, &f64)| if into.contains(&resource) { rate } else { rate * RELAXED };
+    let rates: Vec<f64> = network.rates.iter().enumerate().map(left).collect();
+    let relaxed = pack(&rates, routes);
+    if value(&relaxed) >= ENOUGH * value(&full) { relaxed } else { full }
+}
+
+/// How much goes over all routes.
+fn value(packing: &Packing<Route>) -> f64 {
+    packing.routes.iter().map(|(_, amount)| amount).sum()
 }

@@ -174,3 +174,31 @@ fn nodes_without_a_block_pass_on_what_comes_slowly_without_them() {
     let even = Scene::new("rs-9-6; block 16777216; want b0>n100; load n50=0; link n2>n3=5e6");
     assert!(!even.plan().nodes().contains(&NodeId(50)), "{}", even.plan());
 }
+
+/// Lanes get into each other's way, so a plan without them is taken where it is as fast by its links.
+#[test]
+fn a_chain_is_taken_where_lanes_bring_nothing() {
+    let nodes: Vec<u32> = (1..=9).filter(|node| *node != 8).collect();
+    let said = |what: &dyn Fn(u32) -> String| nodes.iter().map(|&node| what(node)).collect::<String>();
+    // The lost block was on n8, and the client is in the first rack.
+    let on: String = (0..9).map(|block| format!(" b{block}=n{}", (7 + block) % 9 + 1)).collect();
+    let racks = said(&|node| format!(" n{node}=r{}", (node - 1) / 3));
+    let trunks = "trunk r0=50e6/50e6 r1=50e6/50e6 r2=50e6/50e6";
+    let line = format!("rs-9-6; block 67108864; on{on}; want b0>n100; rack n100=r0{racks}; {trunks}");
+    assert_eq!(Scene::new(&line).plan().scheme(), Scheme::RackAware);
+    let rates: String = (2..=14).map(|node| format!(" n{node}=25e6")).collect();
+    let slow = format!("rs-14-10; block 67108864; want b0>n100; rate n100=25e6{rates} n5=2500000");
+    assert_eq!(Scene::new(&slow).plan().scheme(), Scheme::Weighted);
+}
+
+#[test]
+fn helpers_ports_have_room_where_that_costs_nothing() {
+    let scene = Scene::new("rs-14-10; block 67108864; want b0>n100; by packed");
+    let plan = scene.plan();
+    let bytes = scene.stripe.block_bytes() as f64;
+    for cost in plan.cost().nodes.iter().filter(|cost| cost.node != NodeId(100)) {
+        assert!(cost.load_bytes() as f64 <= 0.81 * bytes, "{cost:?}");
+    }
+    let received = plan.cost().of(NodeId(100)).expect("the requestor").received_bytes as f64;
+    assert!(received <= 1.003 * bytes, "{plan}");
+}

@@ -258,8 +258,8 @@ fn predictions_know_how_much_a_slice_is() {
         let scene = Scene::new(&format!("clay-14-10-13; block 33554432; want b0>n100; by {by}"));
         scene.plan().predict(&scene.topology).as_secs_f64() / (33_554_432.0 / 125e6)
     };
-    // 768 sub-blocks of a slice into the summing node, of 8,192 that the requestor receives.
-    assert!((predict("scatter") - (1.0 + 768.0 / 8192.0)).abs() < 0.01, "{}", predict("scatter"));
+    // 768 sub-blocks of a slice into the summing node, of 8,192 that the requestor receives; and most helpers only send.
+    assert!((predict("scatter") - (1.04 + 768.0 / 8192.0)).abs() < 0.01, "{}", predict("scatter"));
     assert!((1.0..1.06).contains(&predict("rp")), "{}", predict("rp"));
 }
 

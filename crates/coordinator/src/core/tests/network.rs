@@ -139,3 +139,19 @@ fn a_measurement_of_nobody_or_of_who_is_gone_is_refused_and_one_ends_with_its_he
     assert!(!view.running, "{view:?}");
     assert!(view.links.iter().all(|link| link.error.is_some()), "{view:?}");
 }
+
+/// Otherwise it would seem to have a better link than all helpers, and be sent raw blocks by all of them.
+#[test]
+fn a_client_that_says_nothing_is_taken_for_a_helper() {
+    let mut scene = Scene::new(0);
+    let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
+    scene.join("c", Role::Client("c".parse().unwrap()), hello);
+    scene.play();
+    let node = scene.node("c").node.unwrap();
+    let down = |scene: &mut Scene| scene.core().topology.get(node).unwrap().rates.down;
+    assert_eq!(down(&mut scene), 125e6);
+    let (up, down_of_helper) = (Some(20_000_000), Some(25_000_000));
+    let rates = StatedRates { up, down: down_of_helper, ..Default::default() };
+    scene.start_in("h1", "r1", rates);
+    assert_eq!(down(&mut scene), 25e6);
+}
