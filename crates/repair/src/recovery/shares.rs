@@ -236,7 +236,7 @@ mod tests {
                 let members: Vec<Member> = nodes.iter().enumerate().map(member).collect();
                 shares.set(cap, &members);
                 for (node, (_, _, unused)) in nodes.iter().enumerate() {
-                    unused.into_iter().for_each(|&unused| shares.note(NodeId(node as u32), unused));
+                    unused.iter().for_each(|&unused| shares.note(NodeId(node as u32), unused));
                 }
                 shares.deal();
                 let possible: f64 = members.iter().map(|member| member.most).sum();
