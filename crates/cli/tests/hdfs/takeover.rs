@@ -153,4 +153,25 @@ fn a_coordinator_that_hangs(world: &mut World, mut mend: Mend) {
     world.await_whole();
     world.assert_whole();
     detach(world, mend);
+    another_cluster(world);
+}
+
+/// Its certificates are in the folder where those of the one before were, which DataNodes have read: they are not restarted.
+fn another_cluster(world: &mut World) {
+    let mut mend = attach(world);
+    let lost = world.largest("RS-6-3-1024k");
+    let (known, dead) = (said(world, BY_MEND, &lost), lost.holders[4].expect("held"));
+    world.cluster.kill(dead);
+    mend.kill_helper(dead);
+    let mistrusted = "does not accept our certificate";
+    eventually("Mend to make it", || {
+        assert_eq!(said(world, BY_HDFS, &lost).iter().find(|line| line.contains(mistrusted)), None);
+        said(world, BY_MEND, &lost).iter().any(|line| !known.contains(line)).then_some(())
+    });
+    world.await_whole();
+    world.cluster.bring_back(&[dead]);
+    mend.start_helper(dead);
+    mend.wait_for_helpers();
+    world.assert_whole();
+    detach(world, mend);
 }

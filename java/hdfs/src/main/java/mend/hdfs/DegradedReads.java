@@ -7,7 +7,6 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
-import mend.client.MendClient;
 import mend.client.MendException;
 import org.apache.hadoop.conf.Configuration;
 import org.slf4j.Logger;
@@ -24,7 +23,7 @@ public final class DegradedReads implements Closeable {
   /** The coordinator forgets a stripe ten minutes after it was last asked for. */
   private static final long REMEMBERED_NS = TimeUnit.MINUTES.toNanos(8);
 
-  private final MendClient mend;
+  private final CurrentClient mend;
   private final long mostBytes;
   private final Breaker breaker = new Breaker();
   private final AtomicLong served = new AtomicLong();
@@ -54,7 +53,7 @@ public final class DegradedReads implements Closeable {
     }
   }
 
-  private DegradedReads(MendClient mend, long mostBytes) {
+  private DegradedReads(CurrentClient mend, long mostBytes) {
     this.mend = mend;
     this.mostBytes = mostBytes;
   }
@@ -66,7 +65,9 @@ public final class DegradedReads implements Closeable {
     }
     try {
       long most = conf.getLongBytes(MendSettings.READ_MOST_KEY, DEFAULT_MOST_BYTES);
-      return new DegradedReads(MendSettings.client(conf), most);
+      CurrentClient mend = new CurrentClient(conf);
+      mend.get(); // What cannot be used is told now.
+      return new DegradedReads(mend, most);
     } catch (IOException | RuntimeException problem) {
       LOG.warn("HDFS decodes what is lost itself", problem);
       return null;
@@ -113,7 +114,7 @@ public final class DegradedReads implements Closeable {
     if (known != null) {
       ByteBuffer again = target.duplicate();
       try {
-        mend.read(group.name(), place, from, target);
+        mend.get().read(group.name(), place, from, target);
         known.askedNs = System.nanoTime();
         return;
       } catch (MendException problem) {
@@ -124,7 +125,7 @@ public final class DegradedReads implements Closeable {
       }
     }
     describe(group);
-    mend.read(group.name(), place, from, target);
+    mend.get().read(group.name(), place, from, target);
   }
 
   private Described known(Group group) {

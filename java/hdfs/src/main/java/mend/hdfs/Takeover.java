@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
-import mend.client.MendClient;
 import mend.client.MendException;
 import mend.client.Repair;
 import org.apache.hadoop.conf.Configuration;
@@ -23,22 +22,13 @@ import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
 final class Takeover implements ReconstructionPool.Repairer, Closeable {
   private static final long LOOK_MS = 100;
 
-  private final Configuration conf;
+  private final CurrentClient mend;
   private final Duration limit;
   private final Breaker breaker = new Breaker();
-  private MendClient mend;
 
   Takeover(Configuration conf) {
-    this.conf = conf;
+    this.mend = new CurrentClient(conf);
     this.limit = MendSettings.repairLimit(conf);
-  }
-
-  /** Made when it is first needed: a certificate may come later than the DataNode. */
-  private synchronized MendClient mend() throws IOException {
-    if (mend == null) {
-      mend = MendSettings.client(conf);
-    }
-    return mend;
   }
 
   /**
@@ -62,7 +52,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   /** Says early what is in the way, and has the first command find all classes loaded and a connection open. */
   private void greet() {
     try {
-      mend().check();
+      mend.get().check();
     } catch (IOException problem) {
       MendPlugin.LOG.warn("Mend's coordinator cannot be asked; until it can, HDFS carries out commands itself: {}",
           problem.toString());
@@ -81,8 +71,8 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
       homes.put(group.indexInStripe(lost), command.target(lost).getXferAddr());
     }
     try {
-      mend().describe(group.stripe());
-      await(mend().repair(group.name(), homes));
+      mend.describe(group.stripe());
+      await(mend.get().repair(group.name(), homes));
       breaker.succeeded();
       return true;
     } catch (MendException problem) {
@@ -98,7 +88,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   private void await(Repair begun) throws IOException {
     boolean isOver = false;
     try {
-      Repair repair = mend().await(begun, limit);
+      Repair repair = mend.get().await(begun, limit);
       isOver = repair.hasEnded();
       if (!repair.isDone()) {
         throw new IOException(repair + (isOver ? "" : ", and not done within " + limit.getSeconds() + " s"));
@@ -113,16 +103,14 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   /** What HDFS is about to do itself nobody else should do. */
   private void cancel(Repair repair) {
     try {
-      mend().cancel(repair);
+      mend.get().cancel(repair);
     } catch (IOException problem) {
       MendPlugin.LOG.warn("calling repair {} off", repair.number(), problem);
     }
   }
 
   @Override
-  public synchronized void close() {
-    if (mend != null) {
-      mend.close();
-    }
+  public void close() {
+    mend.close();
   }
 }
