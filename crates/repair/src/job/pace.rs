@@ -155,8 +155,11 @@ impl Pace {
 
     /// So many slices are there, over all requestors: what one of them has just said.
     pub fn note(&mut self, slices: u32, now: Duration) {
-        if self.marks.back().is_some_and(|&(_, last)| slices < last) {
-            return;
+        match self.marks.back() {
+            Some(&(_, last)) if slices < last => return,
+            // Until then nodes connect, and chains fill: that is nobody's pace.
+            Some(&(_, 0)) if slices > 0 => self.marks.clear(),
+            _ => {}
         }
         self.marks.push_back((now, slices));
         // One mark that is older than the window stays, to count from.

@@ -1,13 +1,14 @@
 //! Going on without a node that became slow, where that is worth it.
 //!
 //! [`pace`](super::pace) finds where a plan is held up. Of a link, either end may be the cause, and nobody can tell which
-//! without trying; so suspects are tried together if there are helpers enough, and otherwise one after another. For each
+//! without trying; so both are tried together if there are helpers enough, and otherwise one after the other. For each
 //! choice a plan is made that knows how slow these nodes are. The plan that runs is dropped for it if all that is left
 //! would be there much sooner, the stop included. What was delivered stays delivered.
 //!
 //! **Never flaps:** a node that was found slow stays so for the job; a look that changes nothing makes the next one later,
 //! twice as late each time; and there are only so many detours in a job.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -229,36 +230,41 @@ fn carried(plan: &Plan, slices_per_s: f64) -> BTreeMap<NodeId, f64> {
     plan.node_costs().iter().map(|cost| (cost.node, rate(busiest(cost)))).collect()
 }
 
-/// Sets of nodes that may be the cause, the likeliest first: one that all slow links have in common; both ends of each; only
-/// those that send; only those that receive.
+/// Sets of nodes that may be the cause, the likeliest first: of one slow link both ends, or either; of several the node that
+/// they have in common, or two nodes of which each has one. Links that share an end which must stay are slow because of that,
+/// and of many links that share nothing nobody knows more than that all are slow.
 fn suspects(
     finding: &Finding,
     may_go: impl Fn(NodeId) -> bool,
     is_client: impl Fn(NodeId) -> bool,
 ) -> Vec<BTreeSet<NodeId>> {
-    let mut choices: Vec<BTreeSet<NodeId>> = Vec::new();
     // Of a link to a client that was never faster nobody knows what it could be.
     let known =
         |&&(from, to): &&(NodeId, NodeId)| finding.was_faster() || !(is_client(from) || is_client(to));
     let edges: Vec<(NodeId, NodeId)> = finding.edges.iter().filter(known).copied().collect();
-    let mut add = |nodes: BTreeSet<NodeId>| {
+    let mut choices: Vec<BTreeSet<NodeId>> = Vec::new();
+    let of_edges = match edges[..] {
+        [(a, b)] => vec![vec![a, b], vec![a], vec![b]],
+        _ => cover(&edges).into_iter().filter(|ends| ends.iter().all(|&end| may_go(end))).collect(),
+    };
+    for nodes in of_edges.into_iter().chain([finding.nodes.iter().copied().collect()]) {
         let nodes: BTreeSet<NodeId> = nodes.into_iter().filter(|&node| may_go(node)).collect();
         if !nodes.is_empty() && !choices.contains(&nodes) {
             choices.push(nodes);
         }
-    };
-    if let ([(a, b), others @ ..], false) = (&edges[..], edges.len() == 1) {
-        for end in [*a, *b] {
-            if others.iter().all(|&(from, to)| from == end || to == end) {
-                add(BTreeSet::from([end]));
-            }
-        }
     }
-    add(edges.iter().flat_map(|&(from, to)| [from, to]).collect());
-    add(edges.iter().map(|&(from, _)| from).collect());
-    add(edges.iter().map(|&(_, to)| to).collect());
-    add(finding.nodes.clone());
     choices
+}
+
+/// The node that all of several links have in common, or two nodes of which every link has one; neither if there are no such.
+fn cover(edges: &[(NodeId, NodeId)]) -> Option<Vec<NodeId>> {
+    let has = |end: NodeId| move |&&(from, to): &&(NodeId, NodeId)| from == end || to == end;
+    let ends: BTreeSet<NodeId> = edges.iter().flat_map(|&(from, to)| [from, to]).collect();
+    let most = ends.into_iter().max_by_key(|&end| (edges.iter().filter(has(end)).count(), Reverse(end)))?;
+    let rest: Vec<(NodeId, NodeId)> = edges.iter().filter(|edge| !has(most)(edge)).copied().collect();
+    let Some(&(a, b)) = rest.first() else { return Some(vec![most]) };
+    let other = [a, b].into_iter().find(|&end| rest.iter().all(|edge| has(end)(&edge)))?;
+    Some(vec![most, other])
 }
 
 #[cfg(test)]
@@ -293,5 +299,16 @@ mod tests {
         assert_eq!(chosen(&finding(&[(1, 100)], &[], true)), [[1]], "it was faster");
         assert!(chosen(&finding(&[(1, 100)], &[], false)).is_empty(), "the client's link may be what it is");
         assert!(chosen(&finding(&[], &[50], true)).is_empty());
+    }
+
+    #[test]
+    fn several_links_are_slow_because_of_what_they_share_or_of_nobody() {
+        let star = |to: u32| (1..7).map(|from| (from, to)).collect::<Vec<_>>();
+        assert_eq!(chosen(&finding(&star(9), &[], true)), [[9]], "and not whoever sends to it");
+        assert!(chosen(&finding(&star(100), &[], true)).is_empty(), "the client's link is full");
+        assert!(chosen(&finding(&star(50), &[], true)).is_empty(), "a requestor's too");
+        let two = [(1, 2), (3, 1), (1, 4), (5, 6), (6, 7)];
+        assert_eq!(chosen(&finding(&two, &[], true)), [[1, 6]], "two became slow");
+        assert!(chosen(&finding(&[(1, 2), (3, 4), (5, 6)], &[], true)).is_empty(), "all are slow alike");
     }
 }

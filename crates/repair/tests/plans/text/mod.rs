@@ -1,0 +1,17 @@
+//! Plans as text: each is small enough to be checked by reading it.
+
+mod any_scheme;
+mod chains;
+mod scattered;
+mod star_and_tree;
+mod sub_packetized;
+
+use crate::scene::Scene;
+
+#[track_caller]
+fn check(scene: &str, expected: &str) {
+    let text = Scene::new(scene).plan().to_string();
+    let expected: Vec<&str> =
+        expected.lines().map(|line| line.strip_prefix("        ").unwrap_or(line)).collect();
+    assert_eq!(text.trim_end(), expected.join("\n").trim(), "{scene}\n{text}");
+}
