@@ -91,9 +91,9 @@ impl Coordinator {
                     scene.note(|| format!("{block} is {problem}"));
                     self.lost_blocks.push((block, problem));
                 }
-                JobAction::Slow { node, bytes_per_s } => {
-                    scene.note(|| format!("{node} is slow: {bytes_per_s:.0} bytes per second"));
-                    self.slow.push(node);
+                JobAction::Slow { nodes } => {
+                    scene.note(|| format!("slow, in bytes per second: {nodes:?}"));
+                    self.slow.extend(nodes.into_keys());
                 }
                 JobAction::Finish(result) => {
                     scene.note(|| format!("finish: {result:?}"));

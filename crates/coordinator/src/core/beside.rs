@@ -21,7 +21,7 @@ impl Core {
             Owner::Repair { repair } => {
                 !self.is_wide(*repair) || (!policy.stretches.is_empty() && self.topology.has_links())
             }
-            Owner::Put { .. } | Owner::Probe => false,
+            Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
         }
     }
 
@@ -37,7 +37,12 @@ impl Core {
         let Some(running) = self.jobs.get_mut(&id) else { return };
         let others = running.others(&self.repairs.scheduler, &self.topology);
         others.into_iter().for_each(|(resource, bytes)| self.topology.reserve(resource, bytes));
+        let before = running.job.phase();
         act(&mut running.job, &self.topology, self.now);
+        let phase = running.job.phase();
+        if phase != before {
+            tracing::debug!(job = %id, stripe = %running.stripe, ?phase, after = ?before, "goes on");
+        }
         self.topology.clear_reserved();
         self.stirred.insert(id);
     }

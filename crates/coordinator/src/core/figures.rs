@@ -105,6 +105,22 @@ impl Figures {
         self.node(node).slow = Some(Found { rate, at_unix_ms: now_ms });
     }
 
+    /// Whether a node counts as slow.
+    pub fn is_slow(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|figures| figures.slow.is_some())
+    }
+
+    /// Whether a node that counts as slow would not if it were seen to carry so much.
+    pub fn is_faster(&self, node: NodeId, rate: f64) -> bool {
+        let slow = self.nodes.get(&node).and_then(|figures| figures.slow);
+        slow.is_some_and(|slow| rate >= slow.rate * FASTER)
+    }
+
+    /// A node is not slow.
+    pub fn acquit(&mut self, node: NodeId) {
+        self.node(node).slow = None;
+    }
+
     /// Forgets what is too old to count; nodes of which something else holds now.
     pub fn expire(&mut self, now_ms: u64) -> Vec<NodeId> {
         let mut changed = Vec::new();

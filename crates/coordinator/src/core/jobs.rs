@@ -59,6 +59,8 @@ pub(super) enum Owner {
     Repair { repair: u64 },
     /// A link is measured.
     Probe,
+    /// A node that may be slow is tried.
+    Trial,
 }
 
 impl Owner {
@@ -67,7 +69,7 @@ impl Owner {
             Self::Read { .. } => JobKind::Read,
             Self::Put { .. } => JobKind::Put,
             Self::Repair { .. } => JobKind::Repair,
-            Self::Probe => JobKind::Probe,
+            Self::Probe | Self::Trial => JobKind::Probe,
         }
     }
 }
@@ -146,7 +148,7 @@ impl Core {
             JobAction::Tell { node, message } => self.tell_of_job(node, message),
             JobAction::Publish { block, node, digest } => self.publish(id, block, node, digest),
             JobAction::BlockLost { block, problem } => self.lose_block(id, block, &problem),
-            JobAction::Slow { node, bytes_per_s } => self.note_slow(node, bytes_per_s),
+            JobAction::Slow { nodes } => self.note_slow(&nodes),
             JobAction::Finish(result) => self.finish(id, *result),
         }
     }
@@ -267,6 +269,7 @@ impl Core {
             }
             Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
             Owner::Probe => self.probe_ended(result),
+            Owner::Trial => self.trial_ended(&result),
         }
         if !running.targets.is_empty() {
             self.release_unused(&running.stripe);

@@ -39,6 +39,7 @@ mod steady;
 mod storing;
 mod stripes;
 mod surplus;
+mod suspects;
 #[cfg(test)]
 mod tests;
 mod unreadable;
@@ -78,6 +79,7 @@ use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
 use stripes::Codes;
 use surplus::Surplus;
+use suspects::Suspects;
 
 use crate::inbox::Room;
 use views::{LostBlock, ScrubView};
@@ -165,6 +167,7 @@ pub(crate) struct Core {
     figures: Figures,
     /// Links that are being measured, or were last.
     probes: Option<Probes>,
+    suspects: Suspects,
     names: BTreeMap<NodeId, String>,
     peers: BTreeMap<NodeId, Peer>,
     connections: BTreeMap<ConnectionId, NodeId>,
@@ -225,6 +228,7 @@ impl Core {
             topology: Topology::new(),
             figures: Figures::default(),
             probes: None,
+            suspects: Suspects::default(),
             names: BTreeMap::new(),
             peers: BTreeMap::new(),
             connections: BTreeMap::new(),

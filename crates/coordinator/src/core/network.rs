@@ -100,8 +100,8 @@ impl Core {
         }
     }
 
-    /// Nodes that held up a repair count as slow.
-    pub(super) fn note_slow(&mut self, node: NodeId, rate: f64) {
+    /// A node that held up a repair counts as slow.
+    pub(super) fn note_slow_node(&mut self, node: NodeId, rate: f64) {
         if self.is_helper(node) {
             tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
             self.figures.slow(node, rate, unix_ms());

@@ -163,7 +163,13 @@ impl Core {
         Ok(())
     }
 
-    fn probe_request(&mut self, job: JobId, link: Link, bytes: u64) -> Result<JobRequest, RequestError> {
+    /// A job that moves bytes over a link.
+    pub(super) fn probe_request(
+        &mut self,
+        job: JobId,
+        link: Link,
+        bytes: u64,
+    ) -> Result<JobRequest, RequestError> {
         let (from, to) = link;
         // Its one data block travels.
         let code = self.codes.get(&CodeSpec::reed_solomon(2, 1))?;

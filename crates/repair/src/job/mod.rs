@@ -125,12 +125,10 @@ pub enum JobAction {
         /// What is wrong with it.
         problem: BlockProblem,
     },
-    /// A node held the job up, as going on without it has shown: it let the job have no more than this.
+    /// A node held the job up, as going on without it has shown; of several it may be one alone, or what is between them.
     Slow {
-        /// The node.
-        node: NodeId,
-        /// Bytes per second.
-        bytes_per_s: f64,
+        /// Each with the bytes per second that it let the job have.
+        nodes: BTreeMap<NodeId, f64>,
     },
     /// The job has ended. Comes once, last.
     Finish(Box<Result<Outcome, JobError>>),

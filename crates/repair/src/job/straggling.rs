@@ -202,9 +202,8 @@ impl Job {
     fn confirm(&mut self) {
         let Phase::Running(running) = &self.phase else { return };
         let Some(rate) = running.pace.rate() else { return };
-        if let Some((slow, _)) = self.stragglers.suspected.take_if(|(_, was)| rate >= *was * HELPED) {
-            let found = slow.into_iter().map(|(node, bytes_per_s)| JobAction::Slow { node, bytes_per_s });
-            self.work.actions.extend(found);
+        if let Some((nodes, _)) = self.stragglers.suspected.take_if(|(_, was)| rate >= *was * HELPED) {
+            self.work.actions.push_back(JobAction::Slow { nodes });
         }
     }
 }

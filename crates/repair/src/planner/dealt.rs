@@ -3,12 +3,14 @@
 //! A node that is gone since, or is to be avoided, is replaced in its chains by the most preferred one that is not in them;
 //! a chain that cannot be made whole is left out, and the others carry its slices.
 
+use std::collections::BTreeSet;
+
 use super::candidates::Candidates;
 use super::ground::Ground;
 use super::routes::Route;
 use super::{PlanError, Scheme, routed};
-use crate::Plan;
 use crate::recovery::Stretch;
+use crate::{NodeId, Plan};
 
 /// The plan over the stretches of the policy, if it has some and they can be used.
 ///
@@ -36,11 +38,14 @@ fn routes(stretches: &[Stretch], candidates: &Candidates) -> Vec<(Route, f64)> {
     stretches.iter().filter_map(route).collect()
 }
 
-/// The holders of a chain, in order; `None` if too few are there.
+/// The holders of a chain, in order, each once; `None` if too few are there.
 fn chain(stretch: &Stretch, candidates: &Candidates) -> Option<Vec<usize>> {
     let holders = &candidates.network.nodes[..candidates.blocks.len()];
-    let dealt: Vec<Option<usize>> =
-        stretch.helpers.iter().map(|helper| holders.iter().position(|holder| holder == helper)).collect();
+    let mut seen = BTreeSet::new();
+    let mut find = |helper: &NodeId| {
+        holders.iter().position(|holder| holder == helper).filter(|&holder| seen.insert(holder))
+    };
+    let dealt: Vec<Option<usize>> = stretch.helpers.iter().map(&mut find).collect();
     let mut spare = (0..holders.len()).filter(|&holder| !dealt.contains(&Some(holder)));
     let chain: Vec<usize> = dealt.iter().map_while(|&holder| holder.or_else(|| spare.next())).collect();
     (chain.len() == candidates.needed && chain.len() == dealt.len()).then_some(chain)

@@ -50,7 +50,8 @@ struct Vessel {
     width: f64,
 }
 
-/// The stretches of a stripe that `helpers` rebuild; none if they are fewer than the code needs.
+/// The stretches of a stripe that `helpers`, all different, rebuild by one block of each; none if they are fewer than the code
+/// needs. Then some have several blocks, and the planner has to choose among these.
 pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Vec<Stretch> {
     let data = stripe.code.data_blocks();
     if helpers.len() < data {

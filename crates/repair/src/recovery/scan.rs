@@ -4,6 +4,7 @@
 //! it: its survivors are claimed, and if it is requestors that it lacks, nothing less urgent starts at all. Items
 //! that are equally urgent may pass. After so many items without room the walk ends: the nodes are busy.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use codes::{BlockIndex, CodeSpec};
@@ -233,19 +234,20 @@ impl Scheduler {
         }
     }
 
-    /// The survivors in the order of the repair's policy, those without room or that were late last; and how many are
-    /// before those.
+    /// The survivors in the order of the repair's policy, each once, however many blocks it has; those without room or that were
+    /// late last; and how many are before those.
     fn helpers(&self, kind: Kind, no: u32, class: Class) -> (Vec<NodeNo>, usize) {
         let item = self.item(no);
         let (stripe, repair) = (self.stripes.get(item.stripe), item.repair);
         let mut sources: Vec<_> = self.sources(kind, stripe).collect();
         self.repairs[&repair].spec.helpers.sort(&mut sources, stripe, &self.table);
-        let (mut roomy, full): (Vec<NodeNo>, Vec<NodeNo>) =
-            sources.into_iter().map(|(_, node)| node).partition(|&no| {
-                let node = self.table.get(no);
-                let has_room = node.has_room(stripe.block_bytes, 0, stripe.block_bytes);
-                has_room && !node.is_claimed(self.scan.number, class) && !item.slow.contains(&no)
-            });
+        let mut seen = BTreeSet::new();
+        let nodes = sources.into_iter().map(|(_, node)| node).filter(|&node| seen.insert(node));
+        let (mut roomy, full): (Vec<NodeNo>, Vec<NodeNo>) = nodes.partition(|&no| {
+            let node = self.table.get(no);
+            let has_room = node.has_room(stripe.block_bytes, 0, stripe.block_bytes);
+            has_room && !node.is_claimed(self.scan.number, class) && !item.slow.contains(&no)
+        });
         let count = roomy.len();
         roomy.extend(full);
         (roomy, count)

@@ -1,6 +1,6 @@
 //! Policies by what becomes of whole recoveries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::recovery::{
@@ -117,6 +117,33 @@ fn push_rep_waits_for_its_only_node_and_push_sur_takes_all_in_turn() {
     };
     assert_eq!(takers(HelperPolicy::PushRep), [5, 5]);
     assert_eq!(takers(HelperPolicy::PushSur), [5, 6, 7, 8]);
+}
+
+/// As after SeaweedFS's own `ec.rebuild`, which leaves all that it makes on one server.
+#[test]
+fn who_has_several_blocks_of_a_stripe_is_dealt_one_of_them() {
+    let stretches = |nodes: [u32; 9]| {
+        let mut scene = Scene::new(12);
+        scene.code = "rs-9-6".parse::<codes::CodeSpec>().unwrap().build().unwrap();
+        let place = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+        let blocks = nodes.map(place).to_vec();
+        let item = repair::recovery::NewItem { blocks, ..scene.new_item("a", [1, 2, 3, 4]) };
+        scene.scheduler.open(REPAIR, RepairSpec::default());
+        scene.kill(1);
+        scene.scheduler.push(REPAIR, item);
+        scene.work();
+        scene.proposal("a").stretches.clone()
+    };
+    let dealt = stretches([1, 2, 2, 2, 3, 4, 5, 6, 7]);
+    assert!(!dealt.is_empty());
+    for stretch in dealt {
+        let helpers: BTreeSet<NodeId> = stretch.helpers.iter().copied().collect();
+        assert_eq!(helpers.len(), 6, "{stretch:?}");
+    }
+    assert!(
+        stretches([1, 2, 2, 2, 3, 4, 5, 6, 6]).is_empty(),
+        "five others have to send more than a block each"
+    );
 }
 
 #[test]

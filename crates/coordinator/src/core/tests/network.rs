@@ -79,13 +79,37 @@ fn plans_are_made_for_the_links_that_are_configured() {
 fn a_helper_that_held_up_a_repair_is_slow_until_it_is_seen_to_be_faster() {
     let mut scene = Scene::new(3);
     let node = scene.nodes["h2"].node.expect("it is registered");
-    scene.core().note_slow(node, 5e6);
+    scene.core().note_slow(&[(node, 5e6)].into());
     assert_eq!(scene.uplink("h2"), (5_000_000, RateSource::Slow));
     assert_eq!(scene.core().topology.rates(node).up, 5e6, "the planner knows");
     scene.say("h2", FromNode::Seen { up: 80_000_000, down: 1 });
     assert_eq!(scene.uplink("h2"), (125_000_000, RateSource::Assumed));
     let seen = scene.topology().nodes[1].seen_up_bytes_per_s;
     assert_eq!(seen, Some(80_000_000));
+}
+
+#[test]
+fn of_two_that_may_be_slow_the_one_that_passes_a_trial_is_not() {
+    let mut scene = Scene::new(4);
+    let [fast, slow] = ["h2", "h3"].map(|name| scene.nodes[name].node.expect("it is registered"));
+    scene.frozen.insert("h3".into());
+    scene.core().note_slow(&[(fast, 5e6), (slow, 5e6)].into());
+    assert_eq!(scene.uplink("h2").1, RateSource::Slow, "until it is known better");
+    scene.wait(Duration::from_secs(60));
+    assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
+    assert_eq!(scene.uplink("h3").1, RateSource::Slow);
+    assert!(scene.status().jobs.is_empty());
+    assert!(scene.ask(Command::Probes).is_err(), "nobody asked for a measurement");
+}
+
+#[test]
+fn who_alone_held_up_a_repair_is_not_tried() {
+    let mut scene = Scene::new(3);
+    let node = scene.nodes["h2"].node.expect("it is registered");
+    scene.core().note_slow(&[(node, 5e6)].into());
+    scene.wait(Duration::from_secs(60));
+    assert_eq!(scene.uplink("h2").1, RateSource::Slow);
+    assert!(scene.nodes.values().all(|node| node.assigned.is_empty()));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Repair pipelining: chains, one or several.
 
 use super::check;
+use crate::scene::Scene;
 
 #[test]
 fn pipelined() {
@@ -211,6 +212,16 @@ fn sums_pass_by_who_does_not_add_to_them() {
         disks: 4.00 blocks, 4 reads of 65536 bytes
         ",
     );
+}
+
+/// A node is in a chain once, whoever dealt it, and another one takes its second place.
+#[test]
+fn chains_that_were_dealt_to_a_node_twice() {
+    let plan = |chain: &str| {
+        let scene = format!("rs-6-3; on b2=n2; want b0>n20; slice 8192; prefer n4 n5; chain 65536*{chain}");
+        Scene::new(&scene).plan().to_string()
+    };
+    assert_eq!(plan("n2>n2>n6"), plan("n2>n4>n6"));
 }
 
 /// Weights are the lengths of the stretches; n5 holds nothing, and n4 is preferred to n3 in its place.

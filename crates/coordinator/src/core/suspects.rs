@@ -1,0 +1,126 @@
+//! Which of several suspects is slow.
+//!
+//! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them carries
+//! as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects, and receives some from
+//! it. Who is fast both ways counts as slow no longer. One trial runs at a time, and lasts about [`TRIAL_S`] where
+//! the node is as slow as it was found to be.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{JobError, NodeId, Outcome};
+
+use super::Core;
+use super::jobs::Owner;
+use crate::error::RequestError;
+
+/// A trial takes so many seconds at the rate at which a node was found to be slow.
+const TRIAL_S: f64 = 0.4;
+/// What it moves at least: with less, connecting would count for more than the link.
+const LEAST: u64 = 1 << 20;
+const MOST: u64 = 64 << 20;
+
+/// Trials that wait and the one that runs.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    waiting: VecDeque<Trial>,
+    running: Option<(Trial, Duration)>,
+    /// Trials that are still to be passed.
+    open: BTreeMap<NodeId, usize>,
+}
+
+/// Bytes from one node to another, one of which is suspected.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    suspect: NodeId,
+    from: NodeId,
+    to: NodeId,
+    /// Bytes per second that the suspect was found to carry.
+    rate: f64,
+}
+
+impl Trial {
+    fn bytes(&self) -> u64 {
+        ((self.rate * TRIAL_S) as u64).clamp(LEAST, MOST)
+    }
+}
+
+impl Suspects {
+    /// A suspect stays one.
+    fn fail(&mut self, suspect: NodeId) {
+        self.open.remove(&suspect);
+        self.waiting.retain(|trial| trial.suspect != suspect);
+    }
+}
+
+impl Core {
+    /// Nodes held up a repair, which they let have so much; of several, perhaps not all.
+    pub(super) fn note_slow(&mut self, nodes: &BTreeMap<NodeId, f64>) {
+        nodes.iter().for_each(|(&node, &rate)| self.note_slow_node(node, rate));
+        if nodes.len() < 2 {
+            return;
+        }
+        for (&suspect, &rate) in nodes.iter().filter(|(node, _)| self.is_helper(**node)) {
+            let Some(other) = self.beyond_suspicion() else { return };
+            let trial = |from, to| Trial { suspect, from, to, rate };
+            if self.suspects.open.insert(suspect, 2).is_none() {
+                self.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
+            }
+        }
+        self.try_next();
+    }
+
+    /// A helper with little to do that is not slow itself.
+    fn beyond_suspicion(&self) -> Option<NodeId> {
+        let free = self.live_helpers().filter(|&node| !self.figures.is_slow(node));
+        free.min_by_key(|&node| (self.topology.get(node).map_or(0, |profile| profile.load), node))
+    }
+
+    fn try_next(&mut self) {
+        while self.suspects.running.is_none()
+            && let Some(trial) = self.suspects.waiting.pop_front()
+        {
+            let there = [trial.from, trial.to].into_iter().all(|node| self.topology.is_alive(node));
+            if !there || self.begin_trial(trial).is_err() {
+                self.suspects.fail(trial.suspect);
+            }
+        }
+    }
+
+    /// Moves the bytes of a trial.
+    fn begin_trial(&mut self, trial: Trial) -> Result<(), RequestError> {
+        let job = self.next_job()?;
+        let request = self.probe_request(job, (trial.from, trial.to), trial.bytes())?;
+        self.suspects.running = Some((trial, self.now));
+        self.start_job(Owner::Trial, request);
+        Ok(())
+    }
+
+    /// A trial has ended.
+    pub(super) fn trial_ended(&mut self, result: &Result<Outcome, JobError>) {
+        let Some((trial, began)) = self.suspects.running.take() else { return };
+        let Trial { suspect, to, .. } = trial;
+        let took = self.now.saturating_sub(began).as_secs_f64();
+        let came = result.as_ref().is_ok_and(|outcome| {
+            outcome.homes.get(&BlockIndex(0)) == Some(&to) && outcome.replanned.is_empty()
+        });
+        if came && self.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
+            self.pass_trial(suspect);
+        } else {
+            self.suspects.fail(suspect);
+        }
+        self.try_next();
+    }
+
+    fn pass_trial(&mut self, suspect: NodeId) {
+        let Some(open) = self.suspects.open.get_mut(&suspect) else { return };
+        *open -= 1;
+        if *open == 0 {
+            self.suspects.open.remove(&suspect);
+            tracing::info!(node = %self.name(suspect), "not slow, as a trial shows");
+            self.figures.acquit(suspect);
+            self.tell_rates(suspect);
+        }
+    }
+}
