@@ -61,10 +61,10 @@ impl Core {
         if nodes.len() < 2 {
             return;
         }
-        for (&suspect, &rate) in nodes.iter().filter(|(node, _)| self.is_helper(**node)) {
-            let Some(other) = self.beyond_suspicion() else { return };
+        let Some(other) = self.beyond_suspicion() else { return };
+        for (&suspect, &rate) in nodes {
             let trial = |from, to| Trial { suspect, from, to, rate };
-            if self.suspects.open.insert(suspect, 2).is_none() {
+            if self.is_helper(suspect) && self.suspects.open.insert(suspect, 2).is_none() {
                 self.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
             }
         }
