@@ -97,7 +97,8 @@ fn log_to_stderr(cli: &Cli) {
     let level = match (cli.verbose, cli.verb.is_daemon()) {
         (0, true) => "info",
         (0, false) => "error",
-        (1, _) => "debug",
+        // What HTTP's frames are is for `-vv`.
+        (1, _) => "debug,h2=info,hyper_util=info,reqwest=info,rustls=info,tonic=info,tower=info",
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));

@@ -1,7 +1,7 @@
 //! Caps on what repairs may move: kept, dealt out to helpers as paces, and to the scheduler as budgets.
 //!
 //! While repairs run under a cap that helpers share, they are asked every second what they leave unused of their shares, and
-//! it is dealt anew.
+//! it is dealt anew, by that and by what each has under way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -115,11 +115,12 @@ impl Core {
             Sharing::Resting if runs && is_shared => {
                 // What they left while nothing ran says nothing: it is asked for and not heard.
                 self.ask_for_unused();
+                self.share_by_work();
                 Sharing::Using { until: self.now + USED_FOR }
             }
             Sharing::Resting => return,
             _ if !runs || !is_shared => {
-                self.capping.dealer.even();
+                self.capping.dealer.rest();
                 self.tell_paces();
                 Sharing::Resting
             }
@@ -129,11 +130,16 @@ impl Core {
             }
             Sharing::Asked { until } if until <= self.now => {
                 self.capping.dealer.deal();
-                self.tell_paces();
+                self.share_by_work();
                 Sharing::Using { until: self.now + USED_FOR }
             }
             waiting => waiting,
         };
+    }
+
+    fn share_by_work(&mut self) {
+        self.capping.dealer.tell_work(self.repairs.scheduler.under_way());
+        self.tell_paces();
     }
 
     fn ask_for_unused(&mut self) {

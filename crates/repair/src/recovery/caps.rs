@@ -2,13 +2,13 @@
 //!
 //! A cap is kept in two places. The scheduler reserves no more than what a capped link or disk moves in the seconds of
 //! a budget, so that repairs do not pile up behind a cap; and every node's half of a job keeps to its pace, which is
-//! what makes a cap exact. A cap that several nodes share is dealt out among those that are up, and dealt anew as they use
-//! it ([`Dealer`]); budgets go by even shares, in proportion to links, so that work is not sent where it was before. A cap
-//! that changes changes both: what is under way stays reserved and finishes at the new pace.
+//! what makes a cap exact. A cap that several nodes share is dealt out among those that are up, by what they have under way, and
+//! dealt anew as they use it ([`Dealer`]); budgets go by even shares, in proportion to links, so that work is not sent where it
+//! was before. A cap that changes changes both: what is under way stays reserved and finishes at the new pace.
 
 use std::collections::BTreeMap;
 
-use super::budget::SECONDS_AHEAD;
+use super::budget::{Budget, SECONDS_AHEAD};
 use super::nodes::TrunkBudget;
 use super::shares::{Member, Shares};
 use crate::{NodeId, NodeProfile, Rates};
@@ -47,8 +47,11 @@ pub struct Unused {
     pub down: Option<f64>,
 }
 
-/// The paces of nodes, where what is common is dealt anew as it is used. The driver says what nodes left unused and deals,
-/// about every second.
+/// A node that has nothing under way has a share as if it had this part of the mean, with which something can begin.
+const IDLE: f64 = 0.05;
+
+/// The paces of nodes, where what is common goes by what each has under way, and is dealt anew as it is used. The driver says
+/// what nodes left unused and what they have, and deals, about every second.
 #[derive(Clone, Debug, Default)]
 pub struct Dealer {
     caps: Caps,
@@ -63,6 +66,8 @@ pub struct Dealer {
 struct Place {
     rates: Rates,
     rack: Option<String>,
+    /// Bytes that it is to send and to receive for repairs under way.
+    work: [f64; 2],
 }
 
 impl Caps {
@@ -94,17 +99,39 @@ impl Caps {
 impl Dealer {
     /// These caps hold, for these nodes as far as they are up. Who had a share keeps its part.
     pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
-        let place = |view: &NodeProfile| Place { rates: view.rates, rack: view.rack.clone() };
-        self.nodes = nodes.filter(|(_, view)| view.alive).map(|(node, view)| (node, place(view))).collect();
+        let before = std::mem::take(&mut self.nodes);
+        let work = |node| before.get(&node).map_or([0.0; 2], |place| place.work);
+        let place = |node, view: &NodeProfile| Place {
+            rates: view.rates,
+            rack: view.rack.clone(),
+            work: work(node),
+        };
+        let up = nodes.filter(|(_, view)| view.alive);
+        self.nodes = up.map(|(node, view)| (node, place(node, view))).collect();
         self.racks.retain(|rack, _| caps.racks.contains_key(rack));
         self.caps = caps;
+        self.share_out();
+    }
+
+    /// What repairs have under way at nodes now. Shares go by that, and by links where nobody has anything.
+    pub fn tell_work(&mut self, under_way: impl Iterator<Item = (NodeId, Budget)>) {
+        self.nodes.values_mut().for_each(|place| place.work = [0.0; 2]);
+        for (node, budget) in under_way {
+            if let Some(place) = self.nodes.get_mut(&node) {
+                place.work = [budget.up_bytes, budget.down_bytes].map(|bytes| bytes as f64);
+            }
+        }
+        self.share_out();
+    }
+
+    fn share_out(&mut self) {
         for (rack, &cap) in &self.caps.racks {
-            let [up, down] = self.racks.entry(rack.clone()).or_default();
+            let most = |node| self.caps.nodes.get(&node).copied().unwrap_or(f64::INFINITY);
             let inside = || self.nodes.iter().filter(|(_, place)| place.rack.as_ref() == Some(rack));
-            let most = |node: &NodeId| self.caps.nodes.get(node).copied().unwrap_or(f64::INFINITY);
-            let member = |node: &NodeId, weight| Member { node: *node, weight, most: most(node) };
-            up.set(cap, &inside().map(|(node, place)| member(node, place.rates.up)).collect::<Vec<_>>());
-            down.set(cap, &inside().map(|(node, place)| member(node, place.rates.down)).collect::<Vec<_>>());
+            let shares = self.racks.entry(rack.clone()).or_default();
+            for (way, shares) in shares.iter_mut().enumerate() {
+                shares.set(cap, &members(inside(), way, most));
+            }
         }
         self.set_cluster();
     }
@@ -112,11 +139,8 @@ impl Dealer {
     /// The cluster's cap is shared within what racks and nodes may have.
     fn set_cluster(&mut self) {
         let Some(cap) = self.caps.cluster else { return self.cluster = Shares::default() };
-        let member = |(&node, place): (&NodeId, &Place)| {
-            let most = self.alone(node, place, UP).unwrap_or(f64::INFINITY);
-            Member { node, weight: place.rates.up, most }
-        };
-        let members: Vec<Member> = self.nodes.iter().map(member).collect();
+        let most = |node| self.alone(node, &self.nodes[&node], UP).unwrap_or(f64::INFINITY);
+        let members = members(self.nodes.iter(), UP, most);
         self.cluster.set(cap, &members);
     }
 
@@ -138,8 +162,9 @@ impl Dealer {
         self.cluster.deal();
     }
 
-    /// All have even shares again.
-    pub fn even(&mut self) {
+    /// Nothing is under way any more: all have even shares again.
+    pub fn rest(&mut self) {
+        self.tell_work(std::iter::empty());
         self.racks.values_mut().flatten().for_each(Shares::even);
         self.set_cluster();
         self.cluster.even();
@@ -164,6 +189,27 @@ impl Dealer {
 
 const UP: usize = 0;
 const DOWN: usize = 1;
+
+/// Those who share: by what each has under way, one way.
+fn members<'a>(
+    places: impl Iterator<Item = (&'a NodeId, &'a Place)>,
+    way: usize,
+    most: impl Fn(NodeId) -> f64,
+) -> Vec<Member> {
+    let places: Vec<(NodeId, &Place)> = places.map(|(&node, place)| (node, place)).collect();
+    let mean = places.iter().map(|(_, place)| place.work[way]).sum::<f64>() / places.len().max(1) as f64;
+    let weight = |place: &Place| match mean > 0.0 {
+        true => place.work[way] + IDLE * mean,
+        false => [place.rates.up, place.rates.down][way],
+    };
+    let member = |(node, place): (NodeId, &Place)| Member {
+        node,
+        weight: weight(place),
+        is_busy: mean == 0.0 || place.work[way] > 0.0,
+        most: most(node),
+    };
+    places.into_iter().map(member).collect()
+}
 
 fn least<const N: usize>(rates: [Option<f64>; N]) -> Option<f64> {
     rates.into_iter().flatten().reduce(f64::min)
@@ -222,6 +268,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_common_goes_by_what_nodes_have_under_way() {
+        let nodes = nodes();
+        let caps = Caps { cluster: Some(40.0), ..Caps::default() };
+        let mut dealer = Dealer::default();
+        dealer.set(caps.clone(), nodes.iter().map(|(node, view)| (*node, view)));
+        assert_eq!(ups(&dealer.paces()), [20.0, 10.0, 10.0], "as their links");
+        let to_send = |up_bytes| Budget { up_bytes, ..Budget::default() };
+        dealer.tell_work([(NodeId(1), to_send(300)), (NodeId(2), to_send(100))].into_iter());
+        assert_eq!(ups(&dealer.paces()), [29.0, 10.0, 1.0]);
+        dealer.set(caps, nodes.iter().map(|(node, view)| (*node, view)));
+        assert_eq!(ups(&dealer.paces()), [29.0, 10.0, 1.0]);
+        dealer.tell_work([(NodeId(3), to_send(7))].into_iter());
+        assert_eq!(ups(&dealer.paces()), [1.0, 1.0, 39.0]);
+        dealer.rest();
+        assert_eq!(ups(&dealer.paces()), [20.0, 10.0, 10.0]);
+    }
+
+    #[test]
     fn what_is_down_gets_no_part() {
         let mut nodes = nodes();
         nodes[1].1.alive = false;
@@ -256,7 +320,7 @@ mod tests {
         }
         assert!(sum(&dealer, &[2]) > 28.0, "{:?}", dealer.paces());
         assert!(dealer.paces()[&NodeId(2)].down.unwrap() > 28.0, "{:?}", dealer.paces());
-        dealer.even();
+        dealer.rest();
         assert_eq!(ups(&dealer.paces()), [20.0, 10.0, 10.0]);
     }
 }

@@ -259,6 +259,11 @@ impl Scheduler {
         self.table.reservations()
     }
 
+    /// What repairs have under way at each node, ascending, by which a [`Dealer`] shares out what is common.
+    pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
+        self.table.under_way()
+    }
+
     /// What all repairs have reserved, for a [`Topology`](crate::Topology) to plan with.
     pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         self.table.reserved()

@@ -318,6 +318,11 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
+    /// What repairs have under way at each node, ascending.
+    pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
+        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).reserved))
+    }
+
     /// What each node has reserved, ascending, for tests and people.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).facts.budget))

@@ -1,6 +1,7 @@
 //! Shares of one cap that several nodes keep to together, dealt anew as they are used.
 //!
-//! Nobody knows what a node could use. It says which part of its share it left unused ([`Shares::note`]), and at each
+//! Shares go by weights, which say what each node has to do. How fast it could do that nobody knows: it says which part of its
+//! share it left unused ([`Shares::note`]), and at each
 //! [`deal`](Shares::deal) most of what was left goes to those who left the least. Repairs are chains: a node that has too
 //! little slows all that are in its chains, and each of them leaves a part of its share unused.
 //!
@@ -33,8 +34,10 @@ const OWED: f64 = 0.5;
 pub struct Member {
     /// The node.
     pub node: NodeId,
-    /// How much it gets at first, beside others: what its link carries.
+    /// How much it gets, beside others, unless its use shows that it needs less or more.
     pub weight: f64,
+    /// Whether it has something to do; what is learned of its use is forgotten when that changes.
+    pub is_busy: bool,
     /// The most that it may have.
     pub most: f64,
 }
@@ -48,8 +51,9 @@ pub struct Shares {
 
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// What it would have if all had as much, by their weights.
+    /// What it would have by its weight alone.
     even: f64,
+    is_busy: bool,
     most: f64,
     now: f64,
     /// The part of it that was not used, if that is known.
@@ -57,18 +61,18 @@ struct Share {
 }
 
 impl Shares {
-    /// A cap of `cap` on all of these together. Who was a member keeps its part, who is new has an even one, and what others
-    /// had goes to all.
+    /// A cap of `cap` on all of these together. Who was a member keeps its part, for the weight that it has now; who is new, or
+    /// begins or ends to do something, has an even one, and what others had goes to all.
     pub fn set(&mut self, cap: f64, members: &[Member]) {
         let weights: f64 = members.iter().map(|member| member.weight).sum();
         let before = std::mem::take(&mut self.shares);
-        let scale = if self.cap > 0.0 { cap / self.cap } else { 1.0 };
         self.cap = cap;
-        for &Member { node, weight, most } in members {
+        for &Member { node, weight, is_busy, most } in members {
             let even = cap * weight / weights;
-            let (now, unused) =
-                before.get(&node).map_or((even, None), |share| (share.now * scale, share.unused));
-            self.shares.insert(node, Share { even, most, now, unused });
+            let known = before.get(&node).filter(|share| share.is_busy == is_busy);
+            let now = known.map_or(even, |share| even * share.now / share.even);
+            let unused = known.and_then(|share| share.unused);
+            self.shares.insert(node, Share { even, is_busy, most, now, unused });
         }
         self.fit();
     }
@@ -187,8 +191,11 @@ mod tests {
     const CAP: f64 = 1000.0;
 
     fn members(nodes: usize) -> Vec<Member> {
-        let member = |node| Member { node: NodeId(node as u32), weight: 1.0, most: f64::INFINITY };
-        (0..nodes).map(member).collect()
+        (0..nodes).map(|node| member(node, 1.0)).collect()
+    }
+
+    fn member(node: usize, weight: f64) -> Member {
+        Member { node: NodeId(node as u32), weight, is_busy: true, most: f64::INFINITY }
     }
 
     fn shares(nodes: usize) -> Shares {
@@ -232,7 +239,7 @@ mod tests {
         ) {
             let mut shares = Shares::default();
             for (cap, nodes) in rounds {
-                let member = |(node, &(weight, most, _))| Member { node: NodeId(node as u32), weight, most };
+                let member = |(node, &(weight, most, _))| Member { most, ..member(node, weight) };
                 let members: Vec<Member> = nodes.iter().enumerate().map(member).collect();
                 shares.set(cap, &members);
                 for (node, (_, _, unused)) in nodes.iter().enumerate() {
@@ -299,6 +306,24 @@ mod tests {
             // A node that has little and needs no more is helped now and then in vain, which costs up to 12% where chains are most uneven.
             prop_assert!(used >= 0.85 * CAP, "{used}: {:?} for {chains:?}", now(&shares));
         }
+    }
+
+    #[test]
+    fn weights_are_followed_at_once_and_what_was_learned_of_a_node_stays() {
+        let mut shares = shares(3);
+        for _ in 0..10 {
+            round(&mut shares, &[CAP, CAP, 100.0]);
+        }
+        let learned = now(&shares);
+        assert!(learned[2] < 150.0, "{learned:?}");
+        shares.set(CAP, &[member(0, 2.0), member(1, 1.0), member(2, 1.0)]);
+        let weighted = now(&shares);
+        assert!((weighted[0] / weighted[1] / (learned[0] / learned[1]) - 2.0).abs() < 1e-6, "{weighted:?}");
+        assert!(weighted[2] < 150.0, "{weighted:?}");
+        let idle = Member { is_busy: false, ..member(2, 1.0) };
+        shares.set(CAP, &[member(0, 2.0), member(1, 1.0), idle]);
+        shares.set(CAP, &[member(0, 2.0), member(1, 1.0), member(2, 1.0)]);
+        assert!(now(&shares)[2] > 200.0, "it begins with what it has to do: {:?}", now(&shares));
     }
 
     #[test]

@@ -437,7 +437,7 @@ impl<'a> Run<'a> {
         }
         self.flows.advance(seconds);
         if let Some(sharing) = &mut self.sharing {
-            sharing.deal(self.now + NOW, &mut self.flows);
+            sharing.deal(self.now + NOW, &self.scheduler, &mut self.flows);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A cap on what all nodes send together, shared as the coordinator shares it.
 
-use repair::recovery::{Caps, Dealer, Unused};
+use repair::recovery::{Caps, Dealer, Scheduler, Unused};
 use repair::{NodeId, Topology};
 
 use super::flows::{Flows, ResourceNo};
@@ -58,7 +58,7 @@ impl Sharing {
     }
 
     /// It is so late: deals anew if that is due.
-    pub fn deal(&mut self, now: f64, flows: &mut Flows) {
+    pub fn deal(&mut self, now: f64, scheduler: &Scheduler, flows: &mut Flows) {
         if now < self.due() {
             return;
         }
@@ -70,6 +70,7 @@ impl Sharing {
             self.dealer.note(node, Unused { up, down: None });
         }
         self.dealer.deal();
+        self.dealer.tell_work(scheduler.under_way());
         self.began = now;
         self.set_rates(flows);
     }
