@@ -10,7 +10,7 @@ use repair::{BlockId, BlockProblem, Class, Digest, Meter};
 use stores::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
-use crate::engine::{Engine, blocking};
+use crate::engine::{Engine, aside};
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::problems::block_problem;
@@ -190,7 +190,7 @@ async fn verified(
     let mut attempt = 1;
     loop {
         let (blocks, name, gate) = (blocks.clone(), block.clone(), gate.clone());
-        let error = match blocking(move || blocks.verify(&name, &gate)).await {
+        let error = match aside(move || blocks.verify(&name, &gate)).await {
             Ok(digest) => return Ok(digest),
             Err(error) => error,
         };

@@ -5,13 +5,16 @@
 //! or forgotten.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use repair::wire::control::{FromNode, ToNode};
 use repair::{
     Assignment, Caps, Class, JobId, MAX_WAITING_MESSAGES, Meter, Refusal, Report, too_many_messages,
 };
-use tokio::sync::mpsc;
+use stores::yield_processors;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::buffers::Buffers;
 use crate::job::JobTask;
@@ -143,5 +146,27 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         // The runtime is going away, and this task with it.
         Err(error) if error.is_cancelled() => std::future::pending().await,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Runs `work`, for which nobody waits as they do for slices, on a thread of its own that lets others have the processors.
+pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let work = Arc::new(Mutex::new(Some(work)));
+    let (sender, done) = oneshot::channel();
+    let thread = thread::Builder::new().name("aside".to_owned()).spawn({
+        let work = work.clone();
+        move || {
+            yield_processors();
+            let work = work.lock().expect("no holder panics").take().expect("it is taken once");
+            let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
+        }
+    });
+    if thread.is_err() {
+        let work = work.lock().expect("no holder panics").take().expect("no thread has it");
+        return blocking(work).await;
+    }
+    match done.await.expect("it is sent whatever happens") {
+        Ok(done) => done,
+        Err(panic) => resume_unwind(panic),
     }
 }

@@ -7,7 +7,7 @@ use repair::{Fingerprint, FingerprintErrand, LocalBlock, Report};
 use stores::{BlockError, BlockReader, Blocks, Gate};
 
 use crate::disk::SharedDelivery;
-use crate::engine::blocking;
+use crate::engine::aside;
 use crate::gate::DiskGate;
 use crate::problems::block_problem;
 
@@ -41,7 +41,7 @@ async fn fingerprint(
     gate: DiskGate,
 ) -> Report {
     let (block, seed) = (asked.block.id.clone(), asked.seed);
-    match blocking(move || fingerprints(&*open()?, &asked, &gate)).await {
+    match aside(move || fingerprints(&*open()?, &asked, &gate)).await {
         Ok(fingerprints) => Report::Fingerprinted { block, seed, fingerprints },
         Err(error) => Report::BadBlock { problem: block_problem(&error), block },
     }

@@ -16,6 +16,7 @@ pub mod dir;
 mod ends;
 mod gate;
 pub mod hdfs;
+mod niceness;
 mod seams;
 pub mod seaweedfs;
 mod steady;
@@ -27,6 +28,7 @@ pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, ReadBack, Sinks, Sources, Taker,
 };
 pub use gate::{Closed, Gate, OpenGate};
+pub use niceness::yield_processors;
 pub use seams::{
     Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply, Storage, StoreChange, StoreError,
     StripeWrite, Term, Write,

@@ -11,6 +11,8 @@ use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::thread::{self, JoinHandle};
 
+use crate::niceness::yield_processors;
+
 /// So many bytes are worth a sync of their own.
 const STRETCH_BYTES: u64 = 8 << 20;
 
@@ -63,7 +65,12 @@ impl<T: Send + 'static> SteadyFile<T> {
         let file = self.file.try_clone()?;
         let named = thread::Builder::new().name("write-back".to_owned());
         // Without a thread the bytes are synced in the end.
-        self.running = named.spawn(move || file.sync_data().map(|()| then(&file))).ok();
+        let work = move || {
+            file.sync_data()?;
+            yield_processors();
+            Ok(then(&file))
+        };
+        self.running = named.spawn(work).ok();
         self.since = 0;
         Ok(())
     }

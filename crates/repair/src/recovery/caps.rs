@@ -101,11 +101,8 @@ impl Dealer {
     pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
         let before = std::mem::take(&mut self.nodes);
         let work = |node| before.get(&node).map_or([0.0; 2], |place| place.work);
-        let place = |node, view: &NodeProfile| Place {
-            rates: view.rates,
-            rack: view.rack.clone(),
-            work: work(node),
-        };
+        let place =
+            |node, view: &NodeProfile| Place { rates: view.rates, rack: view.rack.clone(), work: work(node) };
         let up = nodes.filter(|(_, view)| view.alive);
         self.nodes = up.map(|(node, view)| (node, place(node, view))).collect();
         self.racks.retain(|rack, _| caps.racks.contains_key(rack));

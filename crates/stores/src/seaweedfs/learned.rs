@@ -59,6 +59,13 @@ impl Known {
         Arc::new(Self { sums, blocks, learning: Mutex::new(()) })
     }
 
+    /// All is learned: the shard was just made, and `chunks` are the checksums of what was written.
+    pub(super) fn of_all(sums: ShardSums, chunks: &[u32]) -> Arc<Self> {
+        let in_block = (sums.block_bytes() / CHUNK_BYTES) as usize;
+        let blocks = chunks.chunks(in_block).map(|chunks| Some(chunks.into())).collect();
+        Arc::new(Self { sums, blocks: Mutex::new(blocks), learning: Mutex::new(()) })
+    }
+
     /// The checksums that the shard should have.
     pub(super) fn sums(&self) -> &ShardSums {
         &self.sums

@@ -35,8 +35,8 @@ pub(super) struct ShardWriter {
     bytes: u64,
     chunks: Vec<Option<u32>>,
     written: Extents,
-    /// What it was held against when it was sealed, until it is written to again.
-    sealed: Option<Option<ShardSums>>,
+    /// What it was held against when it was sealed, until it is written to again; nothing if its volume has no checksums.
+    sealed: Option<Option<Arc<Known>>>,
     /// Whether a write or a sync failed: the system says so only once.
     broken: bool,
     committed: bool,
@@ -118,15 +118,21 @@ impl ShardWriter {
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
     }
 
+    /// The checksums of all chunks, once the rest is learned.
+    fn learned(&self) -> Vec<u32> {
+        self.chunks.iter().map(|crc| crc.expect("all are learned")).collect()
+    }
+
     /// The checksums of what was written, in blocks of this many bytes.
     fn found(&self, block_bytes: u32) -> ShardSums {
         let chunks_in_block = (u64::from(block_bytes) / CHUNK_BYTES) as usize;
-        let blocks = self.chunks.chunks(chunks_in_block).zip((0..).step_by(chunks_in_block));
+        let learned = self.learned();
+        let blocks = learned.chunks(chunks_in_block).zip((0..).step_by(chunks_in_block));
         let blocks = blocks.map(|(chunks, first)| {
             let chunks = chunks.iter().zip(first..);
-            chunks.fold(crc32c(&[]), |sum, (crc, index)| {
+            chunks.fold(crc32c(&[]), |sum, (&crc, index)| {
                 let range = self.chunk(index);
-                crc32c_joined(sum, crc.expect("all are learned"), range.end - range.start)
+                crc32c_joined(sum, crc, range.end - range.start)
             })
         });
         ShardSums::new(self.bytes, block_bytes, blocks.collect())
@@ -157,7 +163,7 @@ impl ShardWriter {
         }
     }
 
-    fn sealed(&self) -> Result<Option<&ShardSums>, BlockError> {
+    fn sealed(&self) -> Result<Option<&Arc<Known>>, BlockError> {
         let sealed = self.sealed.as_ref().map(Option::as_ref);
         sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
     }
@@ -197,14 +203,14 @@ impl BlockWriter for ShardWriter {
             let done = self.file.sync_all();
             self.broken |= done.is_err();
             done.map_err(block_fault(&self.block, &self.temporary))?;
-            self.sealed = Some(agreed);
+            self.sealed = Some(agreed.map(|sums| Known::of_all(sums, &self.learned())));
         }
-        self.sealed().map(|sums| sums.map(ShardSums::digest))
+        self.sealed().map(|known| known.map(|known| known.sums().digest()))
     }
 
     fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
         let check = match self.sealed()? {
-            Some(sums) => Check::Ecsum(Known::new(sums.clone())),
+            Some(known) => Check::Ecsum(known.clone()),
             None => Check::Nothing(Some(self.bytes)),
         };
         let file = open(&self.shard, &self.temporary)?;
@@ -216,7 +222,7 @@ impl Publish for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
         let sealed = self.sealed()?;
         // The small files may have been brought, or replaced, since.
-        if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed {
+        if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
             return Err(self.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;
