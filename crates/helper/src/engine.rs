@@ -14,7 +14,7 @@ use repair::{
     Assignment, Caps, Class, JobId, MAX_WAITING_MESSAGES, Meter, Refusal, Report, too_many_messages,
 };
 use stores::yield_processors;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::buffers::Buffers;
 use crate::job::JobTask;
@@ -145,17 +145,22 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         Ok(done) => done,
         // The runtime is going away, and this task with it.
         Err(error) if error.is_cancelled() => std::future::pending().await,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => resume_unwind(error.into_panic()),
     }
 }
 
+/// So many threads at once, as many as the runtime has for what may wait.
+static ASIDE: Semaphore = Semaphore::const_new(512);
+
 /// Runs `work`, for which nobody waits as they do for slices, on a thread of its own that lets others have the processors.
 pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let room = ASIDE.acquire().await.expect("it is never closed");
     let work = Arc::new(Mutex::new(Some(work)));
     let (sender, done) = oneshot::channel();
     let thread = thread::Builder::new().name("aside".to_owned()).spawn({
         let work = work.clone();
         move || {
+            let _room = room; // Also of those that nobody waits for any more.
             yield_processors();
             let work = work.lock().expect("no holder panics").take().expect("it is taken once");
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
