@@ -135,7 +135,7 @@ states! {
         Put = "put",
         /// A repair.
         Repair = "repair",
-        /// A link is measured.
+        /// A link is measured, or a node tried that may be slow.
         Probe = "probe",
     }
 

@@ -329,6 +329,7 @@ impl Core {
         self.keep_copy();
         self.note_progress();
         self.share_caps();
+        self.end_late_trial();
         self.stop_waiting_for_returned();
         self.work();
     }

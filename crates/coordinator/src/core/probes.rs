@@ -137,15 +137,26 @@ impl Core {
     /// Ends a measurement; what was found counts.
     pub(super) fn stop_probes(&mut self) -> Result<ProbeView, RequestError> {
         let probes = self.probes.as_mut().ok_or(RequestError::NoProbes)?;
+        let was_running = probes.is_running();
         probes.waiting.clear();
-        if let Some(job) = probes.running.as_ref().map(|running| running.job) {
-            self.cancel_job(job);
+        match probes.running.as_ref().map(|running| running.job) {
+            Some(job) => self.cancel_job(job),
+            None if was_running => self.keep_measured(),
+            None => {}
         }
         self.probe_view()
     }
 
-    fn probe_next(&mut self) {
-        while let Some(probes) = self.probes.as_mut().filter(|probes| probes.running.is_none()) {
+    /// Whether links are being measured.
+    pub(super) fn are_links_measured(&self) -> bool {
+        self.probes.as_ref().is_some_and(Probes::is_running)
+    }
+
+    /// Measures the next link, unless a suspect is being tried, for which that waits.
+    pub(super) fn probe_next(&mut self) {
+        while !self.suspects.is_running()
+            && let Some(probes) = self.probes.as_mut().filter(|probes| probes.running.is_none())
+        {
             let Some(link) = probes.waiting.pop_front() else { return self.keep_measured() };
             if let Err(why) = self.probe(link, FEW, None) {
                 self.note_probed(link, Err(why.to_string()));
@@ -242,13 +253,14 @@ impl Core {
         }
     }
 
-    /// Keeps what was measured, and tells it to planner and scheduler.
+    /// A measurement is over: keeps what was measured, and tells it to planner and scheduler.
     fn keep_measured(&mut self) {
         let kept = Kept { nodes: self.figures.measured().collect(), pairs: self.figures.pairs().collect() };
         let record = serde_json::to_value(&kept).expect("rates have string keys");
         self.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
         self.tell_all_rates();
         self.lay_links();
+        self.try_next();
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{JobError, NodeId, Outcome};
+use repair::{JobError, JobId, NodeId, Outcome};
 
 use super::Core;
 use super::jobs::Owner;
@@ -17,6 +17,8 @@ use crate::error::RequestError;
 
 /// A trial takes so many seconds at the rate at which a node was found to be slow.
 const TRIAL_S: f64 = 0.4;
+/// After this long it has failed, also where so little comes that its end would be hours away.
+const TRIAL_LIMIT: Duration = Duration::from_secs(4);
 /// What it moves at least: with less, connecting would count for more than the link.
 const LEAST: u64 = 1 << 20;
 const MOST: u64 = 64 << 20;
@@ -25,12 +27,17 @@ const MOST: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     waiting: VecDeque<Trial>,
-    running: Option<(Trial, Duration)>,
-    /// Trials that are still to be passed.
-    open: BTreeMap<NodeId, usize>,
+    running: Option<Running>,
 }
 
-/// Bytes from one node to another, one of which is suspected.
+#[derive(Debug)]
+struct Running {
+    trial: Trial,
+    job: JobId,
+    began: Duration,
+}
+
+/// Bytes from one node to another, one of which is suspected. It passes after the last of its trials.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     suspect: NodeId,
@@ -47,9 +54,18 @@ impl Trial {
 }
 
 impl Suspects {
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Whether trials of a node wait or run.
+    fn are_of(&self, suspect: NodeId) -> bool {
+        let running = self.running.iter().map(|running| &running.trial);
+        running.chain(&self.waiting).any(|trial| trial.suspect == suspect)
+    }
+
     /// A suspect stays one.
     fn fail(&mut self, suspect: NodeId) {
-        self.open.remove(&suspect);
         self.waiting.retain(|trial| trial.suspect != suspect);
     }
 }
@@ -64,11 +80,20 @@ impl Core {
         let Some(other) = self.beyond_suspicion() else { return };
         for (&suspect, &rate) in nodes {
             let trial = |from, to| Trial { suspect, from, to, rate };
-            if self.is_helper(suspect) && self.suspects.open.insert(suspect, 2).is_none() {
+            if self.is_helper(suspect) && !self.suspects.are_of(suspect) {
                 self.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
             }
         }
         self.try_next();
+    }
+
+    /// Time has passed.
+    pub(super) fn end_late_trial(&mut self) {
+        if let Some(Running { job, began, .. }) = self.suspects.running
+            && self.now >= began + TRIAL_LIMIT
+        {
+            self.cancel_job(job);
+        }
     }
 
     /// A helper with little to do that is not slow itself.
@@ -77,8 +102,10 @@ impl Core {
         free.min_by_key(|&node| (self.topology.get(node).map_or(0, |profile| profile.load), node))
     }
 
-    fn try_next(&mut self) {
-        while self.suspects.running.is_none()
+    /// Begins the next trial, unless links are being measured, which it would falsify, and be falsified by.
+    pub(super) fn try_next(&mut self) {
+        while !self.suspects.is_running()
+            && !self.are_links_measured()
             && let Some(trial) = self.suspects.waiting.pop_front()
         {
             let there = [trial.from, trial.to].into_iter().all(|node| self.topology.is_alive(node));
@@ -92,35 +119,29 @@ impl Core {
     fn begin_trial(&mut self, trial: Trial) -> Result<(), RequestError> {
         let job = self.next_job()?;
         let request = self.probe_request(job, (trial.from, trial.to), trial.bytes())?;
-        self.suspects.running = Some((trial, self.now));
+        self.suspects.running = Some(Running { trial, job, began: self.now });
         self.start_job(Owner::Trial, request);
         Ok(())
     }
 
     /// A trial has ended.
     pub(super) fn trial_ended(&mut self, result: &Result<Outcome, JobError>) {
-        let Some((trial, began)) = self.suspects.running.take() else { return };
+        let Some(Running { trial, began, .. }) = self.suspects.running.take() else { return };
         let Trial { suspect, to, .. } = trial;
         let took = self.now.saturating_sub(began).as_secs_f64();
         let came = result.as_ref().is_ok_and(|outcome| {
             outcome.homes.get(&BlockIndex(0)) == Some(&to) && outcome.replanned.is_empty()
         });
-        if came && self.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
-            self.pass_trial(suspect);
-        } else {
+        if !came || !self.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
             self.suspects.fail(suspect);
-        }
-        self.try_next();
-    }
-
-    fn pass_trial(&mut self, suspect: NodeId) {
-        let Some(open) = self.suspects.open.get_mut(&suspect) else { return };
-        *open -= 1;
-        if *open == 0 {
-            self.suspects.open.remove(&suspect);
+        } else if !self.suspects.are_of(suspect) {
             tracing::info!(node = %self.name(suspect), "not slow, as a trial shows");
             self.figures.acquit(suspect);
             self.tell_rates(suspect);
         }
+        if self.are_links_measured() {
+            self.probe_next();
+        }
+        self.try_next();
     }
 }

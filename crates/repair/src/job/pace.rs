@@ -185,7 +185,8 @@ impl Pace {
             self.note(slices, now);
         }
         let Some(inquiry) = &mut self.inquiry else {
-            if now < self.not_before || !self.is_slow() {
+            let has_begun = self.marks.back().is_some_and(|&(_, slices)| slices > 0);
+            if now < self.not_before || !has_begun || !self.is_slow() {
                 return Step::Wait;
             }
             self.inquiry = Some(Inquiry { asked: 1, asked_at: now });

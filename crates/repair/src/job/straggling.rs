@@ -8,7 +8,6 @@
 //! **Never flaps:** a node that was found slow stays so for the job; a look that changes nothing makes the next one later,
 //! twice as late each time; and there are only so many detours in a job.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -230,8 +229,8 @@ fn carried(plan: &Plan, slices_per_s: f64) -> BTreeMap<NodeId, f64> {
 }
 
 /// Sets of nodes that may be the cause, the likeliest first: of one slow link both ends, or either; of several the node that
-/// they have in common, or two nodes of which each has one. Links that share an end which must stay are slow because of that,
-/// and of many links that share nothing nobody knows more than that all are slow.
+/// they have in common, or two nodes of which each link has one. Links that share an end which must stay are slow because of
+/// that, and of many that share nothing nobody knows more than that all are slow.
 fn suspects(
     finding: &Finding,
     may_go: impl Fn(NodeId) -> bool,
@@ -242,28 +241,41 @@ fn suspects(
         |&&(from, to): &&(NodeId, NodeId)| finding.was_faster() || !(is_client(from) || is_client(to));
     let edges: Vec<(NodeId, NodeId)> = finding.edges.iter().filter(known).copied().collect();
     let mut choices: Vec<BTreeSet<NodeId>> = Vec::new();
-    let of_edges = match edges[..] {
-        [(a, b)] => vec![vec![a, b], vec![a], vec![b]],
-        _ => cover(&edges).into_iter().filter(|ends| ends.iter().all(|&end| may_go(end))).collect(),
-    };
-    for nodes in of_edges.into_iter().chain([finding.nodes.iter().copied().collect()]) {
-        let nodes: BTreeSet<NodeId> = nodes.into_iter().filter(|&node| may_go(node)).collect();
+    let mut add = |nodes: &mut dyn Iterator<Item = NodeId>| {
+        let nodes: BTreeSet<NodeId> = nodes.filter(|&node| may_go(node)).collect();
         if !nodes.is_empty() && !choices.contains(&nodes) {
             choices.push(nodes);
         }
+    };
+    match (&in_all(&edges)[..], edges.len()) {
+        (_, 0) => {}
+        (&[a, b], _) => {
+            [vec![a, b], vec![a], vec![b]].into_iter().for_each(|ends| add(&mut ends.into_iter()))
+        }
+        (&[end], _) => add(&mut [end].into_iter()),
+        (_, 2) => add(&mut edges.iter().flat_map(|&(from, to)| [from, to])),
+        _ => pairs(&edges)
+            .filter(|pair| pair.iter().all(|&end| may_go(end)))
+            .for_each(|pair| add(&mut pair.into_iter())),
     }
+    add(&mut finding.nodes.iter().copied());
     choices
 }
 
-/// The node that all of several links have in common, or two nodes of which every link has one; neither if there are no such.
-fn cover(edges: &[(NodeId, NodeId)]) -> Option<Vec<NodeId>> {
-    let has = |end: NodeId| move |&&(from, to): &&(NodeId, NodeId)| from == end || to == end;
-    let ends: BTreeSet<NodeId> = edges.iter().flat_map(|&(from, to)| [from, to]).collect();
-    let most = ends.into_iter().max_by_key(|&end| (edges.iter().filter(has(end)).count(), Reverse(end)))?;
-    let rest: Vec<(NodeId, NodeId)> = edges.iter().filter(|edge| !has(most)(edge)).copied().collect();
-    let Some(&(a, b)) = rest.first() else { return Some(vec![most]) };
-    let other = [a, b].into_iter().find(|&end| rest.iter().all(|edge| has(end)(&edge)))?;
-    Some(vec![most, other])
+/// The nodes that are an end of every link: two of one link, and of one in both directions.
+fn in_all(edges: &[(NodeId, NodeId)]) -> Vec<NodeId> {
+    let Some(&(a, b)) = edges.first() else { return Vec::new() };
+    [a, b].into_iter().filter(|&end| edges.iter().all(|&(from, to)| from == end || to == end)).collect()
+}
+
+/// Two nodes of which each of several links has one.
+fn pairs(edges: &[(NodeId, NodeId)]) -> impl Iterator<Item = [NodeId; 2]> {
+    let first = edges.first().into_iter().flat_map(|&(a, b)| [a, b]);
+    first.flat_map(move |one| {
+        let without = |&&(from, to): &&(NodeId, NodeId)| from != one && to != one;
+        let rest: Vec<(NodeId, NodeId)> = edges.iter().filter(without).copied().collect();
+        in_all(&rest).into_iter().map(move |other| [one, other])
+    })
 }
 
 #[cfg(test)]
@@ -308,6 +320,18 @@ mod tests {
         assert!(chosen(&finding(&star(50), &[], true)).is_empty(), "a requestor's too");
         let two = [(1, 2), (3, 1), (1, 4), (5, 6), (6, 7)];
         assert_eq!(chosen(&finding(&two, &[], true)), [[1, 6]], "two became slow");
+        assert_eq!(chosen(&finding(&[(1, 2), (2, 3), (3, 4), (4, 5)], &[], true)), [[2, 4]]);
+        assert_eq!(
+            chosen(&finding(&[(1, 50), (2, 3), (50, 7)], &[], true)),
+            [[0; 0]; 0],
+            "with one that has to stay"
+        );
+        assert_eq!(
+            chosen(&finding(&[(1, 50), (2, 3)], &[], true)),
+            [[1, 2, 3]],
+            "of two that share nothing any end"
+        );
+        assert_eq!(chosen(&finding(&[(1, 2), (2, 1)], &[], true)), [vec![1, 2], vec![1], vec![2]]);
         assert!(chosen(&finding(&[(1, 2), (3, 4), (5, 6)], &[], true)).is_empty(), "all are slow alike");
     }
 }

@@ -299,9 +299,13 @@ impl Running {
         self.judge_at.is_some() || !self.limited_at(now).is_empty()
     }
 
-    /// Slices that are there, over all requestors.
+    /// Slices that are there, over all requestors; none until each has some.
     fn slices_there(&self) -> u32 {
         let all = self.plan.slices().len();
+        let has_none = |node: &NodeId| self.progress.get(node).is_some_and(|&(slices, _)| slices == 0);
+        if self.waiting.iter().any(has_none) {
+            return 0;
+        }
         let of = |(node, &(slices, _)): (&NodeId, &(u32, Duration))| {
             if self.waiting.contains(node) { slices } else { all }
         };

@@ -38,7 +38,7 @@ fn routes(stretches: &[Stretch], candidates: &Candidates) -> Vec<(Route, f64)> {
     stretches.iter().filter_map(route).collect()
 }
 
-/// The holders of a chain, in order, each once; `None` if too few are there.
+/// The holders of a chain, in order, each once, whoever dealt it; `None` if too few are there.
 fn chain(stretch: &Stretch, candidates: &Candidates) -> Option<Vec<usize>> {
     let holders = &candidates.network.nodes[..candidates.blocks.len()];
     let mut seen = BTreeSet::new();

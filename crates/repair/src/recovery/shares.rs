@@ -53,6 +53,8 @@ pub struct Shares {
 struct Share {
     /// What it would have by its weight alone.
     even: f64,
+    /// How many times as much it needs, as its use has shown, beside others: 1 in the mean of those that are busy.
+    factor: f64,
     is_busy: bool,
     most: f64,
     now: f64,
@@ -61,8 +63,8 @@ struct Share {
 }
 
 impl Shares {
-    /// A cap of `cap` on all of these together. Who was a member keeps its part, for the weight that it has now; who is new, or
-    /// begins or ends to do something, has an even one, and what others had goes to all.
+    /// A cap of `cap` on all of these together. What was learned of a member stays, for the weight that it has now; who is new,
+    /// or begins or ends to do something, has an even share, and what others had goes to all.
     pub fn set(&mut self, cap: f64, members: &[Member]) {
         let weights: f64 = members.iter().map(|member| member.weight).sum();
         let before = std::mem::take(&mut self.shares);
@@ -70,9 +72,8 @@ impl Shares {
         for &Member { node, weight, is_busy, most } in members {
             let even = cap * weight / weights;
             let known = before.get(&node).filter(|share| share.is_busy == is_busy);
-            let now = known.map_or(even, |share| even * share.now / share.even);
-            let unused = known.and_then(|share| share.unused);
-            self.shares.insert(node, Share { even, is_busy, most, now, unused });
+            let (factor, unused) = known.map_or((1.0, None), |share| (share.factor, share.unused));
+            self.shares.insert(node, Share { even, factor, is_busy, most, now: even, unused });
         }
         self.fit();
     }
@@ -90,20 +91,34 @@ impl Shares {
         let known: f64 =
             self.shares.values().filter(|share| share.unused.is_some()).map(|share| share.now).sum();
         if known > 0.0 {
+            let before: Vec<f64> = self.shares.values().map(|share| share.now).collect();
             let mean = idle / known;
             let least = (mean / 2.0).max(USED_UP);
             if idle > IDLE_AT_MOST * self.cap {
                 self.give(mean, least);
             }
             self.help_beginners();
+            self.learn(&before);
             self.fit();
         }
         self.shares.values_mut().for_each(|share| share.unused = None);
     }
 
+    /// What a share became, of what it was, is what is learned of its node; what it is cut to by the most that the node may have
+    /// is not.
+    fn learn(&mut self, before: &[f64]) {
+        self.shares.values_mut().zip(before).for_each(|(share, before)| share.factor *= share.now / before);
+        let busy = || self.shares.values().filter(|share| share.is_busy);
+        let even: f64 = busy().map(|share| share.even).sum();
+        let now: f64 = busy().map(|share| share.even * share.factor).sum();
+        if even > 0.0 && now > 0.0 {
+            self.shares.values_mut().for_each(|share| share.factor *= even / now);
+        }
+    }
+
     /// All have even shares again.
     pub fn even(&mut self) {
-        self.shares.values_mut().for_each(|share| (share.now, share.unused) = (share.even, None));
+        self.shares.values_mut().for_each(|share| (share.factor, share.unused) = (1.0, None));
         self.fit();
     }
 
@@ -150,8 +165,9 @@ impl Shares {
         }
     }
 
-    /// Shares in the same proportions, none above what its node may have, that add up to the cap.
+    /// Shares by weights and by what was learned, none above what its node may have, that add up to the cap.
     fn fit(&mut self) {
+        self.shares.values_mut().for_each(|share| share.now = share.even * share.factor);
         let mut room = self.cap;
         let mut open: Vec<&mut Share> = self.shares.values_mut().collect();
         while !open.is_empty() {
@@ -324,6 +340,22 @@ mod tests {
         shares.set(CAP, &[member(0, 2.0), member(1, 1.0), idle]);
         shares.set(CAP, &[member(0, 2.0), member(1, 1.0), member(2, 1.0)]);
         assert!(now(&shares)[2] > 200.0, "it begins with what it has to do: {:?}", now(&shares));
+    }
+
+    #[test]
+    fn what_a_node_may_not_have_is_not_learned_of_it() {
+        let mut shares = shares(10);
+        let members = |weight| -> Vec<Member> {
+            let first = Member { most: 100.0, ..member(0, weight) };
+            std::iter::once(first).chain((1..10).map(|node| member(node, 1.0))).collect()
+        };
+        for _ in 0..5 {
+            shares.set(CAP, &members(90.0));
+            shares.deal();
+        }
+        assert!((now(&shares)[0] - 100.0).abs() < 1e-6, "its own cap: {:?}", now(&shares));
+        shares.set(CAP, &members(1.0));
+        assert!(now(&shares).iter().all(|share| (share - 100.0).abs() < 1e-6), "{:?}", now(&shares));
     }
 
     #[test]

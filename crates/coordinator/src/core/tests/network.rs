@@ -103,6 +103,42 @@ fn of_two_that_may_be_slow_the_one_that_passes_a_trial_is_not() {
 }
 
 #[test]
+fn who_is_suspected_again_while_it_is_tried_is_tried_once() {
+    let mut scene = Scene::new(4);
+    let [a, b, c] = ["h2", "h3", "h4"].map(|name| scene.nodes[name].node.expect("it is registered"));
+    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
+    scene.core().note_slow(&[(a, 5e6), (c, 5e6)].into());
+    scene.wait(Duration::from_secs(10));
+    for name in ["h2", "h3", "h4"] {
+        assert_eq!(scene.uplink(name).1, RateSource::Assumed, "{name}");
+    }
+    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
+    scene.wait(Duration::from_secs(10));
+    assert_eq!(scene.uplink("h2").1, RateSource::Assumed, "and again another time");
+}
+
+#[test]
+fn links_are_measured_and_suspects_tried_one_after_the_other() {
+    let mut scene = Scene::new(4);
+    let [a, b] = ["h2", "h3"].map(|name| scene.nodes[name].node.expect("it is registered"));
+    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
+    let probe = ProbeRequest { nodes: vec!["h1".into(), "h4".into()], pairs: true, bytes: None };
+    let begun = scene.ask(|reply| Command::Probe(probe.clone(), reply)).unwrap();
+    assert_eq!((begun.running, begun.left), (true, 2));
+    scene.wait(Duration::from_secs(10));
+    let view = scene.ask(Command::Probes).unwrap();
+    assert_eq!((view.running, view.links.len()), (false, 2), "{view:?}");
+    assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
+    // The other way round.
+    scene.ask(|reply| Command::Probe(probe, reply)).unwrap();
+    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
+    assert_eq!(scene.status().jobs.len(), 1);
+    scene.wait(Duration::from_secs(10));
+    assert_eq!(scene.uplink("h3").1, RateSource::Assumed);
+    assert!(!scene.ask(Command::Probes).unwrap().running);
+}
+
+#[test]
 fn who_alone_held_up_a_repair_is_not_tried() {
     let mut scene = Scene::new(3);
     let node = scene.nodes["h2"].node.expect("it is registered");
