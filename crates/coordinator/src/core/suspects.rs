@@ -2,8 +2,8 @@
 //!
 //! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them carries
 //! as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects, and receives some from
-//! it. Who is fast both ways counts as slow no longer. One trial runs at a time, and lasts about [`TRIAL_S`] where
-//! the node is as slow as it was found to be.
+//! it. Who is fast both ways counts as slow no longer. One trial runs at a time, and never beside a measurement of links
+//! ([`probes`](super::probes)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -205,7 +205,7 @@ its first command for Mend loads classes for it, about 0.3 s, which medians of f
 const LOSSES: &str = "\
 From the moment in which a DataNode logs the command (*asked*: from the start of the program `mend`) until the NameNode lists the block; the median of the repetitions. One
 read is a plain TCP send of a block over one such link in the same run, and × is the time over it. Bytes over the links of all
-DataNodes' machines, over that of the one that got most, and read from files.
+DataNodes' machines, over that of the one that got most, and read from files and sockets.
 ";
 
 const NODES: &str = "\

@@ -188,8 +188,8 @@ it says so. Files are in the page cache.
 ";
 
 const USED: &str = "\
-What all volume servers (or all helpers) took together, in MB: over their links, over the link of the one that got most, from
-and to files, and the most memory that one of the processes had.
+What all volume servers (or all helpers) took together, in MB: over their links, over the link of the one that got most, read from
+files and sockets, written to files, and the most memory that one of the processes had.
 ";
 
 const WHOLE: &str = "\

@@ -16,7 +16,7 @@ pub(crate) struct Usage {
     pub(crate) received_most: u64,
     /// Bytes that all wrote to files.
     pub(crate) written: u64,
-    /// Bytes that all read from files, the page cache included.
+    /// Bytes that all got from `read` and its kin: from files, the page cache included, and from sockets.
     pub(crate) read: u64,
     /// Most resident bytes of one process, of those that were counted.
     pub(crate) memory: u64,

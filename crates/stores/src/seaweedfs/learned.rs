@@ -95,12 +95,17 @@ impl Known {
     /// The same, whatever was learned before; that counts until something else is known.
     pub(super) fn learn_anew(&self, file: &File, block: usize) -> Result<(), Fault> {
         let range = self.sums.range(block);
-        let found = sum_chunks(file, range.clone());
-        let known = found.as_ref().ok().filter(|(sum, _)| *sum == self.sums.blocks()[block]);
-        locked(&self.blocks)[block] = known.map(|(_, chunks)| chunks.as_slice().into());
-        let is_right = known.is_some();
-        found?;
-        if is_right { Ok(()) } else { Err(Fault::Differs(range)) }
+        match sum_chunks(file, range.clone()) {
+            Ok((sum, chunks)) if sum == self.sums.blocks()[block] => {
+                locked(&self.blocks)[block] = Some(chunks.into());
+                Ok(())
+            }
+            wrong => {
+                locked(&self.blocks)[block] = None;
+                wrong?;
+                Err(Fault::Differs(range))
+            }
+        }
     }
 
     fn kept_bytes(&self) -> usize {
