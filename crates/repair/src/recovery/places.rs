@@ -117,6 +117,8 @@ impl Scheduler {
         {
             return;
         }
+        // Its place in the queue is free, its nodes are, or how much waits is different, by which a drain copies or rebuilds.
+        self.scan.restart();
         let from = std::mem::replace(&mut self.item_mut(no).place, Place::Held);
         let item = self.item(no);
         let (repair, stripe) = (item.repair, item.stripe);
@@ -124,11 +126,7 @@ impl Scheduler {
         *of.counters.of(&from) -= 1;
         *of.counters.of(&to) += 1;
         match &from {
-            Place::Queued(key) => {
-                self.queue.remove(key);
-                // What it kept from others is theirs now.
-                self.scan.restart();
-            }
+            Place::Queued(key) => drop(self.queue.remove(key)),
             Place::Aside => drop(of.aside.remove(&no)),
             Place::BackingOff(at) => drop(self.timers.remove(&(*at, no))),
             Place::Running(..) => {
@@ -139,10 +137,7 @@ impl Scheduler {
         }
         let of = self.repairs.get_mut(&repair).expect("it has items");
         match &to {
-            Place::Queued(key) => {
-                self.queue.insert(*key);
-                self.scan.restart();
-            }
+            Place::Queued(key) => drop(self.queue.insert(*key)),
             Place::Aside => {
                 of.aside.insert(no);
                 self.stirred.insert(repair);
@@ -161,7 +156,6 @@ impl Scheduler {
         self.item_mut(no).place = to;
         if let Place::Running(_, booking) = from {
             self.table.give_back(booking);
-            self.scan.restart();
         }
         if ended {
             self.stripes.get_mut(stripe).items.retain(|&other| other != no);
