@@ -9,6 +9,8 @@ use sim::recovery::{Cluster, Finish, Loss, Shape};
 
 /// What a drain by both ways may take of the faster of the two: rounding to whole blocks costs a drain of few a little.
 const MOST: f64 = 1.02;
+/// The same of stars: the first ones start before it is known how much they bring to their takers.
+const MOST_BY_STARS: f64 = 1.11;
 const FROM: NodeId = NodeId(0);
 
 /// Nodes that hold blocks, and stripes with a block on the one that is emptied.
@@ -45,7 +47,8 @@ fn check(name: &str, cluster: &Cluster) {
             "{part:.3} {name}, seed {seed}: copies {copies:.2} s, rebuilds {rebuilds:.2} s, both {:.2} s, {} copied",
             both.seconds, both.copied
         );
-        assert!(part <= MOST, "{name}, seed {seed}: {part:.3} of the faster way");
+        let most = if cluster.shape == Shape::Dealt { MOST } else { MOST_BY_STARS };
+        assert!(part <= most, "{name}, seed {seed}: {part:.3} of the faster way");
     }
 }
 

@@ -13,7 +13,6 @@ use super::work::Goal;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
 use crate::limits::Class;
-use crate::recovery::JOBS_AT_ONCE;
 use crate::wire::control::ToNode;
 use crate::{
     Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, Policy, SliceSet, StripeBlock,
@@ -29,6 +28,8 @@ const PATIENT_TRANSFERS: u32 = 16;
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
 /// Each time that so many jobs more share a node, patience is longer by what it is for one.
 const CROWD: u32 = 8;
+/// So many repairs in the background are taken to share a node, as many begin at the same time.
+const BESIDE: u32 = 16;
 /// Patience doubles so often at most.
 const MAX_DOUBLINGS: u32 = 5;
 /// An edge may never rest longer.
@@ -245,8 +246,7 @@ fn patience(plan: &Plan, topology: &Topology, in_background: bool, fruitless: u3
         Pacing::Pipelined | Pacing::Serial => whole / plan.slices().len().max(1) * PATIENT_SLICES,
     };
     let nodes = plan.nodes().into_iter().collect();
-    // Of repairs in the background many begin at the same time.
-    let beside = if in_background { JOBS_AT_ONCE as u32 } else { 0 };
+    let beside = if in_background { BESIDE } else { 0 };
     let crowded = (CROWD + crowd(&nodes, topology).max(beside)) / CROWD;
     let longer = 1 << fruitless.saturating_sub(1).min(MAX_DOUBLINGS);
     (rest.max(MIN_PATIENCE) * crowded * longer).min(MAX_PATIENCE)

@@ -1,14 +1,17 @@
 //! What a repair moves, and how much of that a node or a rack may have under way.
 
-use crate::{NodeId, NodeProfile, Plan, Resource};
+use crate::{NodeId, NodeProfile, Pacing, Plan, Resource};
 
-/// Parts of repairs that a node takes at once, unless its driver says otherwise. The more run, the less it matters that
-/// one of them waits for its slowest node: with 4 and 4 seconds recoveries reach 0.62 to 0.73 of their bound, with 16 and
-/// 16 they reach 0.69 to 0.95 (`docs/results/recovery.md`).
-pub const JOBS_AT_ONCE: u64 = 16;
-/// A node's budgets are what its links and its disk move in so many seconds: enough to keep them busy until the
-/// coordinator hears of an end and starts the next repair, and no more, so that what becomes urgent need not wait.
+/// Parts of repairs that a node takes at once, unless its driver says otherwise. What bounds them is rather the bytes that are
+/// under way; this is what a helper holds in memory and sockets.
+pub const JOBS_AT_ONCE: u64 = 40;
+/// A part that holds whole blocks in memory takes the place of so many.
+const WHOLE_BLOCKS_COUNT: u64 = 4;
+/// A node's budgets are what its links and its disk move in so many seconds: the more is under way, the less it matters that one
+/// repair waits for its slowest node, and the longer has what becomes urgent to wait (`docs/results/recovery.md`).
 pub const SECONDS_AHEAD: f64 = 16.0;
+/// Budgets hold so many blocks at least, however large these are: with one or two on each node, links rest a third of the time.
+pub(super) const BLOCKS_AHEAD: u64 = 8;
 
 /// Amounts of a node's resources: a budget, or what is reserved of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +60,16 @@ impl Budget {
             up_bytes: self.up_bytes / 2,
             down_bytes: self.down_bytes / 2,
             disk_bytes: self.disk_bytes / 2,
+        }
+    }
+
+    /// So many times the bytes.
+    pub(super) fn stretched(self, stretch: f64) -> Self {
+        Self {
+            jobs: self.jobs,
+            up_bytes: stretched(self.up_bytes, stretch),
+            down_bytes: stretched(self.down_bytes, stretch),
+            disk_bytes: stretched(self.disk_bytes, stretch),
         }
     }
 
@@ -114,6 +127,11 @@ impl Budget {
     }
 }
 
+/// So many times a budget; what is not bounded stays so.
+pub(super) fn stretched(bytes: u64, stretch: f64) -> u64 {
+    if bytes == u64::MAX { bytes } else { (bytes as f64 * stretch) as u64 }
+}
+
 /// Whether `need` has room beside `used`; what alone is more than a whole budget has if nothing else is there.
 pub(super) fn fits(used: u64, need: u64, budget: u64) -> bool {
     need == 0 || (budget > 0 && used.saturating_add(need.min(budget)) <= budget)
@@ -140,6 +158,8 @@ pub struct Loads {
 pub struct NodeLoad {
     /// The node.
     pub node: NodeId,
+    /// Jobs that its part counts for.
+    pub jobs: u64,
     /// Bytes that it sends.
     pub sent_bytes: u64,
     /// Bytes that it receives.
@@ -153,7 +173,7 @@ pub struct NodeLoad {
 impl NodeLoad {
     pub(super) fn need(&self) -> Budget {
         Budget {
-            jobs: 1,
+            jobs: self.jobs,
             up_bytes: self.sent_bytes,
             down_bytes: self.received_bytes,
             disk_bytes: self.read_bytes.saturating_add(self.stored_bytes),
@@ -164,8 +184,10 @@ impl NodeLoad {
 impl Loads {
     /// What `plan` moves; `stores` tells whether its requestors keep what they receive.
     pub fn of(plan: &Plan, stores: bool) -> Self {
+        let jobs = if plan.pacing() == Pacing::WholeBlock { WHOLE_BLOCKS_COUNT } else { 1 };
         let node = |cost: crate::NodeCost| NodeLoad {
             node: cost.node,
+            jobs,
             sent_bytes: cost.sent_bytes,
             received_bytes: cost.received_bytes,
             read_bytes: cost.read_bytes,

@@ -5,10 +5,11 @@
 //! (docs/recovery.md has the proof), and whole-node recovery is limited by the sum of what nodes send, not by how whole
 //! chains happen to fall on them.
 //!
-//! *Shares.* Every node has a level: the blocks that it has under way, and those that the waiting stripes will ask of it
-//! in the mean. Shares raise the lowest levels first, like water that fills a vessel. Without the second term the
-//! survivors of the last stripes would be found busy when nothing is left to choose. What is under way is counted and not
-//! what was ever dealt, as that is what decides how fast jobs go now.
+//! *Shares.* Every node has a level: the blocks that it has under way, and a part of those that the waiting stripes will ask
+//! of it in the mean. Shares raise the lowest levels first, like water that fills a vessel. Without the second term the
+//! survivors of the last stripes would be found busy when nothing is left to choose; with too much of it nodes rest now for the
+//! sake of what comes much later. What is under way is counted and not what was ever dealt, as that is what decides how fast jobs go
+//! now.
 //!
 //! *Stretches.* The shares are laid one behind the other around a circle as long as a block, k times around; what lies above an
 //! offset are its k helpers. As no share is longer than the circle, no node lies above itself. That makes at most as
@@ -16,13 +17,15 @@
 
 use std::ops::Range;
 
-use super::budget::{Loads, NodeLoad};
-use super::nodes::{NodeNo, NodeTable};
+use super::budget::{Budget, Loads, NodeLoad};
+use super::nodes::{Node, NodeNo, NodeTable};
 use super::stripes::Stripe;
 use crate::{NodeId, Wanted};
 
 /// Halvings of the interval in which the water level is; a double has no more digits.
 const HALVINGS: usize = 60;
+/// What waits and would soon be under way counts for so much of it: the last few stripes still have some choice.
+const FORESIGHT: f64 = 0.5;
 /// Shares are multiples of so many bytes, unless a block is small.
 const GRAIN_BYTES: u64 = 64 << 10;
 
@@ -59,11 +62,13 @@ pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Ve
     }
     let block = stripe.block_bytes;
     let expected = data as f64 / helpers.len() as f64;
+    let foresight = foresight(helpers, table, expected * block as f64);
     let widest = helpers.iter().map(|&no| table.get(no).width()).fold(0.0, f64::max);
     let vessel = |&no: &NodeNo| {
         let node = table.get(no);
         let width = node.width() / widest;
-        let blocks = node.under_way() as f64 / block as f64 + node.waiting_stripes() as f64 * expected;
+        let waiting = node.waiting_stripes() as f64 * expected;
+        let blocks = bytes_under_way(node, data) / block as f64 + foresight * waiting;
         Vessel { level: blocks / width, width }
     };
     let vessels: Vec<Vessel> = helpers.iter().map(vessel).collect();
@@ -79,6 +84,25 @@ pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Ve
             helpers: nodes.into_iter().map(|no| table.get(no).id).collect(),
         })
         .collect()
+}
+
+/// Bytes that bound how soon a node is done. Of what it receives somewhat less counts: it may lead chains, one part in `data` of
+/// all, and then receives nothing.
+fn bytes_under_way(node: &Node, data: usize) -> f64 {
+    let Budget { up_bytes, down_bytes, .. } = node.used();
+    (up_bytes as f64).max(down_bytes as f64 * (data - 1) as f64 / data as f64)
+}
+
+/// How much a stripe that waits counts, beside one that is under way and asks `bytes` of each of these in the mean: the less, the
+/// longer it will be until there is room for it.
+fn foresight(helpers: &[NodeNo], table: &NodeTable, bytes: f64) -> f64 {
+    let sum = |of: fn(&Node, f64) -> f64| -> f64 { helpers.iter().map(|&no| of(table.get(no), bytes)).sum() };
+    let room = sum(|node, bytes| {
+        let Budget { jobs, up_bytes, .. } = node.budget;
+        (jobs as f64).min(up_bytes as f64 / bytes)
+    });
+    let asked = sum(|node, _| (node.used().jobs + node.waiting_stripes()) as f64);
+    FORESIGHT * (room / asked.max(1.0)).min(1.0)
 }
 
 /// Shares, none above 1, that add up to `total` and leave the lowest level as high as can be.
@@ -174,7 +198,8 @@ impl Loads {
 
     fn node(&mut self, node: NodeId) -> &mut NodeLoad {
         let at = self.nodes.binary_search_by_key(&node, |load| load.node).unwrap_or_else(|at| {
-            let none = NodeLoad { node, sent_bytes: 0, received_bytes: 0, read_bytes: 0, stored_bytes: 0 };
+            let none =
+                NodeLoad { node, jobs: 1, sent_bytes: 0, received_bytes: 0, read_bytes: 0, stored_bytes: 0 };
             self.nodes.insert(at, none);
             at
         });

@@ -76,6 +76,7 @@ pub use queue::Priority;
 pub use redundancy::Redundancy;
 
 use crate::{JobId, NodeId, Resource, StripeId};
+use budget::BLOCKS_AHEAD;
 use item::{Item, Place};
 use nodes::{Booking, NodeTable};
 use queue::{Class, Key};
@@ -106,6 +107,8 @@ pub struct Limits {
     pub back_off: Duration,
     /// Whether a node may get several blocks of a stripe, up to an even share, where there are fewer nodes than blocks.
     pub shares_nodes: bool,
+    /// Budgets have room for so many of the largest blocks, where they have room for most.
+    pub blocks_ahead: u64,
 }
 
 impl Default for Limits {
@@ -116,6 +119,7 @@ impl Default for Limits {
             rounds: 16,
             back_off: Duration::from_secs(1),
             shares_nodes: false,
+            blocks_ahead: BLOCKS_AHEAD,
         }
     }
 }
@@ -375,7 +379,10 @@ impl Scheduler {
     /// # Panics
     /// If there is no such repair.
     pub fn push(&mut self, repair: RepairId, new: NewItem) -> ItemId {
-        self.largest_block_bytes = self.largest_block_bytes.max(new.block_bytes);
+        if new.block_bytes > self.largest_block_bytes {
+            self.largest_block_bytes = new.block_bytes;
+            self.table.hold(new.block_bytes.saturating_mul(self.limits.blocks_ahead));
+        }
         let (stripe, changed) = self.stripes.add(&new, &mut self.table);
         if changed {
             self.settle_stripe(stripe);

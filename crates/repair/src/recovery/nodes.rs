@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 
-use super::budget::{Budget, Lack, Loads, NodeLoad, fits};
+use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
 use super::queue::Class;
 use crate::{NodeId, Resource, StripeId};
 
@@ -37,10 +37,18 @@ pub struct TrunkBudget {
     pub down_bytes: u64,
 }
 
+impl TrunkBudget {
+    fn stretched(self, stretch: f64) -> Self {
+        Self { up_bytes: stretched(self.up_bytes, stretch), down_bytes: stretched(self.down_bytes, stretch) }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Node {
     pub id: NodeId,
     pub facts: NodeFacts,
+    /// What repairs may have under way on it: its budget, or more where blocks are large.
+    pub budget: Budget,
     pub rack: Option<usize>,
     /// What recoveries have reserved.
     reserved: Budget,
@@ -108,12 +116,23 @@ struct Booked {
 }
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NodeTable {
     nodes: Vec<Node>,
     numbers: BTreeMap<NodeId, NodeNo>,
     racks: Vec<Rack>,
     repairs: u64,
+    /// The widest node has room for so many bytes, whatever its budget says.
+    least_bytes: u64,
+    /// How many times its budget every node and trunk therefore has.
+    stretch: f64,
+}
+
+impl Default for NodeTable {
+    fn default() -> Self {
+        let (nodes, numbers, racks) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Self { nodes, numbers, racks, repairs: 0, least_bytes: 0, stretch: 1.0 }
+    }
 }
 
 impl NodeTable {
@@ -144,10 +163,29 @@ impl NodeTable {
     pub fn set(&mut self, id: NodeId, facts: NodeFacts) -> NodeNo {
         let rack = facts.rack.as_deref().map(|name| self.rack(name));
         let no = self.number(id);
+        let stretch = self.stretch;
         let node = self.get_mut(no);
         (node.facts, node.rack) = (facts, rack);
-        node.add_up();
+        node.set_stretch(stretch);
+        self.stretch();
         no
+    }
+
+    /// Makes room for so many bytes: a budget in seconds holds too few large blocks for links to be kept busy.
+    pub fn hold(&mut self, least_bytes: u64) {
+        self.least_bytes = least_bytes;
+        self.stretch();
+    }
+
+    /// Budgets keep their proportions.
+    fn stretch(&mut self) {
+        let bytes = |node: &Node| node.facts.budget.up_bytes.min(node.facts.budget.down_bytes);
+        let widest = self.nodes.iter().map(bytes).filter(|&bytes| bytes < u64::MAX).max().unwrap_or(0);
+        let stretch = if widest == 0 { 1.0 } else { (self.least_bytes as f64 / widest as f64).max(1.0) };
+        if stretch != self.stretch {
+            self.stretch = stretch;
+            self.nodes.iter_mut().for_each(|node| node.set_stretch(stretch));
+        }
     }
 
     pub fn set_trunk(&mut self, rack: &str, trunk: TrunkBudget) {
@@ -167,7 +205,7 @@ impl NodeTable {
     pub fn lacks(&self, loads: &Loads) -> Option<Lack> {
         let of_node = |load: &NodeLoad| {
             let node = self.get(self.find(load.node)?);
-            node.used().lacks(&load.need(), &node.facts.budget, node.id)
+            node.used().lacks(&load.need(), &node.budget, node.id)
         };
         loads.nodes.iter().find_map(of_node).or_else(|| {
             self.trunks(loads).iter().find_map(|&(rack, up, down)| {
@@ -185,8 +223,8 @@ impl NodeTable {
     /// Whether there is still no room for what lacked.
     pub fn still_lacks(&self, lack: &Lack) -> bool {
         let (used, budget) = match &lack.resource {
-            Resource::TrunkOut(name) => self.trunk(name, |rack| (rack.up_bytes, rack.trunk.up_bytes)),
-            Resource::TrunkInto(name) => self.trunk(name, |rack| (rack.down_bytes, rack.trunk.down_bytes)),
+            Resource::TrunkOut(name) => self.trunk(name, |rack, trunk| (rack.up_bytes, trunk.up_bytes)),
+            Resource::TrunkInto(name) => self.trunk(name, |rack, trunk| (rack.down_bytes, trunk.down_bytes)),
             Resource::Jobs(id) => self.share(*id, |budget| budget.jobs),
             Resource::Uplink(id) => self.share(*id, |budget| budget.up_bytes),
             Resource::Downlink(id) => self.share(*id, |budget| budget.down_bytes),
@@ -197,13 +235,14 @@ impl NodeTable {
         !fits(used, lack.need, budget)
     }
 
-    fn trunk(&self, name: &str, of: impl Fn(&Rack) -> (u64, u64)) -> (u64, u64) {
-        self.racks.iter().find(|rack| rack.name == name).map_or((0, u64::MAX), of)
+    fn trunk(&self, name: &str, of: impl Fn(&Rack, TrunkBudget) -> (u64, u64)) -> (u64, u64) {
+        let rack = self.racks.iter().find(|rack| rack.name == name);
+        rack.map_or((0, u64::MAX), |rack| of(rack, rack.trunk.stretched(self.stretch)))
     }
 
     fn share(&self, id: NodeId, of: impl Fn(&Budget) -> u64) -> (u64, u64) {
         let node = self.find(id).map(|no| self.get(no));
-        node.map_or((0, u64::MAX), |node| (of(&node.used()), of(&node.facts.budget)))
+        node.map_or((0, u64::MAX), |node| (of(&node.used()), of(&node.budget)))
     }
 
     /// Reserves what `loads` says, whether there is room or not.
@@ -212,7 +251,8 @@ impl NodeTable {
         let mut racks = self.trunks(loads);
         for (rack, up, down) in &mut racks {
             let rack = &mut self.racks[*rack];
-            (*up, *down) = ((*up).min(rack.trunk.up_bytes), (*down).min(rack.trunk.down_bytes));
+            let trunk = rack.trunk.stretched(self.stretch);
+            (*up, *down) = ((*up).min(trunk.up_bytes), (*down).min(trunk.down_bytes));
             rack.up_bytes += *up;
             rack.down_bytes += *down;
         }
@@ -230,7 +270,7 @@ impl NodeTable {
         let node = self.get_mut(no);
         let reserved = match foreground {
             true => node.foreground.add(load.need(), &Budget::jobs(u64::MAX)),
-            false => node.reserved.add(load.need(), &node.facts.budget),
+            false => node.reserved.add(load.need(), &node.budget),
         };
         node.add_up();
         node.coming += u64::from(load.stored_bytes > 0);
@@ -325,7 +365,7 @@ impl NodeTable {
 
     /// What each node has reserved, ascending, for tests and people.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
-        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).facts.budget))
+        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).budget))
     }
 }
 
@@ -348,6 +388,7 @@ impl Node {
         Self {
             id,
             facts,
+            budget: Budget::default(),
             rack: None,
             reserved: Budget::default(),
             used: Budget::default(),
@@ -364,6 +405,11 @@ impl Node {
             cached: BTreeSet::new(),
             claim: None,
         }
+    }
+
+    fn set_stretch(&mut self, stretch: f64) {
+        self.budget = self.facts.budget.stretched(stretch);
+        self.add_up();
     }
 
     /// What is spoken for.
@@ -406,7 +452,7 @@ impl Node {
             let of = if own.foreground { &mut foreground } else { &mut used };
             of.take(own.reserved);
         }
-        used.add(foreground.at_most(self.facts.budget.half()), &self.facts.budget);
+        used.add(foreground.at_most(self.budget.half()), &self.budget);
         used
     }
 
@@ -421,7 +467,7 @@ impl Node {
     /// Whether the node has room for one more part: it sends, receives, and reads or stores so many bytes.
     pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
         let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
-        self.used().lacks(&need, &self.facts.budget, self.id).is_none()
+        self.used().lacks(&need, &self.budget, self.id).is_none()
     }
 
     /// Whether it is kept free for something more urgent than `class` in scan `scan`.

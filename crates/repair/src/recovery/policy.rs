@@ -77,7 +77,7 @@ impl HelperPolicy {
                 let expected = stripe.block_bytes * stripe.code.data_blocks() as u64 / survivors.max(1);
                 (node.under_way().saturating_add(node.waiting_stripes() * expected), 0)
             }
-            Self::FreeBudget => (node.used().fullness(&node.facts.budget), moved),
+            Self::FreeBudget => (node.used().fullness(&node.budget), moved),
             Self::LowestIndex | Self::PushRep | Self::PushSur => (0, 0),
             Self::LeastRecentlyUsed => (node.helped_at, 0),
             Self::LoadGreedy => (moved, 0),

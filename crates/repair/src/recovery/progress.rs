@@ -94,7 +94,7 @@ impl NodeTable {
     fn fullest(&self) -> Option<Resource> {
         let up = self.all().map(|(_, node)| node).filter(|node| node.facts.alive);
         let parts = up.flat_map(|node| {
-            let (used, budget) = (node.used(), node.facts.budget);
+            let (used, budget) = (node.used(), node.budget);
             let part = |used: u64, of: u64| used as f64 / of.max(1) as f64;
             [
                 (part(used.jobs, budget.jobs), 0, Resource::Jobs(node.id)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::recovery::{
     Action, Budget, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads, NodeFacts, NodeLoad,
-    Placement, Priority, RepairId, RepairSpec, TrunkBudget,
+    Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
 };
 use repair::{JobId, NodeId, Resource, StripeId};
 
@@ -145,9 +145,28 @@ fn a_degraded_read_passes_and_is_left_room() {
     assert_eq!(scene.work(), ["c", "d"]);
 }
 
+#[test]
+fn however_large_blocks_are_several_are_under_way() {
+    let of = |bytes| Budget { jobs: 99, up_bytes: bytes, down_bytes: bytes, disk_bytes: bytes };
+    let budgets = |blocks_ahead| {
+        let mut scheduler = Scheduler::new(Limits { blocks_ahead, ..Limits::default() });
+        for node in 1..=4 {
+            let budget = of(if node == 1 { BLOCK / 10 } else { BLOCK / 5 });
+            scheduler.set_node(NodeId(node), NodeFacts { budget, ..facts() });
+        }
+        scheduler.set_node(NodeId(5), NodeFacts { budget: Budget::jobs(99), ..facts() });
+        scheduler.open(REPAIR, RepairSpec::default());
+        scheduler.push(REPAIR, Scene::new(4).new_item("a", [1, 2, 3, 4]));
+        scheduler.reservations().map(|(.., budget)| budget).collect::<Vec<_>>()
+    };
+    let (narrow, wide, unbounded) = (of(BLOCK / 10), of(BLOCK / 5), Budget::jobs(99));
+    assert_eq!(budgets(0), [narrow, wide, wide, wide, unbounded]);
+    assert_eq!(budgets(8), [of(4 * BLOCK), of(8 * BLOCK), of(8 * BLOCK), of(8 * BLOCK), unbounded]);
+}
+
 fn sends(node: u32) -> NodeLoad {
     let node = NodeId(node);
-    NodeLoad { node, sent_bytes: BLOCK, received_bytes: 0, read_bytes: BLOCK, stored_bytes: 0 }
+    NodeLoad { node, jobs: 1, sent_bytes: BLOCK, received_bytes: 0, read_bytes: BLOCK, stored_bytes: 0 }
 }
 
 #[test]

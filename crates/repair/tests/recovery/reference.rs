@@ -21,7 +21,7 @@ const DATA_BLOCKS: usize = 2;
 const BLOCKS: usize = 4;
 
 fn limits() -> Limits {
-    Limits { look_ahead: 5, attempts: 3, rounds: 3, ..Limits::default() }
+    Limits { look_ahead: 5, attempts: 3, rounds: 3, blocks_ahead: 0, ..Limits::default() }
 }
 
 // ---- the slow one ----
@@ -572,6 +572,7 @@ impl Pair {
             let (read_bytes, stored_bytes, node) = (sent_bytes, 0, NodeId(node));
             loads.nodes.push(repair::recovery::NodeLoad {
                 node,
+                jobs: 1,
                 sent_bytes,
                 received_bytes,
                 read_bytes,

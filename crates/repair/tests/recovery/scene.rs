@@ -45,7 +45,8 @@ pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
     let helpers = &proposal.helpers[..count.min(proposal.helpers.len())];
     let mut nodes: BTreeMap<NodeId, NodeLoad> = BTreeMap::new();
     let mut links = Vec::new();
-    let none = |node| NodeLoad { node, sent_bytes: 0, received_bytes: 0, read_bytes: 0, stored_bytes: 0 };
+    let none =
+        |node| NodeLoad { node, jobs: 1, sent_bytes: 0, received_bytes: 0, read_bytes: 0, stored_bytes: 0 };
     for (at, &node) in helpers.iter().enumerate() {
         let load = nodes.entry(node).or_insert_with(|| none(node));
         load.sent_bytes += BLOCK;
@@ -70,8 +71,9 @@ impl Scene {
         Self::with(nodes, Limits::default(), |_| facts())
     }
 
+    /// Budgets are what `facts` says, however few blocks they hold.
     pub fn with(nodes: u32, limits: Limits, facts: impl Fn(u32) -> NodeFacts) -> Self {
-        let mut scheduler = Scheduler::new(limits);
+        let mut scheduler = Scheduler::new(Limits { blocks_ahead: 0, ..limits });
         (1..=nodes).for_each(|node| scheduler.set_node(NodeId(node), facts(node)));
         Self {
             scheduler,
