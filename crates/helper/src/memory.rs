@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use repair::recovery::WHOLE_BLOCK_BYTES;
 use repair::{Assignment, Pacing, Refusal, Report};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What all plans in rounds of a node may hold together.
-const WHOLE_BLOCK_BYTES: u64 = 2 << 30;
 /// The unit that is counted.
 const UNIT_BYTES: u64 = 64 << 10;
 

@@ -5,12 +5,12 @@ use crate::{NodeId, NodeProfile, Pacing, Plan, Resource};
 /// Parts of repairs that a node takes at once, unless its driver says otherwise. What bounds them is rather the bytes that are
 /// under way; this is what a helper holds in memory and sockets.
 pub const JOBS_AT_ONCE: u64 = 40;
-/// A part that holds whole blocks in memory takes the place of so many.
-const WHOLE_BLOCKS_COUNT: u64 = 4;
+/// What whole blocks may take of a helper's memory, for plans that are carried out in rounds.
+pub const WHOLE_BLOCK_BYTES: u64 = 2 << 30;
 /// A node's budgets are what its links and its disk move in so many seconds: the more is under way, the less it matters that one
-/// repair waits for its slowest node, and the longer has what becomes urgent to wait (`docs/results/recovery.md`).
+/// repair waits for its slowest node, and the longer urgent work has to wait (`docs/results/recovery.md`).
 pub const SECONDS_AHEAD: f64 = 16.0;
-/// Budgets hold so many blocks at least, however large these are: with one or two on each node, links rest a third of the time.
+/// Budgets hold so many blocks, however large these are: with one or two on each node, links are idle a third of the time.
 pub(super) const BLOCKS_AHEAD: u64 = 8;
 
 /// Amounts of a node's resources: a budget, or what is reserved of it.
@@ -129,7 +129,7 @@ impl Budget {
 
 /// So many times a budget; what is not bounded stays so.
 pub(super) fn stretched(bytes: u64, stretch: f64) -> u64 {
-    if bytes == u64::MAX { bytes } else { (bytes as f64 * stretch) as u64 }
+    if bytes == u64::MAX { bytes } else { (bytes as f64 * stretch).ceil() as u64 }
 }
 
 /// Whether `need` has room beside `used`; what alone is more than a whole budget has if nothing else is there.
@@ -184,10 +184,14 @@ impl NodeLoad {
 impl Loads {
     /// What `plan` moves; `stores` tells whether its requestors keep what they receive.
     pub fn of(plan: &Plan, stores: bool) -> Self {
-        let jobs = if plan.pacing() == Pacing::WholeBlock { WHOLE_BLOCKS_COUNT } else { 1 };
+        // Whole blocks are held in memory, of which there is some for each job.
+        let held = |cost: &crate::NodeCost| match plan.pacing() {
+            Pacing::WholeBlock => cost.read_bytes.max(cost.received_bytes),
+            Pacing::Pipelined | Pacing::Serial => 0,
+        };
         let node = |cost: crate::NodeCost| NodeLoad {
             node: cost.node,
-            jobs,
+            jobs: (held(&cost) / (WHOLE_BLOCK_BYTES / JOBS_AT_ONCE)).max(1),
             sent_bytes: cost.sent_bytes,
             received_bytes: cost.received_bytes,
             read_bytes: cost.read_bytes,

@@ -60,7 +60,7 @@ use codes::BlockIndex;
 use serde::{Deserialize, Serialize};
 
 pub use bound::{Bottleneck, Bound, Demand, bound};
-pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, SECONDS_AHEAD};
+pub use budget::{Budget, JOBS_AT_ONCE, Loads, NodeLoad, SECONDS_AHEAD, WHOLE_BLOCK_BYTES};
 pub use cache::{BlockCache, CacheDelta};
 pub use caps::{Caps, Dealer, Pace, Unused};
 pub use dealing::Stretch;
@@ -107,7 +107,7 @@ pub struct Limits {
     pub back_off: Duration,
     /// Whether a node may get several blocks of a stripe, up to an even share, where there are fewer nodes than blocks.
     pub shares_nodes: bool,
-    /// Budgets have room for so many of the largest blocks, where they have room for most.
+    /// Where blocks are large, budgets are stretched, all alike, until half of the nodes have room for so many of the largest.
     pub blocks_ahead: u64,
 }
 

@@ -8,6 +8,9 @@ use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
 use super::queue::Class;
 use crate::{NodeId, Resource, StripeId};
 
+/// Budgets are stretched no further: where caps leave little, or a block is huge, what becomes urgent must not wait for hours.
+const MOST_STRETCH: f64 = 8.0;
+
 /// A node's place in the table.
 pub(super) type NodeNo = u32;
 
@@ -122,9 +125,9 @@ pub(super) struct NodeTable {
     numbers: BTreeMap<NodeId, NodeNo>,
     racks: Vec<Rack>,
     repairs: u64,
-    /// The widest node has room for so many bytes, whatever its budget says.
+    /// Half of the nodes have room for so many bytes, if stretching their budgets suffices for that.
     least_bytes: u64,
-    /// How many times its budget every node and trunk therefore has.
+    /// The factor by which all budgets are stretched.
     stretch: f64,
 }
 
@@ -171,7 +174,8 @@ impl NodeTable {
         no
     }
 
-    /// Makes room for so many bytes: a budget in seconds holds too few large blocks for links to be kept busy.
+    /// Makes room for so many bytes on half of the nodes: a budget in seconds may hold too few large blocks for links to be kept
+    /// busy.
     pub fn hold(&mut self, least_bytes: u64) {
         self.least_bytes = least_bytes;
         self.stretch();
@@ -180,8 +184,11 @@ impl NodeTable {
     /// Budgets keep their proportions.
     fn stretch(&mut self) {
         let bytes = |node: &Node| node.facts.budget.up_bytes.min(node.facts.budget.down_bytes);
-        let widest = self.nodes.iter().map(bytes).filter(|&bytes| bytes < u64::MAX).max().unwrap_or(0);
-        let stretch = if widest == 0 { 1.0 } else { (self.least_bytes as f64 / widest as f64).max(1.0) };
+        let live = self.nodes.iter().filter(|node| node.facts.alive).map(bytes);
+        let mut budgets: Vec<u64> = live.filter(|bytes| (1..u64::MAX).contains(bytes)).collect();
+        let middle = budgets.len() / 2;
+        let median = if budgets.is_empty() { u64::MAX } else { *budgets.select_nth_unstable(middle).1 };
+        let stretch = (self.least_bytes as f64 / median as f64).clamp(1.0, MOST_STRETCH);
         if stretch != self.stretch {
             self.stretch = stretch;
             self.nodes.iter_mut().for_each(|node| node.set_stretch(stretch));

@@ -211,7 +211,10 @@ impl Scheduler {
         let (sources, roomy) = self.helpers(kind, key.item, key.class);
         let stretches = self.stretches(kind, stripe, repair, &sources[..roomy]);
         let helpers = sources.into_iter().map(|node| self.table.get(node).id).collect();
+        // That it is proposed is no news to those that sat out: else two of them would have each other proposed for ever.
+        let news = self.scan.news;
         self.move_to(key.item, Place::Proposed);
+        self.scan.news = news;
         Action::Propose(Proposal {
             item: ItemId(key.item),
             repair,

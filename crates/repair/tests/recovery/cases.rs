@@ -146,12 +146,36 @@ fn a_degraded_read_passes_and_is_left_room() {
 }
 
 #[test]
+fn what_is_put_back_waits_until_something_changes() {
+    let mut scene = Scene::new(9);
+    scene.kill(1);
+    scene.scheduler.open(REPAIR, RepairSpec::default());
+    for (name, nodes) in [("a", [1, 2, 3, 4]), ("b", [1, 5, 6, 7])] {
+        let item = scene.new_item(name, nodes);
+        scene.scheduler.push(REPAIR, item);
+    }
+    for _ in 0..2 {
+        let proposed = |scene: &mut Scene| match scene.scheduler.poll(Duration::ZERO) {
+            Some(Action::Propose(proposal)) => Some(proposal),
+            _ => None,
+        };
+        for name in ["a", "b"] {
+            let proposal = proposed(&mut scene).unwrap();
+            assert_eq!(proposal.stripe, StripeId(name.into()));
+            scene.scheduler.put_back(proposal.item);
+        }
+        assert_eq!(proposed(&mut scene), None, "each has sat out");
+        scene.scheduler.set_node(NodeId(9), facts());
+    }
+}
+
+#[test]
 fn however_large_blocks_are_several_are_under_way() {
     let of = |bytes| Budget { jobs: 99, up_bytes: bytes, down_bytes: bytes, disk_bytes: bytes };
-    let budgets = |blocks_ahead| {
-        let mut scheduler = Scheduler::new(Limits { blocks_ahead, ..Limits::default() });
+    let budgets = |narrow, wide| {
+        let mut scheduler = Scheduler::new(Limits { blocks_ahead: 8, ..Limits::default() });
         for node in 1..=4 {
-            let budget = of(if node == 1 { BLOCK / 10 } else { BLOCK / 5 });
+            let budget = of(if node == 1 { narrow } else { wide });
             scheduler.set_node(NodeId(node), NodeFacts { budget, ..facts() });
         }
         scheduler.set_node(NodeId(5), NodeFacts { budget: Budget::jobs(99), ..facts() });
@@ -159,9 +183,12 @@ fn however_large_blocks_are_several_are_under_way() {
         scheduler.push(REPAIR, Scene::new(4).new_item("a", [1, 2, 3, 4]));
         scheduler.reservations().map(|(.., budget)| budget).collect::<Vec<_>>()
     };
-    let (narrow, wide, unbounded) = (of(BLOCK / 10), of(BLOCK / 5), Budget::jobs(99));
-    assert_eq!(budgets(0), [narrow, wide, wide, wide, unbounded]);
-    assert_eq!(budgets(8), [of(4 * BLOCK), of(8 * BLOCK), of(8 * BLOCK), of(8 * BLOCK), unbounded]);
+    let (wide, unbounded) = (of(8 * BLOCK), Budget::jobs(99));
+    assert_eq!(budgets(BLOCK, 2 * BLOCK), [of(4 * BLOCK), wide, wide, wide, unbounded]);
+    let wide = of(9 * BLOCK);
+    assert_eq!(budgets(BLOCK, 9 * BLOCK), [of(BLOCK), wide, wide, wide, unbounded], "they suffice");
+    let wide = of(2 * BLOCK);
+    assert_eq!(budgets(0, BLOCK / 4), [of(0), wide, wide, wide, unbounded], "as far as is wise");
 }
 
 fn sends(node: u32) -> NodeLoad {

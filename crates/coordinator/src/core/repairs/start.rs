@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::recovery::{
-    End, HelperPolicy, ItemState, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target,
+    End, HelperPolicy, ItemState, JOBS_AT_ONCE, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target,
 };
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
@@ -16,9 +16,9 @@ use crate::core::requests::policy;
 use crate::core::stripes::indexed;
 use crate::error::RequestError;
 
-/// A job of m-PPR is late after so many times of what its plan would take alone: its nodes may have 16 such jobs each, and as
-/// long as they share alike nobody is late.
-const LATE_TIMES: u32 = 32;
+/// A job of m-PPR is late after so many times of what its plan would take alone: twice as many as share a node, so that none is late
+/// as long as they share evenly.
+const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
 /// And never before this.
 const LATE_AFTER: Duration = Duration::from_secs(10);
 

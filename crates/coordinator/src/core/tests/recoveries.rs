@@ -159,7 +159,7 @@ fn what_has_ended_cannot_be_called_off_or_paused() {
 #[test]
 fn a_paused_repair_stays_so_over_a_restart() {
     let mut scene = Scene::new(6);
-    scene.put("f", 60);
+    scene.put("f", 120);
     scene.kill("h1");
     scene.freeze();
     let repair = scene.repair_all().repair;

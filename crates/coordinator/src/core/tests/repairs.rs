@@ -1,5 +1,7 @@
 //! What is lost is rebuilt, by reads and by repairs.
 
+use repair::recovery::JOBS_AT_ONCE;
+
 use super::*;
 
 #[test]
@@ -128,10 +130,11 @@ fn the_stripes_most_at_risk_come_first() {
         stripe.blocks.iter().filter(|block| ["h1", "h2"].map(Some).contains(&block.node.as_deref())).count()
     };
     let by_loss = |count| file.layout.iter().filter(|part| lost(&part.stripe) == count).count();
-    assert!(by_loss(2) > 16 && by_loss(1) > 16);
+    let at_once = JOBS_AT_ONCE as usize;
+    assert!(by_loss(2) > at_once && by_loss(1) > 16);
     scene.repair_all();
     let running = scene.status().jobs;
-    assert_eq!(running.len(), 16);
+    assert_eq!(running.len(), at_once);
     for job in running {
         let part = file.layout.iter().find(|part| part.stripe.stripe == job.stripe).unwrap();
         assert_eq!(lost(&part.stripe), 2);
