@@ -168,7 +168,7 @@ fn simulated_read(scheme: Scheme) -> f64 {
 // ---- a whole node ----
 
 const NODES: u16 = 10;
-const STRIPES: u64 = 12;
+const STRIPES: u64 = 30;
 const NODE_MEGABITS: u32 = 25;
 const NODE_BLOCK: u64 = 8 << 20;
 const LOST: &str = "h1";
