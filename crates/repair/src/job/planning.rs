@@ -28,8 +28,9 @@ const PATIENT_TRANSFERS: u32 = 16;
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
 /// Each time that so many jobs more share a node, patience is longer by what it is for one.
 const CROWD: u32 = 8;
-/// So many repairs in the background are taken to share a node: many begin at the same time, and are not counted yet.
-const BESIDE: u32 = 24;
+/// So many repairs in the background are taken to share a node: many begin at the same time, and are not counted yet. It may be more
+/// in the end; but a node that stops shall be found by its neighbours before it is missed by its pings.
+const BESIDE: u32 = 16;
 /// Patience doubles so often at most.
 const MAX_DOUBLINGS: u32 = 5;
 /// An edge may never rest longer.
@@ -235,8 +236,8 @@ impl Job {
 
 /// How long an edge may rest before its ends complain, from the plan's own predicted rate: the time of
 /// some slices, or of some whole transfers where nodes wait for whole blocks; never so little that a busy
-/// machine's scheduler looks like a stall. It is twice as long where eight jobs share a node, and four times with
-/// twenty-four, as some of many flows on a link rest longer than others. It doubles with each plan that brought
+/// machine's scheduler looks like a stall. It is twice as long where eight jobs share a node, and three times with
+/// sixteen, as some of many flows on a link rest longer than others. It doubles with each plan that brought
 /// nothing: somebody may be slower than anything that is known of him.
 fn patience(plan: &Plan, topology: &Topology, in_background: bool, fruitless: u32) -> Duration {
     // Others at its nodes are counted below.
