@@ -1,4 +1,5 @@
-//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone.
+//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone, but for some drains by
+//! stars (`MOST_BY_STARS`).
 //!
 //! Times are those of the simulator's clock, so that they are the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p
 //! mend-sim --test drains -- --nocapture` plays more seeds and prints every case.
