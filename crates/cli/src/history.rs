@@ -42,6 +42,13 @@ fn event_text(event: &HistoryEvent) -> String {
             let more = if first.len() as u64 == *blocks { "" } else { ", …" };
             format!("{} bad on {node} ({}{more}): {problem}", count(*blocks, "block"), first.join(", "))
         }
+        HistoryEvent::Contradiction { stripe, blocks, found_by } => {
+            format!(
+                "blocks of stripe {stripe} contradict each other, found by a {found_by}: {}",
+                blocks.join(", ")
+            )
+        }
+        HistoryEvent::ContradictionSettled { stripe } => format!("parity of stripe {stripe} holds again"),
         HistoryEvent::RepairBegun { repair, target, by_itself } => {
             format!("repair {repair} ({target}) queued{}", if *by_itself { " by itself" } else { "" })
         }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use client::{Client, JobKind, ScrubView, Severity, Status, SteadyScrubView, UnreadablePart};
+use client::{
+    Client, ContradictionView, JobKind, ScrubView, Severity, Status, SteadyScrubView, UnreadablePart,
+};
 
 use crate::answer::Answer;
 use crate::args::StatusArgs;
@@ -22,7 +24,7 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     }
     let status = client.status().await?;
     let exit = match () {
-        () if status.stripes.unreadable > 0 => Exit::Data,
+        () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
         () if !status.newer.is_empty() => Exit::Failed, // It says STOPPED.
         () => Exit::Done,
     };
@@ -52,6 +54,7 @@ fn status_text(status: &Status) -> String {
     status.advice.iter().for_each(|advice| text += &format!("{}\n", printable(advice)));
     status.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
     text += &unreadable_text(&status.unreadable, status.stripes.unreadable);
+    text += &contradictions_text(&status.contradictions, status.stripes.contradictory);
     text += &format!("{} of {}\n", count(status.files, "file"), size(status.file_bytes));
     text += &redundancy_text(status);
     if status.stripes.blocks_lost > 0 {
@@ -128,6 +131,28 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     let left = (in_all as usize).saturating_sub(parts.len());
     if lines.len() > PARTS_LISTED || left > 0 {
         text += &format!("and more; --output json lists {}\n", count(parts.len() as u64, "part"));
+    }
+    text
+}
+
+/// Stripes whose blocks contradict each other, and what to do about each.
+fn contradictions_text(contradictions: &[ContradictionView], in_all: u64) -> String {
+    let mut text = String::new();
+    for contradiction in contradictions.iter().take(PARTS_LISTED) {
+        let ContradictionView { stripe, file, blocks, found_by, since_unix_ms, next_step } = contradiction;
+        let file = file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
+        text += &printable(&format!(
+            "contradiction in stripe {stripe}{file}, found by a {found_by} ({}): {}; {next_step}",
+            date(*since_unix_ms),
+            blocks.join(", ")
+        ));
+        text.push('\n');
+    }
+    if in_all > contradictions.len().min(PARTS_LISTED) as u64 {
+        text += &format!(
+            "and more; --output json lists {}\n",
+            count(contradictions.len() as u64, "contradiction")
+        );
     }
     text
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::RepairState;
+use crate::{FoundBy, RepairState};
 
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -71,6 +71,20 @@ pub enum HistoryEvent {
         first: Vec<String>,
         /// What is wrong with the first.
         problem: String,
+    },
+    /// The blocks of a stripe contradict each other: some are wrong although their own checksums hold.
+    Contradiction {
+        /// The stripe.
+        stripe: String,
+        /// The blocks of the equations that do not hold.
+        blocks: Vec<String>,
+        /// What noticed it.
+        found_by: FoundBy,
+    },
+    /// Parity holds again over every block of a stripe that counts as good.
+    ContradictionSettled {
+        /// The stripe.
+        stripe: String,
     },
     /// A repair was queued.
     RepairBegun {

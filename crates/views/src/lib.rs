@@ -55,6 +55,9 @@ pub struct Status {
     pub gone: Vec<GoneNode>,
     /// Parts of files that cannot be read now; the first of them.
     pub unreadable: Vec<UnreadablePart>,
+    /// Stripes whose blocks contradict each other; the first of them.
+    #[serde(default)]
+    pub contradictions: Vec<ContradictionView>,
     /// Helpers that are to be emptied.
     pub leaving: Vec<LeavingView>,
     /// What runs now.
@@ -133,6 +136,24 @@ pub struct FileRange {
     pub last: u64,
 }
 
+/// A stripe whose blocks contradict each other: some block is wrong although its own checksums hold. It is forgotten when
+/// parity was seen to hold over every block that counts as good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ContradictionView {
+    /// The stripe.
+    pub stripe: String,
+    /// Its file; none if the stripe is of no file.
+    pub file: Option<String>,
+    /// The blocks of the equations that do not hold.
+    pub blocks: Vec<String>,
+    /// What noticed it first.
+    pub found_by: FoundBy,
+    /// When, in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// What to do about it.
+    pub next_step: String,
+}
+
 /// Stripes by what they can still lose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Census {
@@ -150,6 +171,9 @@ pub struct Census {
     pub unreadable: u64,
     /// The first of them.
     pub unreadable_stripes: Vec<String>,
+    /// Stripes whose blocks contradict each other: some are wrong although their own checksums hold.
+    #[serde(default)]
+    pub contradictory: u64,
 }
 
 /// Stripes that can lose the same number of further blocks.

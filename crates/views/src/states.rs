@@ -121,10 +121,20 @@ states! {
         Ok = "ok",
         /// Something is lost, and no stripe is at its limit.
         Warning = "warning",
-        /// A stripe cannot be read, or cannot lose another block, or nothing can be changed.
+        /// A stripe cannot be read, or cannot lose another block, or its blocks contradict each other, or nothing can be changed.
         Critical = "critical",
         /// The coordinator has just started and does not know yet.
         Unknown = "unknown",
+    }
+
+    /// What noticed that the blocks of a stripe contradict each other.
+    FoundBy {
+        /// A repair that checked what it had rebuilt.
+        Repair = "repair",
+        /// A read that was verified.
+        Read = "read",
+        /// A scrub that compared parity.
+        Scrub = "scrub",
     }
 
     /// What a job is for.

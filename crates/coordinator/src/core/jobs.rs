@@ -17,7 +17,7 @@ use stores::{StoreError, StripeWrite, Write};
 use super::Core;
 use super::questions::state_for;
 use super::storing::Then;
-use views::{JobKind, JobView};
+use views::{FoundBy, JobKind, JobView};
 
 /// A job that runs.
 pub(super) struct RunningJob {
@@ -64,6 +64,14 @@ pub(super) enum Owner {
 }
 
 impl Owner {
+    /// Which of those that notice contradictions its job is.
+    fn found_by(&self) -> FoundBy {
+        match self {
+            Self::Read { .. } | Self::Probe | Self::Trial => FoundBy::Read,
+            Self::Put { .. } | Self::Repair { .. } => FoundBy::Repair,
+        }
+    }
+
     fn kind(&self) -> JobKind {
         match self {
             Self::Read { .. } => JobKind::Read,
@@ -262,6 +270,7 @@ impl Core {
         self.end_foreground(&mut running);
         if let Err(error) = &result {
             tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
+            self.note_contradictory_end(&running, error);
         }
         match running.owner {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
@@ -276,6 +285,14 @@ impl Core {
             for &node in running.job.nodes().union(&running.left) {
                 self.remove_discards(node);
             }
+        }
+    }
+
+    /// A job ended as blocks contradict each other: it read some that may be wrong.
+    fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError) {
+        if let JobError::Contradiction { .. } = error {
+            let held = running.job.stripe().held().map(|(block, _)| block).collect();
+            self.note_contradiction(&running.stripe, &held, running.owner.found_by());
         }
     }
 

@@ -13,6 +13,7 @@ mod beside;
 mod caps;
 mod claims;
 mod commands;
+mod contradictions;
 mod figures;
 mod given;
 mod healing;
@@ -60,6 +61,7 @@ use absences::Absences;
 use caps::Capping;
 use claims::Claims;
 pub(crate) use commands::{Command, Reply};
+use contradictions::Contradictions;
 use figures::Figures;
 use given::Given;
 pub(crate) use healing::HealPolicy;
@@ -162,6 +164,7 @@ pub(crate) struct Core {
     nature: Nature,
     storing: Storing,
     claims: Claims,
+    contradictions: Contradictions,
     codes: Codes,
     topology: Topology,
     figures: Figures,
@@ -224,6 +227,7 @@ impl Core {
             nature,
             storing: Storing::new(numbers),
             claims: Claims::default(),
+            contradictions: Contradictions::default(),
             codes: Codes::default(),
             topology: Topology::new(),
             figures: Figures::default(),
@@ -274,6 +278,7 @@ impl Core {
         core.recall_scrub(&records);
         core.recall_steady_scrub(&records);
         core.recall_history(&records);
+        core.recall_contradictions(&records);
         core.recall_absences(&records);
         core.recall_maintenance(&records);
         core.settle();

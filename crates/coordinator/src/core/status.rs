@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use repair::NodeId;
 
-use super::Core;
 use super::nodes::{PeerKind, sorted};
 use super::puts::file_view;
 use super::safety::count;
+use super::{Core, contradictions};
 use crate::error::RequestError;
 use crate::layout;
 use views::{
@@ -25,7 +25,7 @@ impl Core {
         let nodes_down = self.down_helpers();
         let gone = self.gone_nodes();
         Ok(Status {
-            healthy: stripes.intact == stripes.stripes && !self.is_behind(),
+            healthy: stripes.intact == stripes.stripes && stripes.contradictory == 0 && !self.is_behind(),
             severity: self.severity(&stripes),
             summary: self.first_line(&stripes, &nodes_up, &nodes_down),
             advice: self.advice(&stripes, &gone),
@@ -37,6 +37,7 @@ impl Core {
             leaving: self.leaving_views(),
             gone,
             unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
+            contradictions: self.contradiction_views(),
             jobs: self.job_views(),
             repairs: self.open_repairs(),
             orphans: self.orphan_views(),
@@ -63,6 +64,7 @@ impl Core {
             () if self.is_behind() => Severity::Critical,
             () if !self.settled => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
+            () if census.contradictory > 0 => Severity::Critical,
             () if census.intact < census.stripes || !self.troubles.is_empty() => Severity::Warning,
             () => Severity::Ok,
         }
@@ -83,7 +85,7 @@ impl Core {
 
     /// From the counts that the picture keeps; what a kind of stripe survives is known from the last time.
     pub(super) fn census(&mut self) -> Result<Census, RequestError> {
-        let mut census = Census::default();
+        let mut census = Census { contradictory: self.contradictory_stripes(), ..Census::default() };
         let mut by_survives: BTreeMap<u32, Redundancy> = BTreeMap::new();
         for kind in self.picture.kinds() {
             let (lost, code) = (kind.lost.len() as u64, self.codes.get(kind.code)?);
@@ -175,9 +177,11 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
     if all == 0 {
         return format!("safe  nothing is stored; {helpers}");
     }
+    let doubt = contradictions::words(census.contradictory, all);
     if census.unreadable > 0 {
+        let doubt = doubt.map(|doubt| format!("; {doubt}")).unwrap_or_default();
         return format!(
-            "UNREADABLE  {} of {} cannot be read; {helpers}",
+            "UNREADABLE  {} of {} cannot be read{doubt}; {helpers}",
             census.unreadable,
             count(all, "stripe")
         );
@@ -188,6 +192,9 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
         1 => "can lose only 1 more block".to_owned(),
         survives => format!("can lose {survives} more blocks"),
     };
+    if let (Some(doubt), true) = (&doubt, census.intact == all) {
+        return format!("IN DOUBT  {doubt}; no block is missing; {helpers}");
+    }
     if census.intact == all {
         let whole = if all == 1 {
             "the only stripe is whole".to_owned()
@@ -202,12 +209,11 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
     }
     let degraded = census.redundancy.iter().find(|class| class.degraded > 0).unwrap_or(weakest);
     let word = if degraded.survives == 0 { "AT RISK" } else { "DEGRADED" };
-    format!(
-        "{word}  {} of {} {}; {helpers}",
-        degraded.degraded,
-        count(all, "stripe"),
-        lose(degraded.survives)
-    )
+    let degraded = format!("{} of {} {}", degraded.degraded, count(all, "stripe"), lose(degraded.survives));
+    match doubt {
+        Some(doubt) => format!("IN DOUBT  {doubt}; {degraded}; {helpers}"),
+        None => format!("{word}  {degraded}; {helpers}"),
+    }
 }
 
 #[cfg(test)]
@@ -244,6 +250,15 @@ mod tests {
         assert!(line(&risk).starts_with("AT RISK  2 of 10 stripes cannot lose another block; "));
         let unreadable = "UNREADABLE  1 of 10 stripes cannot be read; ";
         assert!(line(&census(8, vec![class(4, 9, 0)], 1)).starts_with(unreadable));
+        let doubted = Census { contradictory: 1, ..whole };
+        assert_eq!(
+            line(&doubted),
+            "IN DOUBT  the blocks of 1 of 10 stripes contradict each other, so that some are wrong; no block is missing; \
+             all 1 helper up"
+        );
+        let doubted = Census { contradictory: 2, ..risk };
+        assert!(line(&doubted).starts_with("IN DOUBT  the blocks of 2 of 10 stripes contradict each other"));
+        assert!(line(&doubted).contains("; 2 of 10 stripes cannot lose another block; "));
         let all = Census { stripes: 1, unreadable: 1, ..Census::default() };
         assert!(line(&all).starts_with("UNREADABLE  1 of 1 stripe cannot be read; "));
     }

@@ -1,6 +1,7 @@
 //! The core driven by events, with nodes that are played and a real catalog.
 
 mod beside;
+mod contradictions;
 mod files;
 mod given;
 mod joining;

@@ -70,6 +70,7 @@ impl Core {
     /// There is no such stripe any more.
     pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
         self.repairs.refusals.forget(stripe);
+        self.forget_contradiction(stripe);
         self.repairs.scheduler.drop_stripe(stripe);
     }
 }

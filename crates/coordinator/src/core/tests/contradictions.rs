@@ -1,0 +1,88 @@
+//! Blocks that contradict each other, from the first notice to the proof that they do not.
+
+use views::{FoundBy, HistoryEvent, Severity};
+
+use super::*;
+
+fn blocks(indices: std::ops::Range<u16>) -> BTreeSet<BlockIndex> {
+    indices.map(BlockIndex).collect()
+}
+
+/// A file of one stripe, rs-4-2, whose blocks were found to contradict each other.
+fn contradicted() -> (Scene, StripeId, FileLayout) {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    scene.core().note_contradiction(&stripe, &blocks(0..3), FoundBy::Scrub);
+    scene.pump();
+    (scene, stripe, file)
+}
+
+fn assert_contradicted(scene: &mut Scene) {
+    let status = scene.status();
+    assert!(!status.healthy, "{}", status.summary);
+    assert_eq!(status.stripes.contradictory, 1, "{}", status.summary);
+    assert!(!status.summary.contains("safe"), "{}", status.summary);
+    let [contradiction] = &status.contradictions[..] else { panic!("{:#?}", status.contradictions) };
+    assert_eq!((contradiction.found_by, contradiction.blocks.len()), (FoundBy::Scrub, 3));
+    assert_eq!(contradiction.file.as_deref(), Some("f"));
+}
+
+fn restart(scene: &mut Scene) {
+    scene.restart();
+    for helper in 1..=4 {
+        scene.start(&format!("h{helper}"));
+    }
+    scene.wait(Duration::from_secs(11));
+}
+
+#[test]
+fn a_contradiction_is_kept_over_restarts_until_every_good_block_bears_witness() {
+    let (mut scene, stripe, file) = contradicted();
+    assert_contradicted(&mut scene);
+    assert_eq!(scene.status().severity, Severity::Critical);
+    assert!(scene.status().summary.starts_with("IN DOUBT  "), "{}", scene.status().summary);
+    restart(&mut scene);
+    assert_contradicted(&mut scene);
+    assert_eq!(scene.status().severity, Severity::Critical);
+
+    scene.core().parity_held(&stripe, &blocks(0..3));
+    assert_contradicted(&mut scene);
+    let last = home(&file, 3);
+    scene.kill(&last);
+    scene.core().parity_held(&stripe, &blocks(0..3));
+    assert_contradicted(&mut scene);
+    let next = &scene.status().contradictions[0].next_step;
+    assert!(next.starts_with(&format!("start {last}")), "it holds a block that was not asked: {next}");
+
+    scene.core().parity_held(&stripe, &blocks(0..4));
+    scene.pump();
+    restart(&mut scene);
+    let status = scene.status();
+    assert!(status.healthy && status.contradictions.is_empty(), "{}", status.summary);
+    let history = scene.core().history(10);
+    let said = |what: fn(&HistoryEvent) -> bool| history.iter().filter(|entry| what(&entry.what)).count();
+    assert_eq!(said(|event| matches!(event, HistoryEvent::Contradiction { .. })), 1);
+    assert_eq!(said(|event| matches!(event, HistoryEvent::ContradictionSettled { .. })), 1);
+}
+
+#[test]
+fn a_block_that_is_known_to_be_bad_need_not_bear_witness() {
+    let (mut scene, stripe, file) = contradicted();
+    scene.rotten.insert(block(&file, 3));
+    scene.ask(Command::Scrub).unwrap();
+    scene.play();
+    assert_eq!(states(&scene.file("f"))[3], "corrupt");
+    scene.core().parity_held(&stripe, &blocks(0..3));
+    assert!(scene.status().contradictions.is_empty());
+}
+
+#[test]
+fn a_contradiction_ends_with_its_stripe() {
+    let (mut scene, ..) = contradicted();
+    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.pump();
+    assert_eq!(scene.status().stripes.contradictory, 0);
+    restart(&mut scene);
+    assert!(scene.status().healthy);
+}
