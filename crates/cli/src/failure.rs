@@ -133,6 +133,12 @@ impl From<ClientError> for Failure {
             ClientError::Unreadable { .. } => failure
                 .help("start helpers that are down (`mend status` names them); other bytes can be read with --range")
                 .exit(Exit::Data),
+            ClientError::Garbled { .. } => failure
+                .help("`mend scrub` finds what is damaged and `mend repair --all` mends it; then get it again, into a file (-o FILE)")
+                .exit(Exit::Data),
+            ClientError::StoredWrong { .. } => failure
+                .help("put it again; if that fails as well, this machine or a helper garbles bytes")
+                .exit(Exit::Data),
             _ => failure,
         }
     }

@@ -73,7 +73,8 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
         // Our own words have no place among the bytes.
         let got = client.get(&found, &options, target, no_progress()).await;
         let got = got.map_err(|error| Failure::from(error).beside_stdout())?;
-        return Ok(unverified(&got).map_or_else(Answer::silent, Answer::note));
+        let notes: Vec<String> = garbled(&got).chain(unverified(&got)).collect();
+        return Ok(if notes.is_empty() { Answer::silent() } else { Answer::note(notes.join("\n")) });
     }
     let bar = Bar::new(&format!("get {}", args.name), found.bytes());
     let start = Instant::now();
@@ -112,10 +113,21 @@ fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
     for reason in &got.replanned {
         text += &format!("\nplanned anew on the way: {}", printable(reason));
     }
-    if let Some(note) = unverified(got) {
+    for note in garbled(got).chain(unverified(got)) {
         text += &format!("\n{note}");
     }
     text
+}
+
+/// Notes about blocks that came wrong.
+fn garbled(got: &Got) -> impl Iterator<Item = String> {
+    let note = |block: &String| {
+        let block = printable(block);
+        format!(
+            "block {block} came with other bytes than were stored and was decoded from the others: find the cause with `mend scrub`"
+        )
+    };
+    got.garbled.iter().map(note)
 }
 
 /// What is to be said of reads that were to be verified and could not be.

@@ -9,6 +9,7 @@ use helper::ConnectError;
 use repair::wire::RequestFailure;
 
 use crate::RangePastEnd;
+use crate::whole::WholeBlock;
 
 /// Why a client cannot do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,27 @@ pub enum ClientError {
         /// What the coordinator says of the first that was tried.
         reason: RequestFailure,
     },
+    /// A block was read with other bytes than were stored, and the stripe's other blocks do not make up for it.
+    #[error("block {block} (bytes {}-{} of the file) was read with other bytes than were stored{}", bytes.start, bytes.end - 1,
+        reason.as_ref().map_or(String::new(), |reason| format!(", and the others do not give it: {reason}")))]
+    Garbled {
+        /// The block.
+        block: String,
+        /// Its bytes in the file.
+        bytes: Range<u64>,
+        /// The coordinator's reason, if decoding it from the others failed.
+        reason: Option<RequestFailure>,
+    },
+    /// A block was stored with other bytes than the file has.
+    #[error(
+        "block {index} of the stripe at position {position} was stored with other bytes than the file has; nothing of it was kept"
+    )]
+    StoredWrong {
+        /// The stripe's position in the file.
+        position: u64,
+        /// The block's index in the stripe.
+        index: u16,
+    },
     /// The range is not in the file.
     #[error(transparent)]
     Range(#[from] RangePastEnd),
@@ -148,6 +170,18 @@ impl ClientError {
             self,
             Self::Unreachable { .. } | Self::Untrusted { .. } | Self::Lost { .. } | Self::Session(_)
         )
+    }
+
+    /// The error of a read that was to decode a block from the others.
+    pub(crate) fn of_garbled(self, block: &WholeBlock) -> Self {
+        match self {
+            Self::Failed { failure, .. } => Self::garbled(block, Some(failure)),
+            other => other,
+        }
+    }
+
+    pub(crate) fn garbled(block: &WholeBlock, reason: Option<RequestFailure>) -> Self {
+        Self::Garbled { block: block.name.clone(), bytes: block.file.clone(), reason }
     }
 
     /// Whether the coordinator knows nothing of this name.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::RequestFailure;
 use repair::wire::control::Ended;
 use repair::{ParityOutcome, Scheme, StripeId};
@@ -24,6 +25,7 @@ use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
 use crate::rooms::{Memory, MemorySink};
 use crate::session::ReadRequest;
 use crate::target::{Fault, FileTarget, StripeTarget};
+use crate::whole::{InOrder, WholeBlock, whole_blocks};
 use crate::{Client, ClientError, Progress};
 use views::{FileLayout, FileStripe};
 
@@ -90,6 +92,23 @@ pub struct Got {
     pub replanned: Vec<String>,
     /// Reads that were to be verified, and had no block to spare for that.
     pub unverified: u64,
+    /// Blocks that were read with other bytes than were stored, and were decoded from the others instead.
+    pub garbled: Vec<String>,
+}
+
+/// The reads of a get in one stripe.
+#[derive(Clone, Debug)]
+struct StripePart {
+    fetches: Vec<Fetch>,
+    /// The blocks that are read whole.
+    whole: Vec<WholeBlock>,
+}
+
+/// How a part of a stripe was read.
+struct PartRead {
+    ended: Vec<Ended>,
+    /// The names of blocks that were decoded, as what came of them is not what was stored.
+    garbled: Vec<String>,
 }
 
 /// One read of a get.
@@ -98,6 +117,16 @@ struct Fetch {
     stripe: StripeId,
     span: StripeSpan,
     piece: Piece,
+    /// Blocks that are not to be read, as they were found not to be what was stored. Others may be wrong as well, so that the
+    /// read is verified then.
+    around: Vec<BlockIndex>,
+}
+
+/// A read into memory.
+type ReadAhead = JoinSet<Result<(Ended, Vec<u8>), ClientError>>;
+
+async fn one(read: &mut ReadAhead) -> Result<(Ended, Vec<u8>), ClientError> {
+    read.join_next().await.expect("it holds one read").expect("reads do not panic")
 }
 
 impl Client {
@@ -172,23 +201,24 @@ impl Client {
         let (file, fault) = (target.file()?, Fault::default());
         let mut got = Got::new(layout, wanted);
         let mut running = ReadsUnderWay::default();
-        for fetch in fetches(layout, wanted, &pieces_of) {
-            while running.is_full(fetch.piece.bytes()) {
-                got.add(running.next(&fault).await?);
+        for part in parts(layout, wanted, &pieces_of) {
+            while running.is_full(part.bytes()) {
+                got.add_part(running.next(&fault).await?);
             }
+            let span = part.fetches[0].span;
             let target = StripeTarget {
                 file: file.clone(),
                 path: path.to_owned(),
                 fault: fault.clone(),
                 progress: progress.clone(),
-                stripe_offset: fetch.span.file_offset,
-                block_bytes: fetch.span.block_bytes(),
+                stripe_offset: span.file_offset,
+                block_bytes: span.block_bytes(),
                 wanted: wanted.clone(),
             };
-            running.start(self.clone(), options, fetch, target);
+            running.start(self.clone(), options, part, target);
         }
         while !running.reads.is_empty() {
-            got.add(running.next(&fault).await?);
+            got.add_part(running.next(&fault).await?);
         }
         waiting(move || target.finish()).await?;
         Ok(got)
@@ -204,16 +234,22 @@ impl Client {
     ) -> Result<Got, ClientError> {
         let mut got = Got::new(layout, wanted);
         let mut ahead = VecDeque::new();
-        let mut fetches = fetches(layout, wanted, &stream_pieces_of);
+        let whole: Vec<WholeBlock> =
+            layout.layout.iter().flat_map(|stripe| whole_blocks(layout, stripe, wanted)).collect();
+        let mut in_order = InOrder::new(&whole, wanted.start);
+        let mut fetches = parts(layout, wanted, &stream_pieces_of).flat_map(|part| part.fetches);
         loop {
             while ahead.len() < STREAM_READS_AT_ONCE
                 && let Some(fetch) = fetches.next()
             {
-                ahead.push_back(self.read_ahead(options, fetch));
+                ahead.push_back((self.read_ahead(options.clone(), fetch.clone()), fetch));
             }
-            let Some(mut next) = ahead.pop_front() else { break };
-            let (ended, bytes) =
-                next.join_next().await.expect("it holds one read").expect("reads do not panic")?;
+            let Some((mut next, fetch)) = ahead.pop_front() else { break };
+            let (ended, mut bytes) = one(&mut next).await?;
+            if let Err(block) = in_order.take(&bytes) {
+                bytes = self.read_around(options, fetch, block).await?;
+                got.garbled.push(block.name.clone());
+            }
             out.write_all(&bytes).await.map_err(LocalFileError::io("write", path))?;
             progress(bytes.len() as u64);
             got.add(ended);
@@ -222,14 +258,71 @@ impl Client {
         Ok(got)
     }
 
-    /// A read into memory that has begun, and ends when it is dropped.
-    fn read_ahead(
+    /// Reads a part of a stripe. Blocks that are read whole are held against their recorded digests; one that is not what was
+    /// stored is decoded from the others, and must be then.
+    async fn read_part(
+        self,
+        options: GetOptions,
+        mut part: StripePart,
+        target: StripeTarget,
+    ) -> Result<PartRead, ClientError> {
+        let requests = part.fetches.iter().map(|fetch| fetch.request(&options)).collect();
+        let mut ended = self.read_all(requests, &target).await?;
+        let garbled = disagreeing(std::mem::take(&mut part.whole), &target).await?;
+        let names = garbled.iter().map(|block| block.name.clone()).collect();
+        let indices: Vec<BlockIndex> = garbled.iter().map(|block| block.index).collect();
+        for block in &garbled {
+            tracing::warn!(block = block.name, "a block came with other bytes than were stored");
+            let requests = part.fetches_of(block, &indices).map(|fetch| fetch.request(&options)).collect();
+            let anew = self.read_all(requests, &target.silent()).await;
+            ended.extend(anew.map_err(|error| error.of_garbled(block))?);
+        }
+        match disagreeing(garbled, &target).await?.first() {
+            Some(still) => Err(ClientError::garbled(still, None)),
+            None => Ok(PartRead { ended, garbled: names }),
+        }
+    }
+
+    /// Carries out several reads of a stripe at once.
+    async fn read_all(
+        &self,
+        requests: Vec<ReadRequest>,
+        target: &StripeTarget,
+    ) -> Result<Vec<Ended>, ClientError> {
+        let mut reads = JoinSet::new();
+        for request in requests {
+            let (client, target) = (self.clone(), target.clone());
+            reads.spawn(async move { client.read_settled(request, Arc::new(target)).await });
+        }
+        let mut ended = Vec::new();
+        while let Some(read) = reads.join_next().await {
+            ended.push(read.expect("reads do not panic")?);
+        }
+        Ok(ended)
+    }
+
+    /// Decodes a block from the others that was read with other bytes than were stored, if none of it has gone out yet.
+    async fn read_around(
         &self,
         options: &GetOptions,
-        fetch: Fetch,
-    ) -> JoinSet<Result<(Ended, Vec<u8>), ClientError>> {
+        mut fetch: Fetch,
+        block: &WholeBlock,
+    ) -> Result<Vec<u8>, ClientError> {
+        if fetch.piece.bytes() < block.file.end - block.file.start {
+            return Err(ClientError::garbled(block, None));
+        }
+        fetch.around = vec![block.index];
+        let read = one(&mut self.read_ahead(options.clone(), fetch)).await;
+        let (_, bytes) = read.map_err(|error| error.of_garbled(block))?;
+        let mut in_order = InOrder::new(std::slice::from_ref(block), block.file.start);
+        in_order.take(&bytes).map_err(|block| ClientError::garbled(block, None))?;
+        Ok(bytes)
+    }
+
+    /// A read into memory that has begun, and ends when it is dropped.
+    fn read_ahead(&self, options: GetOptions, fetch: Fetch) -> ReadAhead {
         let memory = Memory::new(fetch.span.start_of(&fetch.piece), fetch.piece.bytes() as usize);
-        let (client, request) = (self.clone(), fetch.request(options));
+        let (client, request) = (self.clone(), fetch.request(&options));
         let mut read = JoinSet::new();
         read.spawn(async move {
             let ended = client.read_settled(request, Arc::new(MemorySink(memory.clone()))).await?;
@@ -316,12 +409,35 @@ impl Got {
         self.schemes.extend(ended.scheme);
         self.replanned.extend(ended.replanned);
     }
+
+    fn add_part(&mut self, part: PartRead) {
+        part.ended.into_iter().for_each(|ended| self.add(ended));
+        self.garbled.extend(part.garbled);
+    }
+}
+
+/// Which of these blocks are not in the target as they were stored.
+async fn disagreeing(blocks: Vec<WholeBlock>, target: &StripeTarget) -> Result<Vec<WholeBlock>, ClientError> {
+    if blocks.is_empty() {
+        return Ok(blocks);
+    }
+    let target = target.clone();
+    let found = waiting(move || {
+        let mut garbled = Vec::new();
+        for block in blocks {
+            if !target.has(&block)? {
+                garbled.push(block);
+            }
+        }
+        Ok(garbled)
+    });
+    found.await.map_err(ClientError::File)
 }
 
 /// Reads that go to a file.
 #[derive(Default)]
 struct ReadsUnderWay {
-    reads: JoinSet<(u64, Result<Ended, ClientError>)>,
+    reads: JoinSet<(u64, Result<PartRead, ClientError>)>,
     bytes: u64,
 }
 
@@ -331,18 +447,31 @@ impl ReadsUnderWay {
         count >= READS_AT_ONCE || (count > 1 && self.bytes + bytes > BYTES_AT_ONCE)
     }
 
-    fn start(&mut self, client: Client, options: &GetOptions, fetch: Fetch, target: StripeTarget) {
-        let (bytes, request) = (fetch.piece.bytes(), fetch.request(options));
+    fn start(&mut self, client: Client, options: &GetOptions, part: StripePart, target: StripeTarget) {
+        let (bytes, options) = (part.bytes(), options.clone());
         self.bytes += bytes;
-        self.reads.spawn(async move { (bytes, client.read_settled(request, Arc::new(target)).await) });
+        self.reads.spawn(async move { (bytes, client.read_part(options, part, target).await) });
     }
 
     /// Waits for one of them. What went wrong on this machine counts more than what the coordinator says.
-    async fn next(&mut self, fault: &Fault) -> Result<Ended, ClientError> {
+    async fn next(&mut self, fault: &Fault) -> Result<PartRead, ClientError> {
         let (bytes, result) =
             self.reads.join_next().await.expect("some are running").expect("reads do not panic");
         self.bytes -= bytes;
         result.map_err(|error| fault.take().map_or(error, ClientError::File))
+    }
+}
+
+impl StripePart {
+    fn bytes(&self) -> u64 {
+        self.fetches.iter().map(|fetch| fetch.piece.bytes()).sum()
+    }
+
+    /// The reads of one of its blocks, around some.
+    fn fetches_of(&self, block: &WholeBlock, around: &[BlockIndex]) -> impl Iterator<Item = Fetch> {
+        let first = Fetch { around: around.to_vec(), ..self.fetches[0].clone() };
+        let pieces = pieces_of(&first.span, &first.span.clip(&block.file));
+        pieces.into_iter().map(move |piece| Fetch { piece, ..first.clone() })
     }
 }
 
@@ -356,8 +485,8 @@ impl Fetch {
             scheme: options.scheme,
             slice_bytes: options.slice_bytes,
             pacing: None,
-            verify: options.verify,
-            pretend_lost: Vec::new(),
+            verify: options.verify || !self.around.is_empty(),
+            pretend_lost: self.around.clone(),
         }
     }
 }
@@ -365,21 +494,20 @@ impl Fetch {
 /// How the wanted part of a stripe is cut into reads.
 type Cut = dyn Fn(&StripeSpan, &Range<u64>) -> Vec<Piece>;
 
-/// The reads that make up a range of a file, in order.
-fn fetches<'a>(
+/// The parts of stripes that make up a range of a file, in order, and the reads of each. None is empty.
+fn parts<'a>(
     layout: &'a FileLayout,
     wanted: &'a Range<u64>,
     cut: &'a Cut,
-) -> impl Iterator<Item = Fetch> + 'a {
-    layout.layout.iter().flat_map(move |stripe| {
+) -> impl Iterator<Item = StripePart> + 'a {
+    let part = move |stripe: &'a FileStripe| {
         let span = span_of(layout, stripe);
-        let pieces = cut(&span, &span.clip(wanted));
-        pieces.into_iter().map(move |piece| Fetch {
-            stripe: StripeId(stripe.stripe.stripe.clone()),
-            span,
-            piece,
-        })
-    })
+        let stripe_id = StripeId(stripe.stripe.stripe.clone());
+        let fetch = |piece| Fetch { stripe: stripe_id.clone(), span, piece, around: Vec::new() };
+        let fetches = cut(&span, &span.clip(wanted)).into_iter().map(fetch).collect();
+        StripePart { fetches, whole: whole_blocks(layout, stripe, wanted) }
+    };
+    layout.layout.iter().map(part).filter(|part| !part.fetches.is_empty())
 }
 
 /// See [`fuzzing`](crate::fuzzing).
@@ -387,7 +515,7 @@ fn fetches<'a>(
 pub(crate) fn plan_reads(layout: &FileLayout, range: ByteRange) -> Option<u64> {
     layout::check(layout).ok()?;
     let wanted = range.within(&layout.file.name, layout.file.bytes).ok()?;
-    let read = fetches(layout, &wanted, &pieces_of).map(|fetch| fetch.piece.bytes()).sum();
+    let read = parts(layout, &wanted, &pieces_of).map(|part| part.bytes()).sum();
     assert_eq!(read, wanted.end - wanted.start, "the reads are not the range");
     Some(read)
 }

@@ -39,6 +39,7 @@ mod requests;
 mod rooms;
 mod session;
 mod target;
+mod whole;
 
 pub use client::{Client, ClientOptions};
 pub use error::{ClientError, FileChange, LocalFileError};

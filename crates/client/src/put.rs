@@ -4,14 +4,18 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use repair::LocalBlock;
+use codes::BlockIndex;
+use repair::wire::control::Ended;
+use repair::{Digest, LocalBlock};
+use stores::dir::BlockHash;
 use stores::{BlockError, BlockReader, Sources};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
 use crate::error::{FileChange, LocalFileError};
 use crate::target::Fault;
+use crate::whole::PIECE_BYTES;
 use crate::{Client, ClientError, Progress};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
@@ -73,14 +77,14 @@ impl Client {
             if running.len() >= STRIPES_AT_ONCE {
                 next(&mut running, &fault).await?;
             }
-            let (client, put, position) = (self.clone(), put.put, stripe.position as u32);
+            let (client, data_blocks, put) = (self.clone(), put.data_blocks, put.put);
             let source = StripeSource {
                 source: source.clone(),
                 fault: fault.clone(),
                 progress: progress.clone(),
                 stripe,
             };
-            running.spawn(async move { client.put_stripe(put, position, Arc::new(source)).await.map(drop) });
+            running.spawn(async move { client.put_proven(put, data_blocks, source).await });
         }
         while !running.is_empty() {
             next(&mut running, &fault).await?;
@@ -90,6 +94,69 @@ impl Client {
         unfinished.finished();
         Ok(file)
     }
+
+    /// Stores a stripe, and holds what the helpers found of its data blocks, once they had made them durable, against the file.
+    /// Parity is made on the way, so that nobody knows it before: its digest is what its helper found.
+    async fn put_proven(
+        &self,
+        put: u64,
+        data_blocks: usize,
+        source: StripeSource,
+    ) -> Result<(), ClientError> {
+        let digests = StripeDigests::begin(&source, data_blocks);
+        let (file, position) = (source.source.clone(), source.stripe.position);
+        let ended = self.put_stripe(put, position as u32, Arc::new(source)).await?;
+        let digests = digests.finish().await.map_err(LocalFileError::io("read", &file.path));
+        // Whoever writes to a file while it is put makes its bytes differ, too.
+        file.check_unchanged()?;
+        match first_other(&digests?, &ended) {
+            None => Ok(()),
+            Some(BlockIndex(index)) => Err(ClientError::StoredWrong { position, index }),
+        }
+    }
+}
+
+/// The first data block of which something else was stored than these digests are of, or nobody says what.
+fn first_other(digests: &[Digest], ended: &Ended) -> Option<BlockIndex> {
+    let mut indices = (0..).map(BlockIndex).zip(digests);
+    let other = indices.find(|&(index, &digest)| !ended.digests.contains(&(index, digest)));
+    other.map(|(index, _)| index)
+}
+
+/// The digests of a stripe's data blocks, made on a thread of their own while the stripe is stored. It reads the same file a
+/// second time, mostly from memory, in the order in which slices leave. Dropping this ends it.
+struct StripeDigests {
+    made: JoinHandle<io::Result<Vec<Digest>>>,
+    _interest: Arc<()>,
+}
+
+impl StripeDigests {
+    fn begin(source: &StripeSource, data_blocks: usize) -> Self {
+        let blocks: Vec<BlockSource> =
+            (0..data_blocks as u16).map(|index| source.block(BlockIndex(index))).collect();
+        let (interest, bytes) = (Arc::new(()), source.stripe.block_bytes);
+        let wanted = Arc::downgrade(&interest);
+        let made = spawn_blocking(move || digests(&blocks, bytes, &wanted));
+        Self { made, _interest: interest }
+    }
+
+    async fn finish(self) -> io::Result<Vec<Digest>> {
+        self.made.await.expect("hashing does not panic")
+    }
+}
+
+fn digests(blocks: &[BlockSource], block_bytes: u64, wanted: &Weak<()>) -> io::Result<Vec<Digest>> {
+    let mut hashes = vec![BlockHash::default(); blocks.len()];
+    let mut buffer = vec![0; PIECE_BYTES];
+    for offset in (0..block_bytes).step_by(PIECE_BYTES) {
+        let piece = &mut buffer[..(block_bytes - offset).min(PIECE_BYTES as u64) as usize];
+        for (block, hash) in blocks.iter().zip(&mut hashes) {
+            wanted.upgrade().ok_or(io::ErrorKind::Interrupted)?;
+            block.fill(offset, piece)?;
+            hash.update(piece);
+        }
+    }
+    Ok(hashes.iter().map(BlockHash::finish).collect())
 }
 
 /// Waits for a stripe. What is wrong with the file counts more than what the coordinator says of it.
@@ -185,10 +252,17 @@ struct StripeSource {
 
 impl Sources for StripeSource {
     fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
-        let before = u64::from(block.index.0) * self.stripe.block_bytes;
-        let file_bytes = self.stripe.data_bytes.saturating_sub(before).min(self.stripe.block_bytes);
-        let start = self.stripe.file_offset + before;
-        Ok(Arc::new(BlockSource { stripe: self.clone(), block: block.clone(), start, file_bytes }))
+        Ok(Arc::new(BlockSource { bytes: block.bytes, ..self.block(block.index) }))
+    }
+}
+
+impl StripeSource {
+    /// A data block.
+    fn block(&self, index: BlockIndex) -> BlockSource {
+        let bytes = self.stripe.block_bytes;
+        let before = u64::from(index.0) * bytes;
+        let file_bytes = self.stripe.data_bytes.saturating_sub(before).min(bytes);
+        BlockSource { stripe: self.clone(), bytes, start: self.stripe.file_offset + before, file_bytes }
     }
 }
 
@@ -196,7 +270,7 @@ impl Sources for StripeSource {
 /// source has the length that the plan says, as any block must.
 struct BlockSource {
     stripe: StripeSource,
-    block: LocalBlock,
+    bytes: u64,
     start: u64,
     /// What of the block is the file's.
     file_bytes: u64,
@@ -204,18 +278,12 @@ struct BlockSource {
 
 impl BlockReader for BlockSource {
     fn bytes(&self) -> u64 {
-        self.block.bytes
+        self.bytes
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
-        let left = self.file_bytes.saturating_sub(offset).min(buffer.len() as u64);
-        let (data, zeros) = buffer.split_at_mut(left as usize);
-        zeros.fill(0);
-        if !data.is_empty() {
-            let source = &self.stripe.source;
-            source.file.read_exact_at(data, self.start + offset).map_err(|error| self.failed(error))?;
-        }
-        (self.stripe.progress)(left);
+        let read = self.fill(offset, buffer).map_err(|error| self.failed(error))?;
+        (self.stripe.progress)(read);
         Ok(())
     }
 
@@ -225,6 +293,17 @@ impl BlockReader for BlockSource {
 }
 
 impl BlockSource {
+    /// Fills `buffer` from `offset` on; how many bytes of it are the file's.
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
+        let left = self.file_bytes.saturating_sub(offset).min(buffer.len() as u64);
+        let (data, zeros) = buffer.split_at_mut(left as usize);
+        zeros.fill(0);
+        if !data.is_empty() {
+            self.stripe.source.file.read_exact_at(data, self.start + offset)?;
+        }
+        Ok(left)
+    }
+
     fn failed(&self, error: io::Error) -> BlockError {
         let source = &self.stripe.source;
         let path = source.path.display().to_string();

@@ -10,11 +10,12 @@ use codes::BlockIndex;
 use repair::{BlockId, Sink};
 use stores::{BlockError, Delivery, Sinks};
 
-use crate::Progress;
 use crate::destination::{Destination, FilePlace, folder_of};
 use crate::draft::Draft;
 use crate::error::LocalFileError;
 use crate::rooms::{Room, delivery_to, outside};
+use crate::whole::WholeBlock;
+use crate::{Progress, no_progress};
 
 /// A file being made: written at any offset, and visible under its name only at the end.
 pub(crate) struct FileTarget {
@@ -145,6 +146,17 @@ impl Room for FileRoom {
 }
 
 impl StripeTarget {
+    /// The same for bytes that come a second time, and are no progress.
+    pub(crate) fn silent(&self) -> Self {
+        Self { progress: no_progress(), ..self.clone() }
+    }
+
+    /// Whether a block is in the target as it was stored.
+    pub(crate) fn has(&self, block: &WholeBlock) -> Result<bool, LocalFileError> {
+        let read = |at: u64, buffer: &mut [u8]| self.file.read_exact_at(buffer, at - self.wanted.start);
+        block.agrees(read).map_err(LocalFileError::io("read back", &self.path))
+    }
+
     fn failed(&self, block: &BlockId, action: &'static str, error: io::Error) -> BlockError {
         let path = self.path.display().to_string();
         let said = match error.kind() {

@@ -185,8 +185,12 @@ fn from_node() -> Vec<FromNode> {
 
 fn to_node() -> Vec<ToNode> {
     let (job, epoch, block) = (JobId(5), Epoch(2), BlockId("17.3".into()));
-    let ended =
-        Ended { scheme: Some(Scheme::Cyclic), replanned: vec!["h1 fell silent".into()], parity: None };
+    let ended = Ended {
+        scheme: Some(Scheme::Cyclic),
+        replanned: vec!["h1 fell silent".into()],
+        parity: None,
+        digests: vec![(BlockIndex(0), strong())],
+    };
     let fingerprint = ToNode::Fingerprint {
         job,
         epoch,
@@ -376,6 +380,7 @@ fn disks() -> Result<()> {
             index: BlockIndex(3),
             id: BlockId("17.3".into()),
             bytes: bytes as u64,
+            digest: None,
             end: SinkEnd::Kept { label: (index > 0).then(label).map(Box::new), permit: None },
         })?;
         writer.write_at(0, &vec![7; bytes])?;
@@ -550,4 +555,9 @@ fn folder() -> Result<()> {
 
 fn digest(sum: u32) -> Digest {
     Digest::of_u32("crc32c-list", sum)
+}
+
+/// A digest as `dir` makes them now.
+fn strong() -> Digest {
+    Digest::new(stores::dir::DIGEST_KIND, &[7; 32]).expect("32 bytes")
 }

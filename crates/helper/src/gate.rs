@@ -101,7 +101,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (blocks, id) = (DirBlocks::open(folder.path()).unwrap(), BlockId("1.0".into()));
         let end = SinkEnd::Kept { label: None, permit: None };
-        let sink = Sink { index: BlockIndex(0), id: id.clone(), bytes: BLOCK_BYTES as u64, end };
+        let sink =
+            Sink { index: BlockIndex(0), id: id.clone(), bytes: BLOCK_BYTES as u64, digest: None, end };
         let mut writer = blocks.create(&sink).unwrap();
         writer.write_at(0, &vec![7; BLOCK_BYTES]).unwrap();
         writer.seal().unwrap();
@@ -139,7 +140,7 @@ mod tests {
         let interest = Interest::default();
         let clocked = Arc::new(Clocked::new(&interest, &throttle, Some(JobId(1)), Class::Repair));
         let end = SinkEnd::Kept { label: None, permit: None };
-        let sink = Sink { index: BlockIndex(0), id, bytes: 10 << 20, end };
+        let sink = Sink { index: BlockIndex(0), id, bytes: 10 << 20, digest: None, end };
         let mut writer = blocks.create(&sink).unwrap();
         writer.read_back_behind(clocked.clone());
         writer.write_at(0, &vec![7; 9 << 20]).unwrap();

@@ -319,7 +319,7 @@ fn id(index: usize) -> BlockId {
 
 fn sink(index: usize) -> Sink {
     let end = SinkEnd::Kept { label: None, permit: None };
-    Sink { index: BlockIndex(index as u16), id: id(index), bytes: BLOCK_BYTES, end }
+    Sink { index: BlockIndex(index as u16), id: id(index), bytes: BLOCK_BYTES, digest: None, end }
 }
 
 /// All four blocks: two of noise, and their parity.

@@ -98,6 +98,10 @@ pub struct Sink {
     pub id: BlockId,
     /// Its bytes; what is delivered beyond them is padding and is dropped.
     pub bytes: u64,
+    /// The digest that the store has recorded. A store that has several kinds says of what it makes the one of this kind, so
+    /// that the two can be compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
     /// What becomes of it.
     pub end: SinkEnd,
 }

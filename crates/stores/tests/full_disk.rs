@@ -9,7 +9,13 @@ use stores::{BlockError, Blocks, OpenGate};
 use tempfile::TempDir;
 
 fn sink(id: &BlockId, bytes: u64) -> Sink {
-    Sink { index: BlockIndex(0), id: id.clone(), bytes, end: SinkEnd::Kept { label: None, permit: None } }
+    Sink {
+        index: BlockIndex(0),
+        id: id.clone(),
+        bytes,
+        digest: None,
+        end: SinkEnd::Kept { label: None, permit: None },
+    }
 }
 
 fn id(name: &str) -> BlockId {

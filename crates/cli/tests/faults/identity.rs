@@ -32,6 +32,7 @@ impl Pair {
             index: BlockIndex(0),
             id: id.clone(),
             bytes: bytes.len() as u64,
+            digest: None,
             end: SinkEnd::Kept { label: None, permit: None },
         };
         let mut writer = blocks.create(&sink).unwrap();
@@ -166,6 +167,11 @@ impl BlockReader for LyingReader {
 
 /// Runs a helper that has its certificate and lies, until the test ends.
 fn run_liar(cluster: &Cluster, name: &str) {
+    run_helper(cluster, name, |folder| Arc::new(Liar(DirBlocks::open(folder).unwrap())));
+}
+
+/// Runs a helper that has its certificate and a store of its own, until the test ends.
+pub fn run_helper(cluster: &Cluster, name: &str, store: impl FnOnce(PathBuf) -> Arc<dyn Blocks>) {
     let opened = cluster::Cluster::open(&cluster.folder()).unwrap();
     let name: cluster::Name = name.parse().unwrap();
     let config = opened.config().helper(&name).unwrap().clone();
@@ -177,7 +183,7 @@ fn run_liar(cluster: &Cluster, name: &str) {
         advertise: None,
         rack: None,
         rates: repair::StatedRates::default(),
-        blocks: Arc::new(Liar(DirBlocks::open(opened.blocks_folder(&config)).unwrap())),
+        blocks: store(opened.blocks_folder(&config)),
         limits: repair::Caps::default(),
         data_tls: false,
         descriptors: 1024,
@@ -203,10 +209,13 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_liar(&cluster, &liar);
-    // It is believed by those who do not ask, and this is what docs/security.md says.
+    // It is believed by those who do not ask and read parts of blocks, and this is what docs/security.md says.
     let copy = cluster.path("lie");
-    cluster.mend(&["get", "film", "-o", copy.to_str().unwrap()]).ok();
-    assert!(fs::read(&copy).unwrap() != content, "the helper does not lie");
+    cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--range", "0+60000"]).ok();
+    assert!(fs::read(&copy).unwrap() != content[..60_000], "the helper does not lie");
+    // Whole blocks are held against their digests.
+    let said = cluster.assert_reads("film", &content, &[]);
+    assert!(said.out.contains("other bytes than were stored"), "{said:?}");
     let said = cluster.assert_reads("film", &content, &["--verify"]);
     assert!(said.out.contains("left out") && !said.out.contains("not verified"), "{said:?}");
     cluster.assert_reads("film", &content[70_000..90_000], &["--verify", "--range", "70000+20000"]);

@@ -7,6 +7,9 @@ mod cluster;
 mod edges;
 mod embedding;
 mod floods;
+mod forgeries;
+#[path = "../forging/mod.rs"]
+mod forging;
 mod identity;
 mod input;
 mod java;

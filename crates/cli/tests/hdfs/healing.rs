@@ -74,7 +74,8 @@ fn assert_token_wanted(world: &mut World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let refused = |permit| {
         let end = SinkEnd::Kept { label: None, permit };
-        let sink = Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, end };
+        let sink =
+            Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, digest: None, end };
         let Delivery::HandedOver(mut writer) = blocks.deliver(&sink).expect("room") else {
             panic!("it is pushed");
         };

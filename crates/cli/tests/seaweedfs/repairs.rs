@@ -68,6 +68,7 @@ fn make(
         index: BlockIndex(name.shard.into()),
         id: name.block_id(),
         bytes,
+        digest: None,
         end: SinkEnd::Kept { label: None, permit: None },
     };
     let mut writer = blocks[target].create(&sink)?;
@@ -256,6 +257,7 @@ pub fn a_duplicate(world: &mut World) {
             index: BlockIndex(1),
             id: name.block_id(),
             bytes: bytes.len() as u64,
+            digest: None,
             end: SinkEnd::Kept { label: None, permit: None },
         })
         .expect("room");

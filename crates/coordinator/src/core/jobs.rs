@@ -325,9 +325,10 @@ impl Core {
         self.forget_request(client, tag);
         let result = match (result, trouble) {
             (_, Some(detail)) => Err(RequestFailure::Unrecorded { detail }),
-            (Ok(Outcome { scheme, replanned, parity, .. }), None) => {
+            (Ok(Outcome { scheme, replanned, parity, digests, .. }), None) => {
                 let parity = Some(parity).filter(|&parity| parity != ParityOutcome::NotAsked);
-                Ok(Ended { scheme: Some(scheme), replanned, parity })
+                let digests = digests.into_iter().collect();
+                Ok(Ended { scheme: Some(scheme), replanned, parity, digests })
             }
             (Err(error), None) => Err(RequestFailure::from(&error)),
         };

@@ -191,7 +191,8 @@ impl Group {
         let (made, padding) = made.split_at(block.bytes as usize);
         assert!(padding.iter().all(|&byte| byte == 0), "nothing but zeros follows");
         let end = SinkEnd::Kept { label: None, permit: None };
-        let sink = Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, end };
+        let sink =
+            Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, digest: None, end };
         let mut delivery = world.blocks(node).deliver(&sink).expect("room");
         if let Delivery::HandedOver(writer) = &mut delivery {
             world.runtime.block_on(writer.prepare())?;

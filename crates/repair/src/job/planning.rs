@@ -191,14 +191,14 @@ impl Job {
             .map(|output| output.sub_block.block)
             .collect();
         let sink = |index: BlockIndex| {
-            let StripeBlock { id, bytes, .. } = self.work.stripe.block(index).clone();
+            let StripeBlock { id, bytes, digest, .. } = self.work.stripe.block(index).clone();
             let end = if self.work.publish {
                 let label = self.work.stripe.label.clone().map(Box::new);
                 SinkEnd::Kept { label, permit: self.work.permit(index).cloned() }
             } else {
                 SinkEnd::Taken
             };
-            Sink { index, id, bytes, end }
+            Sink { index, id, bytes, digest, end }
         };
         let inlet = |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet {
             from,

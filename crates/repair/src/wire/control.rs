@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The version of the control protocol; both ends must speak the same.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// No message is longer. What nodes say has far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
@@ -326,6 +326,9 @@ pub struct Ended {
     /// What came of the check that was asked for, if there was one.
     #[serde(default)]
     pub parity: Option<ParityOutcome>,
+    /// The digests of the blocks that were stored, as their nodes found them, if any were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<(BlockIndex, Digest)>,
 }
 
 /// Why a helper cannot do what it is asked outside of jobs.

@@ -32,7 +32,7 @@ use crate::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sou
 /// let blocks = DirBlocks::open(folder.path())?;
 /// let block = BlockId("17.3".to_owned());
 /// let end = SinkEnd::Kept { label: None, permit: None };
-/// let mut writer = blocks.create(&Sink { index: BlockIndex(3), id: block.clone(), bytes: 11, end })?;
+/// let mut writer = blocks.create(&Sink { index: BlockIndex(3), id: block.clone(), bytes: 11, digest: None, end })?;
 /// writer.write_at(6, b"world")?;
 /// writer.write_at(0, b"hello ")?;
 /// let digest = writer.seal()?;

@@ -15,8 +15,8 @@ pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES, MAX_LAB
 
 const MAGIC: &[u8; 8] = b"MENDCRC\n";
 const VERSION: u32 = 2;
-/// The kind of this store's digests.
-const DIGEST_KIND: &str = "crc32c-list";
+/// The kind of the digests of blocks whose labels have none.
+pub(super) const LIST_KIND: &str = "crc32c-list";
 const HEADER_BYTES: usize = 24;
 
 /// CRC32C (Castagnoli) of some bytes.
@@ -104,9 +104,15 @@ impl Checksums {
         narrow(digest.finalize())
     }
 
-    /// What the catalog knows the block by: [`digest`](Self::digest), as a store's own.
+    /// The digest that the catalog knows the block by: the one in its label; of a block of an earlier day, that of its
+    /// [list](Self::digest).
     pub(super) fn block_digest(&self) -> repair::Digest {
-        repair::Digest::of_u32(DIGEST_KIND, self.digest())
+        self.label.digest.unwrap_or_else(|| repair::Digest::of_u32(LIST_KIND, self.digest()))
+    }
+
+    /// Remembers the digest of the block's bytes.
+    pub(super) fn set_digest(&mut self, digest: repair::Digest) {
+        self.label.digest = Some(digest);
     }
 
     fn list_bytes(&self) -> Vec<u8> {
@@ -189,7 +195,7 @@ mod tests {
     use super::*;
 
     fn label() -> Label {
-        Label { id: BlockId("17.3".to_owned()), index: BlockIndex(3), stripe: None }
+        Label { id: BlockId("17.3".to_owned()), index: BlockIndex(3), digest: None, stripe: None }
     }
 
     fn of(block: &[u8]) -> Checksums {

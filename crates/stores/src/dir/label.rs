@@ -1,7 +1,7 @@
 //! What a checksum file says of the block beside it.
 
 use codes::BlockIndex;
-use repair::{BlockId, Sink, StripeLabel};
+use repair::{BlockId, Digest, Sink, StripeLabel};
 use serde::{Deserialize, Serialize};
 
 /// No label is longer: its file's name has at most 1,024 bytes, six for each at worst.
@@ -14,6 +14,9 @@ pub(super) struct Label {
     pub(super) id: BlockId,
     /// Its index in its stripe.
     pub(super) index: BlockIndex,
+    /// The digest of its bytes; absent until it is sealed, and from blocks of an earlier day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) digest: Option<Digest>,
     /// Its stripe; absent if whoever stored the block did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stripe: Option<StripeLabel>,
@@ -21,7 +24,7 @@ pub(super) struct Label {
 
 impl Label {
     pub(super) fn of(sink: &Sink) -> Self {
-        Self { id: sink.id.clone(), index: sink.index, stripe: sink.label().cloned() }
+        Self { id: sink.id.clone(), index: sink.index, digest: None, stripe: sink.label().cloned() }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

@@ -14,6 +14,7 @@ pub(crate) mod place;
 pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod windows;
 mod writer;
 
@@ -39,3 +40,4 @@ pub use catalog::{
     CATALOG_VERSION, DirCatalog, FileRecord, Inventory, NodeRecord, OpenError, PutError, PutId, PutRecord,
     Rebuilt, Snapshot, is_from_the_future,
 };
+pub use tree::{BlockHash, DIGEST_KIND};

@@ -14,6 +14,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
 use super::place::{block_fault, fault};
+use super::tree::BlockHash;
 use crate::through::read_through;
 use crate::{BlockError, BlockReader, Gate, StoredBlock};
 
@@ -197,9 +198,19 @@ impl DirReader {
     }
 
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
+        let mut hash = self.checksums.label().digest.map(|recorded| (recorded, BlockHash::default()));
         read_through(&self.block, 0..self.bytes(), VERIFY_BYTES, gate, |piece, buffer| {
             buffer.resize((piece.end - piece.start) as usize, 0);
-            self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)
+            self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes)?;
+            hash.iter_mut().for_each(|(_, hash)| hash.update(buffer));
+            Ok(())
+        })?;
+        let found = hash.map(|(recorded, hash)| (recorded, hash.finish()));
+        found.filter(|(recorded, found)| recorded != found).map_or(Ok(()), |(recorded, found)| {
+            let text = "every checksum agrees, and its bytes have the digest";
+            Err(self.corrupt(format!(
+                "{text} {found} instead of {recorded}: they were changed on purpose, or by a fault"
+            )))
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Reading a block back from the medium while it is still being written, so that little is left to read in the end.
 //!
 //! A block is cut into windows. Once all of a window is written and synced, the system is asked to forget it, and what the
-//! medium then gives is held against the checksums. A window that is written to again, be it while it is read back, is read
-//! back again.
+//! medium then gives is held against the checksums, and hashed: most of a block's digest is known by the time that it is
+//! sealed. A window that is written to again, be it while it is read back, is read back and hashed again.
 //!
 //! No window shares a piece of the page cache with another one, of which a part might not be on the medium yet: such pieces
 //! lie at multiples of their own size, and have 2 MiB at most where pages have 4 KiB.
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use repair::BlockId;
@@ -20,11 +20,9 @@ use repair::BlockId;
 use super::checksums::{CHUNK_BYTES, Checksums, crc32c};
 use super::place::{Place, block_fault};
 use super::reader::{VERIFY_BYTES, corrupt, forget};
+use super::tree::{Sum, Tree, WINDOW_CHUNKS, WindowHash};
 use crate::through::read_through;
-use crate::{BlockError, Closed, Gate};
-
-/// Chunks of a window: 2 MiB.
-const WINDOW_CHUNKS: usize = 512;
+use crate::{BlockError, Closed, Gate, OpenGate};
 
 /// Which windows of a block are to be read back. See the module's documentation.
 pub(super) struct Windows {
@@ -36,8 +34,8 @@ pub(super) struct Windows {
     interest: Arc<()>,
 }
 
-/// What was found of windows that were read back.
-pub(super) type Found = Vec<(usize, Result<(), BlockError>)>;
+/// Windows that were read back: their sums, where the block's digest is made of sums, or what is wrong.
+pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
 /// Windows that are durable and are to be read back now, by a thread that may wait.
 pub(super) struct Reading {
@@ -54,6 +52,15 @@ struct Window {
     /// Whether it is the block's last one.
     is_last: bool,
     checksums: Vec<u32>,
+    hashing: Hashing,
+}
+
+/// How the bytes of a window are hashed, besides being held against its checksums.
+enum Hashing {
+    /// Nothing: the block's digest is of the list of its checksums.
+    None,
+    /// Its sum, as a window of a block of so many chunks; it must be this one, if one is known.
+    Sum { chunks: usize, known: Option<Sum> },
 }
 
 impl Windows {
@@ -75,24 +82,20 @@ impl Windows {
 
     /// Takes those of which all chunks are `known`, if there are such. They are to be synced before they are read, and what is
     /// found is to be [taken](Self::take) before others are.
-    pub(super) fn read(&mut self, place: &Place, checksums: &Checksums, known: &[bool]) -> Option<Reading> {
+    pub(super) fn read(
+        &mut self,
+        place: &Place,
+        checksums: &Checksums,
+        known: &[bool],
+        tree: Option<&Tree>,
+    ) -> Option<Reading> {
         debug_assert!(self.reading.is_empty(), "nothing would be known of those");
-        let chunks =
-            |number: usize| number * WINDOW_CHUNKS..checksums.len().min((number + 1) * WINDOW_CHUNKS);
-        let is_known = |&number: &usize| known[chunks(number)].iter().all(|&known| known);
+        let is_known = |&number: &usize| known[chunks_of(number, checksums)].iter().all(|&known| known);
         self.reading = self.waiting.extract_if(.., is_known).collect();
         if self.reading.is_empty() {
             return None;
         }
-        let window = |&number: &usize| {
-            let chunks = chunks(number);
-            Window {
-                number,
-                bytes: checksums.chunk(chunks.start).start..checksums.chunk(chunks.end - 1).end,
-                is_last: chunks.end == checksums.len(),
-                checksums: checksums.of(chunks).to_vec(),
-            }
-        };
+        let window = |&number: &usize| Window::new(number, checksums, tree);
         Some(Reading {
             block: place.id.clone(),
             path: place.block.clone(),
@@ -102,30 +105,51 @@ impl Windows {
         })
     }
 
-    /// Takes what was found of windows, or that none was looked at.
+    /// Takes what was found of windows, or that none was looked at. Returns the sums of those that are as they were written.
     ///
     /// # Errors
     /// What is wrong with one of them, unless it was written to meanwhile.
-    pub(super) fn take(&mut self, found: Option<Found>) -> Result<(), BlockError> {
-        let reading = std::mem::take(&mut self.reading);
+    pub(super) fn take(&mut self, found: Option<Found>) -> Result<Vec<(usize, Sum)>, BlockError> {
+        let (reading, mut sums) = (std::mem::take(&mut self.reading), Vec::new());
         let Some(found) = found else {
             self.waiting.extend(reading);
-            return Ok(());
+            return Ok(sums);
         };
         for (number, found) in found {
             match found {
                 _ if self.waiting.contains(&number) => {}
                 Err(BlockError::GivenUp(_)) => drop(self.waiting.insert(number)),
-                found => found?,
+                found => sums.extend(found?.map(|sum| (number, sum))),
             }
         }
-        Ok(())
+        Ok(sums)
     }
 }
 
 /// The windows that have some of these chunks.
-fn numbers(chunks: &Range<usize>) -> Range<usize> {
+pub(super) fn numbers(chunks: &Range<usize>) -> Range<usize> {
     if chunks.is_empty() { 0..0 } else { chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS) }
+}
+
+/// The chunks of a window.
+fn chunks_of(number: usize, checksums: &Checksums) -> Range<usize> {
+    number * WINDOW_CHUNKS..checksums.len().min((number + 1) * WINDOW_CHUNKS)
+}
+
+/// Hashes what is not hashed yet of a block of which everything is written, from wherever the system has it.
+pub(super) fn hash_rest(
+    place: &Place,
+    file: &File,
+    checksums: &Checksums,
+    tree: &mut Tree,
+) -> Result<(), BlockError> {
+    for number in tree.unknown() {
+        let window = Window::new(number, checksums, Some(tree));
+        if let Some(sum) = window.read(&place.id, &place.block, file, &OpenGate)? {
+            tree.set(number, sum);
+        }
+    }
+    Ok(())
 }
 
 impl Reading {
@@ -140,24 +164,72 @@ impl Reading {
     /// Reads them from the medium.
     pub(super) fn run(self, file: &File) -> Found {
         self.forget(file);
-        self.windows.iter().map(|window| (window.number, self.read(window, file))).collect()
+        let read = |window: &Window| window.read(&self.block, &self.path, file, &self);
+        self.windows.iter().map(|window| (window.number, read(window))).collect()
+    }
+}
+
+impl Window {
+    fn new(number: usize, checksums: &Checksums, tree: Option<&Tree>) -> Self {
+        let chunks = chunks_of(number, checksums);
+        let sum = |tree: &Tree| Hashing::Sum { chunks: checksums.len(), known: tree.sum(number) };
+        Self {
+            number,
+            bytes: checksums.chunk(chunks.start).start..checksums.chunk(chunks.end - 1).end,
+            is_last: chunks.end == checksums.len(),
+            checksums: checksums.of(chunks).to_vec(),
+            hashing: tree.map_or(Hashing::None, sum),
+        }
     }
 
-    fn read(&self, window: &Window, file: &File) -> Result<(), BlockError> {
-        let fault = block_fault(&self.block, &self.path);
-        read_through(&self.block, window.bytes.clone(), VERIFY_BYTES, self, |piece, buffer| {
+    /// Reads it, and gives its sum if that is wanted.
+    fn read(
+        &self,
+        block: &BlockId,
+        path: &Path,
+        file: &File,
+        gate: &dyn Gate,
+    ) -> Result<Option<Sum>, BlockError> {
+        let mut hash = self.hashing.begin(self.number);
+        read_through(block, self.bytes.clone(), VERIFY_BYTES, gate, |piece, buffer| {
             buffer.resize((piece.end - piece.start) as usize, 0);
-            file.read_exact_at(buffer, piece.start).map_err(&fault)?;
-            let first = ((piece.start - window.bytes.start) / CHUNK_BYTES as u64) as usize;
-            let mut chunks = buffer.chunks(CHUNK_BYTES).zip(&window.checksums[first..]);
-            let Some(wrong) = chunks.position(|(chunk, &expected)| crc32c(chunk) != expected) else {
-                return Ok(());
-            };
-            let start = piece.start + (wrong * CHUNK_BYTES) as u64;
-            let end = piece.end.min(start + CHUNK_BYTES as u64);
-            let detail = format!("bytes {start} to {end} read back other than they were written");
-            Err(corrupt(&self.block, &self.path, detail))
-        })
+            file.read_exact_at(buffer, piece.start).map_err(block_fault(block, path))?;
+            if let Some(wrong) = self.first_wrong(&piece, buffer) {
+                return Err(other_than_written(block, path, &wrong));
+            }
+            hash.iter_mut().for_each(|hash| hash.update(buffer));
+            Ok(())
+        })?;
+        let sum = hash.map(|hash| hash.finish());
+        match self.hashing {
+            Hashing::Sum { known, .. } if known.is_some() && known != sum => {
+                Err(other_than_written(block, path, &self.bytes))
+            }
+            _ => Ok(sum),
+        }
+    }
+
+    /// The first chunk of a piece that differs from its checksum.
+    fn first_wrong(&self, piece: &Range<u64>, bytes: &[u8]) -> Option<Range<u64>> {
+        let first = ((piece.start - self.bytes.start) / CHUNK_BYTES as u64) as usize;
+        let mut chunks = bytes.chunks(CHUNK_BYTES).zip(&self.checksums[first..]);
+        let wrong = chunks.position(|(chunk, &expected)| crc32c(chunk) != expected)?;
+        let start = piece.start + (wrong * CHUNK_BYTES) as u64;
+        Some(start..piece.end.min(start + CHUNK_BYTES as u64))
+    }
+}
+
+fn other_than_written(block: &BlockId, path: &Path, bytes: &Range<u64>) -> BlockError {
+    let Range { start, end } = bytes;
+    corrupt(block, path, format!("bytes {start} to {end} read back other than they were written"))
+}
+
+impl Hashing {
+    fn begin(&self, number: usize) -> Option<WindowHash> {
+        match self {
+            Self::None => None,
+            Self::Sum { chunks, .. } => Some(WindowHash::new(number, *chunks)),
+        }
     }
 }
 
@@ -171,8 +243,6 @@ impl Gate for Reading {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use codes::BlockIndex;
     use proptest::prelude::*;
 
@@ -218,10 +288,11 @@ mod tests {
             let file = tempfile::tempfile().unwrap();
             let id = BlockId("a".into());
             let place = Place::of(Path::new("/r"), &id).unwrap();
-            let label = Label { id, index: BlockIndex(0), stripe: None };
+            let label = Label { id, index: BlockIndex(0), digest: None, stripe: None };
             let mut checksums = Checksums::unknown((CHUNKS * CHUNK_BYTES) as u64, label);
             let mut known = vec![false; CHUNKS];
             let mut windows = Windows::new(CHUNKS, Arc::new(OpenGate));
+            let mut tree = Tree::new(CHUNKS);
             // What is known of windows by a plain history: the number of the last write, and of the last write before it was
             // read and found right.
             let (mut written, mut right) = ([0; WINDOWS], [None; WINDOWS]);
@@ -231,6 +302,7 @@ mod tests {
                 match step {
                     Step::Write(chunks) => {
                         windows.handle_write(&chunks);
+                        tree.forget(numbers(&chunks));
                         write(&file, &chunks, at as u8);
                         chunks.clone().for_each(|chunk| checksums.set(chunk, &[at as u8; CHUNK_BYTES]));
                         known[chunks.clone()].fill(true);
@@ -242,7 +314,7 @@ mod tests {
                         rotten[chunk] = known[chunk];
                     }
                     Step::Read if found.is_none() => {
-                        let Some(reading) = windows.read(&place, &checksums, &known) else { continue };
+                        let Some(reading) = windows.read(&place, &checksums, &known, Some(&tree)) else { continue };
                         let chunks = |number: usize| number * WINDOW_CHUNKS..CHUNKS.min((number + 1) * WINDOW_CHUNKS);
                         let model = reading.windows.iter().map(|window| {
                             let number = window.number;
@@ -255,10 +327,12 @@ mod tests {
                         let Some((found, model)) = found.take() else { continue };
                         let relevant = |&(number, when, _): &Looked| written[number] == when;
                         let is_right = model.iter().filter(|&one| relevant(one)).all(|&(.., is_right)| is_right);
-                        prop_assert_eq!(windows.take(Some(found)).is_ok(), is_right);
-                        if !is_right {
+                        let Ok(sums) = windows.take(Some(found)) else {
+                            prop_assert!(!is_right);
                             return Ok(()); // Nothing more is made of such a block.
-                        }
+                        };
+                        prop_assert!(is_right);
+                        sums.into_iter().for_each(|(number, sum)| tree.set(number, sum));
                         for (number, when, _) in model {
                             right[number] = Some(when);
                         }
@@ -272,6 +346,9 @@ mod tests {
                 }
                 let are_done = found.is_none() && (0..WINDOWS).all(|number| right[number] == Some(written[number]));
                 prop_assert_eq!(windows.are_done(), are_done);
+                if are_done {
+                    prop_assert!(tree.unknown().is_empty(), "every window was hashed after its last write");
+                }
             }
         }
     }

@@ -7,21 +7,22 @@ use std::sync::Arc;
 
 use repair::{Digest, Sink};
 
-use super::checksums::{CHUNK_BYTES, Checksums};
+use super::checksums::{CHUNK_BYTES, Checksums, LIST_KIND};
 use super::commit;
 use super::extents::Extents;
 use super::folder::Folder;
 use super::label::Label;
 use super::place::{Place, Temporary, block_fault};
 use super::reader::{DirReader, beyond, corrupt};
-use super::windows::{Found, Reading, Windows};
+use super::tree::Tree;
+use super::windows::{Found, Reading, Windows, hash_rest, numbers};
 use crate::steady::SteadyFile;
 use crate::{BlockError, BlockReader, BlockWriter, Closed, Gate, Intake, Publish, ReadBack, StoredBlock};
 
 /// A block that is not visible yet.
 ///
 /// The checksum of a chunk is known when one write covered it whole; any other chunk that was written to is
-/// read back when the block is sealed.
+/// read back when the block is sealed. The digest is made of windows as they are read back, and of what is left at the seal.
 pub(super) struct DirWriter {
     folder: Arc<Folder>,
     place: Place,
@@ -30,6 +31,8 @@ pub(super) struct DirWriter {
     checksums: Checksums,
     known: Vec<bool>,
     written: Extents,
+    /// The digest in the making; `None` where the catalog has recorded one of the list of checksums, of an earlier day.
+    tree: Option<Tree>,
     /// What is to be read back, if anybody wants that while it is being made.
     windows: Option<Windows>,
     sealed: bool,
@@ -52,6 +55,8 @@ impl DirWriter {
         let checksums = Checksums::unknown(sink.bytes, Label::of(sink));
         let known = vec![false; checksums.len()];
         let written = Extents::default();
+        let is_of_list = sink.digest.is_some_and(|digest| digest.kind() == LIST_KIND);
+        let tree = (!is_of_list).then(|| Tree::new(checksums.len()));
         let writer = Self {
             folder,
             place,
@@ -60,6 +65,7 @@ impl DirWriter {
             checksums,
             known,
             written,
+            tree,
             windows: None,
             sealed: false,
             broken: false,
@@ -139,7 +145,12 @@ impl DirWriter {
     /// Waits for what a thread does with the file, and takes what it found.
     fn join(&mut self) -> Result<(), BlockError> {
         let found = self.file.join().map_err(block_fault(&self.place.id, &self.temporary.block))?;
-        self.windows.as_mut().map_or(Ok(()), |windows| windows.take(found))
+        let Some(windows) = &mut self.windows else { return Ok(()) };
+        let sums = windows.take(found)?;
+        if let Some(tree) = &mut self.tree {
+            sums.into_iter().for_each(|(number, sum)| tree.set(number, sum));
+        }
+        Ok(())
     }
 
     /// Has a thread sync what was written so far, and read back what is whole of it; but when all has come nothing more is read
@@ -154,14 +165,22 @@ impl DirWriter {
 
     fn reading(&mut self) -> Option<Reading> {
         let windows = self.windows.as_mut()?;
-        windows.read(&self.place, &self.checksums, &self.known)
+        windows.read(&self.place, &self.checksums, &self.known, self.tree.as_ref())
     }
 
     fn sync(&mut self) -> Result<(), BlockError> {
         self.join()?;
         self.file.sync_all().map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.hash_rest()?; // As long as the system remembers it.
         self.read_rest_back()?;
         self.write_checksums()
+    }
+
+    fn hash_rest(&mut self) -> Result<(), BlockError> {
+        let Some(tree) = &mut self.tree else { return Ok(()) };
+        hash_rest(&self.place, &self.file, &self.checksums, tree)?;
+        self.checksums.set_digest(tree.digest());
+        Ok(())
     }
 
     /// Has a thread read back what was not yet, while other things are done with the block. What it finds is asked for when
@@ -198,6 +217,9 @@ impl Intake for DirWriter {
         self.known[touched(&range)].fill(false);
         if let Some(windows) = &mut self.windows {
             windows.handle_write(&touched(&range));
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.forget(numbers(&touched(&range)));
         }
         let done = self.write(range, bytes);
         self.broken |= done.is_err();
@@ -249,7 +271,7 @@ impl Committed {
         let writer = &mut *self.0;
         writer.join()?;
         let (Some(reading), Some(windows)) = (writer.reading(), &mut writer.windows) else { return Ok(()) };
-        windows.take(Some(reading.run(&writer.file)))?;
+        windows.take(Some(reading.run(&writer.file))).map(drop)?;
         if windows.are_done() { Ok(()) } else { Err(Closed.of(&writer.place.id)) }
     }
 }

@@ -98,6 +98,7 @@ fn sink(name: &str, bytes: usize) -> Sink {
         index: BlockIndex(0),
         id: id(name),
         bytes: bytes as u64,
+        digest: None,
         end: SinkEnd::Kept { label: None, permit: None },
     }
 }

@@ -13,8 +13,10 @@ use super::tables::{Change, META, guard};
 use super::{DirCatalog, remedy};
 use crate::CatalogError;
 
-/// The version of the tables and records that this program reads and writes.
-pub const CATALOG_VERSION: u32 = 3;
+/// The version of the tables and records that this program writes.
+pub const CATALOG_VERSION: u32 = 4;
+/// The oldest version that it reads, and makes a newer one of: in version 3 no block had a digest of kind `blake3`.
+const OLDEST_VERSION: u32 = 3;
 
 const VERSION_KEY: &str = "version";
 const CLUSTER_KEY: &str = "cluster";
@@ -49,7 +51,7 @@ pub enum OpenError {
     },
     /// It was written by an older program.
     #[error(
-        "the catalog {} has a version before {CATALOG_VERSION}, which this program does not read: get its files with \
+        "the catalog {} has a version before {OLDEST_VERSION}, which this program does not read: get its files with \
          the mend that wrote it, and put them with this one",
         path.display()
     )]
@@ -130,7 +132,9 @@ impl DirCatalog {
         let era = Era::new();
         let catalog = Self { path: path.to_owned(), database, era, group: None, told: Vec::new() };
         catalog.check_is_newer_than_1()?;
-        catalog.check(cluster_id)?;
+        if catalog.check(cluster_id)? < CATALOG_VERSION {
+            catalog.renew()?;
+        }
         Ok(catalog)
     }
 
@@ -143,7 +147,15 @@ impl DirCatalog {
         Ok(())
     }
 
-    fn check(&self, cluster_id: &str) -> Result<(), OpenError> {
+    /// From now on no program reads it that would take its records for something else.
+    fn renew(&self) -> Result<(), OpenError> {
+        let change = Change::of(&self.database, &self.path)?;
+        change.put(META, VERSION_KEY, &CATALOG_VERSION)?;
+        Ok(change.commit().map(drop)?)
+    }
+
+    /// Its version, if it is a catalog of this cluster that can be read.
+    fn check(&self, cluster_id: &str) -> Result<u32, OpenError> {
         let path = || self.path.clone();
         let damaged = |detail: &str| OpenError::damaged(&self.path, &detail);
         let version: Option<u32> = self.look(|view| view.get(META, VERSION_KEY))?;
@@ -151,7 +163,7 @@ impl DirCatalog {
         if version > CATALOG_VERSION {
             return Err(OpenError::Newer { path: path(), found: version, newest: CATALOG_VERSION });
         }
-        if version < CATALOG_VERSION {
+        if version < OLDEST_VERSION {
             return Err(OpenError::Older { path: path() });
         }
         let found: Option<String> = self.look(|view| view.get(META, CLUSTER_KEY))?;
@@ -159,7 +171,7 @@ impl DirCatalog {
         if found != cluster_id {
             return Err(OpenError::OtherCluster { path: path(), found, expected: cluster_id.to_owned() });
         }
-        Ok(())
+        Ok(version)
     }
 }
 

@@ -559,7 +559,23 @@ fn a_newer_version_is_named() {
     let path = scene.path();
     drop(scene.catalog);
     let error = DirCatalog::open(path, CLUSTER).expect_err("newer").to_string();
-    assert!(error.contains("has version 7, and this program reads up to version 3"), "{error}");
+    assert!(error.contains("has version 7, and this program reads up to version 4"), "{error}");
+}
+
+#[test]
+fn a_catalog_of_version_3_is_read_and_gets_todays() {
+    let mut scene = Scene::new();
+    let path = scene.path();
+    scene.catalog.change(|change| change.put(META, "version", &3)).expect("written");
+    drop(scene.catalog);
+    let catalog = DirCatalog::open(&path, CLUSTER).expect("it is read");
+    let version = catalog.look(|view| view.get::<_, u32>(META, "version")).expect("readable");
+    assert_eq!(version, Some(super::CATALOG_VERSION));
+    let mut catalog = catalog;
+    catalog.change(|change| change.put(META, "version", &2)).expect("written");
+    drop(catalog);
+    let error = DirCatalog::open(path, CLUSTER).expect_err("older").to_string();
+    assert!(error.contains("has a version before 3"), "{error}");
 }
 
 #[test]

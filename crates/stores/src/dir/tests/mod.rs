@@ -82,7 +82,13 @@ impl Scene {
 
 /// A block to be made, of no stripe.
 fn sink(id: &BlockId, bytes: u64) -> Sink {
-    Sink { index: BlockIndex(0), id: id.clone(), bytes, end: SinkEnd::Kept { label: None, permit: None } }
+    Sink {
+        index: BlockIndex(0),
+        id: id.clone(),
+        bytes,
+        digest: None,
+        end: SinkEnd::Kept { label: None, permit: None },
+    }
 }
 
 fn id(name: &str) -> BlockId {

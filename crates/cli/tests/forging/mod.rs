@@ -1,0 +1,55 @@
+//! Changes of bytes that no CRC32C shows, nor one of anything that is decoded from them.
+
+/// CRC32C's generator polynomial, highest power first.
+const GENERATOR: u64 = 0x1_1edc_6f41;
+/// A forgery changes none but so many bytes in a row.
+pub const FORGED_BYTES: usize = 33;
+
+/// Whether a forgery changes this byte of those.
+fn changes(at: usize) -> bool {
+    GENERATOR >> (FORGED_BYTES - 1 - at) & 1 == 1
+}
+
+/// Changes bytes by one factor times the generator's coefficients. As `G(x^8) = G(x)^8`, the difference is a multiple of the
+/// generator in each of the eight planes of bits, and so it is after any multiplication in GF(2^8).
+pub fn forge(bytes: &mut [u8; FORGED_BYTES], factor: u8) {
+    bytes.iter_mut().enumerate().filter(|(at, _)| changes(*at)).for_each(|(_, byte)| *byte ^= factor);
+}
+
+/// Whether bytes differ from others by pieces of forgeries, multiplied by anything, and by nothing else.
+#[allow(dead_code)] // One of the test programs only forges.
+pub fn differ_by_forgeries(found: &[u8], wanted: &[u8]) -> bool {
+    if found.len() != wanted.len() {
+        return false;
+    }
+    let difference: Vec<u8> = found.iter().zip(wanted).map(|(found, wanted)| found ^ wanted).collect();
+    let mut rest = &difference[..];
+    while let Some(start) = rest.iter().position(|&byte| byte != 0) {
+        let piece = &rest[start..rest.len().min(start + FORGED_BYTES)];
+        let length = piece.iter().rposition(|&byte| byte != 0).expect("the first is not zero") + 1;
+        let fits = |from: usize| {
+            let mut bytes = piece[..length].iter().enumerate();
+            bytes.all(|(at, &byte)| byte == if changes(from + at) { piece[0] } else { 0 })
+        };
+        if !(0..=FORGED_BYTES - length).any(fits) {
+            return false;
+        }
+        rest = &rest[start + length..];
+    }
+    true
+}
+
+#[test]
+fn forgeries_are_told_from_other_changes() {
+    let wanted: Vec<u8> = (0..300).map(|at| at as u8).collect();
+    let mut found = wanted.clone();
+    for (at, factor) in [(10, 7), (100, 200)] {
+        forge(found[at..].first_chunk_mut().unwrap(), factor);
+    }
+    for range in [0..300, 20..300, 0..115, 30..31] {
+        assert!(differ_by_forgeries(&found[range.clone()], &wanted[range]));
+    }
+    found[12] ^= 1;
+    assert!(!differ_by_forgeries(&found, &wanted));
+    assert!(!differ_by_forgeries(&found[1..], &wanted));
+}
