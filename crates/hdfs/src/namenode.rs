@@ -360,15 +360,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
     /// A program in place of `java`, which is run with all that a JVM is told and says what this one says.
+    ///
+    /// Another process writes it: a child that another test forks at this moment inherits all that this process has open, and the
+    /// system starts no program that anybody has open for writing ("Text file busy").
     fn namenode(folder: &std::path::Path, script: &str) -> NameNode {
-        let java = folder.join("java");
-        fs::write(&java, format!("#!/bin/sh\n{script}")).unwrap();
-        fs::set_permissions(&java, fs::Permissions::from_mode(0o755)).unwrap();
+        let (text, java) = (folder.join("text"), folder.join("java"));
+        fs::write(&text, format!("#!/bin/sh\n{script}")).unwrap();
+        let installed =
+            std::process::Command::new("install").args(["-m", "755"]).args([&text, &java]).status();
+        assert!(installed.unwrap().success());
         let classpath = "x".to_owned();
         NameNode::new(NameNodeSettings { java, classpath, uri: None, settings: Vec::new() })
     }
