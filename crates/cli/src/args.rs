@@ -209,6 +209,9 @@ pub struct AttachSeaweedfsArgs {
     /// The cluster's security.toml, if its gRPC ports speak TLS
     #[arg(long, value_name = "FILE")]
     pub security: Option<PathBuf>,
+    /// The -dir.idx folder of a volume server, or of all with *=FOLDER; give it again for more. Servers do not tell it
+    #[arg(long, value_name = "SERVER=FOLDER", value_parser = index_folder)]
+    pub index_folder: Vec<(String, PathBuf)>,
     #[command(flatten)]
     pub beside: BesideArgs,
     /// Port of the first helper on each machine; those of others there follow
@@ -477,6 +480,15 @@ pub struct CompareArgs {
 }
 
 /// A code by its name, or by the file of its generator matrix.
+fn index_folder(text: &str) -> Result<(String, PathBuf), String> {
+    let (server, folder) =
+        text.split_once('=').ok_or("write SERVER=FOLDER, as in 10.0.0.1:8080=/data/index, or *=FOLDER")?;
+    if server.is_empty() || !PathBuf::from(folder).is_absolute() {
+        return Err("a server and an absolute path are needed, as in 10.0.0.1:8080=/data/index".to_owned());
+    }
+    Ok((server.to_owned(), folder.into()))
+}
+
 fn code(text: &str) -> Result<CodeSpec, String> {
     let Some(path) = text.strip_prefix("matrix:") else {
         return text.parse().map_err(|error: codes::SpecError| error.to_string());

@@ -191,7 +191,9 @@ impl From<StoreError> for RequestError {
             StoreError::NoSuchFile(name) => Self::NoSuchFile(name),
             StoreError::Fenced { ours, newest } => Self::Fenced { ours, newest },
             StoreError::OwnFiles(store) => Self::OwnFiles(store),
-            error @ (StoreError::Taken { .. } | StoreError::NotServed { .. }) => Self::Store(error),
+            error @ (StoreError::Taken { .. } | StoreError::Unfit { .. } | StoreError::NotServed { .. }) => {
+                Self::Store(error)
+            }
         }
     }
 }

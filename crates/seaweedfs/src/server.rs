@@ -12,8 +12,9 @@ use crate::connect::{Life, connect};
 use crate::error::AskError;
 use crate::generated::volume_server_pb::volume_server_client::VolumeServerClient;
 use crate::generated::volume_server_pb::{
-    CopyFileRequest, VolumeEcShardReadRequest, VolumeEcShardsCopyRequest, VolumeEcShardsInfoRequest,
-    VolumeEcShardsMountRequest, VolumeEcShardsUnmountRequest, VolumeServerStatusRequest,
+    CopyFileRequest, VolumeEcShardReadRequest, VolumeEcShardsCopyRequest, VolumeEcShardsDeleteRequest,
+    VolumeEcShardsInfoRequest, VolumeEcShardsMountRequest, VolumeEcShardsUnmountRequest,
+    VolumeServerStatusRequest,
 };
 use crate::security::Security;
 
@@ -126,6 +127,23 @@ impl VolumeServer {
         };
         let mut client = self.client.clone();
         self.ask("VolumeEcShardsUnmount", ANSWER_LIMIT, client.volume_ec_shards_unmount(request))
+            .await
+            .map(drop)
+    }
+
+    /// Removes the files of shards from all disks of the server; with the last of a volume its small files go as well.
+    /// Unmount them first.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn delete(&self, volume: &VolumeName, shards: &[u8]) -> Result<(), AskError> {
+        let request = VolumeEcShardsDeleteRequest {
+            volume_id: volume.id(),
+            collection: volume.collection().to_owned(),
+            shard_ids: shards.iter().map(|&shard| shard.into()).collect(),
+        };
+        let mut client = self.client.clone();
+        self.ask("VolumeEcShardsDelete", ANSWER_LIMIT, client.volume_ec_shards_delete(request))
             .await
             .map(drop)
     }

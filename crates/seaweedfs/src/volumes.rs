@@ -231,23 +231,26 @@ impl Volume {
         }
     }
 
-    /// The encoding that counts: the only one, or the only one that has enough shards to be read.
+    /// The encoding that counts: the only one, or the only one that has enough shards to be read if no other can have
+    /// enough.
     fn current(&self) -> Option<(Encoding, &Generation)> {
-        let only = |mut found: Vec<_>| if found.len() == 1 { found.pop() } else { None };
-        let all: Vec<_> =
-            self.generations.iter().map(|(&encoding, generation)| (encoding, generation)).collect();
-        if all.len() == 1 {
-            return only(all);
+        if self.generations.len() == 1 {
+            return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));
         }
-        // One whose ratio nobody told may be the one that counts.
-        if all.iter().any(|(_, generation)| generation.ratio.is_none()) {
-            return None;
-        }
-        only(all.into_iter().filter(|(_, generation)| generation.is_readable()).collect())
+        let (&encoding, counts) = self.generations.iter().find(|(_, generation)| generation.is_readable())?;
+        let mut rivals = self.generations.iter().filter(|&(&other, _)| other != encoding);
+        rivals.all(|(_, rival)| !rival.may_be_readable(counts)).then_some((encoding, counts))
     }
 }
 
 impl Generation {
+    /// Whether it has enough shards to be read, those counted that are not listed at the moment. One whose ratio nobody told
+    /// is taken to be like `other`.
+    fn may_be_readable(&self, other: &Self) -> bool {
+        let shards = self.homes.len() + self.former.len(); // No shard is in both.
+        self.ratio.or(other.ratio).is_none_or(|ratio| shards >= usize::from(ratio.data()))
+    }
+
     /// Whether enough shards are there to read all data.
     pub fn is_readable(&self) -> bool {
         self.ratio.is_some_and(|ratio| {

@@ -31,5 +31,5 @@ pub use gate::{Closed, Gate, OpenGate};
 pub use niceness::yield_processors;
 pub use seams::{
     Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply, Storage, StoreChange, StoreError,
-    StripeWrite, Term, Write,
+    StripeWrite, Term, Unjudged, Write,
 };

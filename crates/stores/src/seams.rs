@@ -188,6 +188,21 @@ pub enum StoreChange {
     ClaimLost(StripeId),
     /// All that keeps the store from its work now, in sentences for people.
     Troubles(Vec<String>),
+    /// All stripes of which it is not known how they stand.
+    Unjudged(Vec<Unjudged>),
+}
+
+/// A stripe of which the store's answers do not tell how it stands: it may lack nothing, or be lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unjudged {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// Blocks that are said to be of it.
+    pub blocks: Vec<BlockId>,
+    /// Why that is not known.
+    pub why: String,
+    /// What a person can do about it.
+    pub next_step: String,
 }
 
 /// What kind of store it is.
@@ -245,6 +260,18 @@ pub enum StoreError {
         /// The stripe.
         stripe: StripeId,
         /// Who has it, or why that is not known.
+        why: String,
+    },
+    /// A node's server cannot get a block of the stripe now. Another one may.
+    #[error("{server} cannot get a block of {stripe} now: {why}")]
+    Unfit {
+        /// The stripe.
+        stripe: StripeId,
+        /// The node.
+        node: NodeId,
+        /// What the store calls it.
+        server: String,
+        /// Why.
         why: String,
     },
     /// What a node has made is not what the store has there.

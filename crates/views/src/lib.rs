@@ -79,6 +79,20 @@ pub struct Status {
     /// What keeps Mend from its work in a store that others run, a sentence each.
     #[serde(default)]
     pub troubles: Vec<String>,
+    /// Stripes of which a store that others run does not tell how they stand: they are in no other count.
+    #[serde(default)]
+    pub unjudged: Vec<UnjudgedStripe>,
+}
+
+/// A stripe of which it is not known how it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnjudgedStripe {
+    /// The stripe.
+    pub stripe: String,
+    /// Why that is not known.
+    pub why: String,
+    /// What can be done about it.
+    pub next_step: String,
 }
 
 /// How far the scrub is that goes on all the time.

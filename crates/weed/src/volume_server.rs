@@ -15,6 +15,8 @@ pub struct VolumeProcess {
     pub address: ServerAddress,
     /// Its `-dir`s.
     pub folders: Vec<PathBuf>,
+    /// Its `-dir.idx`, if it has one.
+    pub index_folder: Option<PathBuf>,
     pub(crate) arguments: Vec<String>,
     pub(crate) seat: Seat,
     process: Option<Process>,
@@ -43,7 +45,7 @@ impl VolumeProcess {
         ];
         let arguments = own.into_iter().chain(arguments).collect();
         let address = format!("{host}:{PORT}").parse().expect("an address");
-        Self { address, folders, arguments, seat, process: None }
+        Self { address, folders, index_folder: None, arguments, seat, process: None }
     }
 
     pub(crate) fn started(&mut self, process: Process) {
@@ -53,6 +55,16 @@ impl VolumeProcess {
     /// Kills it at once.
     pub fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// Keeps indexes in a folder of their own (`-dir.idx`) from its next start on.
+    ///
+    /// # Panics
+    /// If the folder cannot be made.
+    pub fn keep_indexes_in(&mut self, folder: PathBuf) {
+        fs::create_dir_all(&folder).expect("made");
+        self.arguments.push(format!("-dir.idx={}", folder.display()));
+        self.index_folder = Some(folder);
     }
 
     /// The number of its process, if it runs.
@@ -65,6 +77,6 @@ impl VolumeProcess {
     /// # Panics
     /// If its folders are not there.
     pub fn blocks(&self) -> ShardBlocks {
-        ShardBlocks::open(&self.folders, None).expect("its folders")
+        ShardBlocks::open(&self.folders, self.index_folder.as_deref()).expect("its folders")
     }
 }

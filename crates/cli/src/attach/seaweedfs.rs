@@ -39,11 +39,14 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Resu
     let listing = client.list().await.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
     let maintenance = client.maintenance().await.map_err(Failure::new)?;
     let found = ask_servers(&listing, &security).await;
+    let index_folders = index_folders(&args.index_folder, &found)?;
     let host = args.beside.listen.map_or_else(|| own_address(&masters[0].http()), Ok)?;
     let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
     coordinator::create_catalog(&cluster)?;
     cluster.set_store(&store(args))?;
-    for helper in helpers(&found, args.base_port)? {
+    for mut helper in helpers(&found, args.base_port)? {
+        let server = helper.volume_server.as_deref().unwrap_or_default();
+        helper.index_folder = index_folders.get(server).cloned();
         cluster.add_helper(helper)?;
     }
     let facts = serde_json::json!({
@@ -52,6 +55,7 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Resu
         "shards": listing.shard_count(),
         "helpers": cluster.config().helpers.iter().map(|helper| serde_json::json!({
             "helper": helper.name, "volume_server": helper.volume_server, "folders": helper.folders,
+            "index_folder": helper.index_folder,
         })).collect::<Vec<_>>(),
         "notes": notes(&found, &maintenance.scripts),
     });
@@ -79,6 +83,21 @@ fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
             .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
         repair: if args.beside.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto },
     })
+}
+
+/// Their `-dir.idx` folders, by the names that masters list the servers under.
+fn index_folders(told: &[(String, PathBuf)], found: &[Found]) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    let mut folders = BTreeMap::new();
+    for (server, folder) in told {
+        let means = |it: &&Found| server == "*" || it.id.0 == *server || it.server.address.http() == *server;
+        let named: Vec<_> = found.iter().filter(means).collect();
+        if named.is_empty() {
+            return Err(Failure::new(format!("no volume server `{server}` is connected to the master"))
+                .help("name it in --index-folder as the master lists it, or give *=FOLDER for all"));
+        }
+        folders.extend(named.into_iter().map(|it| (it.id.0.clone(), folder.clone())));
+    }
+    Ok(folders)
 }
 
 /// One for each server that says which folders it has.
@@ -166,6 +185,10 @@ fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) ->
     text += "On each volume server's machine, as a user that may write its folders: mend.toml, ca/ca.pem and\n\
              helpers/NAME of the cluster folder, at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
     text += &unit("helper %i", cluster.folder());
+    if helpers.iter().any(|helper| helper.index_folder.is_none()) {
+        text += "\nServers that run with -dir.idx do not tell it: write that folder as `index_folder` of their helpers into \
+                 mend.toml.\n";
+    }
     text += "\nThen there:\n";
     for helper in helpers {
         let server = helper.volume_server.as_deref().unwrap_or_default();

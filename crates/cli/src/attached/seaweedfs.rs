@@ -43,5 +43,22 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
     }
     let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let index = helper.index_folder.as_ref().map(|folder| cluster.folder().join(folder));
-    Ok(Arc::new(ShardBlocks::open(&folders, index.as_deref())?))
+    let blocks = ShardBlocks::open(&folders, index.as_deref())?;
+    warn_of_indexes(helper, &blocks)?;
+    Ok(Arc::new(blocks))
+}
+
+/// SeaweedFS mounts nothing of a volume without its index: where none is to be found, there is a folder that this does not
+/// know.
+fn warn_of_indexes(helper: &HelperConfig, blocks: &ShardBlocks) -> Result<(), Failure> {
+    let without = blocks.volumes_without_index()?;
+    let Some(volume) = without.first() else { return Ok(()) };
+    let next = match &helper.index_folder {
+        None => {
+            "if its server runs with -dir.idx, write that as `index_folder` of this helper into mend.toml"
+        }
+        Some(_) => "`index_folder` of this helper in mend.toml should be the -dir.idx of its server",
+    };
+    tracing::warn!(%volume, volumes = without.len(), next, "shards of volumes whose index (.ecx) is in no folder that is known");
+    Ok(())
 }

@@ -13,18 +13,18 @@ use weed::eventually;
 use crate::world::{World, counts};
 
 /// Longer than a server of the test takes to come back.
-const GRACE: &str = "5s";
+pub const GRACE: &str = "5s";
 
-fn shard(volume: &VolumeName, shard: u8) -> ShardName {
+pub fn shard(volume: &VolumeName, shard: u8) -> ShardName {
     ShardName { volume: volume.clone(), shard }
 }
 
-fn wait_until_whole(world: &World) {
+pub fn wait_until_whole(world: &World) {
     eventually("both volumes whole", || world.are_whole(&world.both()).then_some(()));
 }
 
 /// Waits until a shard's file is somewhere, as it was.
-fn wait_until_as_it_was(world: &World, name: &ShardName, before: &[u8]) {
+pub fn wait_until_as_it_was(world: &World, name: &ShardName, before: &[u8]) {
     eventually("the shard as it was", || {
         let files = world
             .servers
@@ -36,7 +36,7 @@ fn wait_until_as_it_was(world: &World, name: &ShardName, before: &[u8]) {
     });
 }
 
-fn wait_until_unlocked(world: &World) {
+pub fn wait_until_unlocked(world: &World) {
     eventually("the lock let go", || {
         world.runtime.block_on(world.master.lock_holder()).expect("it answers").is_none().then_some(())
     });

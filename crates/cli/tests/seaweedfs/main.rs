@@ -7,6 +7,7 @@
 mod cases;
 mod faults;
 mod healing;
+mod layout;
 mod repairs;
 mod world;
 
@@ -35,6 +36,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("mend_brings_small_files_that_are_not_whole", healing::small_files_that_are_not_whole),
     ("mend_repairs_elsewhere_and_removes_what_comes_back", healing::a_server_that_goes),
     ("mend_killed_in_the_middle_beside_ec_rebuild", healing::killed_in_the_middle),
+    ("mend_puts_shards_where_the_server_finds_their_files", layout::an_index_folder),
+    ("mend_repairs_beside_shards_of_another_encoding", layout::a_left_over_encoding),
     ("who_may_not_is_told_so", faults::who_may_not_is_told_so),
     ("a_cluster_with_tls", faults::a_cluster_with_tls),
     ("the_leader_is_found", faults::the_leader_is_found),

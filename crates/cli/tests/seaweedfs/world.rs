@@ -84,9 +84,24 @@ impl World {
 
     /// Mend beside it. What a server had that goes is repaired elsewhere after this time.
     pub fn attach(&self, repair_after: &str) -> Mend {
+        let told = self.servers.iter().filter_map(|server| {
+            let folder = server.index_folder.as_ref()?;
+            Some(format!("{}={}", server.address.http(), folder.display()))
+        });
+        let told: Vec<String> = told.flat_map(|folder| ["--index-folder".to_owned(), folder]).collect();
+        let told: Vec<&str> = told.iter().map(String::as_str).collect();
+        self.attach_with(&[&["--repair-after", repair_after], told.as_slice()].concat())
+    }
+
+    /// Mend beside it, which is told of no index folder.
+    pub fn attach_plain(&self, repair_after: &str) -> Mend {
+        self.attach_with(&["--repair-after", repair_after])
+    }
+
+    fn attach_with(&self, arguments: &[&str]) -> Mend {
         let mend = self.cluster.attach(&Attaching {
             program: Path::new(env!("CARGO_BIN_EXE_mend")),
-            arguments: &["--repair-after", repair_after],
+            arguments,
             volumes: 2,
         });
         let said = &mend.said;

@@ -93,6 +93,7 @@ impl Core {
             Err(error) => {
                 tracing::info!(%stripe, %error, "its repair waits");
                 claim.state = ClaimState::Refused { again: now + ASK_AGAIN };
+                self.note_refusal(stripe, &error);
             }
         }
     }

@@ -66,7 +66,9 @@ impl Core {
         leaving.retain(|block| self.may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
-            if self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some()) {
+            let is_its_own =
+                self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some());
+            if is_its_own || self.unjudged.have(&block.id) {
                 continue;
             }
             if self.picture.is_from_the_future(&block.id) {

@@ -43,6 +43,7 @@ mod surplus;
 mod suspects;
 #[cfg(test)]
 mod tests;
+mod unjudged;
 mod unreadable;
 mod words;
 
@@ -82,6 +83,7 @@ pub(crate) use storing::{Ask, Opened};
 use stripes::Codes;
 use surplus::Surplus;
 use suspects::Suspects;
+use unjudged::UnjudgedStripes;
 
 use crate::inbox::Room;
 use views::{LostBlock, ScrubView};
@@ -193,6 +195,7 @@ pub(crate) struct Core {
     lost_lately: VecDeque<LostBlock>,
     /// What the store says keeps it from its work.
     troubles: Vec<String>,
+    unjudged: UnjudgedStripes,
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers that are to be emptied, and get no blocks.
@@ -252,6 +255,7 @@ impl Core {
             steady: Steady::default(),
             lost_lately: VecDeque::new(),
             troubles: Vec::new(),
+            unjudged: UnjudgedStripes::default(),
             newer: BTreeMap::new(),
             leaving: BTreeSet::new(),
             capping: Capping::default(),

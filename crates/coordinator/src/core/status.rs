@@ -25,7 +25,10 @@ impl Core {
         let nodes_down = self.down_helpers();
         let gone = self.gone_nodes();
         Ok(Status {
-            healthy: stripes.intact == stripes.stripes && stripes.contradictory == 0 && !self.is_behind(),
+            healthy: stripes.intact == stripes.stripes
+                && stripes.contradictory == 0
+                && self.unjudged.is_empty()
+                && !self.is_behind(),
             severity: self.severity(&stripes),
             summary: self.first_line(&stripes, &nodes_up, &nodes_down),
             advice: self.advice(&stripes, &gone),
@@ -46,12 +49,13 @@ impl Core {
             lost_lately: self.lost_lately.iter().cloned().collect(),
             steady_scrub: self.steady_view(),
             troubles: self.troubles.clone(),
+            unjudged: self.unjudged.views(),
             stripes,
         })
     }
 
     fn first_line(&self, census: &Census, up: &[String], down: &[String]) -> String {
-        let line = summary(census, up, down);
+        let line = self.unjudged.first_line(summary(census, up, down));
         if let Err(behind) = self.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
         }
@@ -64,7 +68,7 @@ impl Core {
             () if self.is_behind() => Severity::Critical,
             () if !self.settled => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
-            () if census.contradictory > 0 => Severity::Critical,
+            () if census.contradictory > 0 || !self.unjudged.is_empty() => Severity::Critical,
             () if census.intact < census.stripes || !self.troubles.is_empty() => Severity::Warning,
             () => Severity::Ok,
         }
@@ -74,6 +78,7 @@ impl Core {
     fn advice(&self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
+        advice.extend(self.unjudged.advice());
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
         if here > 0 && self.settled && !self.is_behind() && self.open_repairs().is_empty() {

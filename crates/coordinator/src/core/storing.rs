@@ -297,6 +297,10 @@ impl Core {
                     self.troubles.clone_from(troubles);
                     continue;
                 }
+                StoreChange::Unjudged(stripes) => {
+                    self.unjudged.set(stripes);
+                    continue;
+                }
                 StoreChange::Node(node) => {
                     self.know_node(node);
                     None

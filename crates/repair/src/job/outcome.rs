@@ -50,7 +50,9 @@ pub enum JobError {
     NoRequestor {
         /// The block.
         block: BlockId,
-        /// What became of the one before.
+        /// The one before.
+        node: NodeId,
+        /// What became of it.
         reason: String,
         /// What happened before.
         replanned: Vec<String>,

@@ -252,7 +252,7 @@ impl Job {
             let Some(other) = self.stand_in(&taken, topology) else {
                 let block = self.work.stripe.block(self.work.goals[at].block).id.clone();
                 let (reason, replanned) = (reason.to_owned(), self.work.replanned.clone());
-                return self.finish(Err(JobError::NoRequestor { block, reason, replanned }));
+                return self.finish(Err(JobError::NoRequestor { block, node, reason, replanned }));
             };
             taken.insert(other);
             if self.work.goals[at].committed {

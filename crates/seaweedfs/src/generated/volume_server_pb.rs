@@ -47,6 +47,17 @@ pub struct VolumeEcShardsUnmountRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeEcShardsUnmountResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeEcShardsDeleteRequest {
+    #[prost(uint32, tag = "1")]
+    pub volume_id: u32,
+    #[prost(string, tag = "2")]
+    pub collection: ::prost::alloc::string::String,
+    #[prost(uint32, repeated, tag = "3")]
+    pub shard_ids: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeEcShardsDeleteResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeEcShardsInfoRequest {
     #[prost(uint32, tag = "1")]
@@ -325,6 +336,36 @@ pub mod volume_server_client {
                     GrpcMethod::new(
                         "volume_server_pb.VolumeServer",
                         "VolumeEcShardsUnmount",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes the files of shards that are not mounted, and the small files with the last shard of the volume.
+        pub async fn volume_ec_shards_delete(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VolumeEcShardsDeleteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::VolumeEcShardsDeleteResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/volume_server_pb.VolumeServer/VolumeEcShardsDelete",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "volume_server_pb.VolumeServer",
+                        "VolumeEcShardsDelete",
                     ),
                 );
             self.inner.unary(req, path, codec).await

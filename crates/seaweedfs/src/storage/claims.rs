@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::state::Shared;
 use crate::error::AskError;
+use crate::listing::ServerId;
 use crate::lock::Lock;
 use crate::server::{SmallFile, VolumeServer};
 
@@ -33,7 +34,7 @@ impl Shared {
     /// the volume is as new as the claim when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Taken`] if somebody else has the lock, or a server cannot be made ready.
+    /// [`StoreError::Taken`] if somebody else has the lock, [`StoreError::Unfit`] if a server cannot be made ready.
     pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.state().view.volume_of(stripe);
@@ -43,18 +44,18 @@ impl Shared {
         let is_new = self.hold(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
         // Servers may be slow, and others need not wait for them.
         let ready = async {
-            self.refresh(volume).await?;
-            self.prepare(stripe, volume, nodes).await?;
-            self.check_claim(stripe).await
-        };
-        if let Err(why) = ready.await {
-            // An earlier claim stays as it is.
-            if is_new {
-                self.release(stripe).await;
+            self.refresh(volume).await.map_err(taken)?;
+            for &node in nodes {
+                self.prepare(stripe, volume, node).await?;
             }
-            return Err(taken(why));
+            self.check_claim(stripe).await.map_err(taken)
+        };
+        let ready = ready.await;
+        // An earlier claim stays as it is.
+        if ready.is_err() && is_new {
+            self.release(stripe).await;
         }
-        Ok(())
+        ready
     }
 
     /// Takes the lock, if it is not held, and notes that it is held for this stripe; whether that is new.
@@ -70,38 +71,42 @@ impl Shared {
         Ok(claims.stripes.insert(stripe.clone()))
     }
 
-    /// Has the small files of a volume brought to servers that do not have them whole. A server that has mounted shards of
+    /// Makes sure that a node's server can have shards of a volume.
+    async fn prepare(&self, stripe: &StripeId, volume: u32, node: NodeId) -> Result<(), StoreError> {
+        let server = self.state().view.server(node).cloned();
+        let ready = match &server {
+            Some(server) => self.make_ready(stripe, volume, server).await,
+            None => Err("it is no volume server".to_owned()),
+        };
+        ready.map_err(|why| {
+            let server = server.map_or_else(|| node.to_string(), |server| server.0);
+            StoreError::Unfit { stripe: stripe.clone(), node, server, why }
+        })
+    }
+
+    /// Has the small files of a volume brought to a server that does not have them whole. One that has mounted shards of
     /// it has them open, and keeps those.
-    async fn prepare(&self, stripe: &StripeId, volume: u32, nodes: &[NodeId]) -> Result<(), String> {
+    async fn make_ready(&self, stripe: &StripeId, volume: u32, server: &ServerId) -> Result<(), String> {
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is no volume"))?;
-        for &node in nodes {
-            let (server, source, serves) = {
-                let state = self.state();
-                let server =
-                    state.view.server(node).cloned().ok_or_else(|| format!("no volume server is {node}"))?;
-                let source = state.view.source(volume, &server);
-                let serves = state.view.serves(volume, &server);
-                (server, source, serves)
-            };
-            if serves {
-                continue;
-            }
-            let connection = self.connect(&server).await?;
-            let source =
-                source.ok_or_else(|| format!("nobody is connected who has the index of volume {name}"))?;
-            let source = self.connect(&source).await?;
-            let text = |error: AskError| error.to_string();
-            if has_small_files(&connection, &source, &name).await.map_err(text)? {
-                continue;
-            }
-            tracing::info!(volume = %name, %server, from = %source.address(), "bringing its small files");
-            let brought = connection.bring_small_files(&name, source.address(), 0);
-            let brought = tokio::time::timeout(READY_LIMIT, brought).await;
-            brought
-                .map_err(|_| format!("{server} does not get the small files of volume {name}"))?
-                .map_err(text)?;
+        let (source, serves) = {
+            let state = self.state();
+            (state.view.source(volume, server), state.view.serves(volume, server))
+        };
+        if serves {
+            return Ok(());
         }
-        Ok(())
+        let connection = self.connect(server).await?;
+        let source =
+            source.ok_or_else(|| format!("nobody is connected who has the index of volume {name}"))?;
+        let source = self.connect(&source).await?;
+        let text = |error: AskError| error.to_string();
+        if has_small_files(&connection, &source, &name).await.map_err(text)? {
+            return Ok(());
+        }
+        tracing::info!(volume = %name, %server, from = %source.address(), "bringing its small files");
+        let brought = connection.bring_small_files(&name, source.address(), 0);
+        let brought = tokio::time::timeout(READY_LIMIT, brought).await;
+        brought.map_err(|_| format!("it does not get the small files of volume {name}"))?.map_err(text)
     }
 
     /// Lets a volume go, and the lock with the last.

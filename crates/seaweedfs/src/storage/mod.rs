@@ -13,6 +13,7 @@ mod publishing;
 mod state;
 mod view;
 mod watching;
+mod withdrawals;
 
 use std::sync::Arc;
 
@@ -40,6 +41,7 @@ impl System for Shared {
     fn tell_everything(&self) {
         let mut state = self.state();
         let mut changes = state.view.everything();
+        changes.push(state.unjudged());
         changes.push(state.troubles());
         state.tell(changes);
     }

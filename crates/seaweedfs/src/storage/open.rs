@@ -71,6 +71,7 @@ pub fn open(
     let storage = AttachedStorage::start(records, cluster_id, shared)?;
     let (shared, runtime) = (storage.system(), storage.runtime());
     shared.recall_bad()?;
+    shared.recall_withdrawals()?;
     let asked = Instant::now();
     let listing = runtime.block_on(shared.master.list())?;
     shared.take_all(listing, asked)?;

@@ -10,19 +10,23 @@ use stores::{BlockState, FileWrite, StoreChange, StoreError, Term, Write};
 use tokio::time::Instant;
 
 use super::state::Shared;
-use super::view::{shard_number, shard_of};
+use super::view::{Expected, shard_number, shard_of};
+use super::withdrawals::Withdrawal;
 use crate::listing::ServerId;
+use crate::server::VolumeServer;
 
 /// The master lists a mounted shard at once, and has this long if it is busy.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What is read of a shard, at its begin and at its end, by way of the server that has mounted it.
+const TRIED_BYTES: u64 = 4096;
 
 impl Shared {
     /// Mounts shards whose files are in place, and waits until the master lists them. A server that serves another file
     /// under a shard's name lets go of that first.
     ///
     /// # Errors
-    /// [`StoreError::NotServed`]; a shard that was mounted before that stays so.
+    /// [`StoreError::NotServed`]; that shard is taken back, and one that was mounted before it stays so.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
@@ -56,14 +60,18 @@ impl Shared {
         };
         let name = block(&volume);
         let Some(server) = &server else { return Err(not_served(name, "it is no volume server".to_owned())) };
-        let served = self.mount(stripe, &volume, shard_number(index), server).await;
-        served.map_err(|why| not_served(name.clone(), why))?;
+        let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
+        self.state().forget_withdrawal(&Withdrawal::new(&shard, server));
+        if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
+            self.withdraw(&shard, server).await;
+            return Err(not_served(name, why));
+        }
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
         self.state().ledger.note(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
     }
 
-    /// Mounts one shard, and waits until it is listed.
+    /// Mounts one shard, asks the server what it makes of it, and waits until the master lists it.
     async fn mount(
         &self,
         stripe: &StripeId,
@@ -72,20 +80,36 @@ impl Shared {
         server: &ServerId,
     ) -> Result<(), String> {
         let text = |error: crate::AskError| error.to_string();
+        let expected = self.state().view.expected(volume.id());
+        let expected = expected.ok_or("it is not known any more how the volume stands")?;
         let connection = self.connect(server).await?;
         self.check_claim(stripe).await?;
         // What is mounted is served from the file that was there then.
         connection.unmount(volume, &[shard]).await.map_err(text)?;
         self.check_claim(stripe).await?; // It may have been lost while the server was busy.
         connection.mount(volume, &[shard]).await.map_err(text)?;
+        check_mounted(&connection, volume, shard, expected).await?;
+        self.wait_until_listed(volume, shard, server).await
+    }
+
+    async fn wait_until_listed(
+        &self,
+        volume: &VolumeName,
+        shard: u8,
+        server: &ServerId,
+    ) -> Result<(), String> {
         let until = Instant::now() + LISTED_LIMIT;
         loop {
             self.refresh(volume.id()).await?;
-            if self.state().view.homes(volume.id(), shard).iter().any(|home| home.server == *server) {
+            if self.serves_as_expected(volume, shard, server) {
                 return Ok(());
             }
             if Instant::now() >= until {
-                return Err(format!("the master does not list it after {} s", LISTED_LIMIT.as_secs()));
+                let listed = self.state().view.listed(volume.id(), shard, server);
+                return Err(match listed.first() {
+                    None => format!("the master does not list it after {} s", LISTED_LIMIT.as_secs()),
+                    Some(other) => format!("the master lists it as one of another encoding ({})", other.0),
+                });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -158,4 +182,34 @@ impl Shared {
         connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
         self.refresh(shard.volume.id()).await
     }
+}
+
+/// Whether a server takes a shard that it has just mounted for what it is, and hands out its bytes.
+async fn check_mounted(
+    server: &VolumeServer,
+    volume: &VolumeName,
+    shard: u8,
+    expected: Expected,
+) -> Result<(), String> {
+    let text = |error: crate::AskError| error.to_string();
+    let mounted = server.mounted(volume.id()).await.map_err(text)?;
+    match mounted.shards.get(&shard) {
+        None => return Err("the server says that it has not mounted it".to_owned()),
+        Some(&bytes) if bytes != expected.shard_bytes => {
+            return Err(format!("the server says that it has {bytes} bytes of {}", expected.shard_bytes));
+        }
+        Some(_) => {}
+    }
+    if let Some(ratio) = mounted.ratio.filter(|&ratio| ratio != expected.ratio) {
+        let (data, parity) = (ratio.data(), ratio.parity());
+        return Err(format!("the server takes the volume for one of {data}+{parity} shards"));
+    }
+    let bytes = TRIED_BYTES.min(expected.shard_bytes);
+    for offset in [0, expected.shard_bytes - bytes] {
+        server
+            .read_shard(volume.id(), shard, expected.encoding, offset, bytes as usize)
+            .await
+            .map_err(|error| format!("the server does not read it as a shard of this encoding: {error}"))?;
+    }
+    Ok(())
 }

@@ -6,13 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use stores::attached::{CopyState, Ledger, Teller};
-use stores::{BlockState, CatalogError, StoreChange, StoreError, Term};
+use stores::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::claims::Claims;
 use super::open::Attachment;
 use super::view::{View, shard_of};
+use super::withdrawals::Withdrawals;
 use crate::listing::{Listing, ServerId};
 use crate::master::MasterClient;
 use crate::server::VolumeServer;
@@ -34,8 +35,12 @@ pub struct Shared {
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
+    /// What is to be taken back.
+    pub withdrawals: Withdrawals,
     /// What was said last of what keeps Mend from its work.
     said: Vec<String>,
+    /// The volumes that could not be judged when that was last told.
+    unjudged: Vec<Unjudged>,
     /// When what is known was asked for.
     pub listed: Option<Instant>,
     teller: Teller,
@@ -54,6 +59,21 @@ impl State {
         self.tell(vec![StoreChange::Troubles(lines.clone())]);
         let said = std::mem::replace(&mut self.said, lines.clone());
         lines.into_iter().filter(|line| !said.contains(line)).collect()
+    }
+
+    /// Tells which volumes cannot be judged, if that is news; those that were judged the last time.
+    pub fn tell_unjudged(&mut self, unjudged: Vec<Unjudged>) -> Vec<Unjudged> {
+        if unjudged == self.unjudged {
+            return Vec::new();
+        }
+        self.tell(vec![StoreChange::Unjudged(unjudged.clone())]);
+        let before = std::mem::replace(&mut self.unjudged, unjudged.clone());
+        unjudged.into_iter().filter(|it| !before.iter().any(|other| other.stripe == it.stripe)).collect()
+    }
+
+    /// Which volumes cannot be judged, for somebody who has heard nothing.
+    pub fn unjudged(&self) -> StoreChange {
+        StoreChange::Unjudged(self.unjudged.clone())
     }
 
     /// What keeps Mend from its work, for somebody who has heard nothing.
@@ -105,7 +125,15 @@ impl State {
 
 impl Shared {
     pub(super) fn new(master: MasterClient, attachment: Attachment, ledger: Ledger, teller: Teller) -> Self {
-        let state = State { ledger, view: View::default(), said: Vec::new(), listed: None, teller };
+        let state = State {
+            ledger,
+            view: View::default(),
+            withdrawals: Withdrawals::default(),
+            said: Vec::new(),
+            unjudged: Vec::new(),
+            listed: None,
+            teller,
+        };
         Self {
             master,
             attachment,

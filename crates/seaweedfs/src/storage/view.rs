@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::{BlockIndex, CodeSpec, RsFamily};
 use repair::{BlockId, Digest, NodeId, StripeId};
 use stores::seaweedfs::{Encoding, Ratio, ShardName, VolumeName};
-use stores::{BlockRecord, BlockState, Replica, StoreChange, StripeRecord};
+use stores::{BlockRecord, BlockState, Replica, StoreChange, StripeRecord, Unjudged};
 
 use crate::listing::{Listing, ServerId};
 use crate::volumes::{Change, Generation, Home, Standing, Volume, Volumes};
@@ -37,6 +37,16 @@ pub(super) struct View {
     told: BTreeMap<u32, StripeId>,
     /// Marks of copies of stripes that are there no more.
     pointless: Vec<(StripeId, u16, NodeId)>,
+    /// Encodings whose files could not be read, and why.
+    unread: BTreeMap<(u32, Encoding), String>,
+}
+
+/// What a server that has mounted a shard should say of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub encoding: Encoding,
+    pub ratio: Ratio,
+    pub shard_bytes: u64,
 }
 
 impl View {
@@ -55,9 +65,11 @@ impl View {
     /// What the files of encodings say that are there no more.
     fn forget_files(&mut self) {
         let volumes = &self.volumes;
-        self.known.retain(|(volume, encoding), _| {
+        let is_there = |(volume, encoding): &(u32, Encoding)| {
             volumes.get(*volume).is_some_and(|volume| volume.generations.contains_key(encoding))
-        });
+        };
+        self.known.retain(|key, _| is_there(key));
+        self.unread.retain(|key, _| is_there(key));
     }
 
     /// Marks of copies of stripes that were told and are there no more.
@@ -108,7 +120,44 @@ impl View {
     /// Takes in what the files of an encoding say.
     pub fn learn(&mut self, volume: u32, encoding: Encoding, known: Known) {
         self.volumes.tell_ratio(volume, encoding, known.ratio);
+        self.unread.remove(&(volume, encoding));
         self.known.insert((volume, encoding), known);
+    }
+
+    /// Notes why the files of an encoding cannot be read; whether that is news.
+    pub fn note_unread(&mut self, volume: u32, encoding: Encoding, why: String) -> bool {
+        self.unread.insert((volume, encoding), why.clone()).is_none_or(|before| before != why)
+    }
+
+    /// What a server should say of a shard of a volume that it has mounted.
+    pub fn expected(&self, volume: u32) -> Option<Expected> {
+        let Standing::Known { encoding, ratio, .. } = self.volumes.get(volume)?.standing() else {
+            return None;
+        };
+        let shard_bytes = self.known.get(&(volume, encoding))?.shard_bytes;
+        Some(Expected { encoding, ratio, shard_bytes })
+    }
+
+    /// The encodings of which a server is listed with a shard.
+    pub fn listed(&self, volume: u32, shard: u8, server: &ServerId) -> Vec<Encoding> {
+        let generations = self.volumes.get(volume).into_iter().flat_map(|volume| &volume.generations);
+        let lists = |generation: &Generation| {
+            generation.homes.get(&shard).is_some_and(|homes| homes.iter().any(|home| home.server == *server))
+        };
+        generations.filter(|(_, generation)| lists(generation)).map(|(&encoding, _)| encoding).collect()
+    }
+
+    /// Whether a volume can be read without what a server has of one shard.
+    pub fn can_spare(&self, volume: u32, shard: u8, server: &ServerId) -> bool {
+        let Some(Standing::Known { encoding, ratio, .. }) = self.volumes.get(volume).map(Volume::standing)
+        else {
+            return false;
+        };
+        let homes = &self.volumes.get(volume).expect("it stands").generations[&encoding].homes;
+        let elsewhere = homes
+            .iter()
+            .filter(|&(&other, homes)| other != shard || homes.iter().any(|home| home.server != *server));
+        elsewhere.count() >= usize::from(ratio.data())
     }
 
     /// The number of the volume that a stripe is.
@@ -304,18 +353,74 @@ impl View {
             .count()
     }
 
-    /// Volumes that are not told, and why.
-    pub fn puzzles(&self) -> Vec<String> {
-        let puzzle = |(id, volume): (u32, &Volume)| match volume.standing() {
-            Standing::Known { .. } | Standing::RatioUnknown(_) => None,
-            Standing::Mixed(encodings) => Some(format!(
-                "volume {id} has shards of {} encodings, and none of them, or more than one, can be read: nothing of it is repaired before the \
-                 wrong ones are removed",
-                encodings.len()
-            )),
-        };
-        self.volumes.iter().filter_map(puzzle).collect()
+    /// Volumes that are not told, since it is not known how they stand.
+    pub fn unjudged(&self) -> Vec<Unjudged> {
+        self.volumes.iter().filter_map(|(id, volume)| self.puzzle(id, volume)).collect()
     }
+
+    fn puzzle(&self, id: u32, volume: &Volume) -> Option<Unjudged> {
+        let name = VolumeName::new(&volume.collection, id)?;
+        let (why, next_step) = match volume.standing() {
+            Standing::Mixed(_) => (mixed(volume), MIXED_NEXT.to_owned()),
+            Standing::Known { encoding, .. } | Standing::RatioUnknown(encoding) => {
+                if self.known.contains_key(&(id, encoding)) {
+                    return None;
+                }
+                // What has just come is read a moment later.
+                (self.unread.get(&(id, encoding))?.clone(), UNREAD_NEXT.to_owned())
+            }
+        };
+        let shards: BTreeSet<u8> =
+            volume.generations.values().flat_map(|generation| generation.homes.keys().copied()).collect();
+        let blocks = shards.into_iter().map(|shard| ShardName { volume: name.clone(), shard }.block_id());
+        Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), why, next_step })
+    }
+
+    /// Volumes that are told, beside which shards of other encodings are served, a line for each.
+    pub fn left_overs(&self) -> Vec<String> {
+        let of = |(id, volume): (u32, &Volume)| {
+            let Standing::Known { foreign, .. } = volume.standing() else { return None };
+            let found: Vec<String> = foreign
+                .iter()
+                .filter(|encoding| !volume.generations[*encoding].homes.is_empty())
+                .map(|encoding| listed(&volume.generations[encoding]))
+                .collect();
+            let name = VolumeName::new(&volume.collection, id)?;
+            let line = format!(
+                "beside volume {name}, shards of another encoding are served: {}; {LEFT_OVER_NEXT}",
+                found.join("; ")
+            );
+            (!found.is_empty()).then_some(line)
+        };
+        self.volumes.iter().filter_map(of).collect()
+    }
+}
+
+const MIXED_NEXT: &str = "find out which encoding has the data that counts (encodeTsNs in the .vif beside the shards is when \
+    it was made), move the files of the other one out of the servers' folders, and restart these servers";
+const UNREAD_NEXT: &str = "look at the .vif of the volume on the servers that have its shards";
+const LEFT_OVER_NEXT: &str = "if these servers have no .vif of the volume that counts beside the shards, restart them once it is \
+    there; otherwise move these shards out of their folders and restart the servers";
+
+/// Which encodings of a volume are there, and where.
+fn mixed(volume: &Volume) -> String {
+    let generations = volume.generations.iter().filter(|(_, generation)| !generation.homes.is_empty());
+    let found: Vec<String> =
+        generations.map(|(encoding, it)| format!("encodeTsNs {}: {}", encoding.0, listed(it))).collect();
+    format!(
+        "it has shards of several encodings, and none of them, or more than one, can be read ({})",
+        found.join("; ")
+    )
+}
+
+/// `shards 0, 3 on 10.0.0.1:8080`, server after server.
+fn listed(generation: &Generation) -> String {
+    let mut servers: BTreeMap<&ServerId, Vec<String>> = BTreeMap::new();
+    for (shard, homes) in &generation.homes {
+        homes.iter().for_each(|home| servers.entry(&home.server).or_default().push(shard.to_string()));
+    }
+    let of = |(server, shards): (&ServerId, Vec<String>)| format!("shards {} on {server}", shards.join(", "));
+    servers.into_iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// The encoding that counts.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::state::Shared;
 use super::view::Known;
+use super::withdrawals::withdraw_pending;
 use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
@@ -64,6 +65,8 @@ pub(super) async fn tend(storage: Weak<Shared>) {
         let Some(shared) = storage.upgrade() else { return };
         learn(&shared).await;
         confirm(&shared).await;
+        withdraw_pending(&shared).await;
+        report(&shared);
         // What could not be learned, or confirmed, is asked for again after a while.
         let _ = tokio::time::timeout(ASK_AGAIN, shared.listed.notified()).await;
     }
@@ -128,7 +131,9 @@ async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known>
             Err(error) => why = error,
         }
     }
-    tracing::warn!(volume = %name, why, "its files cannot be read, so that nothing of it is repaired yet");
+    if shared.state().view.note_unread(volume, encoding, why.clone()) {
+        tracing::warn!(volume = %name, why, "the files of an encoding cannot be read");
+    }
     None
 }
 
@@ -216,7 +221,12 @@ async fn ask_about(
 /// Tells, and says in the log, what keeps Mend from its work, if that is news.
 pub(super) fn report(shared: &Shared) {
     let mut state = shared.state();
-    let mut news: Vec<String> = state.view.puzzles();
+    let unjudged = state.view.unjudged();
+    for it in state.tell_unjudged(unjudged) {
+        tracing::warn!(volume = %it.stripe, why = it.why, "it is not known how a volume stands");
+    }
+    let mut news: Vec<String> = state.view.left_overs();
+    news.extend(state.withdrawals.lines());
     for (id, server) in state.view.volumes().servers() {
         let shards = state.view.shards_at(id);
         if shards > 0 && shared.attachment.helper_of(id, server).is_none() {

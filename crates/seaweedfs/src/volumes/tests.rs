@@ -68,9 +68,37 @@ fn encodings_are_not_counted_together() {
     let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
     assert_eq!(of("a/0:5@1.0 b/0:5@2.1", &[1, 2]), mixed);
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.0 a/1:5@2.1", &[1, 2]), mixed, "either may be the newer data");
-    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1]), mixed, "nobody knows whether 2 can be read");
+    assert_eq!(
+        of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2 c/0:5@2.1", &[1]),
+        mixed,
+        "nobody knows whether 2 can be read"
+    );
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1]), known(&[2], &[], &[2], 0), "one is never enough");
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1, 2]), known(&[2], &[], &[2], 0));
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1, 0]), known(&[2], &[], &[0], 0));
+}
+
+/// A server that has mounted a shard without its `.vif` is listed with an encoding that nobody made.
+#[test]
+fn an_encoding_that_nobody_can_read_is_in_nobodys_way_also_when_its_server_is_gone() {
+    let mut volumes = Volumes::default();
+    volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@0.2"));
+    told(&mut volumes, 5, &[1]);
+    assert_eq!(volumes.get(5).expect("listed").standing(), known(&[2], &[], &[0], 0));
+    volumes.apply(listing("a b", "a/0:5@1.0 b/0:5@1.1"));
+    assert_eq!(volumes.get(5).expect("listed").standing(), known(&[2], &[], &[0], 0));
+}
+
+/// A master that was restarted may list left-over shards before it lists those that count.
+#[test]
+fn what_is_not_listed_at_the_moment_may_be_what_counts() {
+    let mut volumes = Volumes::default();
+    volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.2"));
+    told(&mut volumes, 5, &[1]);
+    volumes.apply(listing("a", "a/0:5@2.0 a/1:5@2.1"));
+    told(&mut volumes, 5, &[2]);
+    let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
+    assert_eq!(volumes.get(5).expect("listed").standing(), mixed);
 }
 
 #[test]

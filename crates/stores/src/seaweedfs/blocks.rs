@@ -87,7 +87,8 @@ impl ShardBlocks {
     /// [`BlockError`].
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         let shard = shard(&block.id)?;
-        let folder = self.folder_for(&shard)?;
+        self.shared.folders.check_one_encoding(&shard.volume)?;
+        let folder = self.folder_for(&shard, block.bytes)?;
         if free_bytes(&folder)? < block.bytes {
             return Err(BlockError::NoSpace { block: block.id.clone(), path: folder.display().to_string() });
         }
@@ -121,10 +122,7 @@ impl ShardBlocks {
     /// # Errors
     /// [`BlockError::Io`].
     pub fn has_index(&self, volume: &VolumeName) -> Result<bool, BlockError> {
-        let folders = self.shared.folders.data().iter();
-        folders
-            .map(|folder| self.shared.folders.has_index(volume, folder))
-            .try_fold(false, |any, has| Ok(any | has?))
+        self.shared.folders.has_index(volume)
     }
 
     /// The ids of needles that the server's journal of the volume has as deleted, in order.
@@ -143,15 +141,35 @@ impl ShardBlocks {
         self.shared.folders.copies(shard)
     }
 
-    /// Where a new shard goes: where it is already, else beside the volume's index, else where most is free.
-    fn folder_for(&self, shard: &ShardName) -> Result<PathBuf, BlockError> {
+    /// Volumes of which the server has shards and no index in any folder that this knows: its `-dir.idx` may not be named.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`].
+    pub fn volumes_without_index(&self) -> Result<Vec<VolumeName>, BlockError> {
+        let folders = &self.shared.folders;
+        let mut volumes: Vec<VolumeName> = folders.shards()?.into_iter().map(|shard| shard.volume).collect();
+        volumes.dedup();
+        let mut without = Vec::new();
+        for volume in volumes {
+            if !folders.has_index(&volume)? {
+                without.push(volume);
+            }
+        }
+        Ok(without)
+    }
+
+    /// Where a new shard goes: where it is already, else beside the volume's `.vif`, of several beside most of its small
+    /// files, else where most is free. A folder without room is the last choice.
+    fn folder_for(&self, shard: &ShardName, bytes: u64) -> Result<PathBuf, BlockError> {
         let folders = &self.shared.folders;
         if let Some(path) = folders.copies(shard)?.first() {
             return Ok(parent(path).to_owned());
         }
-        let mut best: Option<((bool, u64), &PathBuf)> = None;
+        let mut best: Option<(_, &PathBuf)> = None;
         for folder in folders.data() {
-            let score = (folders.has_index(&shard.volume, folder)?, free_bytes(folder)?);
+            let has = |extension| folders.has(&shard.volume, extension, folder);
+            let free = free_bytes(folder)?;
+            let score = (free >= bytes, has(".vif")?, has(".ecsum")?, has(".ecx")?, free);
             if best.as_ref().is_none_or(|(other, _)| score > *other) {
                 best = Some((score, folder));
             }

@@ -1,7 +1,7 @@
 //! The folders of one volume server: where its files are, and who else may work there.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,10 +65,84 @@ impl Folders {
         existing([first].into_iter().chain(others).map(|folder| folder.join(volume.file(extension))))
     }
 
-    /// Whether the volume's index is in this folder.
-    pub(super) fn has_index(&self, volume: &VolumeName, folder: &Path) -> Result<bool, BlockError> {
-        let path = folder.join(volume.file(".ecx"));
-        fs::exists(&path).map_err(fault(&path))
+    /// Whether the volume's index is in one of the folders.
+    pub(super) fn has_index(&self, volume: &VolumeName) -> Result<bool, BlockError> {
+        let (first, extension) = (&self.data[0], ".ecx");
+        Ok(!self.small(volume, extension, first)?.is_empty())
+    }
+
+    /// Whether a file of the volume is in this folder.
+    pub(super) fn has(
+        &self,
+        volume: &VolumeName,
+        extension: &str,
+        folder: &Path,
+    ) -> Result<bool, BlockError> {
+        let path = folder.join(volume.file(extension));
+        match fs::metadata(&path) {
+            Ok(found) => Ok(found.len() > 0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(fault(&path)(error)),
+        }
+    }
+
+    /// Refuses a volume of which the server's disks have different encodings: a shard that is made here would be mounted
+    /// as one of whichever its own disk has.
+    pub(super) fn check_one_encoding(&self, volume: &VolumeName) -> Result<(), BlockError> {
+        let mut first: Option<(PathBuf, VolumeInfo)> = None;
+        for path in self.small(volume, ".vif", &self.data[0])? {
+            let bytes = read_bounded(&path, MAX_VIF_BYTES)?;
+            if bytes.is_empty() {
+                continue;
+            }
+            let info = VolumeInfo::decode(&bytes).map_err(|error| damaged(&path, error))?;
+            match &first {
+                Some((other, known)) if *known != info => {
+                    let why = format!("it describes another encoding of the volume than {}", other.display());
+                    return Err(damaged(&path, why));
+                }
+                Some(_) => {}
+                None => first = Some((path, info)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts `.vif` and `.ecsum` beside a shard that is about to get its name in `folder`, if only another folder of the
+    /// server has them. SeaweedFS mounts a shard without `.vif` as one of an encoding that nobody made.
+    pub(super) fn complete(&self, volume: &VolumeName, folder: &Path) -> Result<(), BlockError> {
+        for extension in [".vif", ".ecsum"] {
+            if self.has(volume, extension, folder)? {
+                continue;
+            }
+            for path in self.small(volume, extension, folder)? {
+                let bytes = read_bounded(&path, MAX_FILE_BYTES)?;
+                let is_sound = match extension {
+                    ".vif" => VolumeInfo::decode(&bytes).is_ok(),
+                    _ => Ecsum::decode(&bytes).is_ok(),
+                };
+                if is_sound {
+                    self.put(&folder.join(volume.file(extension)), &bytes)?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a file whole: nobody sees a part of it.
+    fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), BlockError> {
+        let folder = path.parent().expect("a file in a folder");
+        let name = path.file_name().expect("a file").to_string_lossy();
+        let temporary = self.temporary_named(folder, &name);
+        let made = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)
+        };
+        made().map_err(fault(path)).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+        sync_folder(folder)
     }
 
     /// What the volume's `.vif` says, best the one beside its shard in `folder`; `None` if the server has none.
@@ -122,8 +196,12 @@ impl Folders {
 
     /// A name in `folder` that no other writer has and SeaweedFS ignores.
     pub(super) fn temporary(&self, folder: &Path, shard: &ShardName) -> PathBuf {
+        self.temporary_named(folder, &shard.to_string())
+    }
+
+    fn temporary_named(&self, folder: &Path, name: &str) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        folder.join(format!("{OWN_PREFIX}{number:08x}-{shard}{TEMPORARY_SUFFIX}"))
+        folder.join(format!("{OWN_PREFIX}{number:08x}-{name}{TEMPORARY_SUFFIX}"))
     }
 }
 

@@ -268,6 +268,50 @@ fn a_made_shard_is_there_beside_the_index_and_whole() {
     assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
 }
 
+/// With `-dir.idx` the index is beside no shard; what SeaweedFS needs to know a shard by is its `.vif`.
+#[test]
+fn a_made_shard_is_beside_its_vif_wherever_the_index_is() {
+    let server = Server::new();
+    for file in ["p_5.vif", "p_5.ecsum"] {
+        fs::rename(server.folder(&format!("a/{file}")), server.folder(&format!("b/{file}"))).expect("moved");
+    }
+    fs::create_dir(server.folder("index")).expect("made");
+    fs::rename(server.folder("a/p_5.ecx"), server.folder("index/p_5.ecx")).expect("moved");
+    let blocks = server.open();
+    assert_eq!(blocks.volumes_without_index().expect("readable"), [name("p_5.ec00").volume]);
+    make(&blocks, "p_5.ec02", &server.shards[2]).expect("room");
+    assert!(server.names("b").contains(&"p_5.ec02".to_owned()), "{:?}", server.names("b"));
+    drop(blocks);
+    let folders = [server.folder("a"), server.folder("b")];
+    let blocks = ShardBlocks::open(&folders, Some(&server.folder("index"))).expect("three folders");
+    assert!(blocks.volumes_without_index().expect("readable").is_empty());
+}
+
+/// It has to replace a copy that is on a disk without the small files.
+#[test]
+fn small_files_come_along_where_a_shard_is_made_that_has_none_beside_it() {
+    let server = Server::new();
+    let blocks = server.open();
+    make(&blocks, "p_5.ec01", &server.shards[1]).expect("room");
+    for file in ["p_5.vif", "p_5.ecsum"] {
+        let read = |folder: &str| fs::read(server.folder(folder).join(file)).expect("there");
+        assert_eq!(read("a"), read("b"), "{file}");
+    }
+    assert!(!server.names("b").iter().any(|name| name.contains("tmp")), "nothing is left");
+}
+
+#[test]
+fn where_disks_disagree_about_the_encoding_nothing_is_made() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.write("b/p_5.vif", &vif(2, 1, BYTES + 1));
+    let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("which of them?");
+    assert!(error.to_string().contains("another encoding"), "{error}");
+    server.write("b/p_5.vif", b"garbage");
+    let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("it would be mounted as anything");
+    assert!(error.to_string().contains("p_5.vif"), "{error}");
+}
+
 #[test]
 fn a_copy_on_another_disk_keeps_the_new_one_out() {
     let server = Server::new();

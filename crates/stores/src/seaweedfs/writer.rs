@@ -226,6 +226,8 @@ impl Publish for ShardWriter {
             return Err(self.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;
+        // A crash in between leaves small files where they do no harm.
+        self.shared.folders.complete(&self.shard.volume, &self.folder)?;
         let path = self.folder.join(self.shard.to_string());
         fs::rename(&self.temporary, &path).map_err(fault(&path))?;
         self.committed = true;

@@ -40,7 +40,8 @@ impl FilesPicture {
             | StoreChange::Counted(_)
             | StoreChange::Service(..)
             | StoreChange::ClaimLost(_)
-            | StoreChange::Troubles(_) => {}
+            | StoreChange::Troubles(_)
+            | StoreChange::Unjudged(_) => {}
         }
     }
 

@@ -62,8 +62,14 @@ impl Core {
     pub(super) fn note_publication(&mut self, stripe: &StripeId, error: Option<&StoreError>) {
         match error {
             None => self.repairs.refusals.forget(stripe),
-            Some(StoreError::NotServed { node, .. }) => self.repairs.refusals.note(stripe, *node),
-            Some(_) => {}
+            Some(error) => self.note_refusal(stripe, error),
+        }
+    }
+
+    /// The store says of which node it takes no block of a stripe: another one is to make it.
+    pub(super) fn note_refusal(&mut self, stripe: &StripeId, error: &StoreError) {
+        if let StoreError::NotServed { node, .. } | StoreError::Unfit { node, .. } = error {
+            self.repairs.refusals.note(stripe, *node);
         }
     }
 
@@ -205,6 +211,9 @@ impl Core {
         result: Result<Outcome, JobError>,
     ) {
         let record = self.stripe_record(stripe).ok();
+        if let Err(JobError::NoRequestor { node, .. }) = &result {
+            self.repairs.refusals.note(stripe, *node);
+        }
         let Repairs { repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };

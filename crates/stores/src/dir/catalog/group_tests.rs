@@ -160,7 +160,10 @@ impl Told {
             }
             StoreChange::Counted(_) => "counted".into(),
             StoreChange::Node(_) | StoreChange::NodeGone(_) => return,
-            StoreChange::Service(..) | StoreChange::ClaimLost(_) | StoreChange::Troubles(_) => {
+            StoreChange::Service(..)
+            | StoreChange::ClaimLost(_)
+            | StoreChange::Troubles(_)
+            | StoreChange::Unjudged(_) => {
                 unreachable!("`dir` says nothing of the kind")
             }
         };
