@@ -32,8 +32,8 @@ use crate::error::RequestError;
 use crate::http::{self, Caller};
 use asking::{Answer, ApiError, Asking, Body, number};
 use views::{
-    AcceptedView, BlockPlace, CapsRequest, CapsView, ErrorBody, GivenStripe, OrphansView, PlanRequestView,
-    PlanView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, ErrorBody, GivenStripe,
+    OrphansView, PlanRequestView, PlanView, RepairRequest, RepairView, ScrubView, Status, StripeView,
 };
 
 /// No request is longer.
@@ -81,6 +81,7 @@ fn routes() -> OpenApiRouter<Asking> {
         .routes(routes!(files::abort_put))
         .routes(routes!(describe))
         .routes(routes!(stripe))
+        .routes(routes!(contradictions))
         .routes(routes!(block))
         .routes(routes!(repair, repairs))
         .routes(routes!(repair_state, cancel_repair))
@@ -144,7 +145,9 @@ async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, n
 fn is_for_plugins(method: &Method, path: &str) -> bool {
     match *method {
         Method::POST => ["/v1/stripes", "/v1/repairs"].contains(&path),
-        Method::GET => path == "/v1/openapi.json" || path.starts_with("/v1/repairs/"),
+        Method::GET => {
+            ["/v1/openapi.json", "/v1/contradictions"].contains(&path) || path.starts_with("/v1/repairs/")
+        }
         Method::DELETE => path.starts_with("/v1/repairs/"),
         _ => false,
     }
@@ -200,6 +203,12 @@ async fn describe(State(core): State<Asking>, Body(given): Body<GivenStripe>) ->
 )]
 async fn stripe(State(core): State<Asking>, Path(stripe): Path<String>) -> Answer<StripeView> {
     core.ask(|reply| Command::Stripe(StripeId(stripe), reply)).await
+}
+
+/// The stripes whose blocks contradict each other: a plug-in keeps its own system from rebuilding from them.
+#[utoipa::path(get, path = "/v1/contradictions", responses((status = 200, description = "Their names", body = ContradictoryStripes)))]
+async fn contradictions(State(core): State<Asking>) -> Answer<ContradictoryStripes> {
+    core.ask(Command::Contradictions).await
 }
 
 /// The stripe of a block, and its index there.

@@ -150,6 +150,13 @@ pub struct FileRange {
     pub last: u64,
 }
 
+/// The names of all stripes whose blocks contradict each other, for a plug-in: its own system must not rebuild from them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ContradictoryStripes {
+    /// Their names.
+    pub stripes: Vec<String>,
+}
+
 /// A stripe whose blocks contradict each other: some block is wrong although its own checksums hold. It is forgotten when
 /// parity was seen to hold over every block that counts as good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -4,6 +4,7 @@
 //! Where no cluster can be had the tests are skipped, loudly; in CI (`CI=true`) that is a failure.
 
 mod cases;
+mod contradictions;
 mod healing;
 mod mend;
 mod reading;
@@ -32,6 +33,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("files_that_are_removed_meanwhile_stay_removed", healing::removed_meanwhile),
     ("small_reads_of_what_is_lost_come_through_mend", reading::lost_ranges),
     ("mend_carries_out_what_the_namenode_commands", takeover::commands),
+    ("contradictory_blocks_are_not_rebuilt_from", contradictions::not_rebuilt_from),
     ("hdfs_repairs_the_same_at_the_same_time", healing::both_at_once),
     ("a_decommissioned_datanode_is_emptied", healing::a_decommissioned_datanode),
     ("rot_that_hdfs_knows_of_is_repaired", healing::rot_that_hdfs_knows),

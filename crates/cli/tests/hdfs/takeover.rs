@@ -8,7 +8,7 @@ use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 
 /// What a DataNode logs of a command that Mend carried out, and of one that it did not.
 const BY_MEND: &str = "Mend reconstructed blocks";
-const BY_HDFS: &str = "HDFS does it itself";
+pub const BY_HDFS: &str = "HDFS does it itself";
 
 /// Mend beside the cluster, whose NameNode gives commands from now on.
 fn attach(world: &mut World) -> Mend {
@@ -26,7 +26,7 @@ fn detach(world: &mut World, mend: Mend) {
 }
 
 /// The lines that some DataNode logged of a group.
-fn said(world: &World, what: &str, group: &Group) -> Vec<String> {
+pub fn said(world: &World, what: &str, group: &Group) -> Vec<String> {
     let number = format!("blk_{}_", group.group.number);
     let logs = (0..world.cluster.nodes().len()).map(|node| world.cluster.log(node));
     let lines: Vec<String> =

@@ -190,6 +190,36 @@ impl World {
         before
     }
 
+    /// Replaces a block and its checksums together by another self-consistent pair; what its files were. Only parity shows it.
+    pub fn forge(&self, group: &Group, at: usize, offset: usize) -> [Vec<u8>; 2] {
+        let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
+        let paths = self.replica(node, &name).expect("there");
+        let before = paths.each_ref().map(|path| fs::read(path).expect("readable"));
+        let [mut bytes, mut meta] = before.clone();
+        bytes[offset] ^= 0x10;
+        assert_eq!(meta[2], 2, "CRC-32C");
+        let chunk = u32::from_be_bytes(meta[3..7].try_into().expect("four bytes")) as usize;
+        let (first, place) = (offset / chunk * chunk, 7 + offset / chunk * 4);
+        let end = (first + chunk).min(bytes.len());
+        let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[first..end]) as u32;
+        meta[place..place + 4].copy_from_slice(&sum.to_be_bytes());
+        self.write_replica(node, &name, &[bytes, meta]);
+        self.verify_pair(node, &name);
+        before
+    }
+
+    /// Writes both files of a replica that is there.
+    pub fn write_replica(&self, node: usize, name: &ReplicaName, files: &[Vec<u8>; 2]) {
+        let paths = self.replica(node, name).expect("there");
+        paths.iter().zip(files).for_each(|(path, bytes)| fs::write(path, bytes).expect("written"));
+    }
+
+    fn verify_pair(&self, node: usize, name: &ReplicaName) {
+        let sizes =
+            self.replica(node, name).expect("there").map(|path| fs::metadata(path).expect("there").len());
+        assert_eq!(sizes[1], 7 + sizes[0].div_ceil(512) * 4, "a sum for each chunk");
+    }
+
     /// Waits until a block is on a DataNode as it was, its checksums too.
     pub fn await_replica(&mut self, node: usize, name: &ReplicaName, before: &[Vec<u8>; 2]) {
         eventually("the block as it was", || {
@@ -212,10 +242,15 @@ impl World {
 
     /// HDFS's own check of a replica.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
-        let [bytes, meta] = self.replica(node, name).expect("there");
+        assert!(self.passes(node, name), "{name} on DataNode {node} fails its checksums");
+    }
+
+    /// Whether a replica is there and passes HDFS's own check.
+    pub fn passes(&mut self, node: usize, name: &ReplicaName) -> bool {
+        let Some([bytes, meta]) = self.replica(node, name) else { return false };
         let (bytes, meta) = (bytes.to_str().expect("text"), meta.to_str().expect("text"));
-        let said = self.cluster.console().run(&["debug", "verifyMeta", "-meta", meta, "-block", bytes]);
-        assert!(said.contains("Checksum verification succeeded"), "{said}");
+        let said = self.cluster.console().ask(&["debug", "verifyMeta", "-meta", meta, "-block", bytes]).text;
+        said.contains("Checksum verification succeeded")
     }
 
     pub fn await_whole(&mut self) {

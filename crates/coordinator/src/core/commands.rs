@@ -10,10 +10,10 @@ use super::Core;
 use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
-    AcceptedView, BlockPlace, CapsRequest, CapsView, FileLayout, FileView, GivenStripe, HistoryEntry,
-    MaintenanceRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView,
-    PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest,
-    SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
+    AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, FileLayout, FileView, GivenStripe,
+    HistoryEntry, MaintenanceRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest,
+    ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView,
+    ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
 };
 
 /// Where an answer goes.
@@ -31,6 +31,7 @@ pub(crate) enum Command {
     CommitPut(PutId, Reply<FileView>),
     AbortPut(PutId, Reply<Value>),
     Stripe(StripeId, Reply<StripeView>),
+    Contradictions(Reply<ContradictoryStripes>),
     Block(String, Reply<BlockPlace>),
     Describe(GivenStripe, Reply<StripeView>),
     Repair(RepairRequest, Reply<RepairView>),
@@ -81,6 +82,7 @@ impl Core {
             Command::CommitPut(put, reply) => self.commit_put(put, reply),
             Command::AbortPut(put, reply) => self.abort_put(put, Some(reply)),
             Command::Stripe(stripe, reply) => answer(reply, self.stripe_view_of(&stripe)),
+            Command::Contradictions(reply) => answer(reply, Ok(self.contradictions.names())),
             Command::Block(block, reply) => answer(reply, self.block_place(&block)),
             Command::Describe(given, reply) => answer(reply, self.describe_stripe(&given)),
             Command::Repair(request, reply) => self.queue_repair(&request, reply),

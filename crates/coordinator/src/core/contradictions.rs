@@ -17,7 +17,7 @@ use super::safety::count;
 use super::stripes::indexed;
 use super::{Core, unix_ms};
 use crate::error::list;
-use views::{ContradictionView, FoundBy, HistoryEvent};
+use views::{ContradictionView, ContradictoryStripes, FoundBy, HistoryEvent};
 
 /// Keys of contradictions begin with this; the stripe's name follows.
 const PREFIX: &str = "contradiction/";
@@ -41,6 +41,11 @@ impl Contradictions {
     /// Whether the blocks of a stripe contradict each other.
     pub(super) fn has(&self, stripe: &StripeId) -> bool {
         self.0.contains_key(stripe)
+    }
+
+    /// All contradictory stripes, including those missing from the picture.
+    pub(super) fn names(&self) -> ContradictoryStripes {
+        ContradictoryStripes { stripes: self.0.keys().map(StripeId::to_string).collect() }
     }
 
     /// Adds the blocks of a contradiction; what is to be kept of it, if that is new.
@@ -71,8 +76,8 @@ impl Core {
     pub(super) fn recall_contradictions(&mut self, records: &[(String, Value)]) {
         for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
             let id = StripeId(stripe.to_owned());
-            // In a store that others run, stripes become known after the start.
-            let is_gone = !self.nature.tells_service && self.picture.stripe(&id).is_err();
+            // In a store that others run, stripes become known after the start, or are described.
+            let is_gone = self.nature.files && self.picture.stripe(&id).is_err();
             match kept {
                 Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
                 _ => self.forget_record(format!("{PREFIX}{stripe}")),

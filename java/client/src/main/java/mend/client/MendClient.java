@@ -143,6 +143,19 @@ public final class MendClient implements Closeable {
   }
 
   /**
+   * The stripes whose blocks contradict each other: some are wrong although their checksums hold.
+   *
+   * @throws MendException if the coordinator does not say
+   */
+  public List<String> contradictions() throws IOException {
+    List<String> stripes = new ArrayList<>();
+    for (Json.Node stripe : api.get("/v1/contradictions", ANSWER_LIMIT).get("stripes").list()) {
+      stripes.add(stripe.text());
+    }
+    return stripes;
+  }
+
+  /**
    * Asks whether the coordinator answers. What is asked next finds a connection.
    *
    * @throws MendException if it does not

@@ -8,6 +8,7 @@ public final class Repair {
   private final long number;
   private final String state;
   private final List<String> reasons = new ArrayList<>();
+  private boolean contradictory;
 
   Repair(Json.Node view) throws MendException {
     number = view.get("repair").number();
@@ -15,6 +16,7 @@ public final class Repair {
     Json.Node items = view.get("items");
     if (!items.isNull()) {
       for (Json.Node item : items.list()) {
+        contradictory |= item.get("state").text().equals("contradictory");
         if (!item.get("reason").isNull()) {
           reasons.add(item.get("reason").text());
         }
@@ -35,6 +37,14 @@ public final class Repair {
   /** Whether it ended, well or badly. */
   public boolean hasEnded() {
     return isDone() || state.equals("failed") || state.equals("cancelled");
+  }
+
+  /**
+   * Whether it failed because the blocks contradict each other: some are wrong although their checksums hold, and nothing
+   * tells which. Whoever rebuilds from them otherwise may make wrong blocks.
+   */
+  public boolean isContradictory() {
+    return contradictory;
   }
 
   @Override

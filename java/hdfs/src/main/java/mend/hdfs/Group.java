@@ -69,6 +69,10 @@ public final class Group {
 
   /** Its name, by which the coordinator knows it as well if it has been told of it by the NameNode. */
   public String name() {
+    return name(group);
+  }
+
+  static String name(ExtendedBlock group) {
     return "group_" + group.getBlockId() + "_" + group.getGenerationStamp();
   }
 

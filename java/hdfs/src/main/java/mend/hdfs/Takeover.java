@@ -5,9 +5,11 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ThreadLocalRandom;
 import mend.client.MendException;
 import mend.client.Repair;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionCommand;
 import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
@@ -17,23 +19,28 @@ import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
  * made by the helper beside its target and adopted by that DataNode.
  *
  * <p>The thread that HDFS gave the command waits for the repair, so HDFS's own limits on how many run at once hold. Whatever
- * goes wrong is an exception, upon which {@link ReconstructionPool} lets HDFS do the work itself.
+ * goes wrong is an exception, upon which {@link ReconstructionPool} lets HDFS do the work itself, unless the blocks of the group
+ * are known to contradict each other.
  */
 final class Takeover implements ReconstructionPool.Repairer, Closeable {
   private static final long LOOK_MS = 100;
+  /** How often contradictions are asked for, in the mean: DataNodes that were started together ask at different times. */
+  private static final long REFRESH_MS = 30_000;
 
   private final CurrentClient mend;
   private final Duration limit;
   private final Breaker breaker = new Breaker();
+  private final Contradictions contradictions;
 
   Takeover(Configuration conf) {
     this.mend = new CurrentClient(conf);
+    this.contradictions = new Contradictions(mend);
     this.limit = MendSettings.repairLimit(conf);
   }
 
   /**
    * Waits until the DataNode has spoken with its NameNode, from when on it has a pool of reconstructions, and takes that
-   * over.
+   * over. Then keeps up with contradictions until the thread is interrupted.
    */
   void install(DataNode dataNode) throws InterruptedException {
     while (dataNode.getErasureCodingWorker() == null) {
@@ -47,12 +54,16 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
       return;
     }
     greet();
+    while (true) {
+      Thread.sleep(REFRESH_MS / 2 + ThreadLocalRandom.current().nextLong(REFRESH_MS));
+      refresh();
+    }
   }
 
   /** Says early what is in the way, and has the first command find all classes loaded and a connection open. */
   private void greet() {
     try {
-      mend.get().check();
+      contradictions.refresh();
     } catch (IOException problem) {
       MendPlugin.LOG.warn("Mend's coordinator cannot be asked; until it can, HDFS carries out commands itself: {}",
           problem.toString());
@@ -72,7 +83,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
     try {
       mend.describe(group.stripe());
-      await(mend.get().repair(group.name(), homes));
+      await(group.name(), mend.get().repair(group.name(), homes));
       breaker.succeeded();
       return true;
     } catch (MendException problem) {
@@ -85,11 +96,33 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
   }
 
-  private void await(Repair begun) throws IOException {
+  @Override
+  public boolean isContradictory(ExtendedBlock group) {
+    String name = Group.name(group);
+    if (!contradictions.has(name) && breaker.allows()) {
+      refresh();
+    }
+    return contradictions.has(name);
+  }
+
+  /** Asks for contradictions; those that are known count on if the coordinator does not answer. */
+  private void refresh() {
+    try {
+      contradictions.refresh();
+    } catch (IOException | RuntimeException problem) { // Whoever asks goes on with what is known.
+      breaker.failed(problem);
+      MendPlugin.LOG.debug("contradictions are not told", problem);
+    }
+  }
+
+  private void await(String group, Repair begun) throws IOException {
     boolean isOver = false;
     try {
       Repair repair = mend.get().await(begun, limit);
       isOver = repair.hasEnded();
+      if (repair.isContradictory()) {
+        contradictions.add(group);
+      }
       if (!repair.isDone()) {
         throw new IOException(repair + (isOver ? "" : ", and not done within " + limit.getSeconds() + " s"));
       }

@@ -5,6 +5,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.datanode.metrics.DataNodeMetrics;
 import org.slf4j.Logger;
@@ -12,7 +13,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Stands in for the DataNode's pool of reconstructions: each is offered to somebody else first, and done by HDFS itself if that
- * fails in any way.
+ * fails in any way, but for groups whose blocks contradict each other, from which nobody may rebuild.
  *
  * <p>It is in HDFS's package since what a task says is visible there alone. Always true: a task is accounted for once, here or
  * by HDFS, whatever happens.
@@ -33,6 +34,9 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
      * @throws Exception if HDFS shall do it itself
      */
     boolean repair(ReconstructionCommand command) throws Exception;
+
+    /** Whether some block of a group is wrong although its checksums hold, so that HDFS would rebuild wrong blocks from it. */
+    boolean isContradictory(ExtendedBlock group);
   }
 
   private ReconstructionPool(ThreadPoolExecutor stock, DataNode dataNode, Repairer repairer) {
@@ -71,6 +75,13 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
       command = new ReconstructionCommand(task);
       made = repairer.repair(command);
     } catch (Throwable problem) { // Also what another version of HDFS lacks.
+      if (repairer.isContradictory(task.getBlockGroup())) {
+        LOG.error("{} is not reconstructed, as its blocks contradict each other; mend status says what to do: {}",
+            task.getBlockGroup(), problem.toString());
+        endTransfer(task);
+        dataNode.getMetrics().incrECFailedReconstructionTasks();
+        return;
+      }
       LOG.warn("Mend did not reconstruct {}; HDFS does it itself: {}", task.getBlockGroup(), problem.toString());
       LOG.debug("why", problem);
       task.run();
@@ -85,8 +96,7 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
 
   /** What HDFS does at the end of a task of its own. */
   private void account(StripedBlockReconstructor task, ReconstructionCommand command, boolean made) {
-    float weight = task.getErasureCodingWorker().getXmitWeight();
-    dataNode.decrementXmitsInProgress(Math.max((int) (task.getXmits() * weight), 1));
+    endTransfer(task);
     if (!made) {
       return;
     }
@@ -97,5 +107,10 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     metrics.incrECReconstructionBytesRead(read);
     metrics.incrECReconstructionRemoteBytesRead(read);
     metrics.incrECReconstructionBytesWritten(command.bytesToWrite());
+  }
+
+  private void endTransfer(StripedBlockReconstructor task) {
+    float weight = task.getErasureCodingWorker().getXmitWeight();
+    dataNode.decrementXmitsInProgress(Math.max((int) (task.getXmits() * weight), 1));
   }
 }

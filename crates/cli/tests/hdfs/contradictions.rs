@@ -1,0 +1,84 @@
+//! Blocks that are wrong though their checksums hold: if parity cannot tell which one it is, neither Mend nor HDFS rebuilds from
+//! them.
+
+use beside::Mend;
+use hadoop::eventually;
+use serde_json::Value;
+
+use crate::mend;
+use crate::takeover::{BY_HDFS, said};
+use crate::world::{ALWAYS, Group, NO_REPAIR, World};
+
+/// A DataNode's log line about a command that is not carried out.
+const BY_NOBODY: &str = "its blocks contradict each other";
+/// A DataNode's log line when it hears of contradictions.
+const KNOWN: &str = "1 groups contradict themselves";
+
+fn contradiction(mend: &Mend, group: &Group) -> Option<Value> {
+    let status = mend.ask(&["status"])?;
+    let stripe = Value::from(group.group.stripe_id().to_string());
+    let known = status["contradictions"].as_array()?.iter().find(|known| known["stripe"] == stripe).cloned();
+    known.inspect(|_| {
+        assert_eq!((&status["healthy"], &status["severity"]), (&false.into(), &"critical".into()))
+    })
+}
+
+/// Asserts that these blocks were not made, and that HDFS has not tried.
+fn assert_not_made(world: &World, group: &Group, lost: &[usize]) {
+    assert_eq!(said(world, BY_HDFS, group), [""; 0]);
+    for &at in lost {
+        let nodes = 0..world.cluster.nodes().len();
+        let name = &group.shape.blocks[at].name;
+        assert_eq!(nodes.filter(|&node| world.replica(node, name).is_some()).collect::<Vec<_>>(), [0; 0]);
+    }
+}
+
+/// Two blocks of nine are lost and one is wrong: seven are left, which show that some block is wrong, and not which.
+pub fn not_rebuilt_from(world: &mut World) {
+    let mut mend = mend::attach(&world.cluster, &["--repair-after", "30m"], true);
+    mend.wait_until_safe(world.groups().len());
+    hadoop::issue_plugin(&mend, world.certificates.path());
+    let narrow = world.largest("RS-6-3-1024k");
+    let good = world.forge(&narrow, 4, 1_000_001);
+    let lost = [0, 7];
+    let before = world.lose(&lost.map(|at| (&narrow, at)));
+    world.await_nodes();
+    eventually("a contradiction in the status", || contradiction(&mend, &narrow));
+    // Now the NameNode has DataNodes rebuild what is lost, again and again.
+    let pending = "dfs.namenode.reconstruction.pending.timeout-sec=10";
+    world.cluster.restart_namenode_with([ALWAYS[0], ALWAYS[1], pending].map(str::to_owned).to_vec());
+    let refused = eventually("a command that is not carried out", || {
+        let lines = said(world, BY_NOBODY, &narrow);
+        (!lines.is_empty()).then_some(lines.len())
+    });
+    assert_not_made(world, &narrow, &lost);
+    // Also while the coordinator cannot be asked.
+    await_all_know(world);
+    mend.kill_coordinator();
+    let refused = eventually("another one", || {
+        let lines = said(world, BY_NOBODY, &narrow);
+        (lines.len() > refused + 1).then_some(lines.len())
+    });
+    assert_not_made(world, &narrow, &lost);
+    mend.start_coordinator();
+    eventually("the contradiction is remembered", || contradiction(&mend, &narrow));
+    eventually("yet another one", || (said(world, BY_NOBODY, &narrow).len() > refused).then_some(()));
+    assert_not_made(world, &narrow, &lost);
+    // The block is put right: what is lost is made as it was.
+    world.write_replica(narrow.holders[4].expect("held"), &narrow.shape.blocks[4].name, &good);
+    for (at, before) in lost.into_iter().zip(&before) {
+        world.await_somewhere(&narrow.shape.blocks[at].name, before);
+    }
+    world.await_whole();
+    drop(mend);
+    world.restart_namenode_with(&NO_REPAIR);
+    world.assert_whole();
+}
+
+/// Waits until every DataNode knows of it: each asks now and then.
+fn await_all_know(world: &World) {
+    eventually("all DataNodes know of it", || {
+        let mut nodes = 0..world.cluster.nodes().len();
+        nodes.all(|node| world.cluster.log(node).contains(KNOWN)).then_some(())
+    });
+}
