@@ -184,8 +184,8 @@ impl Matrix {
     }
 
     /// Brings the first `columns` columns to reduced row echelon form by row operations on whole rows;
-    /// answers the column of each pivot, from the top row down.
-    fn reduce(&mut self, columns: usize) -> Vec<usize> {
+    /// answers the column of each pivot, from the top row down. The rows below the pivots have zeros in these columns.
+    pub fn reduce(&mut self, columns: usize) -> Vec<usize> {
         let mut pivots = Vec::new();
         for column in 0..columns {
             let top = pivots.len();

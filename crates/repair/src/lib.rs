@@ -21,6 +21,7 @@ mod ids;
 mod job;
 mod label;
 mod limits;
+mod parity;
 mod part;
 mod permit;
 mod plan;
@@ -51,6 +52,7 @@ pub use job::{
 };
 pub use label::{FilePart, StripeLabel};
 pub use limits::{Caps, Class, Grant, Limits, Meter};
+pub use parity::{StripeParity, stripe_parity};
 pub use part::{
     Errand, FingerprintErrand, MAX_WAITING_MESSAGES, Part, PartAction, WATCH_EVERY, too_many_messages,
 };

@@ -1,0 +1,374 @@
+//! The parity of a whole stripe, judged by fingerprints: whether its blocks agree, and which of them does not.
+//!
+//! A linear code has one equation for each sub-block of parity: what the data blocks make of it is what it is. Evaluated on
+//! fingerprints, an equation leaves a *syndrome*, which is zero if it holds. A set of blocks *explains* the syndromes if
+//! changing these blocks alone could make all of them zero. Blocks that were not read are part of every such set, so that
+//! equations which need them say nothing.
+//!
+//! **Invariant:** blocks are named only if no other set of as many explains the syndromes, and an equation is left that these
+//! blocks could not have satisfied by themselves. A liar who answers for as many blocks as the code has spare equations can
+//! still have an innocent one named.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::{BlockIndex, Code, Matrix};
+use gf::Kernel;
+
+use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
+
+/// Additions and multiplications of single bytes that a search for wrong blocks takes at most, about a second's work: codes
+/// of hundreds of sub-blocks are searched for one wrong block, others for several.
+const SEARCH_WORK: u64 = 3_000_000_000;
+
+/// The verdict on a stripe's blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StripeParity {
+    /// No equation is left: as many blocks were not read as the code tolerates.
+    Unknown,
+    /// All equations hold that are left.
+    Holds {
+        /// Blocks that were read, and of which some error would not show.
+        unproven: BTreeSet<BlockIndex>,
+    },
+    /// Equations do not hold, and without these blocks all that are left do.
+    Wrong(BTreeSet<BlockIndex>),
+    /// Equations do not hold, and nothing tells which of these blocks are wrong.
+    Contradictory(BTreeSet<BlockIndex>),
+}
+
+/// Judges a stripe by the fingerprints of its blocks, one for each sub-block, all of one seed. A block that is left out was
+/// not read.
+///
+/// # Panics
+/// If a block has not one fingerprint for each sub-block.
+pub fn stripe_parity(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> StripeParity {
+    let all = (0..code.blocks() as u16).map(BlockIndex);
+    let (known, absent): (Vec<BlockIndex>, Vec<BlockIndex>) = all.partition(|block| read.contains_key(block));
+    let equations = Equations::new(code, syndromes(code, read));
+    let left = equations.without(&absent);
+    match (left.equations, left.hold) {
+        (0, _) => StripeParity::Unknown,
+        (_, true) => StripeParity::Holds { unproven: equations.unproven(&known, &absent) },
+        (_, false) => equations.blame(&known, &absent),
+    }
+}
+
+/// The syndrome of every equation, where blocks that were not read count as zeros.
+fn syndromes(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Matrix {
+    let encoding = code.encoding();
+    let mut syndromes = Matrix::zero(encoding.outputs().len(), FINGERPRINT_BYTES);
+    for (row, parity) in encoding.outputs().iter().enumerate() {
+        let sources = encoding.row(row).iter().map(|&(at, c)| (encoding.sources()[at as usize], c));
+        for (sub_block, coefficient) in sources.chain([(*parity, 1)]) {
+            let Some(fingerprints) = read.get(&sub_block.block) else { continue };
+            assert_eq!(fingerprints.len(), code.sub_blocks(), "one for each sub-block");
+            let fingerprint = &fingerprints[usize::from(sub_block.sub)];
+            Kernel::best().mul_add(coefficient, &fingerprint.0, syndromes.row_mut(row));
+        }
+    }
+    syndromes
+}
+
+/// All equations of a stripe, and their syndromes.
+struct Equations<'code> {
+    code: &'code dyn Code,
+    syndromes: Matrix,
+    /// For each block, where it occurs: the equation, the sub-block and its coefficient.
+    terms: BTreeMap<BlockIndex, Vec<(usize, usize, u8)>>,
+}
+
+/// The equations that say nothing of some blocks.
+struct Left {
+    equations: usize,
+    hold: bool,
+}
+
+impl<'code> Equations<'code> {
+    fn new(code: &'code dyn Code, syndromes: Matrix) -> Self {
+        let encoding = code.encoding();
+        let mut terms: BTreeMap<BlockIndex, Vec<(usize, usize, u8)>> = BTreeMap::new();
+        for (row, parity) in encoding.outputs().iter().enumerate() {
+            let sources = encoding.row(row).iter().map(|&(at, c)| (encoding.sources()[at as usize], c));
+            for (sub_block, coefficient) in sources.chain([(*parity, 1)]) {
+                let term = (row, usize::from(sub_block.sub), coefficient);
+                terms.entry(sub_block.block).or_default().push(term);
+            }
+        }
+        Self { code, syndromes, terms }
+    }
+
+    /// The coefficients of these blocks' sub-blocks and, beside them, the syndromes.
+    fn beside_syndromes(&self, blocks: &[BlockIndex]) -> Matrix {
+        let (sub_blocks, columns) = (self.code.sub_blocks(), self.columns(blocks));
+        let mut matrix = Matrix::zero(self.syndromes.rows(), columns + FINGERPRINT_BYTES);
+        for row in 0..self.syndromes.rows() {
+            matrix.row_mut(row)[columns..].copy_from_slice(self.syndromes.row(row));
+        }
+        for (place, block) in blocks.iter().enumerate() {
+            for &(row, sub, coefficient) in self.terms.get(block).into_iter().flatten() {
+                matrix[(row, place * sub_blocks + sub)] = coefficient;
+            }
+        }
+        matrix
+    }
+
+    fn columns(&self, blocks: &[BlockIndex]) -> usize {
+        blocks.len() * self.code.sub_blocks()
+    }
+
+    /// The equations that are left when these blocks are eliminated.
+    fn without(&self, blocks: &[BlockIndex]) -> Left {
+        let mut matrix = self.beside_syndromes(blocks);
+        let columns = self.columns(blocks);
+        let used = matrix.reduce(columns).len();
+        let hold = (used..matrix.rows()).all(|row| matrix.row(row)[columns..].iter().all(|&byte| byte == 0));
+        Left { equations: matrix.rows() - used, hold }
+    }
+
+    /// The blocks of which some error satisfies all equations that are left without the absent ones.
+    fn unproven(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> BTreeSet<BlockIndex> {
+        if self.code.spec().is_mds() {
+            return BTreeSet::new(); // One equation shows any error of one block.
+        }
+        let rank = |blocks: &[BlockIndex]| self.beside_syndromes(blocks).reduce(self.columns(blocks)).len();
+        let rank_absent = rank(absent);
+        let shows =
+            |block: BlockIndex| rank(&[absent, &[block]].concat()) == rank_absent + self.code.sub_blocks();
+        known.iter().copied().filter(|&block| !shows(block)).collect()
+    }
+
+    /// Looks for the fewest blocks that explain the syndromes.
+    fn blame(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> StripeParity {
+        let all = || StripeParity::Contradictory(known.iter().copied().collect());
+        let mut work = 0;
+        for size in 1..known.len() {
+            let (mut found, mut is_proven) = (Vec::new(), false);
+            for wrong in Subsets::new(known.len(), size) {
+                let wrong: Vec<BlockIndex> = wrong.iter().map(|&at| known[at]).collect();
+                let eliminated = [absent, &wrong].concat();
+                work += self.work(&eliminated);
+                if work > SEARCH_WORK {
+                    return all();
+                }
+                let left = self.without(&eliminated);
+                if left.equations == 0 || left.hold {
+                    is_proven = left.equations > 0;
+                    found.push(wrong);
+                }
+            }
+            match &found[..] {
+                [] => {}
+                [wrong] if is_proven => return StripeParity::Wrong(wrong.iter().copied().collect()),
+                several => return StripeParity::Contradictory(several.iter().flatten().copied().collect()),
+            }
+        }
+        all()
+    }
+
+    /// The cost of eliminating these blocks.
+    fn work(&self, blocks: &[BlockIndex]) -> u64 {
+        let columns = self.columns(blocks) as u64;
+        self.syndromes.rows() as u64 * columns * (columns + FINGERPRINT_BYTES as u64)
+    }
+}
+
+/// All ways to choose `size` of `all` things, in order.
+struct Subsets {
+    all: usize,
+    next: Option<Vec<usize>>,
+}
+
+impl Subsets {
+    fn new(all: usize, size: usize) -> Self {
+        Self { all, next: (size <= all).then(|| (0..size).collect()) }
+    }
+}
+
+impl Iterator for Subsets {
+    type Item = Vec<usize>;
+
+    fn next(&mut self) -> Option<Vec<usize>> {
+        let chosen = self.next.take()?;
+        let size = chosen.len();
+        let movable = (0..size).rev().find(|&at| chosen[at] < self.all - size + at);
+        self.next = movable.map(|at| {
+            let first = chosen[at] + 1;
+            chosen[..at].iter().copied().chain(first..first + size - at).collect()
+        });
+        Some(chosen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codes::CodeSpec;
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
+    use super::*;
+    use crate::Fingerprinter;
+
+    const CODES: [&str; 12] = [
+        "rs-5-3",
+        "rs-14-10",
+        "rs-9-6-jerasure",
+        "hitchhiker-xor-9-6",
+        "hitchhiker-xorplus-9-6",
+        "rotated-8-6-2",
+        "clay-6-4-5",
+        "less-7-4-2",
+        "lrc-6-2-2",
+        "lrc1-4-2-2",
+        "ceph-shec-4-3-2",
+        "ceph-lrc-4-2-3",
+    ];
+    const SUB_BLOCK_BYTES: usize = 24;
+
+    type Contents = BTreeMap<BlockIndex, Vec<Vec<u8>>>;
+
+    /// A stripe of random data.
+    fn encoded(code: &dyn Code, seed: u64) -> Contents {
+        use rand_chacha::rand_core::{Rng, SeedableRng};
+        let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+        let mut sub_block = || (0..SUB_BLOCK_BYTES).map(|_| random.next_u32() as u8).collect::<Vec<u8>>();
+        let data = (0..code.data_blocks() as u16).map(BlockIndex);
+        let mut contents: Contents =
+            data.map(|block| (block, (0..code.sub_blocks()).map(|_| sub_block()).collect())).collect();
+        let sources = code.encoding().sources().iter();
+        let sources: Vec<&[u8]> =
+            sources.map(|source| &contents[&source.block][usize::from(source.sub)][..]).collect();
+        let parity = code.encoding().apply(&sources);
+        for (index, sub_blocks) in (code.data_blocks() as u16..).zip(parity.chunks(code.sub_blocks())) {
+            contents.insert(BlockIndex(index), sub_blocks.to_vec());
+        }
+        contents
+    }
+
+    fn judge(code: &dyn Code, contents: &Contents) -> StripeParity {
+        let fingerprint = |bytes: &Vec<u8>| {
+            let mut fingerprinter = Fingerprinter::new(11);
+            fingerprinter.update(bytes);
+            fingerprinter.finish()
+        };
+        let read = contents.iter().map(|(&block, subs)| (block, subs.iter().map(fingerprint).collect()));
+        stripe_parity(code, &read.collect())
+    }
+
+    fn code(spec: &str) -> std::sync::Arc<dyn Code> {
+        spec.parse::<CodeSpec>().unwrap().build().unwrap()
+    }
+
+    /// Makes something else of a block.
+    fn forge(contents: &mut Contents, block: BlockIndex) {
+        let other = encoded(&*code("rs-3-2"), u64::from(block.0)).remove(&BlockIndex(0)).unwrap();
+        for sub_block in contents.get_mut(&block).unwrap() {
+            sub_block.iter_mut().zip(&other[0]).for_each(|(byte, other)| *byte ^= other);
+        }
+    }
+
+    fn set(blocks: &[u16]) -> BTreeSet<BlockIndex> {
+        blocks.iter().copied().map(BlockIndex).collect()
+    }
+
+    proptest! {
+        /// A stripe that is as it was encoded is never accused; one wrong block is never overlooked where an equation
+        /// speaks of it, and no other is ever named in its place.
+        #[test]
+        fn one_wrong_block_is_found_and_nobody_else_is_named(
+            spec in select(&CODES[..]),
+            absent in prop::collection::vec(any::<Index>(), 0..4),
+            liar in any::<Index>(),
+            seed in any::<u64>(),
+        ) {
+            let code = code(spec);
+            let mut contents = encoded(&*code, seed);
+            for index in absent {
+                contents.remove(&BlockIndex(index.index(code.blocks()) as u16));
+            }
+            let unproven = match judge(&*code, &contents) {
+                StripeParity::Holds { unproven } => unproven,
+                StripeParity::Unknown => return Ok(()),
+                accused => return Err(TestCaseError::fail(format!("{accused:?} of a good stripe"))),
+            };
+            let known: Vec<BlockIndex> = contents.keys().copied().collect();
+            let liar = *liar.get(&known);
+            forge(&mut contents, liar);
+            match judge(&*code, &contents) {
+                StripeParity::Wrong(named) => prop_assert_eq!(named, BTreeSet::from([liar])),
+                StripeParity::Contradictory(blocks) => prop_assert!(blocks.contains(&liar), "{:?}", blocks),
+                StripeParity::Holds { .. } => prop_assert!(unproven.contains(&liar), "{:?} of {}", liar, spec),
+                StripeParity::Unknown => prop_assert!(false, "equations do not vanish"),
+            }
+        }
+    }
+
+    #[test]
+    fn with_two_spare_equations_a_wrong_block_is_named_and_with_one_nobody_is() {
+        for spec in ["rs-6-4", "clay-6-4-5", "hitchhiker-xor-9-6"] {
+            let code = code(spec);
+            let mut contents = encoded(&*code, 3);
+            forge(&mut contents, BlockIndex(1));
+            let spare = code.blocks() - code.data_blocks();
+            assert_eq!(judge(&*code, &contents), StripeParity::Wrong(set(&[1])), "{spec}");
+            for lost in 0..spare - 1 {
+                contents.remove(&BlockIndex(3 + lost as u16));
+            }
+            let all: BTreeSet<BlockIndex> = contents.keys().copied().collect();
+            assert_eq!(judge(&*code, &contents), StripeParity::Contradictory(all), "{spec}");
+            contents.remove(&BlockIndex(0));
+            assert_eq!(judge(&*code, &contents), StripeParity::Unknown, "{spec}");
+        }
+    }
+
+    #[test]
+    fn several_wrong_blocks_are_named_while_an_equation_bears_witness_against_them() {
+        let code = code("rs-14-10");
+        let mut contents = encoded(&*code, 5);
+        let mut wrong = BTreeSet::new();
+        for (block, is_named) in [(2, true), (7, true), (12, true), (13, false)] {
+            forge(&mut contents, BlockIndex(block));
+            wrong.insert(BlockIndex(block));
+            match judge(&*code, &contents) {
+                StripeParity::Wrong(named) => assert!(is_named && named == wrong, "{named:?} of {wrong:?}"),
+                StripeParity::Contradictory(blocks) => assert!(!is_named && blocks.is_superset(&wrong)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The same change of several blocks leaves less to tell them by, and then nobody is named.
+    #[test]
+    fn changes_that_depend_on_each_other_have_no_innocent_block_named() {
+        let code = code("rs-14-10");
+        let mut contents = encoded(&*code, 5);
+        for block in [2, 7, 12] {
+            contents.get_mut(&BlockIndex(block)).unwrap()[0][5] ^= 1;
+        }
+        let found = judge(&*code, &contents);
+        let StripeParity::Contradictory(blocks) = found else { panic!("{found:?}") };
+        assert!(blocks.is_superset(&set(&[2, 7, 12])), "{blocks:?}");
+    }
+
+    #[test]
+    fn an_equation_of_a_local_group_accuses_the_group() {
+        let code = code("lrc-6-2-2");
+        let mut contents = encoded(&*code, 9);
+        forge(&mut contents, BlockIndex(4));
+        assert_eq!(judge(&*code, &contents), StripeParity::Wrong(set(&[4])));
+        // Without global parities only its group's own equation speaks of it.
+        contents.remove(&BlockIndex(8));
+        contents.remove(&BlockIndex(9));
+        let StripeParity::Contradictory(accused) = judge(&*code, &contents) else {
+            panic!("it is one of a group")
+        };
+        assert!(accused.contains(&BlockIndex(4)) && accused.len() == 4, "{accused:?}");
+    }
+
+    #[test]
+    fn all_subsets_come_once() {
+        let all: Vec<Vec<usize>> = Subsets::new(4, 2).collect();
+        assert_eq!(all, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        assert_eq!(Subsets::new(3, 3).count(), 1);
+        assert_eq!(Subsets::new(2, 3).count(), 0);
+    }
+}
