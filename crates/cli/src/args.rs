@@ -305,6 +305,12 @@ pub struct ScrubArgs {
     /// Then remove the blocks that no stripe knows and nothing can refer to
     #[arg(long)]
     pub remove_orphans: bool,
+    /// Also hold whole stripes against their code's equations, which finds blocks that were replaced with their checksums
+    #[arg(long)]
+    pub parity: bool,
+    /// Stop the scrub that runs; what it has found stays
+    #[arg(long, conflicts_with_all = ["remove_orphans", "parity"])]
+    pub stop: bool,
 }
 
 #[derive(Debug, Args)]

@@ -22,7 +22,10 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
     let started = match store {
-        None => coordinator::start(config).await,
+        None => {
+            config.heal = Some(dry_run);
+            coordinator::start(config).await
+        }
         Some(store) => {
             config.heal = attached::heal(&store, dry_run);
             let storage = attached::storage(&config.cluster, &store).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, OrphanView, ScrubState, ScrubView};
+use client::{Client, OrphanView, ParityScrubView, ScrubState, ScrubView, UncheckedStripes};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -14,22 +14,56 @@ use crate::progress::Bar;
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// Orphans that are there after this long are not removed: nothing proves that they may go.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
+/// Stripes that are named with the reason why their parity was not checked.
+const NAMED: usize = 5;
 
 /// `mend scrub`
 pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure> {
-    let mut view = client.scrub().await?;
-    let bar = Bar::new("scrub", view.bytes);
+    if args.stop {
+        return stop(client).await;
+    }
+    let mut view = client.scrub(args.parity).await?;
+    let bar = Bar::new("scrub", progress(&view).1);
     while view.state == ScrubState::Running {
         tokio::time::sleep(ASK_EVERY).await;
         view = client.scrub_state(view.scrub).await?;
-        bar.set(view.checked_bytes, view.bytes);
+        let (done, all) = progress(&view);
+        bar.set(done, all);
     }
     drop(bar);
     if args.remove_orphans {
         view.orphans = remove_orphans(client).await?;
     }
-    let exit = if view.findings.is_empty() { Exit::Done } else { Exit::Data };
-    Ok(Answer::new(text(&view), &view).with_exit(exit))
+    Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
+}
+
+/// Bytes that are read, and all that are to be: twice each block's if parity is checked as well.
+fn progress(view: &ScrubView) -> (u64, u64) {
+    let Some(parity) = view.parity.as_ref().filter(|parity| parity.stripes > 0) else {
+        return (view.checked_bytes, view.bytes);
+    };
+    let unchecked: u64 = parity.unchecked.iter().map(|unchecked| unchecked.stripes).sum();
+    let part = (parity.checked + unchecked) as f64 / parity.stripes as f64;
+    (view.checked_bytes + (view.bytes as f64 * part) as u64, 2 * view.bytes)
+}
+
+/// Stops the scrub that runs.
+async fn stop(client: &Client) -> Result<Answer, Failure> {
+    let running = client.status().await?.last_scrub.filter(|scrub| scrub.state == ScrubState::Running);
+    let Some(running) = running else {
+        return Err(Failure::new("no scrub runs").help("start one with `mend scrub`"));
+    };
+    let view = client.stop_scrub(running.scrub).await?;
+    Ok(Answer::new(text(&view), &view))
+}
+
+fn exit(view: &ScrubView) -> Exit {
+    let contradicts = view.parity.as_ref().is_some_and(|parity| !parity.contradictory.is_empty());
+    match view.state {
+        _ if contradicts || !view.findings.is_empty() => Exit::Data,
+        ScrubState::Stopped => Exit::Failed,
+        _ => Exit::Done,
+    }
 }
 
 /// Removes what can be removed, and says what is left after a moment.
@@ -48,10 +82,14 @@ async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
 fn text(view: &ScrubView) -> String {
     let found = match view.findings.len() as u64 {
         0 => "all agree with their checksums".to_owned(),
-        bad => format!("{} BAD; run: mend repair --all", count(bad, "block")),
+        bad => format!(
+            "{} BAD; mend repair --all repairs now what is not repaired by itself",
+            count(bad, "block")
+        ),
     };
+    let stopped = if view.state == ScrubState::Stopped { "stopped: " } else { "" };
     let mut text = format!(
-        "checked {} of {} ({}): {found}\n",
+        "{stopped}checked {} of {} ({}): {found}\n",
         view.checked,
         count(view.blocks, "block"),
         size(view.checked_bytes)
@@ -65,6 +103,7 @@ fn text(view: &ScrubView) -> String {
             printable(&finding.problem)
         );
     }
+    text += &view.parity.as_ref().map_or_else(String::new, parity_text);
     for skipped in &view.skipped {
         text += &match skipped.blocks {
             0 => format!("not everything of {}: {}\n", skipped.node, skipped.why),
@@ -77,4 +116,40 @@ fn text(view: &ScrubView) -> String {
         text += &format!("{} on {} belongs to no stripe\n", printable(&orphan.block), orphan.node);
     }
     text
+}
+
+fn parity_text(parity: &ParityScrubView) -> String {
+    let found = match parity.contradictory.len() as u64 {
+        0 => "no contradiction that cannot be settled".to_owned(),
+        stripes => format!("{} CONTRADICTORY", count(stripes, "stripe")),
+    };
+    let mut text =
+        format!("parity checked of {} of {}: {found}\n", parity.checked, count(parity.stripes, "stripe"));
+    for stripe in &parity.contradictory {
+        let suspects = stripe.suspects.iter();
+        let suspects: Vec<String> =
+            suspects.map(|suspect| format!("{} on {}", printable(&suspect.block), suspect.node)).collect();
+        text += &format!(
+            "stripe {} contradicts itself, and nothing tells which of these blocks is wrong: {}\n",
+            printable(&stripe.stripe),
+            suspects.join(", ")
+        );
+    }
+    for unchecked in &parity.unchecked {
+        text += &format!(
+            "parity not checked of {}: {} ({})\n",
+            count(unchecked.stripes, "stripe"),
+            printable(&unchecked.why),
+            shortened(unchecked)
+        );
+    }
+    text
+}
+
+/// The stripes that are named, the first of them.
+fn shortened(unchecked: &UncheckedStripes) -> String {
+    let named: Vec<_> =
+        unchecked.first.iter().take(NAMED).map(|stripe| printable(stripe).to_string()).collect();
+    let more = if unchecked.stripes > named.len() as u64 { ", …" } else { "" };
+    format!("{}{more}", named.join(", "))
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use client::{
-    Client, ContradictionView, JobKind, ScrubView, Severity, Status, SteadyScrubView, UnreadablePart,
+    Client, ContradictionView, JobKind, ParityScrubView, ScrubState, ScrubView, Severity, Status,
+    SteadyScrubView, UnreadablePart,
 };
 
 use crate::answer::Answer;
@@ -85,7 +86,21 @@ fn steady_line(steady: &SteadyScrubView) -> String {
     let left = steady.left_in_round.map_or_else(String::new, |left| {
         format!(", {} still to be read in this round", count(left, "block"))
     });
-    format!("steady scrub at {}/s{left}\n", size(steady.rate_bytes_per_s))
+    let parity = steady.parity.as_ref().map_or_else(String::new, parity_words);
+    format!("steady scrub at {}/s{left}{parity}\n", size(steady.rate_bytes_per_s))
+}
+
+/// The stripes that a scrub has held against their equations.
+fn parity_words(parity: &ParityScrubView) -> String {
+    let unchecked: u64 = parity.unchecked.iter().map(|unchecked| unchecked.stripes).sum();
+    let mut words = format!("; parity checked of {}", count(parity.checked, "stripe"));
+    if unchecked > 0 {
+        words += &format!(", not of {unchecked}");
+    }
+    if !parity.contradictory.is_empty() {
+        words += &format!(", {} CONTRADICTORY", parity.contradictory.len());
+    }
+    words
 }
 
 fn lost_text(status: &Status) -> String {
@@ -188,11 +203,17 @@ fn redundancy_text(status: &Status) -> String {
 }
 
 fn scrub_line(scrub: &ScrubView) -> String {
-    let found = match scrub.findings.len() as u64 {
+    let mut found = match scrub.findings.len() as u64 {
         0 => "nothing wrong".to_owned(),
         bad => format!("{} bad", count(bad, "block")),
     };
-    let when = scrub.ended_unix_ms.map_or_else(|| "running".to_owned(), date);
+    if let Some(parity) = &scrub.parity {
+        found += &parity_words(parity);
+    }
+    let mut when = scrub.ended_unix_ms.map_or_else(|| "running".to_owned(), date);
+    if scrub.state == ScrubState::Stopped {
+        when += ", stopped";
+    }
     format!("last scrub ({when}): {} of {} checked, {found}\n", scrub.checked, count(scrub.blocks, "block"))
 }
 

@@ -309,12 +309,21 @@ impl Client {
         self.inner.http.post("/v1/plans", request).await
     }
 
-    /// Starts a scrub: every block is read and held against its checksums.
+    /// Starts a scrub: every block is read and held against its checksums, and then, if `parity` says so, every stripe
+    /// against its code's equations.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn scrub(&self) -> Result<ScrubView, ClientError> {
-        self.inner.http.post("/v1/scrubs", &serde_json::json!({})).await
+    pub async fn scrub(&self, parity: bool) -> Result<ScrubView, ClientError> {
+        self.inner.http.post(&format!("/v1/scrubs?parity={parity}"), &serde_json::json!({})).await
+    }
+
+    /// Stops a scrub; what it has found stays.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stop_scrub(&self, scrub: u64) -> Result<ScrubView, ClientError> {
+        self.inner.http.send(Method::DELETE, &format!("/v1/scrubs/{scrub}"), &serde_json::json!({})).await
     }
 
     /// How far a scrub is.

@@ -72,6 +72,9 @@ pub struct CoordinatorConfig {
     /// What is read of all helpers together, all the time, to hold blocks against their checksums; nothing if it is left out.
     #[serde(default)]
     pub scrub_rate: Option<Bandwidth>,
+    /// Whether the same rate also goes to holding whole stripes against their code's equations.
+    #[serde(default)]
+    pub scrub_parity: bool,
 }
 
 /// What is used when a command does not say. The code and the scheme are checked by those who know them.
@@ -489,13 +492,14 @@ pub(crate) fn new_text(
     coordinator: &CoordinatorConfig,
     defaults: &Defaults,
 ) -> String {
-    let CoordinatorConfig { api, control, advertise, repair_after, scrub_rate } = coordinator;
+    let CoordinatorConfig { api, control, advertise, repair_after, scrub_rate, scrub_parity } = coordinator;
     let advertise = match advertise {
         Some(host) => format!("advertise = \"{host}\""),
         None => "# advertise = \"10.0.0.1\"".to_owned(),
     };
     let scrub_rate = scrub_rate
         .map_or_else(|| "# scrub_rate = \"20MB/s\"".to_owned(), |rate| format!("scrub_rate = \"{rate}\""));
+    let scrub_parity = if *scrub_parity { "scrub_parity = true" } else { "# scrub_parity = true" };
     let data_tls = data_tls.map_or_else(|| "# data_tls = true".to_owned(), |on| format!("data_tls = {on}"));
     // The code and the scheme come from a command line and may hold anything.
     let (code, scheme) = (value(defaults.code.as_str()), value(defaults.scheme.as_str()));
@@ -524,6 +528,9 @@ repair_after = "{repair_after}"
 # Every block is read again and again, at this rate of all helpers together, and held against its checksums; not if it is
 # left out. Where it is, is kept when the coordinator is restarted.
 {scrub_rate}
+# The parity of whole stripes is checked as well, which finds blocks that were replaced together with their checksums. Each
+# block is read once more for it, out of the same rate.
+{scrub_parity}
 
 [defaults]
 # The code of new stripes: rs-14-10 makes 14 blocks, of which any 10 suffice.

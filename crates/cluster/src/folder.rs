@@ -403,6 +403,7 @@ impl InitOptions {
         let coordinator = CoordinatorConfig {
             repair_after: self.repair_after,
             scrub_rate: None,
+            scrub_parity: false,
             api: SocketAddr::new(self.listen_host, self.api_port),
             control: SocketAddr::new(self.listen_host, self.control_port),
             advertise: self.advertise.clone(),

@@ -93,7 +93,7 @@ fn routes() -> OpenApiRouter<Asking> {
         .routes(routes!(nodes::probes, nodes::probe, nodes::stop_probes))
         .routes(routes!(explain))
         .routes(routes!(scrub))
-        .routes(routes!(scrub_state))
+        .routes(routes!(scrub_state, stop_scrub))
         .routes(routes!(catalog_copy))
         .routes(routes!(accept_catalog))
         .routes(routes!(remove_orphans))
@@ -376,10 +376,42 @@ async fn explain(State(core): State<Asking>, Body(request): Body<PlanRequestView
     core.ask(|reply| Command::Explain(request, reply)).await
 }
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ScrubQuery {
+    /// Whether whole stripes are held against their code's equations as well, after their blocks.
+    #[serde(default)]
+    parity: bool,
+}
+
 /// Starts a scrub, or tells of the one that runs.
-#[utoipa::path(post, path = "/v1/scrubs", responses((status = 200, description = "The scrub", body = ScrubView)))]
-async fn scrub(State(core): State<Asking>) -> Answer<ScrubView> {
-    core.ask(Command::Scrub).await
+#[utoipa::path(
+    post,
+    path = "/v1/scrubs",
+    params(ScrubQuery),
+    responses(
+        (status = 200, description = "The scrub", body = ScrubView),
+        (status = 409, description = "One runs that does not check parity", body = ErrorBody)
+    )
+)]
+async fn scrub(State(core): State<Asking>, Query(query): Query<ScrubQuery>) -> Answer<ScrubView> {
+    core.ask(|reply| Command::Scrub(query.parity, reply)).await
+}
+
+/// Stops a scrub; what it has found stays.
+#[utoipa::path(
+    delete,
+    path = "/v1/scrubs/{scrub}",
+    params(("scrub" = u64, Path, description = "The scrub's number")),
+    responses(
+        (status = 200, description = "The scrub", body = ScrubView),
+        (status = 404, description = "There is nothing of this name or number", body = ErrorBody),
+        (status = 409, description = "It has ended", body = ErrorBody)
+    )
+)]
+async fn stop_scrub(State(core): State<Asking>, Path(scrub): Path<String>) -> Answer<ScrubView> {
+    let scrub = number(&scrub)?;
+    core.ask(|reply| Command::StopScrub(scrub, reply)).await
 }
 
 /// The scrub that runs or ran last.

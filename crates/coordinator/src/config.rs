@@ -21,8 +21,7 @@ pub struct CoordinatorConfig {
     pub catalog: PathBuf,
     /// How many descriptors this process may have; each listener takes a share of them.
     pub descriptors: u64,
-    /// Whether what would be repaired without being asked for, in a store that says what is in service, is only said; `None`
-    /// if nothing is repaired so.
+    /// Whether damage that would be repaired without being asked for is only said; `None` if nothing is repaired so.
     pub heal: Option<bool>,
 }
 

@@ -8,7 +8,7 @@ use repair::recovery::UnknownPolicy;
 use repair::{ChunkingError, NodeId, PlanError, StripeId, UnknownScheme};
 use stores::dir::{OpenError, PutError, PutId};
 use stores::{CatalogError, StoreError, Term};
-use views::RepairState;
+use views::{RepairState, ScrubState};
 
 /// Why a request is not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,10 @@ pub(crate) enum RequestError {
     NodeIsUp { name: String },
     #[error("there is no scrub {0}")]
     NoSuchScrub(u64),
+    #[error("scrub {0} runs, and does not check parity")]
+    ScrubRuns(u64),
+    #[error("scrub {scrub} has ended already: it is {state}")]
+    ScrubEnded { scrub: u64, state: ScrubState },
     #[error("there is no helper `{name}`; those known are {}", list(.known))]
     NoSuchNode { name: String, known: Vec<String> },
     #[error("links are being measured already")]
@@ -219,6 +223,8 @@ impl RequestError {
             | Self::StripeBusy { .. }
             | Self::TagTaken(_)
             | Self::RepairEnded { .. }
+            | Self::ScrubRuns(_)
+            | Self::ScrubEnded { .. }
             | Self::NodeIsUp { .. }
             | Self::CatalogBehind { .. }
             | Self::NodeUp(_)
@@ -296,6 +302,8 @@ impl RequestError {
             Self::TooManyLinks { .. } => "name fewer helpers, or leave --pairs out".into(),
             Self::NodeDown(_) => "start it, or leave it out".into(),
             Self::NoSuchScrub(_) => "start one with `mend scrub`".into(),
+            Self::ScrubRuns(_) => "wait for its end (`mend status`), or stop it with `mend scrub --stop`".into(),
+            Self::ScrubEnded { .. } => "see what it found with `mend status --output json`".into(),
             Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),
             Self::Code(_) => "choose a code such as rs-14-10 (n comes first)".into(),

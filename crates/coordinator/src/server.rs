@@ -195,6 +195,7 @@ fn start_core(
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
         beside: cluster.helpers.iter().filter_map(beside).collect(),
         scrub_bytes_per_s: cluster.coordinator.scrub_rate.map(|rate| rate.bits_per_second() / 8),
+        scrub_parity: cluster.coordinator.scrub_parity,
         network: cluster.network().map_err(|source| RunError::Network {
             config: config.cluster.config_path().display().to_string(),
             source,

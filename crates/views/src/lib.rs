@@ -53,6 +53,9 @@ pub struct Status {
     pub nodes_down: Vec<String>,
     /// The same helpers, and what is done about the blocks on them.
     pub gone: Vec<GoneNode>,
+    /// Stripes that have lost so much that their repair begins before that of the helpers which they miss.
+    #[serde(default)]
+    pub waiting: Vec<WaitingStripes>,
     /// Parts of files that cannot be read now; the first of them.
     pub unreadable: Vec<UnreadablePart>,
     /// Stripes whose blocks contradict each other; the first of them.
@@ -95,6 +98,19 @@ pub struct UnjudgedStripe {
     pub next_step: String,
 }
 
+/// Stripes whose lost blocks are waited for, and not for the whole grace period.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitingStripes {
+    /// Blocks that each can still lose.
+    pub survives: u32,
+    /// How many there are.
+    pub stripes: u64,
+    /// Milliseconds until the first is repaired.
+    pub starts_in_ms: u64,
+    /// All that in a sentence.
+    pub text: String,
+}
+
 /// How far the scrub is that goes on all the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SteadyScrubView {
@@ -106,6 +122,9 @@ pub struct SteadyScrubView {
     pub left_in_round: Option<u64>,
     /// When the last whole round ended, in milliseconds since 1970.
     pub last_round_ended_unix_ms: Option<u64>,
+    /// The results of parity checks in this round, if mend.toml wants them.
+    #[serde(default)]
+    pub parity: Option<ParityScrubView>,
 }
 
 /// How far a repair has come, and how fast.
@@ -562,6 +581,51 @@ pub struct ScrubView {
     pub findings: Vec<Finding>,
     /// Blocks that no stripe knows.
     pub orphans: Vec<OrphanView>,
+    /// The results of parity checks, if they were asked for.
+    #[serde(default)]
+    pub parity: Option<ParityScrubView>,
+}
+
+/// Whole stripes that a scrub holds against their code's equations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ParityScrubView {
+    /// Stripes to check; of the steady scrub those that it has come to in this round.
+    pub stripes: u64,
+    /// Stripes whose equations were evaluated.
+    pub checked: u64,
+    /// Stripes that could not be checked, by the reason.
+    pub unchecked: Vec<UncheckedStripes>,
+    /// Stripes whose blocks contradict each other, with nothing to tell which of them is wrong; the first of them.
+    pub contradictory: Vec<ContradictoryStripe>,
+}
+
+/// Stripes whose parity could not be checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UncheckedStripes {
+    /// Why.
+    pub why: String,
+    /// How many.
+    pub stripes: u64,
+    /// The first of them.
+    pub first: Vec<String>,
+}
+
+/// A stripe whose blocks contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ContradictoryStripe {
+    /// The stripe.
+    pub stripe: String,
+    /// Its blocks of which some are wrong.
+    pub suspects: Vec<SuspectBlock>,
+}
+
+/// A block that may be wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SuspectBlock {
+    /// The block.
+    pub block: String,
+    /// The helper that was asked about it.
+    pub node: String,
 }
 
 /// A helper that a scrub could not ask, or not about everything.

@@ -91,6 +91,8 @@ states! {
         Running = "running",
         /// It has ended.
         Done = "done",
+        /// It was stopped before its end; what it had found stays.
+        Stopped = "stopped",
     }
 
     /// What is done about the blocks of a helper that is gone.

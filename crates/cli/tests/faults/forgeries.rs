@@ -36,6 +36,7 @@ fn forge(file: &Path, offset: u64) {
 fn a_block_that_is_forged_behind_its_checksums_is_read_around_found_and_mended() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     let name = cluster.block_name("1.1");
     let honest = fs::read(cluster.block_file("1.1")).unwrap();
     forge(&cluster.block_file("1.1"), 8192 + 100);
@@ -61,6 +62,7 @@ fn nothing_that_was_decoded_from_a_forged_block_is_published_or_read() {
     for (code, helpers) in [("rs-6-4", 8), ("rs-5-4", 7), ("clay-6-4-5", 8)] {
         let cluster = Cluster::new(helpers, code, "64KiB");
         let content = cluster.put("film", 256 << 10);
+        cluster.mend(&["node", "repair-after", "never"]).ok();
         let (lost, forged) = (cluster.block_file("1.0"), cluster.block_file("1.1"));
         let honest = fs::read(&lost).unwrap();
         forge(&forged, 4096 + 7);
@@ -105,6 +107,7 @@ fn strip_digest(block: &Path) {
 fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     let (lost, honest) = (cluster.block_name("1.0"), fs::read(cluster.block_file("1.0")).unwrap());
     cluster.kill("coordinator");
     cluster.block_files().iter().for_each(|file| strip_digest(file));

@@ -78,6 +78,7 @@ fn impostors(cluster: &Cluster, block: &str) -> Vec<(&'static str, Pair)> {
 fn no_read_takes_a_block_that_is_whole_and_not_the_one() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     let (file, name) = (cluster.block_file("1.0"), cluster.block_name("1.0"));
     for (kind, pair) in impostors(&cluster, "1.0") {
         pair.replace(&file);

@@ -121,6 +121,7 @@ fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
 fn a_repair_goes_over_helpers_with_better_links() {
     let (mut cluster, gates) = gated(7, "rs-4-2", 1_000_000_000);
     let content = cluster.put("film", 2 * 16 * MIB);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
     cluster.assert_reads("film", &content, &[]);
     let home = cluster.holder("1.0");

@@ -17,6 +17,7 @@ mod links;
 mod names;
 mod operator;
 mod outputs;
+mod parity;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;

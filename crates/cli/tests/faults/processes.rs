@@ -41,6 +41,8 @@ fn repair_with_stopped_helper(
 
 /// A repair of block 1.0 that waits for a helper which is stopped, and the helper's name.
 fn held_up_repair(cluster: &Cluster, scheme: &str, repair: &[&str]) -> (Child, String) {
+    // Otherwise the coordinator repairs it before anybody asks.
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     for _ in 0..20 {
         std::fs::remove_file(cluster.block_file("1.0")).unwrap();
         cluster.mend(&["scrub"]);

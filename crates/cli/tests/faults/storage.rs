@@ -18,6 +18,7 @@ fn flip(file: &Path, at: u64) {
 fn a_flipped_byte_in_a_source_is_noticed_and_healed() {
     let cluster = Cluster::new(8, "rs-6-4", "1MiB");
     let content = cluster.put("film", 4 << 20);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     let flipped = cluster.block_name("1.1");
     flip(&cluster.block_file("1.1"), 700_000);
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
@@ -35,6 +36,7 @@ fn a_flipped_byte_in_a_source_is_noticed_and_healed() {
 fn scrub_finds_silent_corruption_truncation_and_missing_files() {
     let cluster = Cluster::new(8, "rs-8-4", "256KiB");
     let content = cluster.put("film", 1 << 20);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     flip(&cluster.block_file("1.0"), 0);
     let truncated = OpenOptions::new().write(true).open(cluster.block_file("1.5")).unwrap();
     truncated.set_len(1000).unwrap();
@@ -63,6 +65,7 @@ fn replace_with_checksums(from: &Path, to: &Path) {
 fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
     let cluster = Cluster::new(6, "rs-4-2", "64KiB");
     cluster.put("film", 256 << 10);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
     let lost = cluster.block_name("1.0");
     cluster.mend(&["scrub"]).fails_with(&[&lost]);

@@ -7,6 +7,7 @@ mod cases;
 mod contradictions;
 mod healing;
 mod mend;
+mod parity;
 mod reading;
 mod takeover;
 mod world;
@@ -27,6 +28,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ),
     ("what_is_lost_is_repaired_without_being_asked_for", healing::what_is_lost),
     ("rot_and_silent_losses_are_found_and_repaired_in_place", healing::what_is_rotten),
+    ("parity_names_what_was_replaced_with_its_checksums", parity::replaced_with_checksums),
     ("what_a_dead_datanode_had_is_made_elsewhere", healing::a_dead_datanode),
     ("helpers_coordinator_and_namenode_are_killed_in_the_middle", healing::killed_in_the_middle),
     ("a_helper_pushes_blocks_where_there_is_no_plug_in", healing::without_the_plug_in),

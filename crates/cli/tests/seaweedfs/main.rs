@@ -8,6 +8,7 @@ mod cases;
 mod faults;
 mod healing;
 mod layout;
+mod parity;
 mod repairs;
 mod world;
 
@@ -33,6 +34,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("mend_repairs_what_is_lost_by_itself", healing::what_is_lost),
     ("mend_finds_what_is_rotten_and_what_is_missing", healing::what_is_rotten),
     ("mend_finds_rot_that_nobody_looked_for", healing::rot_that_nobody_looked_for),
+    ("mend_names_by_parity_what_no_checksum_tells", parity::a_shard_that_no_checksum_tells),
     ("mend_brings_small_files_that_are_not_whole", healing::small_files_that_are_not_whole),
     ("mend_repairs_elsewhere_and_removes_what_comes_back", healing::a_server_that_goes),
     ("mend_killed_in_the_middle_beside_ec_rebuild", healing::killed_in_the_middle),

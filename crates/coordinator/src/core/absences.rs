@@ -208,8 +208,16 @@ impl Core {
         Some(grace.max(maintenance).max(start).max(absence.not_before.saturating_sub(self.now)))
     }
 
+    /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if somebody called its
+    /// repair off.
+    pub(super) fn left_of_absence(&self, node: NodeId, grace: Duration) -> Option<Duration> {
+        let absence = self.absences.get(&node).filter(|absence| !absence.cancelled)?;
+        let start = START_GRACE.min(self.repair_after().time()?).saturating_sub(self.now);
+        Some(grace.saturating_sub(absence.lasts(self.now)).max(start))
+    }
+
     /// How many are gone that hold something, and how many are there, if those are fewer.
-    fn too_many_gone(&self) -> Option<(usize, usize)> {
+    pub(super) fn too_many_gone(&self) -> Option<(usize, usize)> {
         let gone = self.absences.keys().filter(|&&node| self.picture.block_count(node) > 0).count();
         let there = self.live_helpers().count();
         (gone > there).then_some((gone, there))

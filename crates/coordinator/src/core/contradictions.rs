@@ -105,7 +105,6 @@ impl Core {
 
     /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that counts as good is
     /// among them.
-    #[cfg_attr(not(test), allow(dead_code, reason = "repairs and the parity scrub are about to call it"))]
     pub(super) fn parity_held(&mut self, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
         if !self.contradictions.has(stripe) {
             return;

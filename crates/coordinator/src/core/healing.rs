@@ -1,18 +1,26 @@
-//! Repairs that nobody asked for, in stores that say themselves what is in service.
+//! Repairs of stripes that nobody asked for.
 //!
-//! What a server in service does not have any more, or has rotten, is repaired at once. What is on a server that is out of
-//! service is repaired after the same grace period as everywhere (`repair_after`), and not while it is in maintenance: most
-//! come back. What fails is tried again, at growing intervals.
+//! Rot is repaired at once, and so are blocks that a helper or server has lost while it is there. Blocks on one that is gone are
+//! waited for, since most come back: for the stripe's grace period, which shrinks with the stripe's redundancy
+//! ([`grace`](super::grace)), and not while it is in maintenance. In stores of our own a helper that is gone is repaired as a
+//! whole when its own grace period is over ([`absences`](super::absences)); only stripes that wait for less are repaired here.
+//! One that came back with most of its blocks missing counts as gone: its disk may not be mounted. A repair that fails is tried again,
+//! at growing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cluster::RepairAfter;
 use repair::recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Core;
+use super::grace::shortened;
+use super::safety::count;
 use super::storing::Then;
+use super::words::in_words;
+use views::WaitingStripes;
 
 /// How often damage is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -47,8 +55,37 @@ pub(super) struct Healing {
     cases: BTreeMap<StripeId, Case>,
     /// Since when nodes have been out of service.
     out_since: BTreeMap<NodeId, Duration>,
+    /// Helpers that came back without most of their blocks, and when.
+    hollow: BTreeMap<NodeId, Duration>,
     /// Since when all nodes that there are have been in service.
     all_since: Option<Duration>,
+    /// Stripes whose grace period is shortened and not over, by what they can still lose: how many, and when the first is due.
+    waiting: BTreeMap<u32, (u64, Duration)>,
+}
+
+impl Healing {
+    /// A helper has said what it holds: most of what it should, or not.
+    pub(super) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
+        match is_hollow {
+            true => drop(self.hollow.entry(node).or_insert(now)),
+            false => drop(self.hollow.remove(&node)),
+        }
+    }
+
+    /// When the first stripe is tried again whose repair did not help.
+    fn tried_again(&self) -> Option<Duration> {
+        self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
+    }
+}
+
+/// How long the lost blocks of a damaged stripe are waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Blocks that it can still lose.
+    left: u32,
+    grace: Option<Duration>,
+    /// Whether that is less than helpers may be gone.
+    is_shortened: bool,
 }
 
 impl Core {
@@ -62,39 +99,59 @@ impl Core {
 
     /// Time has passed: begins what is due.
     pub(super) fn heal(&mut self) {
-        let Some(policy) = self.settings.heal else { return };
-        if !self.settled || self.is_behind() || self.now < self.healing.due {
+        let Some(policy) = self.heals() else { return self.healing.waiting.clear() };
+        if self.now < self.healing.due {
             return;
         }
         self.healing.due = self.now + LOOK_EVERY;
         let all_serve = self.picture.nodes().keys().all(|&node| self.picture.is_up(node));
         self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(self.now));
+        self.healing.waiting.clear();
         let damaged = self.picture.damaged();
         let ids: BTreeSet<&StripeId> = damaged.iter().map(|stripe| &stripe.id).collect();
         self.healing.cases.retain(|stripe, _| ids.contains(stripe));
         let mut open = self.healing.cases.values().filter(|case| self.is_open(case)).count();
-        let mut worst_first: Vec<(usize, &StripeRecord)> =
-            damaged.iter().map(|stripe| (self.lost_blocks(stripe).len(), stripe)).collect();
-        worst_first.sort_by_key(|&(lost, _)| std::cmp::Reverse(lost));
-        for (_, stripe) in worst_first {
-            if open >= OPEN_AT_ONCE {
-                break;
-            }
-            open += usize::from(self.heal_stripe(policy, stripe));
+        // An unreadable stripe is looked at again as soon as a block of it is back.
+        let mut worst_first: Vec<(Patience, &StripeRecord)> =
+            damaged.iter().filter_map(|stripe| Some((self.patience_of(stripe)?, stripe))).collect();
+        worst_first.sort_by_key(|(patience, _)| patience.left);
+        for (patience, stripe) in worst_first {
+            let begins = open < OPEN_AT_ONCE && self.heal_stripe(policy, stripe, patience);
+            open += usize::from(begins);
         }
+    }
+
+    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
+    fn heals(&self) -> Option<HealPolicy> {
+        let is_own = !self.nature.tells_service;
+        let is_off = is_own && self.repair_after() == RepairAfter::Never;
+        let may_begin = self.settled && !self.is_behind() && !(is_own && self.too_many_gone().is_some());
+        self.settings.heal.filter(|_| may_begin && !is_off)
     }
 
     fn is_open(&self, case: &Case) -> bool {
         case.repairs.iter().any(|&repair| self.is_repair_open(repair))
     }
 
+    /// `None` if it cannot be read.
+    fn patience_of(&mut self, stripe: &StripeRecord) -> Option<Patience> {
+        let code = self.codes.get(&stripe.code).ok()?;
+        let left = self.risks.survives(&*code, &self.lost_blocks(stripe))?;
+        let full = self.risks.survives(&*code, &[])?;
+        let after = self.repair_after().time();
+        let grace = after.map(|after| shortened(after, left, full));
+        Some(Patience { left, grace, is_shortened: grace < after })
+    }
+
     /// Begins the repair of a stripe, if it is due; whether it did.
-    fn heal_stripe(&mut self, policy: HealPolicy, stripe: &StripeRecord) -> bool {
+    fn heal_stripe(&mut self, policy: HealPolicy, stripe: &StripeRecord, patience: Patience) -> bool {
         let lost: Vec<&BlockRecord> = stripe.blocks.iter().filter(|block| self.is_lost(block)).collect();
-        let due: Vec<BlockId> =
-            lost.iter().filter(|block| self.is_due(block)).map(|block| block.id.clone()).collect();
-        if due.is_empty() || !self.can_be_read(stripe) {
-            return false; // What cannot be rebuilt now is looked at again as soon as a block of it is back.
+        let waits: Vec<Option<Duration>> = lost.iter().map(|block| self.due_of(block, patience)).collect();
+        let due = lost.iter().zip(&waits).filter(|(_, wait)| **wait == Some(Duration::ZERO));
+        let due: Vec<BlockId> = due.map(|(block, _)| block.id.clone()).collect();
+        if due.is_empty() {
+            self.note_waiting(patience, waits.into_iter().flatten().min());
+            return false;
         }
         let now = self.now;
         if let Some(case) = self.healing.cases.get(&stripe.id)
@@ -128,9 +185,11 @@ impl Core {
         true
     }
 
-    fn can_be_read(&mut self, stripe: &StripeRecord) -> bool {
-        let lost = self.lost_blocks(stripe);
-        self.codes.get(&stripe.code).is_ok_and(|code| self.risks.survives(&*code, &lost).is_some())
+    fn note_waiting(&mut self, patience: Patience, wait: Option<Duration>) {
+        let Some(wait) = wait.filter(|_| patience.is_shortened) else { return };
+        let due = self.now + wait;
+        let (stripes, first) = self.healing.waiting.entry(patience.left).or_insert((0, due));
+        (*stripes, *first) = (*stripes + 1, due.min(*first));
     }
 
     fn heal_target(&mut self, stripe: &StripeId, target: Target) {
@@ -146,24 +205,92 @@ impl Core {
         }
     }
 
-    /// Whether a lost block is not waited for any more.
-    fn is_due(&self, block: &BlockRecord) -> bool {
-        let is_over = |since: Duration| {
-            self.repair_after().time().is_some_and(|after| self.now >= since.saturating_add(after))
+    /// How long a lost block is still waited for; `None` if its repair does not begin here.
+    fn due_of(&self, block: &BlockRecord, patience: Patience) -> Option<Duration> {
+        let Some(home) = block.node else {
+            // Its holder may be about to come back since before this coordinator began, unless nobody is away.
+            let all_have_told = |since| self.now >= since + ALL_HAVE_TOLD;
+            return match self.healing.all_since.is_some_and(all_have_told) {
+                true => Some(Duration::ZERO),
+                false => Some(patience.grace?.saturating_sub(self.now)),
+            };
         };
-        let waits = |node: NodeId| {
-            let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
-            !self.picture.is_up(node) && (!is_over(since) || self.maintenance_left(node).is_some())
-        };
-        let mut holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
-        match block.node {
-            // Whoever had it may be about to come back since before this coordinator began, unless nobody is away.
-            None => {
-                let all_have_told = |since| self.now >= since + ALL_HAVE_TOLD;
-                is_over(Duration::ZERO) || self.healing.all_since.is_some_and(all_have_told)
-            }
-            Some(_) => !holders.any(|holder| waits(holder.node)),
+        if let Some(&since) = self.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
+            return self.left_of(home, patience.grace?.saturating_sub(self.now.saturating_sub(since)));
         }
+        let holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
+        let out = holders.filter(|holder| !self.picture.is_up(holder.node));
+        let waits: Option<Vec<Duration>> = out.map(|holder| self.wait_for(holder.node, patience)).collect();
+        Some(waits?.into_iter().max().unwrap_or_default())
+    }
+
+    /// How long a node is still waited for that is out of service, or gone.
+    fn wait_for(&self, node: NodeId, patience: Patience) -> Option<Duration> {
+        let grace = patience.grace?;
+        if self.nature.tells_service {
+            let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
+            return self.left_of(node, grace.saturating_sub(self.now.saturating_sub(since)));
+        }
+        let left = self.left_of_absence(node, grace).filter(|_| patience.is_shortened)?;
+        self.left_of(node, left)
+    }
+
+    /// The rest of a grace period, or of a maintenance if that takes longer.
+    fn left_of(&self, node: NodeId, grace: Duration) -> Option<Duration> {
+        Some(grace.max(self.maintenance_left(node).unwrap_or_default()))
+    }
+
+    /// Stripes that are repaired before the helpers are that they miss.
+    pub(super) fn waiting_stripes(&self) -> Vec<WaitingStripes> {
+        let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
+            let wait = due.saturating_sub(self.now);
+            let lose = match survives {
+                0 => "cannot lose another block".to_owned(),
+                survives => format!("can lose only {} more", count(survives.into(), "block")),
+            };
+            WaitingStripes {
+                survives,
+                stripes,
+                starts_in_ms: wait.as_millis() as u64,
+                text: format!(
+                    "repair of {} that {lose} starts in {}",
+                    count(stripes, "stripe"),
+                    in_words(wait)
+                ),
+            }
+        };
+        self.healing.waiting.iter().map(view).collect()
+    }
+
+    /// Sentences on blocks that are lost on helpers that are up.
+    pub(super) fn healing_advice(&self, blocks: u64) -> Vec<String> {
+        if self.heals().is_none_or(|policy| policy.dry_run) {
+            return vec![format!(
+                "{} lost on helpers that are up: run mend repair --all",
+                count(blocks, "block")
+            )];
+        }
+        let grace = self.repair_after().time().unwrap_or_default();
+        let hollow = self.healing.hollow.iter().filter(|(_, since)| self.now < **since + grace);
+        let mut advice: Vec<String> = hollow
+            .map(|(&node, &since)| {
+                format!(
+                    "{} came back without most of its blocks: is its disk mounted? They are rebuilt in {}, or now with \
+                     mend repair --all",
+                    self.name(node),
+                    in_words((since + grace).saturating_sub(self.now))
+                )
+            })
+            .collect();
+        if advice.is_empty() {
+            let again = self.healing.tried_again().filter(|&again| again > self.now);
+            let when = again.map_or_else(
+                || "repair begins by itself".to_owned(),
+                |again| format!("repair is tried again in {}", in_words(again.saturating_sub(self.now))),
+            );
+            advice.push(format!("{} lost on helpers that are up: {when}", count(blocks, "block")));
+        }
+        advice
     }
 }
 

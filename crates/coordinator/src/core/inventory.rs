@@ -24,7 +24,7 @@ impl Core {
     /// Holds what a node has against what the catalog thinks it has.
     pub(super) fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
-        let (mut news, mut again) = (Vec::new(), VecDeque::new());
+        let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
         for (stripe, index) in self.picture.blocks_of(node) {
             let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
             let block = &record.blocks[usize::from(index.0)];
@@ -34,7 +34,10 @@ impl Core {
                     again.push_back((stripe, index));
                     continue;
                 }
-                None => BlockState::Missing,
+                None => {
+                    missing += 1;
+                    BlockState::Missing
+                }
                 Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
                 Some(_) if known == BlockState::Healthy => continue,
                 Some(_) => {
@@ -50,6 +53,7 @@ impl Core {
         if !news.is_empty() {
             self.store_states(news);
         }
+        self.healing.note_hollow(node, 2 * missing > self.picture.block_count(node), self.now);
         if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
             *rechecks = again;
         }
@@ -228,7 +232,8 @@ impl Core {
         // Without a digest, any block of the name will do, unless two of them contradicted each other.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
-                && !self.is_removing(node, &known.id);
+                && !self.is_removing(node, &known.id)
+                && !self.condemned.has(&known.id);
         if !is_it || !self.is_wanted_from(node, known) || self.picture.is_pending(stripe) != Some(false) {
             return;
         }

@@ -132,6 +132,11 @@ impl Core {
     }
 
     pub(super) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
+        if self.checks.has(job) {
+            let Self { checks, rng, now, .. } = self;
+            let steps = checks.handle_report(node, (job, epoch), report, || rng.random(), *now);
+            return self.follow_checks(steps);
+        }
         // Reports on jobs that have ended come late and matter to nobody.
         self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
     }

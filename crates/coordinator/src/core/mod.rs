@@ -13,9 +13,11 @@ mod beside;
 mod caps;
 mod claims;
 mod commands;
+mod condemned;
 mod contradictions;
 mod figures;
 mod given;
+mod grace;
 mod healing;
 mod history;
 mod inventory;
@@ -25,6 +27,8 @@ mod leaving;
 mod maintenance;
 mod network;
 mod nodes;
+mod parity_checks;
+mod parity_scrub;
 mod picture;
 mod plans;
 mod probes;
@@ -62,6 +66,7 @@ use absences::Absences;
 use caps::Capping;
 use claims::Claims;
 pub(crate) use commands::{Command, Reply};
+use condemned::Condemned;
 use contradictions::Contradictions;
 use figures::Figures;
 use given::Given;
@@ -71,6 +76,7 @@ use history::History;
 use jobs::RunningJob;
 use maintenance::Maintenance;
 use nodes::Peer;
+use parity_checks::ParityChecks;
 use picture::Picture;
 use probes::Probes;
 use puts::OpenPuts;
@@ -153,6 +159,8 @@ pub(crate) struct Settings {
     pub heal: Option<HealPolicy>,
     /// What the steady scrub reads in a second; nothing if `None`.
     pub scrub_bytes_per_s: Option<u64>,
+    /// Whether it checks the parity of whole stripes as well.
+    pub scrub_parity: bool,
     /// What mend.toml says of what lies between nodes.
     pub network: Network,
 }
@@ -192,6 +200,8 @@ pub(crate) struct Core {
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
     steady: Steady,
+    checks: ParityChecks,
+    condemned: Condemned,
     lost_lately: VecDeque<LostBlock>,
     /// What the store says keeps it from its work.
     troubles: Vec<String>,
@@ -253,6 +263,8 @@ impl Core {
             scrub: None,
             past_scrubs: VecDeque::new(),
             steady: Steady::default(),
+            checks: ParityChecks::default(),
+            condemned: Condemned::default(),
             lost_lately: VecDeque::new(),
             troubles: Vec::new(),
             unjudged: UnjudgedStripes::default(),
@@ -281,6 +293,7 @@ impl Core {
         core.requeue_repairs(&records);
         core.recall_scrub(&records);
         core.recall_steady_scrub(&records);
+        core.recall_condemned(&records);
         core.recall_history(&records);
         core.recall_contradictions(&records);
         core.recall_absences(&records);
@@ -325,6 +338,7 @@ impl Core {
         self.with_all_jobs(Job::handle_tick);
         self.abort_idle_puts();
         self.expire_asks();
+        self.expire_checks();
         self.retry_removals();
         self.forget_retired();
         self.expire_maintenance();

@@ -165,6 +165,7 @@ impl Core {
             self.asks.remove(&number);
         }
         self.skip_in_scrub(node, "it is down");
+        self.leave_out_of_checks(node);
         self.note_gone(node, why);
     }
 

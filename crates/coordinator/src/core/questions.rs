@@ -36,12 +36,16 @@ pub(super) enum Subject {
 impl Subject {
     /// How long its answer is waited for.
     fn patience(&self) -> Duration {
-        let reading = match self {
-            Self::Block { known, .. } => Duration::from_secs(known.bytes / SLOW_BYTES_PER_SECOND),
-            Self::List | Self::Orphans | Self::Returned => Duration::ZERO,
-        };
-        ANSWER_LIMIT + reading
+        match self {
+            Self::Block { known, .. } => patience(known.bytes),
+            Self::List | Self::Orphans | Self::Returned => patience(0),
+        }
     }
+}
+
+/// How long an answer is waited for that takes reading so many bytes.
+pub(super) fn patience(bytes: u64) -> Duration {
+    ANSWER_LIMIT + Duration::from_secs(bytes / SLOW_BYTES_PER_SECOND)
 }
 
 impl Core {
@@ -102,6 +106,11 @@ impl Core {
         if known.id != *block {
             tracing::warn!(%block, asked = %known.id, "an answer about another block");
         }
+        // Checksums are forged with the block: they do not overrule parity.
+        let result = match self.condemned.problem(&known.id, node) {
+            Some(problem) => result.and(Err(problem)),
+            None => result,
+        };
         let result_digest = result.as_ref().ok().copied();
         let problem = match result {
             Ok(digest) if known.digest.is_none() || known.digest == digest => None,
@@ -172,7 +181,7 @@ impl Core {
         }
     }
 
-    fn apply_verdict(
+    pub(super) fn apply_verdict(
         &mut self,
         node: NodeId,
         stripe: &StripeId,

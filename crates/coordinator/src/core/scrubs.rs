@@ -1,5 +1,6 @@
 //! Scrubs: every live helper reads every block that the catalog places on it, a few at a time. A helper that goes, falls
-//! silent or cannot say what it holds is told of, and the others go on.
+//! silent or cannot say what it holds is told of, and the others go on. On request whole stripes are checked by their
+//! parity after that ([`parity_scrub`](super::parity_scrub)). A scrub that is stopped keeps what it has found.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,6 +11,8 @@ use serde_json::Value;
 use stores::{BlockRecord, RecordWrite, Write};
 
 use super::nodes::PeerKind;
+use super::parity_checks::Asker;
+use super::parity_scrub::ParityRound;
 use super::questions::Subject;
 use super::storing::Then;
 use super::{Core, unix_ms};
@@ -29,6 +32,8 @@ const LAST_KEY: &str = "scrub/last";
 pub(super) struct Scrub {
     view: ScrubView,
     nodes: BTreeMap<NodeId, NodeScrub>,
+    /// The stripes that are checked when all blocks are.
+    parity: Option<ParityRound>,
 }
 
 /// What one helper has still to do.
@@ -54,14 +59,18 @@ impl Core {
     pub(super) fn recall_scrub(&mut self, records: &[(String, Value)]) {
         let last = records.iter().find(|(key, _)| key == LAST_KEY);
         let view = last.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
-        self.scrub = view.map(|view| Scrub { view, nodes: BTreeMap::new() });
+        self.scrub = view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None });
     }
 
-    /// Starts a scrub, unless one runs: then it is that one.
-    pub(super) fn start_scrub(&mut self) -> Result<ScrubView, RequestError> {
+    /// Starts a scrub, unless one runs: then it is that one, if it does what is asked for.
+    pub(super) fn start_scrub(&mut self, parity: bool) -> Result<ScrubView, RequestError> {
         if let Some(scrub) = self.scrub.as_ref().filter(|scrub| scrub.is_running()) {
-            return Ok(scrub.view.clone());
+            return match parity && scrub.parity.is_none() {
+                true => Err(RequestError::ScrubRuns(scrub.view.scrub)),
+                false => Ok(scrub.view()),
+            };
         }
+        let round = parity.then(|| ParityRound::new(self.picture.of_files().collect(), self.now));
         let mut view = ScrubView {
             scrub: self.next_number()?,
             state: ScrubState::Running,
@@ -74,6 +83,7 @@ impl Core {
             skipped: self.unreachable_blocks(),
             findings: Vec::new(),
             orphans: Vec::new(),
+            parity: None,
         };
         let mut nodes = BTreeMap::new();
         for node in self.live_helpers().collect::<Vec<_>>() {
@@ -84,17 +94,17 @@ impl Core {
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
         // Whoever asked for the last one may not have seen its end.
-        self.past_scrubs.extend(self.scrub.take().map(|scrub| scrub.view));
+        self.past_scrubs.extend(self.scrub.take().map(|scrub| scrub.view()));
         while self.past_scrubs.len() > PAST_SCRUBS {
             self.past_scrubs.pop_front();
         }
-        self.scrub = Some(Scrub { view, nodes });
+        self.scrub = Some(Scrub { view, nodes, parity: round });
         for node in asked {
             let ask = self.ask(node, Subject::List);
             self.send(node, ToNode::List { ask });
         }
         self.ask_scrub();
-        Ok(self.scrub.as_ref().expect("just started").view.clone())
+        Ok(self.scrub.as_ref().expect("just started").view())
     }
 
     fn unreachable_blocks(&self) -> Vec<SkippedNode> {
@@ -118,6 +128,7 @@ impl Core {
                 self.ask_scrub_block(node, stripe, index);
             }
         }
+        self.check_stripes();
         self.end_scrub();
     }
 
@@ -139,6 +150,36 @@ impl Core {
         if let Some(node) = self.scrub.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
             node.outstanding.insert(ask);
         }
+    }
+
+    /// The stripes that the scrub checks now: all its blocks are read.
+    pub(super) fn parity_round(&mut self) -> Option<&mut ParityRound> {
+        let scrub = self.scrub.as_mut().filter(|scrub| scrub.is_running())?;
+        if !scrub.nodes.values().all(NodeScrub::is_done) {
+            return None;
+        }
+        scrub.parity.as_mut()
+    }
+
+    /// Lists something that the scrub has found.
+    pub(super) fn find_in_scrub(&mut self, finding: Finding) {
+        if let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running())
+            && scrub.view.findings.len() < FINDINGS_LISTED
+        {
+            scrub.view.findings.push(finding);
+        }
+    }
+
+    /// Ends a scrub before all is checked.
+    pub(super) fn stop_scrub(&mut self, id: u64) -> Result<ScrubView, RequestError> {
+        let known = self.scrub_state(id)?;
+        if known.state != ScrubState::Running {
+            return Err(RequestError::ScrubEnded { scrub: id, state: known.state });
+        }
+        let steps = self.checks.give_up(Asker::Scrub);
+        self.follow_checks(steps);
+        self.close_scrub(ScrubState::Stopped);
+        self.scrub_state(id)
     }
 
     pub(super) fn count_in_scrub(
@@ -204,24 +245,33 @@ impl Core {
     }
 
     fn end_scrub(&mut self) {
-        let orphans = self.orphan_views();
-        let names: BTreeMap<NodeId, String> = match &self.scrub {
-            Some(scrub) => scrub.nodes.keys().map(|&node| (node, self.name(node))).collect(),
-            None => return,
+        let is_over = |scrub: &Scrub| {
+            let stripes_done = scrub.parity.as_ref().is_none_or(ParityRound::is_done);
+            scrub.nodes.values().all(NodeScrub::is_done)
+                && stripes_done
+                && self.checks.open_for(Asker::Scrub) == 0
         };
-        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
-        if !scrub.nodes.values().all(NodeScrub::is_done) {
-            return;
+        if self.scrub.as_ref().is_some_and(|scrub| scrub.is_running() && is_over(scrub)) {
+            self.close_scrub(ScrubState::Done);
         }
+    }
+
+    /// The scrub that runs is over.
+    fn close_scrub(&mut self, state: ScrubState) {
+        let orphans = self.orphan_views();
+        let Some(mut scrub) = self.scrub.take() else { return };
+        let names = scrub.nodes.keys().map(|&node| self.name(node)).collect::<Vec<_>>();
         let unavailable =
-            scrub.nodes.iter().filter_map(|(node, of_node)| unavailable(names[node].clone(), of_node));
+            names.into_iter().zip(scrub.nodes.values()).filter_map(|(name, node)| unavailable(name, node));
         scrub.view.skipped.extend(unavailable);
-        scrub.view.state = ScrubState::Done;
+        scrub.nodes.clear();
+        scrub.view.state = state;
         scrub.view.ended_unix_ms = Some(unix_ms());
         scrub.view.orphans = orphans;
-        let (id, findings) = (scrub.view.scrub, scrub.view.findings.len());
-        let record = serde_json::to_value(&scrub.view).expect("a view has string keys");
-        tracing::info!(scrub = id, findings, "scrub ended");
+        let view = scrub.view();
+        let record = serde_json::to_value(&view).expect("a view has string keys");
+        tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
+        self.scrub = Some(scrub);
         self.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
@@ -230,13 +280,13 @@ impl Core {
     }
 
     pub(super) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
-        let last = self.scrub.as_ref().map(|scrub| &scrub.view);
-        let view = last.into_iter().chain(&self.past_scrubs).find(|view| view.scrub == id);
-        view.cloned().ok_or(RequestError::NoSuchScrub(id))
+        let last = self.scrub.as_ref().filter(|scrub| scrub.view.scrub == id).map(Scrub::view);
+        let past = || self.past_scrubs.iter().find(|view| view.scrub == id).cloned();
+        last.or_else(past).ok_or(RequestError::NoSuchScrub(id))
     }
 
     pub(super) fn last_scrub(&self) -> Option<ScrubView> {
-        self.scrub.as_ref().map(|scrub| scrub.view.clone())
+        self.scrub.as_ref().map(Scrub::view)
     }
 
     pub(super) fn orphan_views(&self) -> Vec<OrphanView> {
@@ -259,6 +309,11 @@ fn unavailable(node: String, of_node: &NodeScrub) -> Option<SkippedNode> {
 }
 
 impl Scrub {
+    fn view(&self) -> ScrubView {
+        let parity = self.parity.as_ref().map(|round| round.view.clone());
+        ScrubView { parity: parity.or_else(|| self.view.parity.clone()), ..self.view.clone() }
+    }
+
     fn is_running(&self) -> bool {
         self.view.ended_unix_ms.is_none()
     }

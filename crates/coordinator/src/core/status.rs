@@ -39,6 +39,7 @@ impl Core {
             nodes_down,
             leaving: self.leaving_views(),
             gone,
+            waiting: self.waiting_stripes(),
             unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
             contradictions: self.contradiction_views(),
             jobs: self.job_views(),
@@ -79,11 +80,11 @@ impl Core {
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
         advice.extend(self.unjudged.advice());
+        advice.extend(self.waiting_stripes().into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
         if here > 0 && self.settled && !self.is_behind() && self.open_repairs().is_empty() {
-            let blocks = count(here, "block");
-            advice.push(format!("{blocks} lost on helpers that are up: run mend repair --all"));
+            advice.extend(self.healing_advice(here));
         }
         advice
     }

@@ -349,8 +349,11 @@ impl Core {
             Then::Committed { put, reply } => self.put_committed(put, reply, result),
             Then::Aborted { put, reply } => self.put_aborted(put, reply, result),
             Then::Removed { stripes, reply } => self.file_removed(&stripes, reply, result),
-            Then::Published { job, stripe, .. } => {
+            Then::Published { job, stripe, blocks } => {
                 let error = result.err();
+                if error.is_none() {
+                    self.absolve(&stripe, &blocks);
+                }
                 self.note_publication(&stripe, error.as_ref());
                 self.blocks_published(job, error);
             }

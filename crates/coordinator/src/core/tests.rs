@@ -4,10 +4,12 @@ mod beside;
 mod contradictions;
 mod files;
 mod given;
+mod healing;
 mod joining;
 mod measure;
 mod network;
 mod operator;
+mod parity;
 mod recoveries;
 mod repairs;
 mod scrubs;
@@ -81,6 +83,8 @@ struct PlayedNode {
     rebuilds_wrongly: bool,
     /// Its files hold other blocks than their names say.
     is_swapped: bool,
+    /// Blocks that were replaced together with their checksums.
+    forged: BTreeSet<BlockId>,
 }
 
 fn settings() -> Settings {
@@ -94,6 +98,7 @@ fn settings() -> Settings {
         repair_after: RepairAfter::Time(Duration::from_secs(600)),
         heal: None,
         scrub_bytes_per_s: None,
+        scrub_parity: false,
         network: cluster::Network::default(),
     }
 }
@@ -246,6 +251,7 @@ impl Scene {
             backlog: VecDeque::new(),
             rebuilds_wrongly: false,
             is_swapped: false,
+            forged: BTreeSet::new(),
         };
         self.nodes.insert(name.to_owned(), node);
         self.handle(Event::Joined {
@@ -469,7 +475,11 @@ impl PlayedNode {
                 (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
             }
             ToNode::Fingerprint { job, epoch, block, chunking, seed, .. } => {
-                let fingerprints = vec![Fingerprint::zero(); chunking.sub_blocks().into()];
+                let one = match self.forged.contains(&block.id) {
+                    true => Fingerprint(vec![1; repair::FINGERPRINT_BYTES]),
+                    false => Fingerprint::zero(),
+                };
+                let fingerprints = vec![one; chunking.sub_blocks().into()];
                 (job, epoch, Report::Fingerprinted { block: block.id, seed, fingerprints })
             }
             ToNode::Commit { job, epoch } => {

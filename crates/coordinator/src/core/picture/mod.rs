@@ -216,6 +216,13 @@ impl Picture {
         blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
     }
 
+    /// The stripes of files, by name.
+    pub(super) fn of_files(&self) -> impl Iterator<Item = StripeId> {
+        let entry = |&slot: &Slot| self.stripes[slot as usize].as_ref().expect("a slot in use");
+        let names = self.names.iter().filter(move |(_, slot)| !entry(slot).pending);
+        names.map(|(name, _)| StripeId(name.to_string()))
+    }
+
     /// The stripes of which some block is on several nodes.
     pub(super) fn replicated(&self) -> Vec<StripeRecord> {
         self.replicated.iter().map(|&slot| self.record(slot)).collect()

@@ -75,6 +75,7 @@ impl Core {
 
     /// There is no such stripe any more.
     pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
+        self.forget_condemned_of(stripe);
         self.repairs.refusals.forget(stripe);
         self.forget_contradiction(stripe);
         self.repairs.scheduler.drop_stripe(stripe);

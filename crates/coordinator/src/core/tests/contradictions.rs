@@ -70,7 +70,7 @@ fn a_contradiction_is_kept_over_restarts_until_every_good_block_bears_witness() 
 fn a_block_that_is_known_to_be_bad_need_not_bear_witness() {
     let (mut scene, stripe, file) = contradicted();
     scene.rotten.insert(block(&file, 3));
-    scene.ask(Command::Scrub).unwrap();
+    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
     scene.play();
     assert_eq!(states(&scene.file("f"))[3], "corrupt");
     scene.core().parity_held(&stripe, &blocks(0..3));

@@ -69,7 +69,7 @@ fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
-    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
     scene.play();
     let scrub = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
     assert_eq!((scrub.state.name(), scrub.blocks, scrub.checked), ("done", 4, 4));
@@ -88,7 +88,7 @@ fn what_the_store_does_not_take_where_it_was_is_rebuilt_elsewhere() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
-    scene.ask(Command::Scrub).unwrap();
+    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
     scene.play();
     scene.rotten.clear();
     let before = home(&file, 3);
@@ -107,7 +107,7 @@ fn where_nobody_else_may_have_a_block_who_refused_it_is_tried_again() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
-    scene.ask(Command::Scrub).unwrap();
+    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
     scene.play();
     scene.rotten.clear();
     let distrusted = scene.node(&home(&file, 3)).node.unwrap();
@@ -172,7 +172,7 @@ fn a_repair_whose_sources_contradict_each_other_says_so_and_publishes_nothing() 
     let file = scene.put("f", 1);
     scene.node(&home(&file, 0)).disk.remove(&block(&file, 0));
     scene.nodes.values_mut().for_each(|node| node.rebuilds_wrongly = true);
-    let scrub = scene.ask(Command::Scrub).unwrap();
+    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
     scene.play();
     scene.ask(|reply| Command::ScrubState(scrub.scrub, reply)).unwrap();
     let repair = scene.repair_all();

@@ -11,13 +11,13 @@ fn a_scrub_asks_each_helper_two_things_at_a_time() {
     let gone = block(&file, (0..4).find(|&index| home(&file, index) == "h2").unwrap());
     scene.node("h2").disk.remove(&gone);
     scene.node("h3").disk.insert(BlockId("stray".into()), 1);
-    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
     scene.play();
     let asked = |message: &&ToNode| matches!(message, ToNode::Verify { .. });
     assert_eq!(scene.node("h1").backlog.iter().filter(asked).count(), 2);
     let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.blocks, state.checked), ("running", 40, 30));
-    assert_eq!(scene.ask(Command::Scrub).unwrap().scrub, scrub, "one at a time");
+    assert_eq!(scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub, scrub, "one at a time");
 
     scene.kill("h1");
     let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
@@ -33,7 +33,7 @@ fn a_helper_that_does_not_answer_is_told_of_and_the_scrub_ends() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
-    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
     scene.play();
     assert_eq!(scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap().state.name(), "running");
     scene.wait(Duration::from_secs(130));
@@ -48,7 +48,7 @@ fn a_helper_whose_cap_holds_back_a_scrub_is_waited_for_as_long_as_it_says_so() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
-    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
     scene.play();
     let asked = |message: &ToNode| match message {
         ToNode::Verify { ask, .. } => Some(*ask),
@@ -80,7 +80,7 @@ fn what_a_machine_cannot_do_at_the_moment_says_nothing_of_its_blocks() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
-    let scrub = scene.ask(Command::Scrub).unwrap().scrub;
+    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
     scene.play();
     let few = || "too many open files".to_owned();
     for message in std::mem::take(&mut scene.node("h1").backlog) {

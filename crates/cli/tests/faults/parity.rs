@@ -1,0 +1,200 @@
+//! Blocks that were replaced together with their checksums, label and recorded digest: only parity tells.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use codes::BlockIndex;
+use repair::{BlockId, Sink, SinkEnd};
+use stores::Blocks;
+use stores::dir::DirBlocks;
+
+use crate::cluster::{Cluster, finish, noise};
+
+const HELPERS: u16 = 7;
+
+/// The files: a Reed-Solomon stripe, one of a code with sub-blocks, and a short one whose last blocks are zeros.
+const FILES: [(&str, &str, usize); 3] =
+    [("film", "rs-6-4", 256 << 10), ("song", "clay-6-4-5", 256 << 10), ("note", "rs-6-4", 70_000)];
+
+fn stored() -> (Cluster, Vec<Vec<u8>>) {
+    let cluster = Cluster::new(HELPERS, "rs-6-4", "64KiB");
+    let contents = FILES.map(|(name, code, bytes)| {
+        let content = noise(bytes);
+        fs::write(cluster.path(name), &content).unwrap();
+        cluster.mend(&["put", cluster.path(name).to_str().unwrap(), "--as", name, "--code", code]).ok();
+        content
+    });
+    (cluster, contents.to_vec())
+}
+
+fn stop(cluster: &mut Cluster) {
+    cluster.kill("coordinator");
+    (1..=HELPERS).for_each(|helper| cluster.kill(&format!("h{helper}")));
+}
+
+/// The folder and the name of a block.
+fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
+    let blocks = cluster.folder().join("helpers").join(cluster.holder(block)).join("blocks");
+    (blocks, BlockId(cluster.block_name(block)))
+}
+
+/// Has the store's own writer make another block in the place of one.
+fn forge(folder: &PathBuf, id: &BlockId) {
+    let blocks = DirBlocks::open(folder).unwrap();
+    let known = blocks.describe(id).unwrap();
+    let (index, label) = known.label.unwrap();
+    let end = SinkEnd::Kept { label: Some(Box::new(label)), permit: None };
+    let sink = Sink { index: BlockIndex(index.0), id: id.clone(), bytes: known.bytes, digest: None, end };
+    let mut writer = blocks.create(&sink).unwrap();
+    writer.write_at(0, &noise(known.bytes as usize + 1)[1..]).unwrap();
+    writer.seal().unwrap();
+    writer.commit().unwrap();
+}
+
+/// Forges blocks and has the catalog made anew from what helpers hold, forged digests included.
+fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
+    let places: Vec<_> = blocks.iter().map(|block| place(cluster, block)).collect();
+    stop(cluster);
+    places.iter().for_each(|(folder, id)| forge(folder, id));
+    fs::remove_file(cluster.folder().join("coordinator/catalog.redb")).unwrap();
+    let config = cluster.folder().join("mend.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("[coordinator]\n", &format!("[coordinator]\n{more_settings}"))).unwrap();
+    (1..=HELPERS).for_each(|helper| cluster.start(&["helper", &format!("h{helper}")]));
+    cluster.mend(&["catalog", "rebuild"]).ok();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("all are up", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
+}
+
+fn assert_reads_all(cluster: &Cluster, contents: &[Vec<u8>]) {
+    for ((name, ..), content) in FILES.iter().zip(contents) {
+        cluster.assert_reads(name, content, &[]);
+    }
+}
+
+fn state(cluster: &Cluster, stripe: &str, index: usize) -> String {
+    let stat = cluster.mend(&["stat", stripe, "--output", "json"]).ok().json();
+    stat["blocks"][index]["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_block_that_was_replaced_with_all_that_vouches_for_it_is_named_by_parity_and_repaired() {
+    let (mut cluster, contents) = stored();
+    let forged = ["1.2", "2.4", "3.1"];
+    forge_with_catalog(&mut cluster, &forged, "");
+    // The file whose data block is forged reads wrong, and everything says that all is well.
+    assert!(cluster.mend(&["scrub"]).ok().out.contains("all agree"));
+    assert!(cluster.mend(&["status"]).ok().out.starts_with("safe"));
+
+    // With a single equation to spare nobody can be named, and nothing is marked.
+    cluster.mend(&["node", "repair-after", "never"]).ok();
+    let away = cluster.holder("1.0");
+    cluster.kill(&away);
+    cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.starts_with("DEGRADED"));
+    let scrub =
+        cluster.mend(&["scrub", "--parity"]).fails_with(&["contradicts itself", &cluster.block_name("1.2")]);
+    assert_eq!(scrub.code, 3, "{scrub:?}");
+    assert_eq!(state(&cluster, "1", 2), "healthy", "{scrub:?}");
+    assert!(cluster.mend(&["status"]).out.starts_with("IN DOUBT"), "{scrub:?}");
+    cluster.start(&["helper", &away]);
+    cluster.await_ready();
+
+    cluster.eventually("it is back", |cluster| cluster.mend(&["status"]).out.contains("all 7 helpers up"));
+    let names = forged.map(|block| cluster.block_name(block));
+    let [a, b, c] = &names;
+    let scrub = cluster.mend(&["scrub", "--parity"]).fails_with(&[a, b, c, "parity of its stripe"]);
+    assert_eq!(scrub.code, 3, "{scrub:?}");
+    assert!(scrub.out.contains("parity checked of 3 of 3 stripes"), "{scrub:?}");
+    assert_eq!(scrub.out.matches("contradicts the parity").count(), 3, "nobody else is named: {scrub:?}");
+    // Its checksums are as good as ever, and do not make it good, not even for a coordinator that is new.
+    cluster.mend(&["scrub"]).fails_with(&[a, b, c]);
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("all are back", |cluster| {
+        cluster.mend(&["status"]).out.starts_with("DEGRADED  3 of 3 stripes")
+    });
+    cluster.mend(&["scrub"]).fails_with(&[a, b, c]);
+    assert_eq!(state(&cluster, "1", 2), "corrupt");
+
+    cluster.mend(&["node", "repair-after", "default"]).ok();
+    cluster.eventually("it is repaired by itself", |cluster| {
+        cluster.mend(&["status"]).out.starts_with("safe  all")
+    });
+    assert!(cluster.mend(&["history"]).ok().out.contains("queued by itself"));
+    assert_reads_all(&cluster, &contents);
+    let scrub = cluster.mend(&["scrub", "--parity"]).ok();
+    assert!(scrub.out.contains("parity checked of 3 of 3 stripes: no contradiction"), "{scrub:?}");
+}
+
+#[test]
+fn the_steady_scrub_finds_by_parity_what_nobody_looked_for() {
+    let (mut cluster, contents) = stored();
+    let settings = "scrub_rate = \"20MB/s\"\nscrub_parity = true\n";
+    forge_with_catalog(&mut cluster, &["1.2", "2.4"], settings);
+    cluster.eventually("both are found", |cluster| {
+        let status = cluster.mend(&["status", "--output", "json"]).json();
+        status["lost_lately"].as_array().unwrap().len() >= 2
+    });
+    cluster.eventually("both are repaired", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
+    assert_reads_all(&cluster, &contents);
+    cluster.eventually("it has checked all stripes", |cluster| {
+        cluster.mend(&["status"]).out.contains("parity checked of 3 stripes")
+    });
+}
+
+#[test]
+fn a_scrub_is_stopped_and_keeps_what_it_has_found() {
+    let cluster = Cluster::new(6, "rs-6-4", "1MiB");
+    cluster.put("film", 16 << 20);
+    cluster.mend(&["scrub", "--stop"]).fails_with(&["no scrub runs"]);
+    fs::remove_file(cluster.block_file("1.0")).unwrap();
+    let lost = cluster.block_name("1.0");
+    for helper in 1..=6 {
+        cluster.mend(&["caps", "--disk", &format!("h{helper}=100KB/s")]).ok();
+    }
+    let scrub = cluster.spawn(&["scrub", "--parity"]);
+    let last = |cluster: &Cluster| cluster.mend(&["status", "--output", "json"]).json()["last_scrub"].clone();
+    cluster.eventually("it finds something", |cluster| {
+        last(cluster)["findings"].as_array().is_some_and(|findings| !findings.is_empty())
+    });
+    let stopped = cluster.mend(&["scrub", "--stop"]).ok();
+    assert!(stopped.out.contains("stopped") && stopped.out.contains(&lost), "{stopped:?}");
+    let scrub = finish(scrub).fails_with(&["stopped", &lost]);
+    assert_eq!(scrub.code, 3, "{scrub:?}");
+    assert_eq!(last(&cluster)["state"], "stopped");
+    cluster.mend(&["caps", "--none"]).ok();
+    cluster.eventually("it is repaired", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
+    cluster.mend(&["scrub"]).ok();
+}
+
+/// Stripes that have lost two blocks of two do not wait as those that have lost one.
+#[test]
+fn a_stripe_at_its_last_redundancy_is_repaired_before_its_helpers_are_given_up() {
+    let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 4 << 20);
+    cluster.mend(&["node", "repair-after", "1h"]).ok();
+    cluster.kill("h3");
+    cluster.kill("h7");
+    cluster.eventually("some cannot lose a block", |cluster| {
+        cluster.mend(&["status"]).out.contains("that cannot lose another block starts in")
+    });
+    let at = |cluster: &Cluster, survives: u64| {
+        let status = cluster.mend(&["status", "--output", "json"]).json();
+        let classes = status["stripes"]["redundancy"].as_array().unwrap().clone();
+        let class = classes.into_iter().find(|class| class["survives"] == survives);
+        class.map_or(0, |class| class["degraded"].as_u64().unwrap())
+    };
+    assert!(at(&cluster, 0) > 0 && at(&cluster, 1) > 0, "some of each kind");
+    let begun = Instant::now();
+    while at(&cluster, 0) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(240), "{:?}", cluster.mend(&["status"]));
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(at(&cluster, 1) > 0, "those that can lose another block wait for their helpers");
+    let status = cluster.mend(&["status"]).ok();
+    assert!(status.out.contains("repair of h3 starts in"), "{status:?}");
+    cluster.assert_reads("film", &content, &[]);
+}

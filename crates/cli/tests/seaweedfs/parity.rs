@@ -1,0 +1,55 @@
+//! Volumes without `.ecsum`, as older servers make them: nothing but the other shards tells whether one is right.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use stores::seaweedfs::ShardName;
+use weed::eventually;
+
+use crate::world::World;
+
+/// Longer than the case takes.
+const GRACE: &str = "10m";
+
+/// The checksum files of a volume, on all servers.
+fn checksums(world: &World, volume: &str) -> Vec<PathBuf> {
+    let folders = world.servers.iter().flat_map(|server| &server.folders);
+    folders.map(|folder| folder.join(format!("{volume}.ecsum"))).filter(|path| path.exists()).collect()
+}
+
+pub fn a_shard_that_no_checksum_tells(world: &mut World) {
+    let volume = world.bucket.clone();
+    let kept: Vec<(PathBuf, Vec<u8>)> = checksums(world, &volume.to_string())
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).expect("readable")))
+        .collect();
+    assert!(!kept.is_empty(), "this version makes them");
+    kept.iter().for_each(|(path, _)| fs::remove_file(path).expect("removed"));
+    let mend = world.attach(GRACE);
+    mend.wait_until_safe(2);
+    let whole = mend.ask(&["scrub", "--parity"]).expect("it reports");
+    assert_eq!(
+        (&whole["parity"]["checked"], whole["findings"].as_array().map(Vec::len)),
+        (&2.into(), Some(0))
+    );
+
+    let forged = ShardName { volume, shard: 4 };
+    let path = world.holder(&forged).1;
+    let before = fs::read(&path).expect("there");
+    let file = File::options().write(true).open(&path).expect("there");
+    file.write_all_at(b"other bytes than were stored", 5_000).expect("written");
+    let blind = mend.ask(&["scrub"]).expect("it reports");
+    assert_eq!(blind["findings"].as_array().map(Vec::len), Some(0), "there is no checksum: {blind}");
+    let found = mend.ask(&["scrub", "--parity"]).expect("it reports");
+    assert_eq!(found["findings"].as_array().map(Vec::len), Some(1), "{found}");
+    assert!(found["findings"].to_string().contains(&forged.to_string()), "{found}");
+    eventually("the shard as it was", || {
+        let now = fs::read(&path).ok()?;
+        (now == before).then_some(())
+    });
+    mend.wait_until_safe(2);
+    drop(mend);
+    kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("written"));
+    world.assert_whole();
+}

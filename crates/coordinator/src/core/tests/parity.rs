@@ -1,0 +1,207 @@
+//! Whole stripes held against their code's equations: what is said of whom, and when nothing is said.
+
+use views::{ParityScrubView, ScrubView};
+
+use super::*;
+
+impl Scene {
+    fn scrub_parity(&mut self) -> ScrubView {
+        let scrub = self.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+        self.play();
+        self.scrub_state(scrub)
+    }
+
+    fn scrub_state(&mut self, scrub: u64) -> ScrubView {
+        self.ask(|reply| Command::ScrubState(scrub, reply)).unwrap()
+    }
+
+    /// A node gives other bytes of a block than were stored, with checksums that fit.
+    fn forge(&mut self, file: &FileLayout, index: usize) {
+        self.node(&home(file, index)).forged.insert(block(file, index));
+    }
+
+    /// A frozen node answers everything else.
+    fn answer_all_but_fingerprints(&mut self, name: &str) {
+        let messages = std::mem::take(&mut self.node(name).backlog);
+        for message in messages {
+            match message {
+                ToNode::Fingerprint { .. } => self.node(name).backlog.push_back(message),
+                message => {
+                    let answer = self.node(name).answer(message, &BTreeSet::new());
+                    answer.into_iter().for_each(|answer| self.say(name, answer));
+                }
+            }
+        }
+    }
+
+    /// The fingerprints that a frozen node was asked for.
+    fn asked(&mut self, name: &str) -> Vec<ToNode> {
+        let node = self.node(name);
+        while let Ok(message) = node.inbox.try_recv() {
+            node.backlog.push_back(message);
+        }
+        let asks = node.backlog.iter().filter(|message| matches!(message, ToNode::Fingerprint { .. }));
+        asks.cloned().collect()
+    }
+}
+
+fn parity(scrub: &ScrubView) -> &ParityScrubView {
+    scrub.parity.as_ref().expect("it was asked for")
+}
+
+#[test]
+fn what_parity_names_stays_lost_until_it_is_made_anew() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 3);
+    assert_eq!((parity(&scene.scrub_parity()).stripes, parity(&scene.scrub_parity()).checked), (3, 3));
+    scene.forge(&file, 1);
+    let scrub = scene.scrub_parity();
+    assert_eq!((scrub.state.name(), parity(&scrub).checked), ("done", 3));
+    let found: Vec<_> = scrub.findings.iter().map(|finding| finding.block.clone()).collect();
+    assert_eq!(found, [block(&file, 1).0], "{:?}", scrub.findings);
+    assert_eq!(states(&scene.file("f")), ["healthy", "corrupt", "healthy", "healthy"]);
+    // Its checksums hold, and prove nothing.
+    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.play();
+    assert_eq!(states(&scene.file("f"))[1], "corrupt");
+    scene.restart();
+    for helper in ["h1", "h2", "h3", "h4", "h5"] {
+        scene.start(helper);
+    }
+    scene.wait(Duration::from_secs(15));
+    assert_eq!(states(&scene.file("f"))[1], "corrupt");
+    scene.nodes.values_mut().for_each(|node| node.forged.clear());
+    assert_eq!(scene.repair_all().state.name(), "done");
+    assert_eq!(states(&scene.file("f")), ["healthy"; 4]);
+    let scrub = scene.scrub_parity();
+    assert_eq!((parity(&scrub).checked, scrub.findings.len()), (3, 0));
+}
+
+#[test]
+fn with_one_block_away_nobody_is_named_and_with_two_nothing_is_known() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    scene.forge(&file, 1);
+    scene.kill(&home(&file, 3));
+    let scrub = scene.scrub_parity();
+    let contradictory = &parity(&scrub).contradictory;
+    assert_eq!((scrub.findings.len(), contradictory.len()), (0, 1));
+    assert_eq!(contradictory[0].suspects.len(), 3, "{contradictory:?}");
+    assert_eq!(states(&scene.file("f"))[1], "healthy");
+    scene.kill(&home(&file, 2));
+    let scrub = scene.scrub_parity();
+    assert_eq!((parity(&scrub).checked, parity(&scrub).unchecked[0].stripes), (0, 1));
+}
+
+#[test]
+fn a_contradiction_that_is_not_there_the_second_time_is_none() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let name = home(&file, 1);
+    scene.forge(&file, 1);
+    scene.frozen.insert(name.clone());
+    let scrub = scene.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+    let mut answered = 0;
+    while scene.scrub_state(scrub).state.name() == "running" {
+        scene.play();
+        let messages = std::mem::take(&mut scene.node(&name).backlog);
+        for message in messages {
+            // It gives something else only the first time, each time the stripe is looked at.
+            let second = matches!(&message, ToNode::Fingerprint { epoch, .. } if epoch.0 == 1);
+            answered += usize::from(matches!(message, ToNode::Fingerprint { .. }));
+            if second {
+                scene.node(&name).forged.clear();
+            }
+            let answer = scene.node(&name).answer(message, &BTreeSet::new());
+            scene.forge(&file, 1);
+            answer.into_iter().for_each(|answer| scene.say(&name, answer));
+        }
+        scene.wait(Duration::from_millis(100));
+    }
+    let state = scene.scrub_state(scrub);
+    assert_eq!((state.findings.len(), parity(&state).contradictory.len(), answered), (0, 0, 6));
+    assert!(parity(&state).unchecked[0].why.contains("differently"), "{state:?}");
+    assert_eq!(states(&scene.file("f")), ["healthy"; 4]);
+}
+
+#[test]
+fn of_a_stripe_that_changes_while_it_is_read_nothing_is_said() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    let name = home(&file, 1);
+    scene.forge(&file, 1);
+    scene.frozen.insert(name.clone());
+    let scrub = scene.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+    while scene.asked(&name).is_empty() {
+        scene.play();
+        scene.answer_all_but_fingerprints(&name);
+    }
+    // All others have answered. Before this one does, the stripe is removed.
+    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.frozen.clear();
+    scene.play();
+    scene.wait(Duration::from_secs(1));
+    let state = scene.scrub_state(scrub);
+    assert_eq!((state.state.name(), state.findings.len()), ("done", 0), "{state:?}");
+    let parity = parity(&state);
+    assert_eq!((parity.stripes, parity.checked, parity.contradictory.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_scrub_is_stopped_in_the_middle_of_stripes() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 2);
+    scene.frozen.insert("h2".into());
+    let scrub = scene.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+    scene.play();
+    assert!(matches!(
+        scene.ask(|reply| Command::StopScrub(scrub + 99, reply)),
+        Err(RequestError::NoSuchScrub(_))
+    ));
+    let stopped = scene.ask(|reply| Command::StopScrub(scrub, reply)).unwrap();
+    assert_eq!(stopped.state.name(), "stopped");
+    scene.frozen.clear();
+    scene.play();
+    assert_eq!(scene.scrub_state(scrub), stopped, "late answers change nothing");
+    let again = scene.ask(|reply| Command::StopScrub(scrub, reply));
+    assert!(matches!(again, Err(RequestError::ScrubEnded { .. })));
+    let next = scene.scrub_parity();
+    assert_eq!((next.state.name(), parity(&next).checked), ("done", 2));
+    scene.restart();
+    assert_eq!(scene.status().last_scrub.unwrap(), next);
+}
+
+#[test]
+fn one_helper_reads_for_one_stripe_at_a_time() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 5);
+    scene.ask(|reply| Command::Scrub(true, reply)).unwrap();
+    let mut most = 0;
+    loop {
+        let answers = scene.answers();
+        if answers.is_empty() {
+            break;
+        }
+        for (name, answer) in answers {
+            scene.say(&name, answer);
+            let jobs: BTreeSet<JobId> = (scene.asked("h1").iter().filter_map(ToNode::job)).collect();
+            most = most.max(jobs.len());
+        }
+    }
+    assert_eq!(most, 1);
+}
+
+#[test]
+fn the_steady_scrub_checks_stripes_after_their_blocks_and_out_of_the_same_rate() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 2);
+    scene.forge(&file, 2);
+    let settings = &mut scene.core().settings;
+    (settings.scrub_bytes_per_s, settings.scrub_parity) = (Some(4 * 4096), true);
+    scene.wait(Duration::from_secs(6));
+    let status = scene.status();
+    let steady = status.steady_scrub.unwrap().parity.expect("it is wanted");
+    assert_eq!((steady.stripes, steady.checked), (2, 2));
+    assert_eq!(status.lost_lately.len(), 1);
+    assert_eq!(states(&scene.file("f")), ["healthy", "healthy", "corrupt", "healthy"]);
+}
