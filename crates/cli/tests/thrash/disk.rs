@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
 
+use crate::forging::{FORGED_BYTES, forge};
+
 /// The name of the file that fills a disk. It is no block's name, so the helper leaves it alone.
 const FILLER: &str = "filler,";
 
@@ -26,6 +28,8 @@ pub enum Damage {
     Swap,
     /// The files of a block of an earlier state, checksums included, take this one's place.
     Stale,
+    /// Bytes that no checksum shows.
+    Forge,
 }
 
 impl Damage {
@@ -41,7 +45,7 @@ impl Damage {
         Self::Unreadable,
     ];
     /// Those with checksums that agree.
-    pub const CONSISTENT: [Self; 2] = [Self::Swap, Self::Stale];
+    pub const CONSISTENT: [Self; 3] = [Self::Swap, Self::Stale, Self::Forge];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -55,6 +59,7 @@ impl Damage {
             Self::Unreadable => "read error",
             Self::Swap => "swapped pairs",
             Self::Stale => "stale pair",
+            Self::Forge => "forged block",
         }
     }
 }
@@ -100,6 +105,7 @@ pub fn damage(folder: &Path, snapshot: &Path, damage: Damage, rng: &mut Rng) -> 
             fs::remove_file(block)?;
             fs::create_dir(block)?;
         }
+        Damage::Forge => forge_in(block, rng)?,
         Damage::Swap => return swap(block, rng.choice(&blocks).expect("there is one")),
         Damage::Stale => return replace(block, &blocks_in(snapshot), rng),
     }
@@ -119,6 +125,19 @@ fn flip(path: &Path, rng: &mut Rng) -> io::Result<()> {
     let (at, mut byte) = (rng.u64(..bytes), [0]);
     file.read_exact_at(&mut byte, at)?;
     file.write_all_at(&[byte[0] ^ 1 << rng.u32(..8)], at)
+}
+
+/// Places are such that forgeries of one block never overlap in part.
+fn forge_in(path: &Path, rng: &mut Rng) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let places = file.metadata()?.len() / 64;
+    if places == 0 {
+        return Ok(());
+    }
+    let (at, mut bytes) = (64 * rng.u64(..places), [0; FORGED_BYTES]);
+    file.read_exact_at(&mut bytes, at)?;
+    forge(&mut bytes, rng.u8(1..));
+    file.write_all_at(&bytes, at)
 }
 
 fn truncate(path: &Path, rng: &mut Rng) -> io::Result<()> {

@@ -271,6 +271,7 @@ impl Draw<'_> {
             let consistent = self.rng.u32(..10) < 3;
             let kinds: &[Damage] = if consistent { &Damage::CONSISTENT } else { &Damage::PLAIN };
             let damage = *self.rng.choice(kinds).expect("not empty");
+            self.helpers.of(&helper).forged |= damage == Damage::Forge;
             let seed = self.rng.u64(..);
             self.event(at, Action::Damage { helper: helper.clone(), damage, seed });
         }

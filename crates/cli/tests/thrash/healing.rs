@@ -29,6 +29,7 @@ impl Thrash {
                 Health { has_snapshot: self.helpers.of(&name).has_snapshot, ..Health::default() };
         }
         self.look_for_panics();
+        self.check_status_of_all();
         // Those that nobody is sure of come first.
         let mut names = self.model.names();
         names.sort_by_key(|name| self.model.possible(name).len() == 1);

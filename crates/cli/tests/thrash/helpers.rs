@@ -18,12 +18,16 @@ pub struct Health {
     pub process: Process,
     /// Blocks on its disk may be bad.
     pub damaged: bool,
+    /// Bytes of blocks on its disk may be such that no checksum shows that they are wrong.
+    pub forged: bool,
     /// A filler takes all room on its disk.
     pub full: bool,
     /// There is a copy of its disk of some earlier moment.
     pub has_snapshot: bool,
     /// It runs again since then, and the coordinator may not know it yet.
     pub returning: Option<Instant>,
+    /// Since when it has been dead or stopped, as far as the run has looked.
+    pub gone_since: Option<Instant>,
 }
 
 impl Health {
@@ -74,6 +78,14 @@ impl Helpers {
         let health = self.of(helper);
         health.process = Process::Up;
         health.returning = Some(Instant::now());
+        health.gone_since = None;
+    }
+
+    /// Takes note of who is dead or stopped by now.
+    pub fn note_gone(&mut self) {
+        for health in self.health.values_mut().filter(|health| health.process != Process::Up) {
+            health.gone_since.get_or_insert_with(Instant::now);
+        }
     }
 
     /// In one line, for the log.

@@ -6,6 +6,8 @@ mod cluster;
 mod content;
 mod disk;
 mod faults;
+#[path = "../forging/mod.rs"]
+mod forging;
 mod healing;
 mod helpers;
 mod janitor;
@@ -18,6 +20,7 @@ mod ports;
 mod report;
 mod rounds;
 mod switches;
+mod truth;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

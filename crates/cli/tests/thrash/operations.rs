@@ -121,7 +121,26 @@ pub fn draw(rng: &mut Rng, model: &Model, codes: &[&str], round: u64) -> Vec<Ope
         let fate = draw_fate(rng, &verb);
         operations.push(Operation { label, at, verb, fate });
     }
-    operations
+    let readers = readers(rng, &operations, round);
+    operations.into_iter().chain(readers).collect()
+}
+
+/// Gets of files that are replaced at the same time: they get the old version or the new one.
+fn readers(rng: &mut Rng, operations: &[Operation], round: u64) -> Vec<Operation> {
+    let replaces =
+        operations.iter().filter(|operation| matches!(operation.verb, Verb::Put { replace: true, .. }));
+    let mut readers = Vec::new();
+    for write in replaces {
+        let (name, _) = write.verb.writes().expect("it is a put");
+        for _ in 0..rng.usize(..3) {
+            let (to_file, scheme) = (rng.bool(), *rng.choice(&SCHEMES).expect("not empty"));
+            let verb = Verb::Get { name: name.to_owned(), range: None, to_file, scheme };
+            let label = format!("{round:05}-reader-{}", readers.len());
+            let at = write.at + Duration::from_millis(rng.u64(..300));
+            readers.push(Operation { label, at, verb, fate: Fate::Spared });
+        }
+    }
+    readers
 }
 
 fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {

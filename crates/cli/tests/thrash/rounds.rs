@@ -79,6 +79,7 @@ impl Thrash {
         let begins = operations.iter().map(|operation| operation.at).collect();
         let schedule = faults::draw(&mut rng, &mut self.helpers, &self.switches, begins);
         schedule.names.iter().for_each(|name| self.report.count(Section::Faults, name));
+        let checks_status = rng.u32(..3) == 0;
         let heal = rng.u32(..100) < if self.helpers.bad() >= self.helpers.budget { 25 } else { 4 };
         self.report.log(&format!("round {} [{}]", self.round, self.helpers.words()));
         let around = self.with_writes(self.circumstances(schedule.disturbed), &before, &operations);
@@ -88,8 +89,11 @@ impl Thrash {
         for (operation, ran) in operations.iter().zip(&ran) {
             self.take(operation, ran, &around);
         }
+        self.helpers.note_gone();
         if heal {
             self.heal(3);
+        } else if checks_status {
+            self.check_status(&mut rng);
         }
     }
 
@@ -120,6 +124,7 @@ impl Thrash {
             disturbed,
             exceeded: self.helpers.exceed(),
             degraded: self.helpers.bad() > 0,
+            forged: !self.helpers.which(|health| health.forged).is_empty(),
             full: !self.helpers.which(|health| health.full).is_empty(),
             live: self
                 .helpers
@@ -145,6 +150,7 @@ impl Thrash {
         now.full |= before.full;
         now.exceeded |= before.exceeded;
         now.degraded |= before.degraded;
+        now.forged |= before.forged;
         now.live = now.live.min(before.live);
         now.before = before.possible.clone();
         for operation in operations {
