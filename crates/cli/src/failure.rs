@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use client::{ClientError, Severity};
+use client::{ClientError, RequestFailure, Severity};
 use serde_json::json;
 
 use crate::args::Format;
@@ -138,6 +138,9 @@ impl From<ClientError> for Failure {
                 .exit(Exit::Data),
             ClientError::StoredWrong { .. } => failure
                 .help("put it again; if that fails as well, this machine or a helper garbles bytes")
+                .exit(Exit::Data),
+            ClientError::Failed { failure: RequestFailure::Contradiction { .. }, .. } => failure
+                .help("no bytes that may be wrong were kept; `mend status` says which blocks contradict each other and what to do")
                 .exit(Exit::Data),
             _ => failure,
         }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::args::{GetArgs, LsArgs, PutArgs, RmArgs};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::format::{self, block_size, count, date, is_obeyed, printable, size, table, time};
 use crate::progress::Bar;
 
@@ -74,13 +74,14 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
         let got = client.get(&found, &options, target, no_progress()).await;
         let got = got.map_err(|error| Failure::from(error).beside_stdout())?;
         let notes: Vec<String> = garbled(&got).chain(unverified(&got)).collect();
-        return Ok(if notes.is_empty() { Answer::silent() } else { Answer::note(notes.join("\n")) });
+        let answer = if notes.is_empty() { Answer::silent() } else { Answer::note(notes.join("\n")) };
+        return Ok(answer.with_exit(exit_of(&got)));
     }
     let bar = Bar::new(&format!("get {}", args.name), found.bytes());
     let start = Instant::now();
     let got = client.get(&found, &options, GetTarget::File(path.clone()), bar.progress()).await?;
     drop(bar);
-    Ok(Answer::new(got_text(&args.name, &path, &got, start), &got))
+    Ok(Answer::new(got_text(&args.name, &path, &got, start), &got).with_exit(exit_of(&got)))
 }
 
 /// The last part of the file's name, in this folder. Whoever put the file chose its name, so it decides neither what
@@ -128,6 +129,11 @@ fn garbled(got: &Got) -> impl Iterator<Item = String> {
         )
     };
     got.garbled.iter().map(note)
+}
+
+/// A read that was to be verified and could not be is not what was asked for, though the bytes are there.
+fn exit_of(got: &Got) -> Exit {
+    if got.unverified > 0 { Exit::Failed } else { Exit::Done }
 }
 
 /// What is to be said of reads that were to be verified and could not be.

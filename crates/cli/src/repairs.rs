@@ -161,6 +161,7 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
 fn parity_in_words(parity: ParityCheck) -> &'static str {
     match parity {
         ParityCheck::Holds => ", parity holds",
+        ParityCheck::Overruled => ", right by its digest (another block breaks parity)",
         ParityCheck::NoSpareBlock => ", parity not checked (no more blocks survive than are needed)",
         ParityCheck::NotAsked => ", parity not checked",
     }

@@ -67,7 +67,7 @@ impl Scene {
             window: 0..8192,
             sub_blocks: None,
             policy: Policy { scheme: Scheme::Pipelined, slice_bytes: Some(4096), ..Policy::default() },
-            verify: Verify { parity: true, stretch_bytes: 64, reread: true },
+            verify: Verify { parity: true, stretch_bytes: 64, reread: true, doubted: false },
             publish: true,
             tag: None,
             permits: Vec::new(),

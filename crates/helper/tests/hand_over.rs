@@ -280,7 +280,10 @@ impl Nodes {
                     JobAction::Tell { node, message } => {
                         assert_eq!(self.engines[&node].handle(message), None);
                     }
-                    JobAction::Publish { .. } | JobAction::BlockLost { .. } | JobAction::Slow { .. } => {}
+                    JobAction::Publish { .. }
+                    | JobAction::BlockLost { .. }
+                    | JobAction::Contradicted { .. }
+                    | JobAction::Slow { .. } => {}
                 }
             }
             let report = tokio::time::timeout(Duration::from_millis(100), self.said.recv()).await;

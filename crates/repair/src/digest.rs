@@ -29,6 +29,18 @@ pub struct Digest {
     bytes: [u8; MAX_DIGEST_BYTES],
 }
 
+/// How much a check tells of a block. A weaker one never overrules a stronger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strength {
+    /// A checksum such as a CRC. It shows what breaks by accident, but it is linear: other bytes of the same sum are easily
+    /// made, and some stay unseen through every multiplication of a repair.
+    Checksum,
+    /// Parity equations that the repair did not use.
+    Parity,
+    /// A digest of the whole block for which nobody finds other bytes of the same sum.
+    Digest,
+}
+
 /// Why something is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
@@ -75,6 +87,14 @@ impl Digest {
     pub fn kind(&self) -> &str {
         let end = self.kind.iter().position(|&byte| byte == 0).unwrap_or(MAX_KIND_BYTES);
         str::from_utf8(&self.kind[..end]).expect("kinds are ASCII")
+    }
+
+    /// How much it tells, which is known by its kind. Kinds that nobody knows count as checksums.
+    pub fn strength(&self) -> Strength {
+        match self.kind() {
+            "blake3" | "md5" | "sha1" | "sha256" => Strength::Digest,
+            _ => Strength::Checksum,
+        }
     }
 
     /// Its bytes.
@@ -159,6 +179,15 @@ mod tests {
         ] {
             assert!(text.parse::<Digest>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_digest_is_as_strong_as_its_kind() {
+        let strength = |text: &str| text.parse::<Digest>().unwrap().strength();
+        assert_eq!(strength("blake3:00"), Strength::Digest);
+        assert_eq!(strength("crc32c-list:00"), Strength::Checksum);
+        assert_eq!(strength("blake3-like:00"), Strength::Checksum);
+        assert!(Strength::Checksum < Strength::Parity && Strength::Parity < Strength::Digest);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use buffer::{Buffer, BufferPool};
 pub use chunking::{Chunking, ChunkingError, Piece};
 pub use cost::{Cost, NodeCost};
 pub use dealing::{Dealing, DealingError};
-pub use digest::{Digest, DigestError, MAX_DIGEST_BYTES, MAX_KIND_BYTES};
+pub use digest::{Digest, DigestError, MAX_DIGEST_BYTES, MAX_KIND_BYTES, Strength};
 pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, Fingerprinter, fingerprints};
 pub use forecast::Forecast;
 pub use gathering::Gathering;

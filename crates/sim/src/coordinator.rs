@@ -91,6 +91,7 @@ impl Coordinator {
                     scene.note(|| format!("{block} is {problem}"));
                     self.lost_blocks.push((block, problem));
                 }
+                JobAction::Contradicted { .. } => {}
                 JobAction::Slow { nodes } => {
                     scene.note(|| format!("slow, in bytes per second: {nodes:?}"));
                     self.slow.extend(nodes.into_keys());

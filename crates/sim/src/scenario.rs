@@ -287,7 +287,12 @@ impl Scenario {
             window,
             sub_blocks,
             policy: self.policy.clone(),
-            verify: Verify { parity: self.parity, stretch_bytes: self.stretch_bytes(), reread: self.reread },
+            verify: Verify {
+                parity: self.parity,
+                stretch_bytes: self.stretch_bytes(),
+                reread: self.reread,
+                doubted: false,
+            },
             publish: self.publishes(),
             tag: self.has_client().then_some(7),
             permits: Vec::new(),

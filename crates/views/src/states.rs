@@ -179,6 +179,8 @@ states! {
         NoSpareBlock = "no-spare-block",
         /// It holds.
         Holds = "holds",
+        /// It does not hold, and a digest that no other bytes have says that what was rebuilt is right: another block is wrong.
+        Overruled = "overruled",
     }
 }
 

@@ -103,12 +103,8 @@ fn strip_digest(block: &Path) {
     fs::write(path, old).unwrap();
 }
 
-#[test]
-fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
-    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
-    let content = cluster.put("film", 512 << 10);
-    cluster.mend(&["node", "repair-after", "never"]).ok();
-    let (lost, honest) = (cluster.block_name("1.0"), fs::read(cluster.block_file("1.0")).unwrap());
+/// Makes all blocks as they were when labels had no digest, and a catalog of them.
+pub fn forget_digests(cluster: &mut Cluster) {
     cluster.kill("coordinator");
     cluster.block_files().iter().for_each(|file| strip_digest(file));
     fs::remove_file(cluster.folder().join("coordinator/catalog.redb")).unwrap();
@@ -117,6 +113,15 @@ fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
     cluster.await_ready();
     let is_safe = |cluster: &Cluster| cluster.mend(&["status"]).out.starts_with("safe");
     cluster.eventually("the helpers are back", is_safe);
+}
+
+#[test]
+fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 512 << 10);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
+    let (lost, honest) = (cluster.block_name("1.0"), fs::read(cluster.block_file("1.0")).unwrap());
+    forget_digests(&mut cluster);
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["scrub"]).ok();
     fs::remove_file(cluster.block_file("1.0")).unwrap();

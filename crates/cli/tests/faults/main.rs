@@ -4,6 +4,7 @@
 mod catalogs;
 mod chunks;
 mod cluster;
+mod contradictions;
 mod edges;
 mod embedding;
 mod floods;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::StripeId;
+use repair::{Job, StripeId, Verify};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{BlockRecord, BlockState, Replica, StripeRecord};
@@ -101,6 +101,21 @@ impl Core {
         let names = self.block_names(stripe, &kept.blocks);
         tracing::warn!(%stripe, blocks = list(&names), %found_by, "the blocks of a stripe contradict each other");
         self.note(HistoryEvent::Contradiction { stripe: stripe.to_string(), blocks: names, found_by });
+        self.warn_jobs(stripe);
+    }
+
+    /// Jobs that began without this knowledge ask every survivor, too.
+    fn warn_jobs(&mut self, stripe: &StripeId) {
+        let of_stripe = self.jobs.iter().filter(|(_, running)| running.stripe == *stripe);
+        for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
+            self.with_job(job, Job::handle_contradiction);
+        }
+    }
+
+    /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check so much.
+    pub(super) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
+        let doubted = self.contradictions.has(stripe);
+        Verify { parity: parity || doubted, doubted, ..Verify::default() }
     }
 
     /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that counts as good is
@@ -177,7 +192,8 @@ impl Core {
         }
         let down: Vec<String> = down.into_iter().collect();
         format!(
-            "start {}, as more blocks tell more, then run mend scrub --parity; if nobody can be started, {again}",
+            "start {}, as more blocks tell more, then run mend scrub --parity and mend repair --all; if nobody can be \
+             started, {again}",
             list(&down)
         )
     }

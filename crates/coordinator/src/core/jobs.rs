@@ -161,6 +161,7 @@ impl Core {
             JobAction::Tell { node, message } => self.tell_of_job(node, message),
             JobAction::Publish { block, node, digest } => self.publish(id, block, node, digest),
             JobAction::BlockLost { block, problem } => self.lose_block(id, block, &problem),
+            JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks),
             JobAction::Slow { nodes } => self.note_slow(&nodes),
             JobAction::Finish(result) => self.finish(id, *result),
         }
@@ -277,6 +278,9 @@ impl Core {
             tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
             self.note_contradictory_end(&running, error);
         }
+        if let Ok(outcome) = &result {
+            self.parity_held(&running.stripe, &outcome.proven);
+        }
         match running.owner {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
                 self.close_request(client, tag, trouble, result);
@@ -291,6 +295,13 @@ impl Core {
                 self.remove_discards(node);
             }
         }
+    }
+
+    /// A job found that blocks contradict each other. Others at the same stripe have to know before they publish anything.
+    fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>) {
+        let running = &self.jobs[&id];
+        let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
+        self.note_contradiction(&stripe, blocks, found_by);
     }
 
     /// A job ended as blocks contradict each other: it read some that may be wrong.

@@ -78,14 +78,21 @@ impl Core {
         }
         let record = self.stripe_record(&read.stripe)?;
         Self::check_indices(&record, &read.blocks)?;
+        let stripe = self.stripe_now(&record, &read.pretend_lost)?;
+        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.
+        let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
+        let verify = match decodes || read.verify {
+            true => self.verify(&read.stripe, read.verify),
+            false => Verify::default(),
+        };
         let request = JobRequest {
             job: self.next_job()?,
-            stripe: self.stripe_now(&record, &read.pretend_lost)?,
+            stripe,
             wanted: read.blocks.iter().map(|&block| Wanted { block, requestor: client }).collect(),
             window: read.window.0..read.window.1,
             sub_blocks: read.sub_blocks.map(|(start, end)| start..end),
             policy: read.policy,
-            verify: Verify { parity: read.verify, ..Verify::default() },
+            verify,
             publish: false,
             tag: Some(tag),
             permits: Vec::new(),

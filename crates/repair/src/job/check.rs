@@ -26,10 +26,40 @@ pub(super) struct Delivered {
     pub(super) copied: bool,
 }
 
+/// How many survivors a check asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// As many as show the error of any one of them.
+    Enough,
+    /// All of them: one that is not asked may be the one that contradicts.
+    Every,
+}
+
+/// Where an error is that equations have shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fault {
+    /// In what was delivered: survivors agree with each other.
+    Delivery,
+    /// In a survivor or in what was delivered.
+    Unknown,
+    /// In a survivor: equations over survivors alone do not hold.
+    Survivor,
+}
+
+/// What the answers of all who were asked amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verdict {
+    Holds,
+    Differs(Fault),
+}
+
 /// Equations over rebuilt blocks and surviving ones.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
     equations: Vec<Recipe>,
+    is_mds: bool,
+    rebuilt: BTreeSet<BlockIndex>,
+    delivered: BTreeSet<BlockIndex>,
     blocks: BTreeMap<BlockIndex, (NodeId, LocalBlock)>,
     sub_blocks: usize,
 }
@@ -37,16 +67,22 @@ pub(super) struct ParityCheck {
 impl ParityCheck {
     /// A check of what was `delivered`, where it was, by other blocks that are `usable`, in order of preference; `None` if
     /// those are too few to show an error of any of them.
-    pub(super) fn new(stripe: &Stripe, delivered: &[Delivered], usable: &[BlockIndex]) -> Option<Self> {
+    pub(super) fn new(
+        stripe: &Stripe,
+        delivered: &[Delivered],
+        usable: &[BlockIndex],
+        extent: Extent,
+    ) -> Option<Self> {
         let (copied, rebuilt): (Vec<Delivered>, Vec<Delivered>) =
             delivered.iter().partition(|block| block.copied);
         let blocks = |delivered: &[Delivered]| delivered.iter().map(|block| block.block).collect::<Vec<_>>();
         let (copied, rebuilt) = (blocks(&copied), blocks(&rebuilt));
         let survivors = [&copied[..], usable].concat();
-        let equations = if stripe.code.spec().is_mds() {
-            vec![any_survivors(stripe, &rebuilt, &survivors, copied.len())?]
+        let is_mds = stripe.code.spec().is_mds();
+        let equations = if is_mds {
+            vec![any_survivors(stripe, &rebuilt, &survivors, copied.len(), extent)?]
         } else {
-            Gathered::new(stripe, &rebuilt, &survivors, copied.len()).equations()?
+            Gathered::new(stripe, &rebuilt, &survivors, copied.len()).equations(extent)?
         };
         let terms = equations.iter().flat_map(|equation| equation.sources().iter().chain(equation.outputs()));
         let mut blocks = BTreeMap::new();
@@ -56,12 +92,18 @@ impl ParityCheck {
             blocks.insert(index, (at.or(stripe.block(index).holder)?, stripe.local(index)));
         }
         let sub_blocks = stripe.code.sub_blocks();
-        Some(Self { equations, blocks, sub_blocks })
+        let (rebuilt, delivered) = (rebuilt.into_iter().collect(), all_of(delivered));
+        Some(Self { equations, is_mds, rebuilt, delivered, blocks, sub_blocks })
     }
 
     /// Whom to ask for the fingerprints of which block.
     pub(super) fn questions(&self) -> Vec<(NodeId, LocalBlock)> {
         self.blocks.values().cloned().collect()
+    }
+
+    /// The blocks that it asks about and that were not rebuilt.
+    pub(super) fn survivors(&self) -> BTreeSet<BlockIndex> {
+        self.blocks.keys().copied().filter(|block| !self.rebuilt.contains(block)).collect()
     }
 
     /// Which of its blocks one of this name is, and who is asked about it.
@@ -88,32 +130,70 @@ impl ParityCheck {
     }
 
     /// Whether the equations hold for these answers; `None` if some are missing.
-    pub(super) fn verdict(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Option<bool> {
-        let is_complete = self.blocks.keys().all(|block| answers.contains_key(block));
-        is_complete.then(|| self.equations.iter().all(|equation| holds(equation, answers)))
+    pub(super) fn verdict(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Option<Verdict> {
+        self.blocks.keys().all(|block| answers.contains_key(block)).then(|| self.judge(answers))
+    }
+
+    /// Survivors are suspected only by what they say themselves; that they agree is known if some equation has nothing in it
+    /// that was delivered. For an MDS code it shows whatever is wrong with one of them.
+    fn judge(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Verdict {
+        let (mut all_hold, mut some_relate_survivors) = (true, false);
+        for (equation, output) in self.rows() {
+            let holds = holds(equation, output, answers);
+            let of_survivors = self.is_of_survivors(equation, output);
+            if of_survivors && !holds {
+                return Verdict::Differs(Fault::Survivor);
+            }
+            (all_hold, some_relate_survivors) = (all_hold && holds, some_relate_survivors || of_survivors);
+        }
+        match (all_hold, some_relate_survivors && self.is_mds) {
+            (true, _) => Verdict::Holds,
+            (false, true) => Verdict::Differs(Fault::Delivery),
+            (false, false) => Verdict::Differs(Fault::Unknown),
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&Recipe, usize)> {
+        let of = |equation: &Recipe| 0..equation.outputs().len();
+        self.equations.iter().flat_map(move |equation| of(equation).map(move |output| (equation, output)))
+    }
+
+    fn is_of_survivors(&self, equation: &Recipe, output: usize) -> bool {
+        let sources =
+            equation.row(output).iter().map(|&(source, _)| equation.sources()[source as usize].block);
+        let mut terms = sources.chain([equation.outputs()[output].block]);
+        !terms.any(|block| self.delivered.contains(&block))
     }
 }
 
-fn holds(equation: &Recipe, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> bool {
-    equation.outputs().iter().enumerate().all(|(output, sub_block)| {
-        let mut sum = Fingerprint::zero();
-        for &(source, coefficient) in equation.row(output) {
-            let source = equation.sources()[source as usize];
-            sum.add(coefficient, &answers[&source.block][usize::from(source.sub)]);
-        }
-        sum == answers[&sub_block.block][usize::from(sub_block.sub)]
-    })
+fn all_of(delivered: &[Delivered]) -> BTreeSet<BlockIndex> {
+    delivered.iter().map(|delivered| delivered.block).collect()
 }
 
-/// The rebuilt blocks and a survivor, as k other survivors tell; and the rest of the first ones, which are `copied`.
+/// Whether a row of an equation holds.
+fn holds(equation: &Recipe, output: usize, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> bool {
+    let sub_block = equation.outputs()[output];
+    let mut sum = Fingerprint::zero();
+    for &(source, coefficient) in equation.row(output) {
+        let source = equation.sources()[source as usize];
+        sum.add(coefficient, &answers[&source.block][usize::from(source.sub)]);
+    }
+    sum == answers[&sub_block.block][usize::from(sub_block.sub)]
+}
+
+/// The rebuilt blocks and a survivor, as k other survivors tell; and the rest of the first ones, which are `copied`, or of
+/// all.
 fn any_survivors(
     stripe: &Stripe,
     rebuilt: &[BlockIndex],
     survivors: &[BlockIndex],
     copied: usize,
+    extent: Extent,
 ) -> Option<Recipe> {
     let k = stripe.code.data_blocks();
-    let (sources, others) = survivors.get(..copied.max(k + 1))?.split_at(k);
+    let enough = survivors.get(..copied.max(k + 1))?;
+    let asked = if extent == Extent::Every { survivors } else { enough };
+    let (sources, others) = asked.split_at(k);
     stripe.code.repair(&[others, rebuilt].concat(), sources).ok()
 }
 
@@ -138,22 +218,24 @@ impl<'stripe> Gathered<'stripe> {
         Self { stripe, rebuilt, survivors, copied, equations: Vec::new(), shown: 0 }
     }
 
-    /// Those that show every error, if there are such.
-    fn equations(mut self) -> Option<Vec<Recipe>> {
+    /// Those that show every error, if there are such; or one for each block that the others determine.
+    fn equations(mut self, extent: Extent) -> Option<Vec<Recipe>> {
         let all = (self.survivors.len() * self.rebuilt.len() + self.copied) * self.stripe.code.sub_blocks();
         for &block in self.rebuilt.iter().chain(self.survivors) {
             let Some(equation) = self.equation(block) else { continue };
             self.equations.push(equation);
             let shown = self.shown();
-            if shown == all {
-                return Some(self.equations);
-            }
-            if shown == self.shown {
-                self.equations.pop();
+            if extent == Extent::Enough {
+                if shown == all {
+                    return Some(self.equations);
+                }
+                if shown == self.shown {
+                    self.equations.pop();
+                }
             }
             self.shown = shown;
         }
-        None
+        (extent == Extent::Every && self.shown == all).then_some(self.equations)
     }
 
     /// A block as others tell; rather by those that take part in other equations already.
@@ -264,7 +346,7 @@ mod tests {
         contents
     }
 
-    fn verdict(check: &ParityCheck, contents: &Contents) -> Option<bool> {
+    fn verdict(check: &ParityCheck, contents: &Contents) -> Option<Verdict> {
         let fingerprint = |bytes: &Vec<u8>| {
             let mut fingerprinter = Fingerprinter::new(7);
             fingerprinter.update(bytes);
@@ -289,6 +371,7 @@ mod tests {
             liar in any::<Index>(),
             lies in prop::collection::vec((any::<Index>(), 0..SUB_BLOCK_BYTES, 1..=255u8), 1..3),
             seed in any::<u64>(),
+            extent in select(vec![Extent::Enough, Extent::Every]),
         ) {
             use rand_chacha::rand_core::{Rng, SeedableRng};
             let stripe = stripe(&spec.parse().unwrap());
@@ -304,13 +387,13 @@ mod tests {
             let delivered = |copied| move |&block: &BlockIndex| Delivered { block, at: NodeId(99), copied };
             let all: Vec<Delivered> =
                 lost.iter().map(delivered(false)).chain(copies.iter().map(delivered(true))).collect();
-            let check = ParityCheck::new(&stripe, &all, &usable);
+            let check = ParityCheck::new(&stripe, &all, &usable, extent);
             let usable = survivors;
             if stripe.code.spec().is_mds() {
                 prop_assert_eq!(check.is_some(), usable.len() > stripe.code.data_blocks());
             }
             let (Some(check), Ok(recipe)) = (check, stripe.code.repair(&lost, &usable)) else { return Ok(()) };
-            prop_assert_eq!(verdict(&check, &truth), Some(true), "nothing is wrong");
+            prop_assert_eq!(verdict(&check, &truth), Some(Verdict::Holds), "nothing is wrong");
             let mut found = truth.clone();
             for (sub, at, flip) in lies {
                 let sub_blocks = found.get_mut(liar.get(&usable)).unwrap();
@@ -321,7 +404,10 @@ mod tests {
                 found.insert(block, sub_blocks.to_vec());
             }
             if lost.iter().chain(&copies).any(|block| found[block] != truth[block]) {
-                prop_assert_eq!(verdict(&check, &found), Some(false), "of {:?} and {:?}", lost, copies);
+                let found = verdict(&check, &found);
+                prop_assert!(found > Some(Verdict::Holds), "of {:?} and {:?}", lost, copies);
+                // Whoever made it up is a survivor; a copy that was delivered is nobody's word.
+                prop_assert!(found > Some(Verdict::Differs(Fault::Delivery)), "{:?} of {:?}", found, lost);
             }
         }
     }
@@ -331,7 +417,7 @@ mod tests {
         let stripe = stripe(&"lrc-6-2-2".parse().unwrap());
         let usable: Vec<BlockIndex> = (1..10).map(BlockIndex).collect();
         let lost = Delivered { block: BlockIndex(0), at: NodeId(99), copied: false };
-        let check = ParityCheck::new(&stripe, &[lost], &usable).unwrap();
+        let check = ParityCheck::new(&stripe, &[lost], &usable, Extent::Enough).unwrap();
         assert!(check.equations.len() <= 3, "{:?}", check.equations);
     }
 }

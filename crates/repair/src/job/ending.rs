@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 
+use super::check::{Fault, Verdict};
 use super::proof::Proof;
-use super::trust::Trust;
+use super::trust::{Trust, Wrong, culprit};
 use super::work::{Goal, Work};
-use super::{BlockProblem, JobPhase, ParityOutcome, Report};
+use super::{BlockProblem, JobAction, JobPhase, ParityOutcome, Report};
 use crate::wire::control::ToNode;
-use crate::{BlockId, Digest, NodeId, Topology};
+use crate::{BlockId, Digest, NodeId, Strength, Topology};
 
 /// How long sealing, fingerprinting, committing and rereading may take with no report at all; a node whose cap holds back what
 /// it reads says so meanwhile.
@@ -37,6 +38,8 @@ pub(super) struct Ending {
     /// When a step that nobody reports on is given up.
     until: Duration,
     parity: ParityOutcome,
+    /// Blocks that are proven to be of one stripe, those delivered among them.
+    proven: BTreeSet<BlockIndex>,
 }
 
 #[derive(Debug)]
@@ -68,9 +71,9 @@ pub(super) enum Turn {
     /// The ending goes on.
     On,
     /// It is over, and all is well.
-    Done(ParityOutcome),
+    Done,
     /// What was delivered is wrong, and nobody knows through whom.
-    Wrong(String),
+    Wrong(Wrong),
     /// A requestor cannot go on.
     RequestorFailed { node: NodeId, reason: String },
     /// What was published is not what its node keeps.
@@ -100,7 +103,7 @@ impl Ending {
         let (job, epoch) = (work.id, work.epoch);
         sealing.iter().for_each(|&node| work.tell(node, ToNode::Seal { job, epoch }));
         let step = Step::Proving { sealing, check: None };
-        let mut ending = Self { step, until: scene.now + DISK_LIMIT, parity };
+        let mut ending = Self { step, until: scene.now + DISK_LIMIT, parity, proven: BTreeSet::new() };
         let turn = ending.begin_check(ahead, work, scene);
         (ending, turn)
     }
@@ -108,6 +111,16 @@ impl Ending {
     /// What was found out about parity so far.
     pub(super) fn parity(&self) -> ParityOutcome {
         self.parity
+    }
+
+    /// Blocks that are proven to be of one stripe, those delivered among them.
+    pub(super) fn proven(&self) -> &BTreeSet<BlockIndex> {
+        &self.proven
+    }
+
+    /// The blocks of the stripe contradict each other, as somebody else has found: every survivor is asked.
+    pub(super) fn hear_of_contradiction(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+        self.begin_check(None, work, scene)
     }
 
     pub(super) fn phase(&self) -> JobPhase {
@@ -140,14 +153,14 @@ impl Ending {
                     return Turn::On;
                 }
                 take_sealed(work, node, &digests, Duration::from_millis(hand_over_ms.into()));
-                self.after_proof(work, scene.now)
+                self.after_proof(work, scene)
             }
             (
                 Step::Proving { check: Some(check), .. },
                 Report::Fingerprinted { block, seed, fingerprints },
             ) => {
                 check.proof.take(node, &block, seed, fingerprints);
-                self.after_proof(work, scene.now)
+                self.after_proof(work, scene)
             }
             (Step::Committing { waiting }, Report::Committed) => {
                 if !waiting.remove(&node) {
@@ -164,7 +177,7 @@ impl Ending {
                 Turn::On
             }
             (Step::Rereading { waiting }, Report::Reread { block, digest }) => {
-                take_reread(waiting, &block, digest, work, self.parity)
+                take_reread(waiting, &block, digest, work)
             }
             (
                 Step::Proving { sealing: waiting, .. } | Step::Committing { waiting },
@@ -209,7 +222,8 @@ impl Ending {
         let silent = check.proof.silent();
         let avoided = work.policy.avoid.clone();
         work.policy.avoid.extend(&silent);
-        let anew = scene.trust.parity_check(work, scene.topology).map(|check| Proof::of_all(check, work));
+        let anew =
+            scene.trust.parity_check(work, scene.topology, &silent).map(|check| Proof::of_all(check, work));
         let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else {
             // Nobody else knows, so they are as good as they were.
             work.policy.avoid = avoided;
@@ -232,43 +246,75 @@ impl Ending {
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
         if work.verify.parity && !work.goals.iter().all(|goal| goal.committed) {
-            let anew = || Some(Proof::of_all(scene.trust.parity_check(work, scene.topology)?, work));
+            let nobody = BTreeSet::new();
+            let anew = || Some(Proof::of_all(scene.trust.parity_check(work, scene.topology, &nobody)?, work));
             match ahead.filter(|ahead| ahead.can_go_on(scene.topology)).or_else(anew) {
-                None if scene.trust.needs_parity(work) => {
-                    return Turn::Wrong("no block is left to check what was rebuilt with".into());
-                }
+                None if scene.trust.needs_parity(work) => return Turn::Wrong(unknowable()),
                 None => self.parity = ParityOutcome::NoSpareBlock,
                 Some(proof) => self.wait_for(proof, work, scene.now),
             }
         }
-        self.after_proof(work, scene.now)
+        self.after_proof(work, scene)
     }
 
-    fn after_proof(&mut self, work: &mut Work, now: Duration) -> Turn {
+    fn after_proof(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
         let Step::Proving { sealing, check } = &self.step else { return Turn::On };
         let verdict = check.as_ref().map(|check| check.proof.verdict());
-        if verdict == Some(Some(false)) {
-            return Turn::Wrong("the rebuilt blocks break a parity equation".into());
+        if let (Some(Some(Verdict::Differs(fault))), Some(check)) = (verdict, check)
+            && !work.is_proven_by_digests()
+        {
+            return Turn::Wrong(breaks_parity(fault, check, work));
         }
-        if !sealing.is_empty() {
+        // Who is suspected for a wrong digest depends on what survivors say.
+        if !sealing.is_empty() || verdict == Some(None) {
             return Turn::On;
         }
-        if let Some(wrong) = work.goals.iter().find(|goal| work.publish && differs(goal, work)) {
-            let id = work.id_of(wrong.block);
-            return Turn::Wrong(format!("the rebuilt block {id} differs from its recorded digest"));
+        let wrong: Vec<&Goal> =
+            work.goals.iter().filter(|goal| work.publish && differs(goal, work)).collect();
+        if !wrong.is_empty() {
+            return Turn::Wrong(wrong_digest(&wrong, verdict.flatten(), check.as_ref(), work));
         }
-        match verdict {
-            Some(None) => Turn::On,
-            Some(Some(_)) => self.commit(ParityOutcome::Holds, work, now),
-            None => self.commit(self.parity, work, now),
+        self.take_proof(work, scene);
+        self.commit(work, scene.now)
+    }
+
+    /// Deliveries are right: notes what this says of the blocks they were made of, and of others.
+    fn take_proof(&mut self, work: &mut Work, scene: Scene<'_>) {
+        let Step::Proving { check, .. } = &self.step else { return };
+        let mut contradicting = scene.trust.contradicting().clone();
+        match check.as_ref().map(|check| (check.proof.verdict(), check.proof.survivors())) {
+            Some((Some(Verdict::Holds), survivors)) => {
+                (self.parity, self.proven) = (ParityOutcome::Holds, survivors);
+            }
+            Some((Some(Verdict::Differs(fault)), survivors)) => {
+                self.parity = ParityOutcome::Overruled;
+                if fault == Fault::Survivor {
+                    contradicting.extend(&survivors);
+                    work.actions.push_back(JobAction::Contradicted { blocks: survivors });
+                }
+            }
+            _ => {}
+        }
+        if self.proven.is_empty() && work.is_proven_by_digests() {
+            self.proven = scene.trust.proven_by_delivery(&work.stripe);
+        }
+        if let Some(culprit) = culprit(&contradicting, &self.proven, &work.stripe) {
+            let id = work.id_of(culprit).clone();
+            work.lose_block(&id, &BlockProblem::Corrupt("contradicts the parity of all other blocks".into()));
+        }
+        let delivered: Vec<BlockIndex> = work.goals.iter().map(|goal| goal.block).collect();
+        if !self.proven.is_empty() {
+            self.proven.extend(delivered);
+        }
+        if !work.has_whole_blocks() {
+            self.proven.clear();
         }
     }
 
     /// What was delivered is as good as can be told: a block becomes visible, and a read has ended.
-    fn commit(&mut self, parity: ParityOutcome, work: &mut Work, now: Duration) -> Turn {
-        self.parity = parity;
+    fn commit(&mut self, work: &mut Work, now: Duration) -> Turn {
         if !work.publish {
-            return Turn::Done(parity);
+            return Turn::Done;
         }
         let waiting = uncommitted(work);
         let (job, epoch) = (work.id, work.epoch);
@@ -283,7 +329,7 @@ impl Ending {
             return Turn::On;
         }
         if !work.verify.reread {
-            return Turn::Done(self.parity);
+            return Turn::Done;
         }
         let asked: Vec<(NodeId, BlockId)> =
             work.goals.iter().map(|goal| (goal.requestor, work.id_of(goal.block).clone())).collect();
@@ -312,6 +358,54 @@ fn differs(goal: &Goal, work: &Work) -> bool {
     !goal.sealed || recorded.is_some() && goal.digest != recorded
 }
 
+/// There is reason to doubt, and no equation to dispel it.
+fn unknowable() -> Wrong {
+    Wrong {
+        reason: "no block is left to check what was rebuilt with".into(),
+        by: Strength::Parity,
+        fault: Fault::Unknown,
+        contradicting: BTreeSet::new(),
+        at: BTreeSet::new(),
+    }
+}
+
+/// Equations do not hold.
+fn breaks_parity(fault: Fault, check: &Check, work: &Work) -> Wrong {
+    let survivors = if fault == Fault::Survivor { check.proof.survivors() } else { BTreeSet::new() };
+    let reason = match fault {
+        Fault::Survivor => {
+            "the blocks that are left contradict each other: a parity equation over them does not hold"
+        }
+        Fault::Delivery => "the blocks that are left agree with each other, and what was rebuilt does not",
+        Fault::Unknown => "the rebuilt blocks break a parity equation",
+    };
+    Wrong {
+        reason: reason.into(),
+        by: Strength::Parity,
+        fault,
+        contradicting: survivors,
+        at: work.requestors(),
+    }
+}
+
+/// Requestors made other blocks durable than those recorded, or say so; `verdict` is what parity says of these.
+fn wrong_digest(wrong: &[&Goal], verdict: Option<Verdict>, check: Option<&Check>, work: &Work) -> Wrong {
+    let fault = match verdict {
+        Some(Verdict::Differs(fault)) => fault,
+        Some(Verdict::Holds) => Fault::Delivery,
+        None => Fault::Unknown,
+    };
+    let survivors = check.filter(|_| fault == Fault::Survivor).map(|check| check.proof.survivors());
+    let by = wrong.iter().filter_map(|goal| work.digest_strength(goal)).max();
+    Wrong {
+        reason: format!("the rebuilt block {} differs from its recorded digest", work.id_of(wrong[0].block)),
+        by: by.unwrap_or(Strength::Checksum),
+        fault,
+        contradicting: survivors.unwrap_or_default(),
+        at: wrong.iter().map(|goal| goal.requestor).collect(),
+    }
+}
+
 /// Notes that a requestor has made its deliveries durable.
 fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest>)], hand_over: Duration) {
     let blocks = &work.stripe.blocks;
@@ -329,7 +423,6 @@ fn take_reread(
     block: &BlockId,
     digest: Option<Digest>,
     work: &Work,
-    parity: ParityOutcome,
 ) -> Turn {
     let goal = work.goals.iter().find(|goal| work.id_of(goal.block) == block);
     let Some(goal) = goal.filter(|goal| waiting.contains(&goal.block)) else { return Turn::On };
@@ -338,5 +431,5 @@ fn take_reread(
         return Turn::ReadsBackWrong { node: goal.requestor, block: block.clone(), problem };
     }
     waiting.remove(&goal.block);
-    if waiting.is_empty() { Turn::Done(parity) } else { Turn::On }
+    if waiting.is_empty() { Turn::Done } else { Turn::On }
 }

@@ -42,11 +42,12 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use self::blame::Evidence;
+use self::check::Fault;
 use self::ending::{Ending, Scene, Turn};
 pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
 pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, Sent, SinkProblem};
 use self::straggling::Stragglers;
-use self::trust::Trust;
+use self::trust::{Trust, Wrong};
 use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
 use self::work::{Goal, Work};
 use crate::wire::control::ToNode;
@@ -90,12 +91,15 @@ pub struct Verify {
     pub stretch_bytes: u64,
     /// Whether a committed block is read back from the disk.
     pub reread: bool,
+    /// Whether blocks of the stripe were found to contradict each other: then every survivor is asked about parity, and what
+    /// nothing proves is not taken.
+    pub doubted: bool,
 }
 
 impl Default for Verify {
     fn default() -> Self {
         // A stretch costs every survivor a message and an opened file.
-        Self { parity: false, stretch_bytes: 2 << 20, reread: false }
+        Self { parity: false, stretch_bytes: 2 << 20, reread: false, doubted: false }
     }
 }
 
@@ -124,6 +128,11 @@ pub enum JobAction {
         block: BlockIndex,
         /// What is wrong with it.
         problem: BlockProblem,
+    },
+    /// Surviving blocks contradict each other: at least one of them is wrong although its own checksums hold.
+    Contradicted {
+        /// The blocks that were asked.
+        blocks: BTreeSet<BlockIndex>,
     },
     /// A node held the job up, as going on without it has shown; of several it may be one alone, or what is between them.
     Slow {
@@ -155,6 +164,8 @@ pub struct Job {
     given_up: BTreeMap<NodeId, u32>,
     /// Nodes whose store takes no block now. One may be wrong about that; when a second one agrees the job ends.
     not_now: BTreeSet<NodeId>,
+    /// Requestors that may have spoilt what they were given. They are suspected once, before any source is.
+    suspected: BTreeSet<NodeId>,
     /// What was found of parity in an ending that did not come to its end.
     parity: ParityOutcome,
     stragglers: Stragglers,
@@ -191,9 +202,10 @@ impl Job {
             touched: BTreeSet::new(),
             actions: VecDeque::new(),
         };
+        let trust = Trust::new(work.verify.doubted);
         let mut job = Self {
             work,
-            trust: Trust::default(),
+            trust,
             phase: Phase::Finished,
             geometry: None,
             scheme,
@@ -203,6 +215,7 @@ impl Job {
             blamed: BTreeMap::new(),
             given_up: BTreeMap::new(),
             not_now: BTreeSet::new(),
+            suspected: BTreeSet::new(),
             parity: ParityOutcome::NotAsked,
             stragglers: Stragglers::default(),
         };
@@ -353,8 +366,8 @@ impl Job {
     fn take_turn(&mut self, turn: Turn, topology: &Topology, now: Duration) {
         match turn {
             Turn::On => {}
-            Turn::Done(parity) => self.succeed(parity),
-            Turn::Wrong(reason) => self.distrust(reason, topology, now),
+            Turn::Done => self.succeed(),
+            Turn::Wrong(wrong) => self.distrust(wrong, topology, now),
             Turn::RequestorFailed { node, reason } => self.requestor_failed(node, &reason, topology, now),
             Turn::ReadsBackWrong { node, block, problem } => {
                 self.lose_block(&block, &problem);
@@ -379,18 +392,69 @@ impl Job {
         self.take_turn(turn, topology, now);
     }
 
-    /// What was delivered is wrong, and nobody knows through whom: everything is delivered again, without
-    /// one of the blocks that may be bad.
-    fn distrust(&mut self, reason: String, topology: &Topology, now: Duration) {
-        let is_left = self.trust.distrust(&self.work.stripe);
+    /// What was delivered is wrong, and nobody knows through whom: it is delivered to somebody else, if it may be the requestor,
+    /// and then again without one of the blocks that may be bad.
+    fn distrust(&mut self, wrong: Wrong, topology: &Topology, now: Duration) {
+        if wrong.fault == Fault::Survivor {
+            self.work.actions.push_back(JobAction::Contradicted { blocks: wrong.contradicting.clone() });
+        }
+        if self.may_be_spoilt(&wrong, topology) {
+            return self.deliver_elsewhere(&wrong, topology, now);
+        }
+        let is_left = self.trust.distrust(&self.work.stripe, &wrong);
         self.restarts = 0;
         self.deliver_anew();
-        self.work.replanned.push(reason);
+        self.work.replanned.push(wrong.reason);
         if is_left {
             self.plan(topology, now);
         } else {
-            let replanned = self.work.replanned.clone();
-            self.finish(Err(JobError::Contradiction { replanned }));
+            let error = self.contradiction();
+            self.finish(Err(error));
+        }
+    }
+
+    /// Whether the requestors may be the cause, were not suspected before, and others can take their places.
+    fn may_be_spoilt(&self, wrong: &Wrong, topology: &Topology) -> bool {
+        self.work.publish
+            && wrong.fault != Fault::Survivor
+            && !wrong.at.is_empty()
+            && self.suspected.is_empty()
+            && self.can_all_be_replaced(&wrong.at, topology)
+    }
+
+    fn deliver_elsewhere(&mut self, wrong: &Wrong, topology: &Topology, now: Duration) {
+        let names: Vec<String> = wrong.at.iter().map(|&node| topology.name(node)).collect();
+        let reason = format!("{}; not delivered to {} again", wrong.reason, names.join(", "));
+        for &node in &wrong.at {
+            self.suspected.insert(node);
+            self.replace_if_requestor(node, 1, &reason, topology);
+        }
+        self.drop_plan(reason, topology, now);
+    }
+
+    /// Nothing tells which block is wrong.
+    fn contradiction(&self) -> JobError {
+        let held = || self.work.stripe.held().map(|(block, _)| block).collect();
+        let blocks: BTreeSet<BlockIndex> = match self.trust.contradicting() {
+            none if none.is_empty() => held(),
+            some => some.clone(),
+        };
+        let blocks = blocks.into_iter().map(|block| self.work.id_of(block).clone()).collect();
+        JobError::Contradiction { blocks, replanned: self.work.replanned.clone() }
+    }
+
+    /// The blocks of the stripe contradict each other, as another job or a scrub has found. What is not published yet has to agree
+    /// with every survivor.
+    pub fn handle_contradiction(&mut self, topology: &Topology, now: Duration) {
+        if !(self.work.publish || self.work.verify.parity) || self.is_finished() {
+            return;
+        }
+        self.work.verify.parity = true;
+        self.trust.hear_of_contradiction();
+        match &mut self.phase {
+            Phase::Running(running) => running.proof = None,
+            Phase::Ending(_) => self.end(topology, now, Ending::hear_of_contradiction),
+            Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::Finished => {}
         }
     }
 
@@ -485,13 +549,18 @@ impl Job {
         }
     }
 
-    fn succeed(&mut self, parity: ParityOutcome) {
+    fn succeed(&mut self) {
+        let proven = match &self.phase {
+            Phase::Ending(ending) => ending.proven().clone(),
+            _ => BTreeSet::new(),
+        };
         let outcome = Outcome {
             scheme: self.scheme,
             digests: self.work.goals.iter().filter_map(|goal| Some((goal.block, goal.digest?))).collect(),
             homes: self.work.goals.iter().map(|goal| (goal.block, goal.requestor)).collect(),
             replanned: self.work.replanned.clone(),
-            parity,
+            parity: self.parity,
+            proven,
         };
         self.finish(Ok(outcome));
     }

@@ -1,6 +1,6 @@
 //! How a job stands, and how it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ pub struct Outcome {
     pub replanned: Vec<String>,
     /// Whether a parity equation was checked, or why not.
     pub parity: ParityOutcome,
+    /// Blocks that were seen to be of one stripe: those delivered, and survivors that agree with them. Empty where no whole
+    /// blocks were checked.
+    pub proven: BTreeSet<BlockIndex>,
 }
 
 /// What came of the parity check.
@@ -32,6 +35,9 @@ pub enum ParityOutcome {
     NoSpareBlock,
     /// Equations hold that would show what any one survivor made up.
     Holds,
+    /// Equations do not hold, and digests that no other bytes have say that what was rebuilt is right: a block that it was
+    /// not made of is wrong.
+    Overruled,
 }
 
 /// Why a job failed. What it delivered and did not publish is dropped.
@@ -73,10 +79,12 @@ pub enum JobError {
     },
     /// The blocks contradict each other or the recorded digests, and nothing tells which of them is wrong.
     #[error(
-        "the blocks contradict each other, and too few are left to find out which is wrong{}",
-        history(.replanned)
+        "the blocks contradict each other ({}), and too few are left to find out which is wrong{}",
+        names(.blocks), history(.replanned)
     )]
     Contradiction {
+        /// The blocks of which at least one is wrong.
+        blocks: Vec<BlockId>,
         /// What happened.
         replanned: Vec<String>,
     },
@@ -91,6 +99,10 @@ pub enum JobError {
     /// It was called off.
     #[error("cancelled")]
     Cancelled,
+}
+
+fn names(blocks: &[BlockId]) -> String {
+    blocks.iter().map(BlockId::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn history(replanned: &[String]) -> String {

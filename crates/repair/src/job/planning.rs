@@ -66,10 +66,11 @@ impl Job {
             return;
         }
         let replanned = self.work.replanned.clone();
-        self.finish(Err(match error {
+        let error = match error {
             Some(error) if !self.trust.is_in_doubt() => JobError::Plan { error, replanned },
-            _ => JobError::Contradiction { replanned },
-        }));
+            _ => self.contradiction(),
+        };
+        self.finish(Err(error));
     }
 
     /// A plan that reads nothing of some nodes.
@@ -146,7 +147,7 @@ impl Job {
         if !(work.publish && work.verify.parity && is_first) || self.trust.is_in_doubt() {
             return None;
         }
-        let check = self.trust.parity_check(work, topology)?;
+        let check = self.trust.parity_check(work, topology, &BTreeSet::new())?;
         Proof::ahead(check, plan.geometry(), work, &mut self.keys)
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
-use super::check::ParityCheck;
+use super::check::{ParityCheck, Verdict};
 use super::work::Work;
 use crate::wire::control::ToNode;
 use crate::{BlockId, Fingerprint, Geometry, LocalBlock, NodeId, Topology};
@@ -134,10 +134,15 @@ impl Proof {
         }
     }
 
-    /// Whether the equations hold; `None` until all answers are there.
-    pub(super) fn verdict(&self) -> Option<bool> {
+    /// Whether the equations hold; `None` until all answers are there. What one stretch shows holds for all.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
         let mut verdicts = self.stretches.iter().map(|stretch| self.check.verdict(&stretch.answers));
-        verdicts.try_fold(true, |all, verdict| Some(all && verdict?))
+        verdicts.try_fold(Verdict::Holds, |worst, verdict| Some(worst.max(verdict?)))
+    }
+
+    /// The blocks that it asks about and that were not rebuilt.
+    pub(super) fn survivors(&self) -> BTreeSet<BlockIndex> {
+        self.check.survivors()
     }
 }
 

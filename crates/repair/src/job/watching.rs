@@ -213,7 +213,11 @@ impl Job {
     }
 
     pub(super) fn can_be_replaced(&self, node: NodeId, topology: &Topology) -> bool {
-        let deliveries = self.work.goals.iter().filter(|goal| goal.requestor == node).count();
+        self.can_all_be_replaced(&BTreeSet::from([node]), topology)
+    }
+
+    pub(super) fn can_all_be_replaced(&self, nodes: &BTreeSet<NodeId>, topology: &Topology) -> bool {
+        let deliveries = self.work.goals.iter().filter(|goal| nodes.contains(&goal.requestor)).count();
         let mut taken = self.taken();
         (0..deliveries).all(|_| self.stand_in(&taken, topology).is_some_and(|other| taken.insert(other)))
     }

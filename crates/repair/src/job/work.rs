@@ -8,7 +8,7 @@ use codes::BlockIndex;
 
 use super::{BlockProblem, JobAction, Verify};
 use crate::wire::control::ToNode;
-use crate::{BlockId, Class, Digest, Epoch, JobId, NodeId, Permit, Policy, SliceSet, Stripe};
+use crate::{BlockId, Class, Digest, Epoch, JobId, NodeId, Permit, Policy, SliceSet, Strength, Stripe};
 
 #[derive(Debug)]
 pub(super) struct Work {
@@ -86,6 +86,27 @@ impl Work {
 
     pub(super) fn requestors(&self) -> BTreeSet<NodeId> {
         self.goals.iter().map(|goal| goal.requestor).collect()
+    }
+
+    /// How much the recorded digest of a delivery tells. What is only read is never sealed, so its digest tells nothing.
+    pub(super) fn digest_strength(&self, goal: &Goal) -> Option<Strength> {
+        self.stripe.block(goal.block).digest.filter(|_| self.publish).map(|digest| digest.strength())
+    }
+
+    /// Whether every delivery has a digest that no other bytes have.
+    pub(super) fn is_proven_by_digests(&self) -> bool {
+        let mut open = self.goals.iter().filter(|goal| !goal.committed);
+        open.all(|goal| self.digest_strength(goal) == Some(Strength::Digest))
+    }
+
+    /// Whether all sub-blocks are wanted.
+    pub(super) fn has_whole_lines(&self) -> bool {
+        self.sub_blocks.as_ref().is_none_or(|some| *some == (0..self.stripe.code.sub_blocks() as u16))
+    }
+
+    /// Whether whole blocks are wanted.
+    pub(super) fn has_whole_blocks(&self) -> bool {
+        self.has_whole_lines() && self.window == (0..self.stripe.sub_block_bytes())
     }
 
     /// How long the stores of these nodes may take to take over what they were given.

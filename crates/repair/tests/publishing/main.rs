@@ -2,15 +2,17 @@
 //! own that takes its time, refuses, or has somebody else at work.
 
 mod ahead;
+mod doubt;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
-    BlockId, BlockProblem, Chunking, Job, JobAction, JobError, JobId, JobRequest, NodeId, NodeProfile,
-    Outcome, Permit, Policy, Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify,
-    Wanted,
+    BlockId, BlockProblem, Chunking, Digest, Job, JobAction, JobError, JobId, JobRequest, NodeId,
+    NodeProfile, Outcome, Permit, Policy, Report, SinkProblem, SliceSet, Stripe, StripeBlock, StripeId,
+    Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -32,6 +34,8 @@ struct Scene {
     now: Duration,
     told: Vec<(NodeId, ToNode)>,
     published: Vec<(BlockIndex, NodeId)>,
+    lost: Vec<BlockIndex>,
+    contradicted: Vec<BTreeSet<BlockIndex>>,
     ended: Option<Result<Outcome, JobError>>,
 }
 
@@ -41,6 +45,11 @@ impl Scene {
     }
 
     fn verified(lost: u16, verify: Verify) -> Self {
+        Self::recorded(lost, verify, |_| None)
+    }
+
+    /// The same with the digests that are recorded.
+    fn recorded(lost: u16, verify: Verify, digest: fn(u16) -> Option<Digest>) -> Self {
         let requestor = |index: u16| NodeId(REQUESTORS + u32::from(index));
         let mut topology = Topology::new();
         let helpers = (lost..6).map(|index| NodeId(index.into()));
@@ -51,7 +60,7 @@ impl Scene {
             id: id(index),
             bytes: BLOCK_BYTES,
             holder: (index >= lost).then_some(NodeId(index.into())),
-            digest: None,
+            digest: digest(index),
         });
         let request = JobRequest {
             job: JobId(1),
@@ -74,8 +83,16 @@ impl Scene {
             permits: vec![(BlockIndex(0), permit())],
         };
         let job = Job::new(request, [7; 32], &topology, Duration::ZERO);
-        let (told, published) = (Vec::new(), Vec::new());
-        let mut scene = Self { topology, job, now: Duration::ZERO, told, published, ended: None };
+        let mut scene = Self {
+            topology,
+            job,
+            now: Duration::ZERO,
+            told: Vec::new(),
+            published: Vec::new(),
+            lost: Vec::new(),
+            contradicted: Vec::new(),
+            ended: None,
+        };
         scene.act();
         scene
     }
@@ -85,7 +102,9 @@ impl Scene {
             match action {
                 JobAction::Tell { node, message } => self.told.push((node, message)),
                 JobAction::Publish { block, node, .. } => self.published.push((block, node)),
-                JobAction::BlockLost { .. } | JobAction::Slow { .. } => {}
+                JobAction::BlockLost { block, .. } => self.lost.push(block),
+                JobAction::Contradicted { blocks } => self.contradicted.push(blocks),
+                JobAction::Slow { .. } => {}
                 JobAction::Finish(result) => self.ended = Some(*result),
             }
         }

@@ -215,6 +215,7 @@ impl Core {
         if let Err(JobError::NoRequestor { node, .. }) = &result {
             self.repairs.refusals.note(stripe, *node);
         }
+        let settled_by = record.as_ref().map(|record| self.settled_by(record)).unwrap_or_default();
         let Repairs { repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };
@@ -239,11 +240,7 @@ impl Core {
                 match scheduler.state(item.id) {
                     ItemState::Ended(_) if matches!(error, JobError::Contradiction { .. }) => {
                         item.contradictory = true;
-                        item.fail(
-                            error.to_string(),
-                            "nothing was published; start helpers that are down, so that more blocks can bear witness, \
-                             then repair again; what cannot be settled so must be put again from another copy",
-                        );
+                        item.fail(error.to_string(), &format!("nothing was published; {settled_by}"));
                     }
                     ItemState::Ended(_) => item.fail(
                         error.to_string(),
@@ -391,7 +388,8 @@ fn failure(error: &JobError) -> Failure {
                 PlanError::Decode { .. } | PlanError::DeadRequestor { .. } | PlanError::NothingToMigrate { .. },
             ..
         } => Failure::Transient,
-        JobError::Plan { .. } => Failure::Permanent,
+        // The same blocks would say the same again.
+        JobError::Plan { .. } | JobError::Contradiction { .. } => Failure::Permanent,
         _ => Failure::Transient,
     }
 }

@@ -269,7 +269,7 @@ impl Core {
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy: Policy { prefer: proposal.helpers.clone(), stretches, avoid, ..policy },
-            verify: Verify { parity: order.verify_parity, reread: true, ..Verify::default() },
+            verify: Verify { reread: true, ..self.verify(&stripe.id, order.verify_parity) },
             publish: true,
             tag: None,
             permits: self.permits(&stripe.id),

@@ -168,5 +168,6 @@ fn parity_check(parity: ParityOutcome) -> ParityCheck {
         ParityOutcome::NotAsked => ParityCheck::NotAsked,
         ParityOutcome::NoSpareBlock => ParityCheck::NoSpareBlock,
         ParityOutcome::Holds => ParityCheck::Holds,
+        ParityOutcome::Overruled => ParityCheck::Overruled,
     }
 }

@@ -182,7 +182,7 @@ fn a_repair_whose_sources_contradict_each_other_says_so_and_publishes_nothing() 
     let item = &repair.items[0];
     assert_eq!(item.state.name(), "contradictory", "{repair:#?}");
     assert!(item.reason.as_ref().unwrap().starts_with("the blocks contradict each other"), "{item:#?}");
-    assert!(item.next_step.as_ref().unwrap().contains("repair again"), "{item:#?}");
+    assert!(item.next_step.as_ref().unwrap().contains("put f again from another copy"), "{item:#?}");
     assert!(item.rebuilt.is_empty());
     assert_eq!(states(&scene.file("f"))[0], "missing");
     assert!(scene.nodes.values().all(|node| !node.disk.contains_key(&block(&file, 0))));

@@ -1,0 +1,253 @@
+//! Blocks that are false although their checksums hold, as only parity or a strong digest shows, and requestors that say
+//! false digests.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use repair::wire::control::{Description, HeldBlock};
+use repair::{BlockId, Digest, LocalBlock, Sink};
+use stores::dir::DirBlocks;
+use stores::{
+    BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, ReadBack, Sinks, Sources,
+    StoredBlock,
+};
+
+use crate::cluster::{Cluster, Said};
+use crate::forgeries::forget_digests;
+use crate::forging;
+use crate::identity::run_helper;
+
+/// Changes a block's file such that no CRC32C shows it; doing so once more undoes it.
+fn forge(file: &Path) {
+    let mut bytes = fs::read(file).unwrap();
+    forging::forge(bytes[100..].first_chunk_mut().unwrap(), 0x5b);
+    fs::write(file, bytes).unwrap();
+}
+
+/// A file of one stripe whose block 0 is lost, and noticed to be; the file's bytes and the block's.
+fn with_a_lost_block(cluster: &Cluster, bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    let content = cluster.put("film", bytes);
+    (content, lose_block(cluster))
+}
+
+/// The same with blocks of which only checksums are recorded.
+fn with_a_lost_block_and_checksums_alone(cluster: &mut Cluster, bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    let content = cluster.put("film", bytes);
+    forget_digests(cluster);
+    (content, lose_block(cluster))
+}
+
+fn lose_block(cluster: &Cluster) -> Vec<u8> {
+    // Repairs begin when the test wants them.
+    cluster.mend(&["node", "repair-after", "never"]).ok();
+    let lost = fs::read(cluster.block_file("1.0")).unwrap();
+    fs::remove_file(cluster.block_file("1.0")).unwrap();
+    cluster.mend(&["scrub"]).fails_with(&[&cluster.block_name("1.0")]);
+    lost
+}
+
+fn states(cluster: &Cluster) -> Vec<String> {
+    let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
+    let blocks = stat["blocks"].as_array().unwrap();
+    blocks.iter().map(|block| block["state"].as_str().unwrap().to_owned()).collect()
+}
+
+#[track_caller]
+fn assert_damage(said: Said, text: &str) {
+    let said = said.fails_with(&[text]);
+    assert_eq!(said.code, 3, "{said:?}");
+}
+
+/// That the stripe is in doubt, whoever asks, and that nothing false comes out of it.
+#[track_caller]
+fn assert_in_doubt(cluster: &Cluster) {
+    let status = cluster.mend(&["status"]);
+    assert!(status.out.starts_with("IN DOUBT  ") && !status.out.contains("safe"), "{status:?}");
+    assert!(status.out.contains(&cluster.block_name("1.1")), "it names the blocks: {status:?}");
+    assert_eq!(status.code, 3, "{status:?}");
+    let check = cluster.mend(&["status", "--check"]);
+    assert!(check.code == 2 && check.out.starts_with("MEND CRITICAL - IN DOUBT"), "{check:?}");
+    let copy = cluster.path("doubtful");
+    for verify in [&["--verify"][..], &[]] {
+        let get = [&["get", "film", "-o", copy.to_str().unwrap()], verify].concat();
+        assert_damage(cluster.mend(&get), "contradict each other");
+        assert!(!copy.exists(), "bytes that may be false were kept");
+    }
+}
+
+/// The block is right, and the one that was forged was found and made anew.
+fn assert_mended(cluster: &Cluster, content: &[u8], lost: &[u8], forged: (&str, &[u8])) {
+    assert_eq!(states(cluster)[0], "healthy");
+    assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost, "a false block was published");
+    cluster.mend(&["repair", "--all"]).ok();
+    let (block, truth) = forged;
+    assert!(fs::read(cluster.block_file(block)).unwrap() == truth, "the false block is still there");
+    let status = cluster.mend(&["status", "--output", "json"]).json();
+    let found = status["lost_lately"].as_array().unwrap().iter().filter(|found| {
+        let problem = found["problem"].as_str().unwrap();
+        found["block"] == cluster.block_name(block).as_str() && problem.contains("contradicts the parity")
+    });
+    assert_eq!(found.count(), 1, "{status:#}");
+    cluster.eventually("it is safe", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
+    cluster.mend(&["scrub"]).ok();
+    let said = cluster.assert_reads("film", content, &["--verify"]);
+    assert!(!said.out.contains("left out"), "{said:?}");
+}
+
+#[test]
+fn with_one_block_to_spare_no_checksum_overrules_parity() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let (content, lost) = with_a_lost_block_and_checksums_alone(&mut cluster, 256 << 10);
+    let forged = cluster.block_file("1.1");
+    forge(&forged);
+    cluster.mend(&["scrub"]).fails_with(&[&cluster.block_name("1.0")]);
+    assert_eq!(states(&cluster)[1], "healthy", "no checksum shows the forgery");
+    let repair = cluster.mend(&["repair", "--all"]);
+    assert!(repair.out.contains("contradict each other"), "{repair:?}");
+    assert_damage(repair, "nothing was published");
+    assert_in_doubt(&cluster);
+    // Neither another try nor another coordinator forgets it.
+    assert_damage(cluster.mend(&["repair", &cluster.block_name("1.0")]), "contradict each other");
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("all helpers are back", |cluster| {
+        cluster.mend(&["status"]).out.contains("all 7 helpers")
+    });
+    assert_in_doubt(&cluster);
+    assert_damage(cluster.mend(&["repair", "--all"]), "contradict each other");
+    assert_eq!(states(&cluster)[0], "missing", "nothing was published");
+
+    // Its true bytes are back: the repair asks every survivor, and all of them agree.
+    forge(&forged);
+    cluster.mend(&["repair", "--all"]).ok();
+    assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost);
+    let status = cluster.mend(&["status"]).ok();
+    assert!(status.out.starts_with("safe"), "{status:?}");
+    cluster.assert_reads("film", &content, &["--verify"]);
+}
+
+#[test]
+fn with_blocks_to_spare_the_forged_one_is_found_and_made_anew() {
+    let mut cluster = Cluster::new(15, "rs-14-10", "16KiB");
+    let (content, lost) = with_a_lost_block_and_checksums_alone(&mut cluster, 160 << 10);
+    let truth = fs::read(cluster.block_file("1.3")).unwrap();
+    forge(&cluster.block_file("1.3"));
+    let repair = cluster.mend(&["repair", "--all"]).ok();
+    assert!(repair.out.contains("contradict each other"), "{repair:?}");
+    assert_mended(&cluster, &content, &lost, ("1.3", &truth));
+}
+
+/// What rots silently between two scrubs, and has a digest that no other bytes have.
+#[test]
+fn a_strong_digest_tells_which_block_is_forged_with_one_to_spare() {
+    let cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let (content, lost) = with_a_lost_block(&cluster, 256 << 10);
+    let truth = fs::read(cluster.block_file("1.1")).unwrap();
+    forge(&cluster.block_file("1.1"));
+    cluster.mend(&["repair", "--all"]).ok();
+    assert_mended(&cluster, &content, &lost, ("1.1", &truth));
+}
+
+/// A read that is verified notices a contradiction, and from then on everybody knows.
+#[test]
+fn a_contradiction_that_a_read_finds_is_remembered() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    with_a_lost_block_and_checksums_alone(&mut cluster, 256 << 10);
+    forge(&cluster.block_file("1.1"));
+    let copy = cluster.path("copy");
+    let get = cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--verify"]);
+    assert_damage(get, "contradict each other");
+    assert_in_doubt(&cluster);
+}
+
+// ---- requestors ----
+
+/// A store that says false digests of what was written to it.
+struct Misstating(DirBlocks);
+
+impl Sources for Misstating {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        self.0.open(block)
+    }
+}
+
+impl Sinks for Misstating {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        Ok(match self.0.deliver(sink)? {
+            Delivery::Published(writer) => Delivery::Published(Box::new(MisstatingWriter(writer))),
+            other => other,
+        })
+    }
+}
+
+impl Blocks for Misstating {
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.0.verify(block, gate)
+    }
+
+    fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
+        self.0.remove(block)
+    }
+
+    fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        self.0.list()
+    }
+
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        self.0.describe(block)
+    }
+
+    fn free_bytes(&self) -> Result<u64, BlockError> {
+        self.0.free_bytes()
+    }
+}
+
+struct MisstatingWriter(Box<dyn Publish>);
+
+impl Intake for MisstatingWriter {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        self.0.write_at(offset, bytes)
+    }
+}
+
+impl BlockWriter for MisstatingWriter {
+    fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
+        let other = |digest: Digest| {
+            let bytes: Vec<u8> = digest.bytes().iter().map(|byte| !byte).collect();
+            Digest::new(digest.kind(), &bytes).unwrap()
+        };
+        Ok(self.0.seal()?.map(other))
+    }
+
+    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
+        self.0.reader()
+    }
+}
+
+impl Publish for MisstatingWriter {
+    fn commit(self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
+        self.0.commit()
+    }
+}
+
+#[test]
+fn a_requestor_that_says_a_wrong_digest_is_replaced_and_no_source_is_blamed() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let (content, lost) = with_a_lost_block(&cluster, 256 << 10);
+    // A block goes to the helper that had it, if that is up.
+    let liar = cluster.holder("1.0");
+    cluster.kill(&liar);
+    run_helper(&cluster, &liar, |folder| Arc::new(Misstating(DirBlocks::open(folder).unwrap())));
+    cluster.eventually("it is back", |cluster| cluster.mend(&["status"]).out.contains("all 7 helpers"));
+    let view = cluster.mend(&["repair", "--all", "--output", "json"]).ok().json();
+    let replanned = view["items"][0]["replanned"].to_string();
+    assert!(replanned.contains(&format!("not delivered to {liar} again")), "{view:#}");
+    assert!(!replanned.contains("left out"), "{view:#}");
+    assert_ne!(cluster.holder("1.0"), liar);
+    assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost);
+    let status = cluster.mend(&["status"]).ok();
+    assert!(status.out.starts_with("safe"), "{status:?}");
+    cluster.assert_reads("film", &content, &["--verify"]);
+}

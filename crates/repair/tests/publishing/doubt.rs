@@ -1,0 +1,224 @@
+//! Blocks that contradict each other, digests that hold for false blocks, and requestors that spoil what they are given.
+
+use repair::{Fingerprint, ParityOutcome};
+
+use super::*;
+
+const PARITY: Verify = Verify { parity: true, stretch_bytes: u64::MAX, reread: false, doubted: false };
+const DOUBTED: Verify = Verify { doubted: true, ..PARITY };
+
+/// A digest that many blocks share.
+fn weak(index: u16) -> Option<Digest> {
+    Some(Digest::of_u32("crc32c", index.into()))
+}
+
+/// A digest that no other block has.
+fn strong(index: u16) -> Option<Digest> {
+    Some(Digest::new("blake3", &[index as u8; 32]).unwrap())
+}
+
+/// Nodes that play their parts, some of them falsely.
+struct Cast {
+    /// The block that is forged: it contradicts all others.
+    forged: Option<u16>,
+    /// The requestors that write other bytes than they are sent.
+    spoils: Vec<NodeId>,
+    /// The requestors that say other digests than they have.
+    misstates: Vec<NodeId>,
+    digest: fn(u16) -> Option<Digest>,
+}
+
+impl Cast {
+    fn honest(digest: fn(u16) -> Option<Digest>) -> Self {
+        Self { forged: None, spoils: Vec::new(), misstates: Vec::new(), digest }
+    }
+
+    /// Plays a job to its end.
+    fn play(&self, scene: &mut Scene) {
+        let mut heard = 0;
+        for _ in 0..10_000 {
+            if scene.ended.is_some() {
+                return;
+            }
+            match scene.told.get(heard).cloned() {
+                Some((node, message)) => self.answer(scene, node, message),
+                None => scene.wait(SECOND),
+            }
+            heard = (heard + 1).min(scene.told.len());
+        }
+        panic!("no end: {:?}", scene.job.state());
+    }
+
+    fn answer(&self, scene: &mut Scene, node: NodeId, message: ToNode) {
+        match message {
+            ToNode::Assign(assignment) if !assignment.sinks.is_empty() => scene.say(node, Report::Delivered),
+            ToNode::Stop { .. } => scene.say(node, Report::Stopped { delivered: SliceSet::new() }),
+            ToNode::Seal { .. } => {
+                let digests = self.digests(scene, node);
+                scene.say(node, Report::Sealed { digests, hand_over_ms: 0 });
+            }
+            ToNode::Fingerprint { block, seed, .. } => {
+                let is_false = match self.forged {
+                    Some(forged) if block.index.0 == forged => true,
+                    _ => self.is_spoilt(scene, node),
+                };
+                let fingerprint = match is_false {
+                    true => Fingerprint(vec![1; repair::FINGERPRINT_BYTES]),
+                    false => Fingerprint::zero(),
+                };
+                let fingerprints = vec![fingerprint];
+                scene.say(node, Report::Fingerprinted { block: block.id, seed, fingerprints });
+            }
+            ToNode::Commit { .. } => scene.say(node, Report::Committed),
+            _ => {}
+        }
+    }
+
+    /// Whether what a requestor has is not what was lost.
+    fn is_spoilt(&self, scene: &Scene, node: NodeId) -> bool {
+        node.0 >= REQUESTORS && (self.spoils.contains(&node) || self.reads_forged(scene))
+    }
+
+    /// Whether what was delivered last was made of the forged block.
+    fn reads_forged(&self, scene: &Scene) -> bool {
+        let epoch = scene.job.epoch();
+        let reads = |(_, message): &(NodeId, ToNode)| match message {
+            ToNode::Assign(assignment) if assignment.epoch == epoch => {
+                assignment.locals.iter().any(|local| Some(local.index.0) == self.forged)
+            }
+            _ => false,
+        };
+        scene.told.iter().any(reads)
+    }
+
+    fn digests(&self, scene: &Scene, node: NodeId) -> Vec<(BlockId, Option<Digest>)> {
+        let made = |index: u16| {
+            let is_weak = (self.digest)(index).is_some_and(|digest| digest.kind() == "crc32c");
+            let is_false = self.misstates.contains(&node)
+                // A forgery leaves a checksum as it is; what a requestor spoils shows.
+                || self.spoils.contains(&node)
+                || !is_weak && self.is_spoilt(scene, node);
+            (id(index), (self.digest)(if is_false { 99 } else { index }))
+        };
+        let sinks = scene.told.iter().rev().find_map(|(told, message)| match message {
+            ToNode::Assign(assignment) if *told == node => Some(assignment.sinks.clone()),
+            _ => None,
+        });
+        sinks.unwrap_or_default().into_iter().map(|sink| made(sink.index.0)).collect()
+    }
+}
+
+fn succeeded(scene: &Scene) -> &Outcome {
+    scene.ended.as_ref().expect("it has ended").as_ref().expect("it went well")
+}
+
+/// Asserts that nothing was published, and that the job names what contradicts itself.
+fn assert_contradiction(scene: &Scene, blocks: &[u16]) {
+    assert_eq!(scene.published, []);
+    let Some(Err(JobError::Contradiction { blocks: named, .. })) = &scene.ended else {
+        panic!("{:?}", scene.ended)
+    };
+    assert_eq!(*named, blocks.iter().map(|&index| id(index)).collect::<Vec<_>>());
+}
+
+#[test]
+fn with_one_block_to_spare_a_checksum_does_not_overrule_parity() {
+    for forged in 2..6 {
+        let mut scene = Scene::recorded(2, PARITY, weak);
+        Cast { forged: Some(forged), ..Cast::honest(weak) }.play(&mut scene);
+        assert_contradiction(&scene, &[2, 3, 4, 5]);
+        assert_eq!(
+            scene.contradicted,
+            [(2..6).map(BlockIndex).collect()],
+            "whoever drives it is told at once"
+        );
+        assert_eq!(scene.lost, [], "nobody is accused at a guess");
+    }
+}
+
+#[test]
+fn with_two_blocks_to_spare_the_one_that_is_wrong_is_found_and_named() {
+    for forged in 1..6 {
+        let mut scene = Scene::recorded(1, PARITY, weak);
+        Cast { forged: Some(forged), ..Cast::honest(weak) }.play(&mut scene);
+        let outcome = succeeded(&scene);
+        let asked = scene.contradicted.iter().flatten().any(|block| block.0 == forged);
+        // One that nobody asked has harmed nothing.
+        assert_eq!(scene.lost, if asked { vec![BlockIndex(forged)] } else { vec![] }, "{outcome:?}");
+        assert_eq!(outcome.parity, ParityOutcome::Holds);
+        assert!(!outcome.proven.contains(&BlockIndex(forged)), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_digest_that_no_other_block_has_tells_which_block_is_wrong_with_one_to_spare() {
+    for forged in 2..6 {
+        let mut scene = Scene::recorded(2, PARITY, strong);
+        Cast { forged: Some(forged), ..Cast::honest(strong) }.play(&mut scene);
+        let outcome = succeeded(&scene);
+        assert_eq!(scene.published.len(), 2, "{outcome:?}");
+        assert_eq!(scene.lost, [BlockIndex(forged)], "{outcome:?}");
+        let others: BTreeSet<BlockIndex> = (0..6).map(BlockIndex).filter(|block| block.0 != forged).collect();
+        assert_eq!(outcome.proven, others);
+    }
+}
+
+#[test]
+fn a_stripe_that_was_in_doubt_is_repaired_when_every_survivor_agrees() {
+    let mut scene = Scene::recorded(1, DOUBTED, weak);
+    Cast::honest(weak).play(&mut scene);
+    assert_eq!(succeeded(&scene).proven, (0..6).map(BlockIndex).collect(), "all of them were asked");
+}
+
+#[test]
+fn a_stripe_that_was_in_doubt_is_not_repaired_where_nothing_can_tell() {
+    for digest in [weak, |_| None] {
+        let mut scene = Scene::recorded(3, DOUBTED, digest);
+        Cast::honest(digest).play(&mut scene);
+        assert_contradiction(&scene, &[3, 4, 5]);
+    }
+    let mut scene = Scene::recorded(3, DOUBTED, strong);
+    Cast::honest(strong).play(&mut scene);
+    assert_eq!(scene.published.len(), 3);
+}
+
+/// Another job, or a scrub, finds the contradiction while a repair is under way that would have asked fewer.
+#[test]
+fn who_hears_of_a_contradiction_asks_every_survivor() {
+    let mut scene = Scene::recorded(1, PARITY, weak);
+    scene.job.handle_contradiction(&scene.topology, scene.now);
+    Cast::honest(weak).play(&mut scene);
+    assert_eq!(succeeded(&scene).proven.len(), 6);
+}
+
+#[test]
+fn a_requestor_with_a_wrong_digest_is_suspected_before_any_source() {
+    for parity in [true, false] {
+        let mut scene = Scene::recorded(1, Verify { parity, ..PARITY }, weak);
+        let first = NodeId(REQUESTORS);
+        Cast { misstates: vec![first], ..Cast::honest(weak) }.play(&mut scene);
+        assert_eq!(scene.published, [(BlockIndex(0), SPARE)]);
+        let [why] = &succeeded(&scene).replanned[..] else { panic!("{:?}", succeeded(&scene)) };
+        assert!(why.ends_with(&format!("not delivered to h{first} again")), "{why}");
+        assert_eq!((scene.lost, scene.contradicted), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn a_requestor_that_spoils_a_block_is_replaced_though_only_one_block_is_to_spare() {
+    let mut scene = Scene::recorded(2, PARITY, |_| None);
+    let other = NodeId(21);
+    scene.topology.set(other, NodeProfile::helper("h21", "10.0.0.21:1"));
+    let spoils = vec![NodeId(REQUESTORS)];
+    Cast { spoils, ..Cast::honest(|_| None) }.play(&mut scene);
+    assert_eq!(scene.published.len(), 2);
+    assert!(scene.published.iter().all(|&(_, node)| node != NodeId(REQUESTORS)), "{:?}", scene.published);
+    assert_eq!((&scene.lost[..], &scene.contradicted[..]), (&[][..], &[][..]));
+}
+
+#[test]
+fn where_two_requestors_say_the_same_sources_are_suspected() {
+    let mut scene = Scene::recorded(1, PARITY, weak);
+    Cast { misstates: vec![NodeId(REQUESTORS), SPARE], ..Cast::honest(weak) }.play(&mut scene);
+    assert_contradiction(&scene, &[1, 2, 3, 4, 5]);
+}
