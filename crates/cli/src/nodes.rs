@@ -49,20 +49,43 @@ fn texts(names: &[Name]) -> Vec<String> {
 
 async fn list(client: &Client) -> Result<Answer, Failure> {
     let nodes = client.nodes().await?;
-    let text =
-        table(["name", "state", "address", "rack", ">blocks", ">free", ">tasks"], nodes.iter().map(row));
+    let text = match nodes.iter().any(|node| node.serves.is_some()) {
+        true => table(
+            ["name", "helper", "server", "address", "rack", ">blocks", ">free", ">tasks"],
+            nodes.iter().map(|node| {
+                let [name, state, rest @ ..] = row(node);
+                let [address, rack, blocks, free, tasks] = rest;
+                [name, state, server(node), address, rack, blocks, free, tasks]
+            }),
+        ),
+        false => {
+            table(["name", "state", "address", "rack", ">blocks", ">free", ">tasks"], nodes.iter().map(row))
+        }
+    };
     Ok(Answer::new(text, &nodes))
+}
+
+/// The store's own process on a node.
+fn server(node: &NodeView) -> String {
+    match node.serves {
+        Some(true) => "serves",
+        Some(false) => "DOWN",
+        None => "-",
+    }
+    .to_owned()
 }
 
 fn row(node: &NodeView) -> [String; 7] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let state = match (node.up, node.maintenance_until_unix_ms) {
-        (up, Some(until)) => {
-            format!("{}, maintenance until {}", if up { "up" } else { "DOWN" }, date(until))
-        }
-        (true, None) if node.leaving => "leaving".to_owned(),
-        (true, None) => "up".to_owned(),
-        (false, None) => "DOWN".to_owned(),
+    let up_or_down = match (node.has_helper, node.up) {
+        (_, true) => "up",
+        (true, false) => "DOWN",
+        (false, false) => "none",
+    };
+    let state = match node.maintenance_until_unix_ms {
+        Some(until) => format!("{up_or_down}, maintenance until {}", date(until)),
+        None if node.up && node.leaving => "leaving".to_owned(),
+        None => up_or_down.to_owned(),
     };
     [
         node.name.clone(),

@@ -56,7 +56,10 @@ fn status_text(status: &Status) -> String {
     status.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
     text += &unreadable_text(&status.unreadable, status.stripes.unreadable);
     text += &contradictions_text(&status.contradictions, status.stripes.contradictory);
-    text += &format!("{} of {}\n", count(status.files, "file"), size(status.file_bytes));
+    status.remarks.iter().for_each(|remark| text += &format!("note: {}\n", printable(remark)));
+    if status.own_files {
+        text += &format!("{} of {}\n", count(status.files, "file"), size(status.file_bytes));
+    }
     text += &redundancy_text(status);
     if status.stripes.blocks_lost > 0 {
         text += &format!(

@@ -423,9 +423,12 @@ fn hdfs() -> Result<()> {
     let node = "n 0 2f3c 10.0.0.1:9866\nd 0 /default-rack live normal 12\n";
     let mut answers = Folder::of("namenode_answer")?;
     answers.add(format!("safe\n{node}v 0 /data/1\nw 0 access is refused\n"))?;
-    answers.add(format!("{node}g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k 0:0,6:0\n"))?;
-    answers.add(format!("{node}g 16390 0 -9223372036854775776 1001 9 HHXOR-6-3-1024k -\n"))?;
-    answers.add("t 0 YSB0b2tlbg==\nt 8 YW5vdGhlcg==\n")
+    answers.add(format!("{node}g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:0\n"))?;
+    answers.add(format!("{node}g 16390 0 -9223372036854775776 1001 9 HHXOR-6-3-1024k new -\n"))?;
+    answers.add("t 0 YSB0b2tlbg==\nt 8 YW5vdGhlcg==\n")?;
+    let held =
+        "p 16390 %2Fa%2F.snapshot%2Fs1%2Fb\ng 16390 0 -9223372036854775792 1001 9 RS-6-3-1024k open 0:0\n";
+    answers.add(format!("{node}a 900 12\n{held}s 1 2 1\nx %2Fc+d no permission\n"))
 }
 
 /// What a block says of its stripe.

@@ -11,6 +11,8 @@ mod listing;
 mod namenode;
 mod storage;
 
-pub use listing::{BadLine, DataNode, Group, Listing, Service, Standing};
+pub use listing::{
+    BadLine, DataNode, FileRef, Group, Listing, Phase, Progress, Service, Snapshots, Standing,
+};
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use storage::{AttachError, AttachedStorage, Attachment, open};

@@ -1,6 +1,7 @@
 //! What a NameNode says, as values; the lines that it comes in are drawn in `java/hdfs`, `mend.hdfs.namenode.Survey`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
@@ -20,6 +21,63 @@ pub struct Listing {
     pub refused: BTreeMap<String, usize>,
     /// Block tokens that were asked for, by the index in their group.
     pub tokens: Vec<(u8, Permit)>,
+    /// How far the walk is, while it goes on.
+    pub progress: Progress,
+    /// Snapshots, and how much only they hold.
+    pub snapshots: Snapshots,
+    /// The paths of files that only snapshots hold, by their inode numbers.
+    held: BTreeMap<u64, String>,
+}
+
+/// How far a walk through the namespace is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Folders that were listed.
+    pub folders: u64,
+    /// Files that were seen, with groups or without.
+    pub files: u64,
+}
+
+/// Counts of snapshots, and of files that only they hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshots {
+    /// Folders of which snapshots may be taken.
+    pub folders: u64,
+    /// Snapshots of them.
+    pub snapshots: u64,
+    /// Files with block groups that were deleted and are in a snapshot. Their groups are listed like others.
+    pub files: u64,
+    /// Folders whose deleted files are not listed, and why.
+    pub uncovered: Vec<(String, String)>,
+}
+
+/// A file, as the NameNode is asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRef {
+    /// Its inode number, by which it is asked for whatever it is called by now.
+    pub inode: u64,
+    /// Its encoded path in a snapshot, if no folder has it any more.
+    pub held_at: Option<String>,
+}
+
+impl fmt::Display for FileRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.held_at {
+            Some(path) => f.write_str(path),
+            None => write!(f, "{}", self.inode),
+        }
+    }
+}
+
+/// How sure it is that DataNodes have told of the blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Somebody writes to the file.
+    Open,
+    /// It was closed a moment ago, or nothing is known of that.
+    New,
+    /// It was closed long ago.
+    Old,
 }
 
 /// A DataNode.
@@ -64,8 +122,10 @@ pub enum Service {
 /// A block group, and who has its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The inode number of its file.
-    pub file: u64,
+    /// Its file.
+    pub file: FileRef,
+    /// Whether its file was written to lately.
+    pub phase: Phase,
     /// Where it begins in the file.
     pub start: u64,
     /// The group.
@@ -89,6 +149,7 @@ impl Listing {
         let taken = match line.split_once(' ') {
             Some(("v", rest)) => self.take_folder(rest),
             Some(("w", rest)) => self.take_silence(rest),
+            Some(("x", rest)) => self.take_uncovered(rest),
             Some(("t", rest)) => return self.take_token(rest).ok_or_else(|| BadLine("t …".to_owned())),
             _ => self.take_words(line.split_ascii_whitespace()),
         };
@@ -113,12 +174,31 @@ impl Listing {
         Some(())
     }
 
+    fn take_uncovered(&mut self, text: &str) -> Option<()> {
+        let (folder, why) = text.split_once(' ')?;
+        self.snapshots.uncovered.push((decoded(folder)?, why.to_owned()));
+        Some(())
+    }
+
     fn take_words(&mut self, mut words: SplitAsciiWhitespace<'_>) -> Option<()> {
         match words.next()? {
             "safe" => self.safe_mode = true,
             "n" => self.take_node(&mut words)?,
             "d" => self.take_standing(&mut words)?,
             "g" => self.take_group(&mut words)?,
+            "a" => {
+                self.progress = Progress { folders: number(&mut words)?, files: number(&mut words)? };
+            }
+            "p" => {
+                let (file, path) = (number(&mut words)?, words.next()?);
+                self.held.insert(file, path.to_owned());
+            }
+            "s" => {
+                let snapshots = &mut self.snapshots;
+                snapshots.folders = number(&mut words)?;
+                snapshots.snapshots = number(&mut words)?;
+                snapshots.files = number(&mut words)?;
+            }
             _ => return None,
         }
         words.next().is_none().then_some(())
@@ -154,7 +234,14 @@ impl Listing {
     fn take_group(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
         let (file, start) = (number(words)?, number(words)?);
         let (number, stamp, bytes) = (number(words)?, number(words)?, number(words)?);
-        let (policy, homes) = (words.next()?, words.next()?);
+        let (policy, phase, homes) = (words.next()?, words.next()?, words.next()?);
+        let phase = match phase {
+            "open" => Phase::Open,
+            "new" => Phase::New,
+            "old" => Phase::Old,
+            _ => return None,
+        };
+        let file = FileRef { inode: file, held_at: self.held.get(&file).cloned() };
         let homes = match homes {
             "-" => Vec::new(),
             homes => homes.split(',').map(|home| self.home(home)).collect::<Option<_>>()?,
@@ -162,7 +249,7 @@ impl Listing {
         match policy.parse::<Policy>() {
             Ok(policy) => {
                 let group = BlockGroup { number, stamp, bytes, policy };
-                self.groups.push(Group { file, start, group, homes });
+                self.groups.push(Group { file, phase, start, group, homes });
             }
             Err(error) => *self.refused.entry(error.to_string()).or_default() += 1,
         }
@@ -174,6 +261,23 @@ impl Listing {
         let node = node.parse().ok().filter(|&node| node < self.nodes.len())?;
         Some((index_in_group(index)?, node))
     }
+}
+
+/// A path that was encoded as one word, for people.
+fn decoded(path: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn index_in_group(text: &str) -> Option<u8> {
@@ -198,9 +302,13 @@ mod tests {
             "v 0 /data/disk 1",
             "n 1 uuid-b 10.0.0.2:9866",
             "w 1 access is refused",
-            "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k 0:0,6:1",
-            "g 16391 0 -9223372036854775776 1002 7 HHXOR-6-3-1024k -",
-            "g 16392 0 -9223372036854775760 1003 7 RS-6-3-1024k -",
+            "a 900 12",
+            "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:1",
+            "g 16391 0 -9223372036854775776 1002 7 HHXOR-6-3-1024k new -",
+            "p 16392 %2Fa+b%2F.snapshot%2Fs1%2Ff",
+            "g 16392 0 -9223372036854775760 1003 7 RS-6-3-1024k open -",
+            "s 2 5 1",
+            "x %2Fa+b%C3%A4 no permission",
             "t 8 c2VjcmV0",
         ] {
             listing.take(line).expect(line);
@@ -214,6 +322,12 @@ mod tests {
         assert_eq!(listing.groups.len(), 2);
         assert_eq!(listing.groups[0].homes, [(0, 0), (6, 1)]);
         assert_eq!(listing.groups[0].group.stamp, 1001);
+        assert_eq!(listing.groups[0].file.to_string(), "16390");
+        assert_eq!((listing.groups[0].phase, listing.groups[1].phase), (Phase::Old, Phase::Open));
+        assert_eq!(listing.groups[1].file.to_string(), "%2Fa+b%2F.snapshot%2Fs1%2Ff");
+        assert_eq!(listing.progress, Progress { folders: 900, files: 12 });
+        let uncovered = vec![("/a bä".to_owned(), "no permission".to_owned())];
+        assert_eq!(listing.snapshots, Snapshots { folders: 2, snapshots: 5, files: 1, uncovered });
         assert_eq!(listing.refused.values().sum::<usize>(), 1);
         assert_eq!(listing.tokens, [(8, Permit::new(b"secret".to_vec()).expect("short"))]);
     }
@@ -232,10 +346,17 @@ mod tests {
             "d 1 /r live normal 0",
             "d 0 /r up normal 0",
             "d 0 /r live odd 0",
-            "g 1 0 -16 1 5 RS-6-3-1024k 0:1",
-            "g 1 0 -16 1 5 RS-6-3-1024k 16:0",
-            "g 1 0 -16 1 5 RS-6-3-1024k 0:0 more",
-            "g 1 0 -16 x 5 RS-6-3-1024k -",
+            "g 1 0 -16 1 5 RS-6-3-1024k old 0:1",
+            "g 1 0 -16 1 5 RS-6-3-1024k old 16:0",
+            "g 1 0 -16 1 5 RS-6-3-1024k old 0:0 more",
+            "g 1 0 -16 1 5 RS-6-3-1024k young 0:0",
+            "g 1 0 -16 1 5 RS-6-3-1024k 0:0",
+            "g 1 0 -16 x 5 RS-6-3-1024k old -",
+            "a 1",
+            "p 1",
+            "s 1 2",
+            "x %2 why",
+            "x %2F",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");
         }

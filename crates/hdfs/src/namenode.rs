@@ -17,10 +17,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::listing::{BadLine, Listing};
+use crate::listing::{BadLine, FileRef, Listing, Progress};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 2";
+const GREETING: &str = "0 ready 3";
 /// A JVM says its greeting within this time, on a machine that is busy with other things.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -128,12 +128,21 @@ impl NameNode {
         Self(Arc::new(Inner { settings, running: tokio::sync::Mutex::default(), next: AtomicU64::new(1) }))
     }
 
-    /// All DataNodes, and all groups of all files below these folders.
+    /// Starts the JVM, if none runs.
+    pub(crate) async fn start(&self) -> Result<(), AskError> {
+        self.jvm().await.map(drop)
+    }
+
+    /// All DataNodes, and all groups of all files below these folders. `heard` is told how far the walk is.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn list(&self, paths: &[String]) -> Result<Listing, AskError> {
-        self.ask(&format!("list {}", paths.join("\t")), SILENCE_LIMIT).await
+    pub async fn list(
+        &self,
+        paths: &[String],
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Listing, AskError> {
+        self.ask_and_tell(&format!("list {}", paths.join("\t")), SILENCE_LIMIT, heard).await
     }
 
     /// All DataNodes.
@@ -152,12 +161,14 @@ impl NameNode {
         self.ask("volumes", SILENCE_LIMIT).await
     }
 
-    /// The group that begins at `start` of the file with this inode number; no group if it is not there any more.
+    /// The group that begins at `start` of a file; no group if it is not there any more.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn group(&self, file: u64, start: u64) -> Result<Listing, AskError> {
-        self.ask(&format!("group {file} {start}"), LOOK_LIMIT).await
+    pub async fn group(&self, file: &FileRef, start: u64) -> Result<Listing, AskError> {
+        let mut listing = self.ask(&format!("group {file} {start}"), LOOK_LIMIT).await?;
+        listing.groups.iter_mut().for_each(|group| group.file = file.clone());
+        Ok(listing)
     }
 
     /// A token for each of these blocks of that group, with which its DataNode takes it from Mend; none where HDFS wants no
@@ -165,17 +176,31 @@ impl NameNode {
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn tokens(&self, file: u64, start: u64, indices: &[u8]) -> Result<Vec<(u8, Permit)>, AskError> {
+    pub async fn tokens(
+        &self,
+        file: &FileRef,
+        start: u64,
+        indices: &[u8],
+    ) -> Result<Vec<(u8, Permit)>, AskError> {
         let indices: Vec<String> = indices.iter().map(u8::to_string).collect();
         let question = format!("tokens {file} {start} {}", indices.join(","));
         Ok(self.ask(&question, LOOK_LIMIT).await?.tokens)
     }
 
-    /// Asks something; `limit` is how long nothing may be heard.
     async fn ask(&self, question: &str, limit: Duration) -> Result<Listing, AskError> {
+        self.ask_and_tell(question, limit, &|_| {}).await
+    }
+
+    /// Asks something; `limit` is how long nothing may be heard.
+    async fn ask_and_tell(
+        &self,
+        question: &str,
+        limit: Duration,
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Listing, AskError> {
         let jvm = self.jvm().await?;
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let answer = jvm.ask(number, question, limit).await;
+        let answer = jvm.ask(number, question, limit, heard).await;
         if let Err(AskError::Silent { .. } | AskError::Line(_) | AskError::Ended { .. }) = &answer {
             self.0.running.lock().await.give_up(&jvm);
         }
@@ -248,7 +273,13 @@ impl Jvm {
         Ok(jvm)
     }
 
-    async fn ask(&self, number: u64, question: &str, limit: Duration) -> Result<Listing, AskError> {
+    async fn ask(
+        &self,
+        number: u64,
+        question: &str,
+        limit: Duration,
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Listing, AskError> {
         let (sender, mut lines) = mpsc::channel(LINES_WAITING);
         match locked(&self.waiting).as_mut() {
             Some(waiting) => drop(waiting.insert(number, sender)),
@@ -264,6 +295,7 @@ impl Jvm {
             Err(_) => return Err(AskError::Silent { limit }),
         }
         let mut listing = Listing::default();
+        let mut told = Progress::default();
         loop {
             let until = Instant::now() + limit;
             let line = tokio::select! {
@@ -277,6 +309,10 @@ impl Jvm {
                     Some(why) => return Err(AskError::Failed(why.to_owned())),
                     None => listing.take(line)?,
                 },
+            }
+            if listing.progress != told {
+                told = listing.progress;
+                heard(told);
             }
         }
     }
@@ -380,10 +416,11 @@ mod tests {
     #[tokio::test]
     async fn answers_find_their_questions_whatever_their_order() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 2'; read a; read b
+        let script = "echo '0 ready 3'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
-        let (first, second) = tokio::join!(namenode.nodes(), namenode.group(1, 2));
+        let file = FileRef { inode: 1, held_at: None };
+        let (first, second) = tokio::join!(namenode.nodes(), namenode.group(&file, 2));
         assert_eq!(first.unwrap().nodes[0].uuid, "first");
         assert_eq!(second.unwrap().nodes[0].uuid, "second");
     }
@@ -392,8 +429,8 @@ mod tests {
     async fn a_jvm_that_ends_says_why_and_another_one_answers() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 2'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 2'; read a; echo 'no such class' >&2";
+                echo '0 ready 3'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 3'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -408,7 +445,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 2'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 3'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

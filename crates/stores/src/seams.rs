@@ -190,6 +190,10 @@ pub enum StoreChange {
     Troubles(Vec<String>),
     /// All stripes of which it is not known how they stand.
     Unjudged(Vec<Unjudged>),
+    /// Remarks on the store for operators, in sentences; they call for no action.
+    Remarks(Vec<String>),
+    /// Why the store has not been listed yet, see [`Storage::unlisted`]; `None` follows the first listing.
+    Unlisted(Option<String>),
 }
 
 /// A stripe of which the store's answers do not tell how it stands: it may lack nothing, or be lost.
@@ -366,6 +370,11 @@ pub trait Storage: Catalog + Files + Records {
     /// What kind of store it is.
     fn nature(&self) -> Nature {
         Nature::OWN
+    }
+
+    /// Why a store that others run has not been listed yet, for people.
+    fn unlisted(&self) -> Option<String> {
+        None
     }
 
     /// Tells `listener` from now on what others change; a store that nobody else changes has nothing to tell.

@@ -43,6 +43,9 @@ pub struct Status {
     pub settling: bool,
     /// Stripes by what they can still lose.
     pub stripes: Census,
+    /// Whether files are put through Mend. A store that others run has files of its own, which are not counted here.
+    #[serde(default = "yes")]
+    pub own_files: bool,
     /// Number of files.
     pub files: u64,
     /// Bytes of all files.
@@ -51,7 +54,14 @@ pub struct Status {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
-    /// The same helpers, and what is done about the blocks on them.
+    /// Names of nodes whose server is out of service, as the store says, whether or not their helper is up; empty in
+    /// Mend's own store.
+    #[serde(default)]
+    pub servers_down: Vec<String>,
+    /// Names of servers of the store without a helper: their blocks are neither read nor repaired there.
+    #[serde(default)]
+    pub servers_without_helper: Vec<String>,
+    /// The helpers that are down, and what is done about the blocks on them.
     pub gone: Vec<GoneNode>,
     /// Stripes that have lost so much that their repair begins before that of the helpers which they miss.
     #[serde(default)]
@@ -85,6 +95,9 @@ pub struct Status {
     /// Stripes of which a store that others run does not tell how they stand: they are in no other count.
     #[serde(default)]
     pub unjudged: Vec<UnjudgedStripe>,
+    /// Remarks on such a store that call for no action, a sentence each.
+    #[serde(default)]
+    pub remarks: Vec<String>,
 }
 
 /// A stripe of which it is not known how it stands.
@@ -109,6 +122,10 @@ pub struct WaitingStripes {
     pub starts_in_ms: u64,
     /// All that in a sentence.
     pub text: String,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// How far the scrub is that goes on all the time.

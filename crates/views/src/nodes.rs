@@ -5,15 +5,21 @@ use utoipa::ToSchema;
 
 use crate::RecoveryState;
 
-/// A helper.
+/// A node: a helper, a server of a store that others run, or both beside each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
     /// Its number.
     pub node: u32,
     /// Its name.
     pub name: String,
-    /// Whether it is connected.
+    /// Whether it has a helper, or is a server of the store alone.
+    #[serde(default = "crate::yes")]
+    pub has_helper: bool,
+    /// Whether the helper is connected.
     pub up: bool,
+    /// Whether its server serves what it holds, in stores that say so.
+    #[serde(default)]
+    pub serves: Option<bool>,
     /// Where its data port is, or was last.
     pub address: Option<String>,
     /// Its rack, if known.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use cluster::{Adopt, Cluster, HdfsConfig, HelperConfig, Host, NameNodeConfig, OwnRepair, StoreConfig};
-use hdfs::{DataNode, NameNode, NameNodeSettings};
+use hdfs::{DataNode, Listing, NameNode, NameNodeSettings, Progress, Snapshots};
 
 use super::{name, options, own_address, unit};
 use crate::answer::Answer;
@@ -14,6 +16,12 @@ use crate::failure::{Exit, Failure};
 
 /// What `[defaults]` says; files have their own policies.
 const DEFAULT_CODE: &str = "rs-9-6";
+
+/// As whom HDFS's daemons run as a rule; who runs them as somebody else changes it in the units.
+const USER: &str = "hdfs";
+
+/// How often it is said how far a long listing is.
+const SAID_EVERY: Duration = Duration::from_secs(5);
 
 /// `mend attach hdfs`
 pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<Answer, Failure> {
@@ -26,7 +34,8 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<An
     });
     let unreachable = |error: hdfs::AskError| Failure::new(error).exit(Exit::Unreachable);
     let nodes = namenode.volumes().await.map_err(unreachable)?.nodes;
-    let groups = namenode.list(&args.path).await.map_err(unreachable)?.groups.len();
+    let listing = namenode.list(&args.path, &Said::default().told()).await.map_err(unreachable)?;
+    let groups = listing.groups.len();
     let Some(first) = nodes.first() else {
         return Err(Failure::new("the NameNode has no DataNode").exit(Exit::Unreachable));
     };
@@ -43,9 +52,31 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<An
         "helpers": cluster.config().helpers.iter().map(|helper| serde_json::json!({
             "helper": helper.name, "datanode": helper.datanode, "folders": helper.folders,
         })).collect::<Vec<_>>(),
-        "notes": notes(&nodes),
+        "notes": notes(&nodes, &listing.snapshots),
     });
-    Ok(Answer::new(text(&cluster, &nodes, groups, args.no_plugin), &facts))
+    Ok(Answer::new(text(&cluster, &nodes, &listing, args.no_plugin), &facts))
+}
+
+/// When it was last said how far a listing is.
+struct Said(Mutex<Instant>);
+
+impl Default for Said {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl Said {
+    /// Says now and then how far it is.
+    fn told(self) -> impl Fn(Progress) + Sync {
+        move |Progress { folders, files }| {
+            let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if said.elapsed() >= SAID_EVERY {
+                *said = Instant::now();
+                eprintln!("listing HDFS: {folders} folders and {files} files so far");
+            }
+        }
+    }
 }
 
 fn store(args: &AttachHdfsArgs) -> StoreConfig {
@@ -90,42 +121,48 @@ fn helpers(nodes: &[DataNode], args: &AttachHdfsArgs) -> Result<Vec<HelperConfig
 }
 
 /// What whoever attaches should know.
-fn notes(nodes: &[DataNode]) -> Vec<String> {
+fn notes(nodes: &[DataNode], snapshots: &Snapshots) -> Vec<String> {
     let silent = nodes.iter().filter(|node| node.folders.is_empty());
-    silent
-        .map(|node| {
-            let why = node.silent.as_deref().unwrap_or("it is dead");
-            let address = &node.address;
-            format!(
-                "no helper for DataNode {address}: {why}; what it has will be neither read nor repaired there"
-            )
-        })
-        .collect()
+    let silent = silent.map(|node| {
+        let why = node.silent.as_deref().unwrap_or("it is dead");
+        let address = &node.address;
+        format!(
+            "no helper for DataNode {address}: {why}; what it has will be neither read nor repaired there"
+        )
+    });
+    let uncovered = snapshots.uncovered.iter().map(|(folder, why)| {
+        format!(
+            "files that only snapshots of {folder} hold cannot be listed: {why}; run the coordinator as a user who may list \
+             all of HDFS"
+        )
+    });
+    silent.chain(uncovered).collect()
 }
 
-fn text(cluster: &Cluster, nodes: &[DataNode], groups: usize, no_plugin: bool) -> String {
-    let folder = cluster.folder().display();
+fn text(cluster: &Cluster, nodes: &[DataNode], listing: &Listing, no_plugin: bool) -> String {
+    let (folder, groups) = (cluster.folder().display(), listing.groups.len());
     let mut text = format!(
         "attached to HDFS: {groups} block groups on {} DataNodes; the cluster folder is {folder}\n",
         nodes.len()
     );
-    for note in notes(nodes) {
+    for note in notes(nodes, &listing.snapshots) {
         text += &format!("note: {note}\n");
     }
     text += match no_plugin {
         true => "\nNothing is changed in the DataNodes.\n",
         false => {
-            "\nIn hdfs-site.xml of each DataNode, with mend-hdfs.jar on its class path (it loads it when it is restarted):\n\n\
+            "\nIn hdfs-site.xml of each DataNode, with mend-hdfs.jar on its class path (it loads it when it is restarted; \
+             docs/hdfs.md says where it comes from):\n\n\
              <property><name>dfs.datanode.plugins</name><value>mend.hdfs.MendPlugin</value></property>\n"
         }
     };
     text += &format!(
         "\nHere, as a user who may list all of HDFS, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
-        unit("coordinator", cluster.folder())
+        unit("coordinator", USER, cluster.folder())
     );
-    text += "On each DataNode's machine, as the DataNode's user: mend.toml, ca/ca.pem and helpers/NAME of the cluster folder, \
+    text += "On each DataNode's machine, as the DataNode's user, whom `User=` names: mend.toml, ca/ca.pem and helpers/NAME of the cluster folder, \
              at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
-    text += &unit("helper %i", cluster.folder());
+    text += &unit("helper %i", USER, cluster.folder());
     text += "\nThen there:\n";
     for helper in &cluster.config().helpers {
         let datanode = helper.datanode.as_deref().unwrap_or_default();

@@ -60,10 +60,11 @@ fn name(prefix: &str, server: &str) -> Option<Name> {
     text.chars().take(63).collect::<String>().trim_end_matches('-').parse().ok()
 }
 
-fn unit(what: &str, folder: &Path) -> String {
+/// A unit of systemd; `user` is whom it runs as, as a rule.
+fn unit(what: &str, user: &str, folder: &Path) -> String {
     format!(
         "[Unit]\nDescription=Mend {what}\nAfter=network-online.target\nWants=network-online.target\n\n[Service]\n\
-         ExecStart=/usr/local/bin/mend --cluster {} {what}\nRestart=on-failure\nRestartSec=5\nLimitNOFILE=65536\n\n\
+         User={user}\nExecStart=/usr/local/bin/mend --cluster {} {what}\nRestart=on-failure\nRestartSec=5\nLimitNOFILE=65536\n\n\
          [Install]\nWantedBy=multi-user.target\n",
         folder.display()
     )

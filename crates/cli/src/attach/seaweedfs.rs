@@ -27,6 +27,9 @@ struct Found {
     status: Result<ServerStatus, String>,
 }
 
+/// As whom volume servers run as a rule; who runs them as somebody else changes it in the units.
+const USER: &str = "seaweedfs";
+
 /// `mend attach seaweedfs`
 pub async fn attach(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
@@ -180,11 +183,11 @@ fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) ->
     }
     text += &format!(
         "\nHere, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
-        unit("coordinator", cluster.folder())
+        unit("coordinator", USER, cluster.folder())
     );
     text += "On each volume server's machine, as a user that may write its folders: mend.toml, ca/ca.pem and\n\
              helpers/NAME of the cluster folder, at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
-    text += &unit("helper %i", cluster.folder());
+    text += &unit("helper %i", USER, cluster.folder());
     if helpers.iter().any(|helper| helper.index_folder.is_none()) {
         text += "\nServers that run with -dir.idx do not tell it: write that folder as `index_folder` of their helpers into \
                  mend.toml.\n";

@@ -10,6 +10,7 @@ mod mend;
 mod parity;
 mod reading;
 mod takeover;
+mod telling;
 mod world;
 
 use std::process::ExitCode;
@@ -39,6 +40,12 @@ const CASES: &[(&str, Case<World>)] = &[
     ("hdfs_repairs_the_same_at_the_same_time", healing::both_at_once),
     ("a_decommissioned_datanode_is_emptied", healing::a_decommissioned_datanode),
     ("rot_that_hdfs_knows_of_is_repaired", healing::rot_that_hdfs_knows),
+    ("files_in_snapshots_alone_are_repaired", telling::snapshots),
+    ("servers_and_helpers_are_two_things", telling::servers),
+    ("a_rotten_copy_that_comes_back_is_replaced", telling::rotten_copies_that_come_back),
+    ("status_is_unknown_before_the_first_listing", telling::before_it_is_listed),
+    ("a_walk_that_meets_no_files_is_heard_of", telling::a_long_walk),
+    ("a_file_being_written_is_not_damaged", telling::files_that_are_written),
 ];
 
 fn main() -> ExitCode {

@@ -223,7 +223,9 @@ impl Core {
         };
         self.welcome(node, connection, peer);
         self.note_back(node);
-        self.compare(node, &hello.blocks);
+        if !self.news.keep(node, &hello.blocks) {
+            self.compare(node, &hello.blocks);
+        }
         self.check_returned(node);
         self.tell_node(node);
         self.deal_caps();

@@ -24,6 +24,7 @@ mod inventory;
 mod jobs;
 mod joining;
 mod leaving;
+mod made_lately;
 mod maintenance;
 mod network;
 mod nodes;
@@ -41,6 +42,7 @@ mod safety;
 mod scrubs;
 mod status;
 mod steady;
+mod store_news;
 mod storing;
 mod stripes;
 mod surplus;
@@ -74,6 +76,7 @@ pub(crate) use healing::HealPolicy;
 use healing::Healing;
 use history::History;
 use jobs::RunningJob;
+use made_lately::MadeLately;
 use maintenance::Maintenance;
 use nodes::Peer;
 use parity_checks::ParityChecks;
@@ -84,6 +87,7 @@ use questions::Question;
 use repairs::{Repairs, Unproven};
 use scrubs::Scrub;
 use steady::Steady;
+use store_news::StoreNews;
 use storing::Storing;
 pub(crate) use storing::{Ask, Opened};
 use stripes::Codes;
@@ -206,6 +210,8 @@ pub(crate) struct Core {
     /// What the store says keeps it from its work.
     troubles: Vec<String>,
     unjudged: UnjudgedStripes,
+    news: StoreNews,
+    made_lately: MadeLately,
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers that are to be emptied, and get no blocks.
@@ -233,7 +239,7 @@ pub(crate) struct Core {
 impl Core {
     /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
     pub(crate) fn new(settings: Settings, opened: Opened, rng: StdRng) -> Self {
-        let Opened { picture, nature, numbers, records, .. } = opened;
+        let Opened { picture, nature, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
             settings,
             picture,
@@ -268,6 +274,8 @@ impl Core {
             lost_lately: VecDeque::new(),
             troubles: Vec::new(),
             unjudged: UnjudgedStripes::default(),
+            news: StoreNews::new(unlisted),
+            made_lately: MadeLately::default(),
             newer: BTreeMap::new(),
             leaving: BTreeSet::new(),
             capping: Capping::default(),
@@ -382,13 +390,14 @@ impl Core {
         }
     }
 
-    /// After a start, helpers come back one by one.
+    /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
     fn settle(&mut self) {
         let gone = |node: &NodeId| {
             self.retired.contains(node) || self.peers.contains_key(node) || self.has_no_helper(*node)
         };
         let expected = || self.names.keys().all(gone);
-        if !self.settled && (self.now >= SETTLE_LIMIT || expected()) {
+        let is_listed = self.news.unlisted().is_none();
+        if !self.settled && is_listed && (self.now >= SETTLE_LIMIT || expected()) {
             self.settled = true;
             self.find_absent();
             self.after_settling();

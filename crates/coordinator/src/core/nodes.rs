@@ -109,8 +109,35 @@ impl Core {
 
     /// Names of the helpers that are known and not connected.
     pub(super) fn down_helpers(&self) -> Vec<String> {
-        let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
+        let is_down = |node: NodeId| !self.peers.contains_key(&node) && !self.has_no_helper(node);
+        let down = self.names.iter().filter(|&(&node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.clone()))
+    }
+
+    /// Names of the nodes whose server is out of service, as the store says.
+    pub(super) fn servers_down(&self) -> Vec<String> {
+        let is_down = |node: NodeId| self.nature.tells_service && !self.picture.is_up(node);
+        let down = self.names.iter().filter(|&(&node, _)| is_down(node));
+        sorted(down.map(|(_, name)| name.clone()))
+    }
+
+    /// Names of the store's servers beside which no helper is to work.
+    pub(super) fn servers_without_helper(&self) -> Vec<String> {
+        let alone = self.names.iter().filter(|&(&node, _)| self.has_no_helper(node));
+        sorted(alone.map(|(_, name)| name.clone()))
+    }
+
+    /// The end of a line about helpers: servers that are out of service or have no helper.
+    pub(super) fn servers_text(&self) -> String {
+        let (down, alone) = (self.servers_down(), self.servers_without_helper());
+        let mut text = String::new();
+        if !down.is_empty() {
+            text += &format!("; servers out of service: {}", down.join(", "));
+        }
+        if !alone.is_empty() {
+            text += &format!("; servers without a helper: {}", alone.join(", "));
+        }
+        text
     }
 
     /// Names of all helpers.

@@ -28,15 +28,19 @@ impl Core {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
                 && self.unjudged.is_empty()
-                && !self.is_behind(),
+                && !self.is_behind()
+                && self.news.unlisted().is_none(),
             severity: self.severity(&stripes),
             summary: self.first_line(&stripes, &nodes_up, &nodes_down),
             advice: self.advice(&stripes, &gone),
-            settling: !self.settled,
+            settling: !self.settled && self.news.unlisted().is_none(),
+            own_files: self.nature.files,
             files,
             file_bytes,
             nodes_up,
             nodes_down,
+            servers_down: self.servers_down(),
+            servers_without_helper: self.servers_without_helper(),
             leaving: self.leaving_views(),
             gone,
             waiting: self.waiting_stripes(),
@@ -51,12 +55,16 @@ impl Core {
             steady_scrub: self.steady_view(),
             troubles: self.troubles.clone(),
             unjudged: self.unjudged.views(),
+            remarks: self.news.remarks().to_vec(),
             stripes,
         })
     }
 
     fn first_line(&self, census: &Census, up: &[String], down: &[String]) -> String {
-        let line = self.unjudged.first_line(summary(census, up, down));
+        if let Some(why) = self.news.unlisted() {
+            return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.servers_text());
+        }
+        let line = self.unjudged.first_line(summary(census, up, down)) + &self.servers_text();
         if let Err(behind) = self.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
         }
@@ -67,7 +75,7 @@ impl Core {
         let weakest = census.redundancy.iter().find(|class| class.degraded > 0).map(|class| class.survives);
         match () {
             () if self.is_behind() => Severity::Critical,
-            () if !self.settled => Severity::Unknown,
+            () if !self.settled || self.news.unlisted().is_some() => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
             () if census.contradictory > 0 || !self.unjudged.is_empty() => Severity::Critical,
             () if census.intact < census.stripes || !self.troubles.is_empty() => Severity::Warning,
@@ -134,7 +142,9 @@ impl Core {
         Ok(NodeView {
             node: node.0,
             name: self.name(node),
+            has_helper: !self.has_no_helper(node),
             up: peer.is_some(),
+            serves: self.nature.tells_service.then(|| self.picture.is_up(node)),
             address: self.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
             bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
@@ -172,13 +182,17 @@ impl Core {
     }
 }
 
-/// The first line of `mend status`.
-fn summary(census: &Census, up: &[String], down: &[String]) -> String {
-    let helpers = match (up, down) {
+fn helpers_text(up: &[String], down: &[String]) -> String {
+    match (up, down) {
         ([], []) => "no helper is up".to_owned(),
         (up, []) => format!("all {} up", count(up.len() as u64, "helper")),
         (up, down) => format!("{} up, down: {}", count(up.len() as u64, "helper"), down.join(", ")),
-    };
+    }
+}
+
+/// The first line of `mend status`.
+fn summary(census: &Census, up: &[String], down: &[String]) -> String {
+    let helpers = helpers_text(up, down);
     let all = census.stripes;
     if all == 0 {
         return format!("safe  nothing is stored; {helpers}");

@@ -116,6 +116,7 @@ pub(super) struct Storing {
 pub(crate) struct Opened {
     pub(super) picture: Picture,
     pub(super) nature: Nature,
+    pub(super) unlisted: Option<String>,
     pub(super) term: Term,
     pub(super) numbers: Range<u64>,
     pub(super) records: Vec<(String, Value)>,
@@ -150,6 +151,7 @@ impl Opened {
         Ok(Self {
             picture,
             nature: storage.nature(),
+            unlisted: storage.unlisted(),
             term,
             numbers: first..first + NUMBERS,
             records: storage.list("")?,
@@ -301,6 +303,14 @@ impl Core {
                     self.unjudged.set(stripes);
                     continue;
                 }
+                StoreChange::Remarks(remarks) => {
+                    self.news.set_remarks(remarks);
+                    continue;
+                }
+                StoreChange::Unlisted(why) => {
+                    self.note_unlisted(why.as_ref());
+                    continue;
+                }
                 StoreChange::Node(node) => {
                     self.know_node(node);
                     None
@@ -322,7 +332,10 @@ impl Core {
             self.settle_doubts(before.as_ref(), now.as_ref());
             match (stripe, now) {
                 (Some(stripe), None) => self.forget_stripe(&stripe),
-                (Some(stripe), Some(_)) => self.tell_blocks(&stripe),
+                (Some(stripe), Some(now)) => {
+                    self.read_displaced(&now);
+                    self.tell_blocks(&stripe);
+                }
                 (None, _) => {}
             }
         }
@@ -355,6 +368,9 @@ impl Core {
                     self.absolve(&stripe, &blocks);
                 }
                 self.note_publication(&stripe, error.as_ref());
+                if error.is_none() {
+                    self.note_made(job, &stripe, &blocks);
+                }
                 self.blocks_published(job, error);
             }
             Then::Known { good } => {

@@ -43,7 +43,7 @@ impl System for Shared {
         let now = self.now();
         let mut state = self.state();
         let mut changes = state.view.everything(now);
-        changes.push(state.troubles());
+        changes.extend([state.troubles(), state.remarks()]);
         state.tell(changes);
     }
 
@@ -88,6 +88,10 @@ impl System for Shared {
             (Write::Records(_), Answer::Node(node)) => self.assume_service(*node),
             _ => {}
         }
+    }
+
+    fn unlisted(&self) -> Option<String> {
+        Self::unlisted(self)
     }
 
     fn nature(&self) -> Nature {

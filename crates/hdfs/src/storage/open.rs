@@ -1,9 +1,8 @@
-//! Beginning: the records, the first listing, and what goes on by itself from then on.
+//! Beginning: the records, and what goes on by itself from then on, the first listing as well.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use stores::CatalogError;
 use stores::attached::StartError;
@@ -11,9 +10,6 @@ use stores::attached::StartError;
 use super::state::Shared;
 use super::{AttachedStorage, watching};
 use crate::namenode::{NameNode, NameNodeSettings};
-
-/// The first listing is waited for so long. Without it the coordinator serves what DataNodes describe themselves.
-const FIRST_LISTING_LIMIT: Duration = Duration::from_secs(60);
 
 /// Which cluster, and who helps where.
 #[derive(Clone, Debug)]
@@ -46,8 +42,7 @@ pub enum AttachError {
     Catalog(#[from] CatalogError),
 }
 
-/// Opens the records and lists the cluster, if its NameNode answers. It is not to be called where a runtime would be
-/// blocked by that.
+/// Opens the records, and begins to list the cluster; `Storage::unlisted` says why until that has ended.
 ///
 /// # Errors
 /// [`AttachError`].
@@ -62,11 +57,6 @@ pub fn open(
     let shared = storage.system();
     shared.recall()?;
     if let Some(namenode) = &shared.namenode {
-        let first = watching::list(shared, namenode);
-        let limited = async { tokio::time::timeout(FIRST_LISTING_LIMIT, first).await };
-        if storage.runtime().block_on(limited).is_err() {
-            tracing::warn!("the NameNode's first listing takes long: going on without it");
-        }
         storage.runtime().spawn(watching::watch_nodes(Arc::downgrade(shared), namenode.clone()));
         storage.runtime().spawn(watching::watch_groups(Arc::downgrade(shared), namenode.clone()));
     }

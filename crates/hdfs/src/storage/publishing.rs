@@ -60,7 +60,7 @@ impl Shared {
             blocks.iter().filter_map(index).collect()
         };
         let asked: Vec<u8> = indices.keys().copied().collect();
-        let made = namenode.tokens(found.file, found.start, &asked).await;
+        let made = namenode.tokens(&found.file, found.start, &asked).await;
         let made = made.map_err(|error| format!("no block tokens can be made for what is pushed: {error}"));
         self.state().note_troubles("tokens", made.as_ref().err().cloned().into_iter().collect());
         let permit = |(index, token)| Some((*indices.get(&index)?, token));
@@ -96,10 +96,10 @@ impl Shared {
     }
 
     /// Asks the NameNode for a group, and takes in what it says; `None` if the group is there no more.
-    async fn look_up(self: &Arc<Self>, known: &Listed) -> Result<Option<Listed>, String> {
+    pub(super) async fn look_up(&self, known: &Listed) -> Result<Option<Listed>, String> {
         let asked = self.now();
         let namenode = self.namenode.as_ref().ok_or("no NameNode is asked")?;
-        let listing = namenode.group(known.file, known.start).await.map_err(|error| error.to_string())?;
+        let listing = namenode.group(&known.file, known.start).await.map_err(|error| error.to_string())?;
         if listing.safe_mode {
             return Err("the NameNode is in safe mode".to_owned());
         }

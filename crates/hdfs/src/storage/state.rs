@@ -12,8 +12,11 @@ use tokio::sync::Notify;
 
 use super::open::Attachment;
 use super::view::{Listed, View};
-use crate::listing::{DataNode, Listing};
+use crate::listing::{DataNode, Listing, Progress};
 use crate::namenode::NameNode;
+
+/// Told before the first listing.
+const UNLISTED: &str = "HDFS has not been listed yet";
 
 /// What the threads share.
 pub struct Shared {
@@ -33,6 +36,10 @@ pub(super) struct State {
     numbers: BTreeMap<String, NodeId>,
     /// What keeps Mend from its work, by who found it.
     troubles: BTreeMap<&'static str, Vec<String>>,
+    /// Remarks for operators, by the task that made them.
+    remarks: BTreeMap<&'static str, Vec<String>>,
+    /// Why HDFS has not been listed yet, as it was told.
+    unlisted: Option<String>,
     teller: Teller,
 }
 
@@ -44,6 +51,19 @@ impl State {
     /// What keeps Mend from its work, for somebody who has heard nothing.
     pub fn troubles(&self) -> StoreChange {
         StoreChange::Troubles(self.troubles.values().flatten().cloned().collect())
+    }
+
+    /// All remarks, for a listener who has heard none.
+    pub fn remarks(&self) -> StoreChange {
+        StoreChange::Remarks(self.remarks.values().flatten().cloned().collect())
+    }
+
+    /// Replaces the remarks of a task, and tells them if they changed.
+    pub fn note_remarks(&mut self, finder: &'static str, lines: Vec<String>) {
+        let before = self.remarks.insert(finder, lines.clone()).unwrap_or_default();
+        if before != lines {
+            self.tell(vec![self.remarks()]);
+        }
     }
 
     /// Takes in all that somebody found to be in the way, and tells it if that is news.
@@ -95,6 +115,8 @@ impl Shared {
             view: View::default(),
             numbers: BTreeMap::new(),
             troubles: BTreeMap::new(),
+            remarks: BTreeMap::new(),
+            unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
             teller,
         };
         Self { namenode, attachment, look: Notify::new(), opened: Instant::now(), state: Mutex::new(state) }
@@ -169,14 +191,34 @@ impl Shared {
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let listed = listing.groups.into_iter().map(|group| Listed {
             file: group.file,
+            phase: group.phase,
             start: group.start,
             group: group.group,
             homes: group.homes.iter().map(|&(index, node)| (index, numbers[node])).collect(),
         });
         let changed = state.view.take_groups(now, asked, listed.collect(), all);
-        let changes = state.view.tell(now, changed);
+        let mut changes = state.view.tell(now, changed);
+        if all && state.unlisted.take().is_some() {
+            changes.push(StoreChange::Unlisted(None)); // After what there is.
+        }
         state.tell(changes);
         state.forget_marks()
+    }
+
+    /// Why HDFS has not been listed yet.
+    pub(super) fn unlisted(&self) -> Option<String> {
+        self.state().unlisted.clone()
+    }
+
+    /// Tells how far the first listing is.
+    pub(super) fn note_progress(&self, progress: Progress) {
+        let mut state = self.state();
+        if state.unlisted.is_some() {
+            let Progress { folders, files } = progress;
+            let why = format!("{UNLISTED}: {folders} folders and {files} files are listed so far");
+            state.tell(vec![StoreChange::Unlisted(Some(why.clone()))]);
+            state.unlisted = Some(why);
+        }
     }
 
     /// Notes what was found of copies.

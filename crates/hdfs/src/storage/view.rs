@@ -4,6 +4,10 @@
 //!
 //! The NameNode says where good blocks are, never where lost ones were. So the last home of each block is remembered: one
 //! that is not listed any more is missing there if that DataNode lives, and is on a DataNode that is down otherwise.
+//!
+//! A block that was never listed may be one that its DataNode is about to report: a client closes its file as soon as
+//! k blocks of each group are reported. A group that lacks such a block is *unsettled*, and not told of before an
+//! answer to a later question lacks it too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -14,10 +18,14 @@ use repair::{NodeId, StripeId};
 use stores::hdfs::{BlockGroup, GroupBlock};
 use stores::{BlockRecord, BlockState, StoreChange, StripeRecord};
 
-use crate::listing::{Service, Standing};
+use crate::listing::{FileRef, Phase, Service, Standing};
 
 /// A block that a DataNode which lives is not listed with is missing after this time: what is reported comes in several messages.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A block that was never listed is missing if it is not listed so long after its file was first seen closed.
+const SETTLING: Duration = Duration::from_secs(10);
+/// The same in a file that is open, from when the group was first seen: the writer is at a later one.
+const OPEN_SETTLING: Duration = Duration::from_secs(60);
 /// A group that so many listings in a row leave out is gone: a folder that is moved while a listing goes through it is
 /// left out once.
 const MISSED_LISTINGS: u8 = 2;
@@ -25,7 +33,8 @@ const MISSED_LISTINGS: u8 = 2;
 /// A group as it is listed, its DataNodes by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
-    pub file: u64,
+    pub file: FileRef,
+    pub phase: Phase,
     pub start: u64,
     pub group: BlockGroup,
     /// Index in the group, and who has it.
@@ -37,6 +46,8 @@ struct Held {
     listed: Listed,
     /// When this was asked for.
     asked: Duration,
+    /// Answers to questions asked from then on list all blocks that exist.
+    settles: Duration,
     /// The last homes of blocks that nobody has, and since when nobody has them.
     former: Vec<(u8, NodeId, Duration)>,
     /// Listings in a row that did not have it.
@@ -74,6 +85,30 @@ pub(super) struct View {
     pointless: Vec<(StripeId, u16, NodeId)>,
     /// Groups of which something is known from before: time, or a DataNode that comes back, makes something else of it.
     unsure: BTreeSet<i64>,
+    /// Groups that are not told of yet, as some of their blocks may not have been reported.
+    unsettled: BTreeSet<i64>,
+    /// Whether a whole listing was taken in.
+    is_listed: bool,
+}
+
+impl Held {
+    fn new(listed: Listed, asked: Duration, is_first: bool) -> Self {
+        let settles = asked
+            + match listed.phase {
+                Phase::Old if is_first => Duration::ZERO,
+                Phase::Old | Phase::New => SETTLING,
+                Phase::Open => OPEN_SETTLING,
+            };
+        Self { listed, asked, settles, former: Vec::new(), missed: 0 }
+    }
+
+    /// Whether each block was listed once, or had the time to be.
+    fn is_settled(&self, blocks: &[GroupBlock]) -> bool {
+        let has = |index: u8| self.listed.homes.iter().any(|&(other, _)| other == index);
+        let had = |index: u8| self.former.iter().any(|&(other, ..)| other == index);
+        let mut indices = blocks.iter().map(|block| block.index.0 as u8);
+        self.asked >= self.settles || indices.all(|index| has(index) || had(index))
+    }
 }
 
 impl View {
@@ -108,35 +143,40 @@ impl View {
     ) -> BTreeSet<i64> {
         let mut changed = BTreeSet::new();
         let mut seen = BTreeSet::new();
+        let is_first = !self.is_listed && self.all_have_reported();
         for listed in listed {
             let number = listed.group.number;
             seen.insert(number);
-            if self.take_group(now, asked, listed) {
+            if self.take_group(now, asked, listed, is_first) {
                 changed.insert(number);
             }
         }
         if all {
             changed.extend(self.drop_unlisted(asked, &seen));
+            self.is_listed = true;
         }
         changed.extend(std::mem::take(&mut self.unsure));
         changed
     }
 
-    fn take_group(&mut self, now: Duration, asked: Duration, listed: Listed) -> bool {
+    fn take_group(&mut self, now: Duration, asked: Duration, listed: Listed, is_first: bool) -> bool {
         let number = listed.group.number;
         let Some(held) = self.groups.get_mut(&number) else {
-            self.groups.insert(number, Held { listed, asked, former: Vec::new(), missed: 0 });
+            self.groups.insert(number, Held::new(listed, asked, is_first));
             return true;
         };
         if asked < held.asked {
             return false;
         }
         (held.asked, held.missed) = (asked, 0);
+        if held.listed.phase == Phase::Open && listed.phase != Phase::Open {
+            held.settles = asked + SETTLING;
+        }
         if held.listed == listed {
             return false;
         }
         if held.listed.group != listed.group {
-            *held = Held { listed, asked, former: Vec::new(), missed: 0 };
+            *held = Held::new(listed, asked, false);
             return true;
         }
         let has = |homes: &[(u8, NodeId)], index: u8| homes.iter().any(|&(other, _)| other == index);
@@ -148,6 +188,12 @@ impl View {
         }
         held.listed = listed;
         true
+    }
+
+    /// Whether every live DataNode has reported its blocks. After a restart of the NameNode some have yet to.
+    fn all_have_reported(&self) -> bool {
+        let mut standings = self.nodes.values().filter_map(|node| node.standing.as_ref());
+        standings.all(|standing| !standing.live || standing.reported != 0)
     }
 
     fn drop_unlisted(&mut self, asked: Duration, seen: &BTreeSet<i64>) -> Vec<i64> {
@@ -179,6 +225,18 @@ impl View {
     /// A group, if this or something newer is known of it since `asked`.
     pub fn fresh(&self, number: i64, asked: Duration) -> Option<&Listed> {
         self.groups.get(&number).filter(|held| held.asked >= asked).map(|held| &held.listed)
+    }
+
+    /// How many groups are not told of yet.
+    pub fn unsettled(&self) -> usize {
+        self.unsettled.len()
+    }
+
+    /// Unsettled groups that are to be asked for again, as their DataNodes have had time to report.
+    pub fn due(&self, now: Duration, most: usize) -> Vec<Listed> {
+        let held = self.unsettled.iter().filter_map(|number| self.groups.get(number));
+        let due = held.filter(|held| held.settles <= now);
+        due.take(most).map(|held| held.listed.clone()).collect()
     }
 
     /// Whether a copy was found to be bad.
@@ -222,10 +280,16 @@ impl View {
         changes
     }
 
-    /// A group as a stripe; `None` if it holds no bytes.
+    /// A group as a stripe; `None` if it holds no bytes or is unsettled.
     fn stripe(&mut self, now: Duration, number: i64) -> Option<StripeRecord> {
+        self.unsettled.remove(&number);
         let held = self.groups.get(&number)?;
         let shape = held.listed.group.stripe()?;
+        if !held.is_settled(&shape.blocks) {
+            self.unsettled.insert(number);
+            self.unsure.insert(number);
+            return None;
+        }
         let id = held.listed.group.stripe_id();
         let mut is_unsure = false;
         let blocks = shape.blocks.iter().zip(0..).map(|(block, at)| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::state::Shared;
-use crate::listing::Listing;
+use crate::listing::{Listing, Snapshots};
 use crate::namenode::{AskError, NameNode};
 
 /// How often DataNodes are asked about.
@@ -16,6 +16,8 @@ const NODES_EVERY: Duration = Duration::from_secs(2);
 /// Everything is listed no more often than this, and the NameNode is left in peace for many times as long as it took.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 const PEACE_TIMES: u32 = 20;
+/// Unsettled groups that are asked for again at a time.
+const DUE_AT_ONCE: usize = 64;
 
 /// Keeps up with DataNodes until the storage is dropped.
 pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
@@ -24,29 +26,54 @@ pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
         let Some(shared) = storage.upgrade() else { return };
         let told = namenode.nodes().await;
         note(&shared, told.and_then(|listing| take(&shared, listing, None)));
+        settle(&shared).await;
     }
+}
+
+/// Asks again for groups with blocks that DataNodes may not have reported yet.
+async fn settle(shared: &Shared) {
+    let due = shared.state().view.due(shared.now(), DUE_AT_ONCE);
+    for group in due {
+        if let Err(why) = shared.look_up(&group).await {
+            return tracing::debug!(why, "groups of which not all is known are asked for again");
+        }
+    }
+    let mut state = shared.state();
+    let waiting = match state.view.unsettled() {
+        0 => Vec::new(),
+        1 => vec![unsettled("1 block group was", "counts")],
+        groups => vec![unsettled(&format!("{groups} block groups were"), "count")],
+    };
+    state.note_remarks("settling", waiting);
+}
+
+fn unsettled(groups: &str, count: &str) -> String {
+    format!("{groups} written a moment ago, and {count} once DataNodes have told the NameNode of all blocks")
 }
 
 /// Keeps up with block groups until the storage is dropped.
 pub(super) async fn watch_groups(storage: Weak<Shared>, namenode: NameNode) {
-    let mut peace = LIST_EVERY;
     loop {
-        sleep(LIST_EVERY).await;
+        // The time that a JVM takes to start is not the NameNode's.
+        let _ = namenode.start().await; // An error is met again, and told, below.
+        let began = Instant::now();
         {
             let Some(shared) = storage.upgrade() else { return };
-            let _ = timeout(peace - LIST_EVERY, shared.look.notified()).await;
+            list(&shared, &namenode).await;
         }
+        let peace = (began.elapsed() * PEACE_TIMES).max(LIST_EVERY);
+        sleep(LIST_EVERY).await;
         let Some(shared) = storage.upgrade() else { return };
-        let began = Instant::now();
-        list(&shared, &namenode).await;
-        peace = (began.elapsed() * PEACE_TIMES).max(LIST_EVERY);
+        let patience = if shared.unlisted().is_some() { Duration::ZERO } else { peace - LIST_EVERY };
+        let _ = timeout(patience, shared.look.notified()).await;
     }
 }
 
 /// Lists everything.
-pub(super) async fn list(shared: &Shared, namenode: &NameNode) {
+async fn list(shared: &Shared, namenode: &NameNode) {
     let asked = shared.now();
-    let listing = namenode.list(&shared.attachment.paths).await;
+    let heard = |progress| shared.note_progress(progress);
+    let listing = namenode.list(&shared.attachment.paths, &heard).await;
     note(shared, listing.and_then(|listing| take(shared, listing, Some(asked))));
 }
 
@@ -62,12 +89,38 @@ fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<()
         let refused = listing.refused.iter();
         let refused = refused.map(|(why, groups)| format!("{groups} block groups cannot be repaired: {why}"));
         let mut lines: Vec<String> = refused.collect();
+        lines.extend(uncovered(&listing.snapshots));
+        let held = held(&listing.snapshots);
         let addresses = listing.nodes.iter().map(|node| node.address.clone()).collect();
         shared.take_groups(asked, listing, true).map_err(failed)?;
         lines.extend(lonely(shared, &addresses));
-        shared.state().note_troubles("listing", lines);
+        let mut state = shared.state();
+        state.note_troubles("listing", lines);
+        state.note_remarks("snapshots", held);
     }
     Ok(())
+}
+
+/// Warnings about snapshots whose deleted files are not listed.
+fn uncovered(snapshots: &Snapshots) -> Vec<String> {
+    let line = |(folder, why): &(String, String)| {
+        format!(
+            "files that only snapshots of {folder} hold are neither scrubbed nor repaired nor counted, as the NameNode does not \
+             list them: {why}; run the coordinator as a user who may list all of HDFS"
+        )
+    };
+    snapshots.uncovered.iter().map(line).collect()
+}
+
+/// A remark on deleted files that only snapshots hold.
+fn held(snapshots: &Snapshots) -> Vec<String> {
+    match snapshots.files {
+        0 => Vec::new(),
+        files => vec![format!(
+            "deleted files that only snapshots hold are counted too: {files}, in {} snapshots of {} folders",
+            snapshots.snapshots, snapshots.folders
+        )],
+    }
 }
 
 /// DataNodes without a helper, and helpers without a DataNode.

@@ -74,6 +74,11 @@ pub trait System: Send + Sync + 'static {
     /// See [`Storage::nature`].
     fn nature(&self) -> Nature;
 
+    /// See [`Storage::unlisted`].
+    fn unlisted(&self) -> Option<String> {
+        None
+    }
+
     /// The coordinator ends: what it holds of the store is let go.
     fn let_go(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
@@ -258,6 +263,10 @@ impl<S: System> Storage for AttachedStorage<S> {
 
     fn nature(&self) -> Nature {
         self.system.nature()
+    }
+
+    fn unlisted(&self) -> Option<String> {
+        self.system.unlisted()
     }
 
     fn listen(&mut self, listener: Listener) {

@@ -10,6 +10,8 @@ use crate::StoreChange;
 
 /// Tellings that wait, at most.
 const QUEUE: usize = 64;
+/// Changes that are told at a time, at most: whoever listens has other things to do in between.
+const AT_ONCE: usize = 1024;
 
 /// Who hears of changes.
 pub type Listener = Box<dyn Fn(Vec<StoreChange>) + Send>;
@@ -71,10 +73,18 @@ fn serve(tellings: &Receiver<Telling>) {
             // Whoever comes to listen is told everything.
             Telling::Changes(changes) => {
                 if let Some(listener) = &listener {
-                    listener(changes);
+                    in_parts(changes, listener);
                 }
             }
             Telling::Then(work) => work(),
         }
     }
+}
+
+fn in_parts(mut changes: Vec<StoreChange>, listener: &Listener) {
+    while changes.len() > AT_ONCE {
+        let rest = changes.split_off(AT_ONCE);
+        listener(std::mem::replace(&mut changes, rest));
+    }
+    listener(changes);
 }

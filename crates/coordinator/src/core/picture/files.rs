@@ -41,7 +41,9 @@ impl FilesPicture {
             | StoreChange::Service(..)
             | StoreChange::ClaimLost(_)
             | StoreChange::Troubles(_)
-            | StoreChange::Unjudged(_) => {}
+            | StoreChange::Unjudged(_)
+            | StoreChange::Remarks(_)
+            | StoreChange::Unlisted(_) => {}
         }
     }
 

@@ -179,9 +179,7 @@ impl Core {
         if self.is_behind() {
             return;
         }
-        if self.settled {
-            self.expand_repairs();
-        }
+        self.expand_repairs();
         self.poll_repairs();
     }
 

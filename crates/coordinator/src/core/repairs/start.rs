@@ -1,6 +1,6 @@
 //! The stripes of a repair, and their jobs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -11,6 +11,7 @@ use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Want
 use stores::StripeRecord;
 
 use super::{Core, Item, Order};
+use crate::core::SETTLE_LIMIT;
 use crate::core::jobs::Owner;
 use crate::core::requests::policy;
 use crate::core::stripes::indexed;
@@ -38,15 +39,23 @@ enum Started {
 }
 
 impl Core {
-    /// Names the stripes of repairs.
+    /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
     pub(super) fn expand_repairs(&mut self) {
-        while let Some(id) = self.repairs.unexpanded.pop_front() {
+        let waiting = std::mem::take(&mut self.repairs.unexpanded);
+        let is_due = |id: &u64| self.settled || (self.now >= SETTLE_LIMIT && self.is_given(*id));
+        let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
+        self.repairs.unexpanded = later;
+        for id in due {
             let order = self.repairs.repairs[&id].order.clone();
             let records = self.stripes_of(&order.target);
             records.iter().for_each(|record| self.push_item(id, &order, record));
             self.begin_course(id, &records);
             self.repairs.scheduler.close(RepairId(id));
         }
+    }
+
+    fn is_given(&self, id: u64) -> bool {
+        self.repairs.repairs[&id].order.given.is_some()
     }
 
     /// Those that are there; what has been removed meanwhile needs no repair.

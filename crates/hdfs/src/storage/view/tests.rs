@@ -18,7 +18,11 @@ fn group(bytes: u64) -> BlockGroup {
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
-    Listed { file: 1, start: 0, group: group(9000), homes }
+    Listed { file: file(), phase: Phase::Old, start: 0, group: group(9000), homes }
+}
+
+fn file() -> FileRef {
+    FileRef { inode: 1, held_at: None }
 }
 
 struct Scene {
@@ -61,7 +65,7 @@ fn a_group_is_told_once() {
     assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
     let stripe = scene.view.stripes(scene.now).remove(0);
     assert_eq!((stripe.id.0.as_str(), stripe.blocks.len()), ("group_-160_7", 5));
-    assert_eq!(scene.view.listed(&stripe.id).map(|listed| listed.file), Some(1));
+    assert_eq!(scene.view.listed(&stripe.id).map(|listed| listed.file.clone()), Some(file()));
     assert!(scene.view.listed(&StripeId("group_-160_8".into())).is_none());
 }
 
@@ -112,8 +116,10 @@ fn another_generation_is_another_stripe() {
     let mut scene = Scene::new();
     let again = Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) };
     let changes = scene.list(vec![again]);
-    assert_eq!(changes[0], StoreChange::StripeGone(StripeId("group_-160_7".into())));
-    assert!(matches!(&changes[1], StoreChange::Stripe(stripe, false) if stripe.id.0 == "group_-160_8"));
+    assert_eq!(changes, [StoreChange::StripeGone(StripeId("group_-160_7".into()))]);
+    scene.now += SETTLING;
+    let changes = scene.list(vec![Listed { group: BlockGroup { stamp: 8, ..group(9000) }, ..listed(&[2]) }]);
+    assert!(matches!(&changes[0], StoreChange::Stripe(stripe, false) if stripe.id.0 == "group_-160_8"));
     assert_eq!(scene.block(), (None, BlockState::Missing), "nobody is known to have had it");
 }
 
@@ -172,4 +178,62 @@ fn nodes_are_in_service_as_far_as_is_known_before_anything_is_listed() {
     let changes = view.tell_service();
     assert_eq!(changes, [StoreChange::Service(NodeId(1), true), StoreChange::Service(NodeId(9), false)]);
     assert_eq!(view.assume_service(NodeId(9)), None);
+}
+
+/// Another group, in a file of this phase, of which block 2 was never told.
+fn written(phase: Phase) -> Listed {
+    Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }
+}
+
+#[test]
+fn a_group_whose_datanodes_have_yet_to_tell_is_not_told() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), []);
+    assert_eq!((scene.view.unsettled(), scene.view.due(scene.now, 9).len()), (1, 0));
+    scene.now += SETTLING;
+    assert_eq!(scene.view.tell(scene.now, [-320]), [], "what is known was asked for before");
+    assert_eq!(scene.view.due(scene.now, 9), [written(Phase::New)]);
+    let told = Listed { homes: listed(&[]).homes, ..written(Phase::New) };
+    let changes = scene.list(vec![listed(&[]), told]);
+    assert!(matches!(&changes[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "group_-320_7"));
+    assert_eq!(scene.view.unsettled(), 0);
+}
+
+#[test]
+fn a_block_that_is_not_told_of_in_time_is_missing() {
+    let mut scene = Scene::new();
+    scene.list(vec![listed(&[]), written(Phase::New)]);
+    scene.now += SETTLING;
+    let (asked, again) = (scene.now, vec![written(Phase::New)]);
+    let changed = scene.view.take_groups(scene.now, asked, again, false);
+    let changes = scene.view.tell(scene.now, changed);
+    let [StoreChange::Stripe(stripe, false)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!((stripe.blocks[2].node, stripe.blocks[2].state), (None, BlockState::Missing));
+    assert_eq!(scene.view.unsettled(), 0);
+}
+
+#[test]
+fn a_file_that_is_written_to_has_more_time_and_settles_when_it_is_closed() {
+    let mut scene = Scene::new();
+    scene.list(vec![listed(&[]), written(Phase::Open)]);
+    scene.now += SETTLING;
+    assert_eq!(scene.list(vec![listed(&[]), written(Phase::Open)]), []);
+    assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), [], "it was closed just now");
+    scene.now += SETTLING;
+    assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]).len(), 1);
+    // One that stays open for long is told of as it is.
+    let mut scene = Scene::new();
+    scene.list(vec![listed(&[]), written(Phase::Open)]);
+    scene.now += OPEN_SETTLING;
+    assert_eq!(scene.list(vec![listed(&[]), written(Phase::Open)]).len(), 1);
+}
+
+#[test]
+fn what_lacked_a_block_long_before_the_first_listing_is_told_at_once() {
+    let mut view = View::default();
+    view.take_nodes(seconds(1), vec![(NodeId(1), live(1))]);
+    let changed = view.take_groups(seconds(1), seconds(1), vec![listed(&[2]), written(Phase::New)], true);
+    let changes = view.tell(seconds(1), changed);
+    assert!(matches!(&changes[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "group_-160_7"));
+    assert_eq!(view.unsettled(), 1);
 }

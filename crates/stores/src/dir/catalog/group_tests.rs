@@ -163,7 +163,9 @@ impl Told {
             StoreChange::Service(..)
             | StoreChange::ClaimLost(_)
             | StoreChange::Troubles(_)
-            | StoreChange::Unjudged(_) => {
+            | StoreChange::Unjudged(_)
+            | StoreChange::Remarks(_)
+            | StoreChange::Unlisted(_) => {
                 unreachable!("`dir` says nothing of the kind")
             }
         };

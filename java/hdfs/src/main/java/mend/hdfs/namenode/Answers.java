@@ -4,8 +4,9 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
 
 /** The way out: whole lines of several answers, mixed. */
 final class Answers {
@@ -18,10 +19,10 @@ final class Answers {
   }
 
   /** Answers a question, or says why not. */
-  void answer(Question question, DFSClient client, Configuration conf) {
+  void answer(Question question, DistributedFileSystem files, Configuration conf) {
     Lines lines = new Lines(this, question.number);
     try {
-      Survey survey = new Survey(client, conf, lines);
+      Survey survey = new Survey(files, conf, lines);
       switch (question.word) {
         case "list":
           survey.list(question.rest.split("\t"));
@@ -34,11 +35,11 @@ final class Answers {
           break;
         case "group":
           String[] words = question.rest.split(" ");
-          survey.group(Long.parseLong(words[0]), Long.parseLong(words[1]));
+          survey.group(Survey.path(words[0]), Long.parseLong(words[1]));
           break;
         case "tokens":
           String[] asked = question.rest.split(" ");
-          survey.tokens(Long.parseLong(asked[0]), Long.parseLong(asked[1]), asked[2].split(","), tokens);
+          survey.tokens(Survey.path(asked[0]), Long.parseLong(asked[1]), asked[2].split(","), tokens);
           break;
         default:
           throw new IOException("that is not a question which this version knows: " + question.word);
@@ -71,12 +72,14 @@ final class Answers {
     }
   }
 
-  /** The lines of one answer, written many at once. */
+  /** The lines of one answer, written many at once. None is kept back for long: silence counts as a fault. */
   static final class Lines {
     private static final int FULL = 1 << 16;
+    private static final long KEPT_AT_MOST_NS = TimeUnit.SECONDS.toNanos(1);
     private final Answers answers;
     private final String number;
     private final StringBuilder text = new StringBuilder();
+    private long writtenNs = System.nanoTime();
 
     Lines(Answers answers, String number) {
       this.answers = answers;
@@ -85,14 +88,26 @@ final class Answers {
 
     void add(String line) {
       text.append(number).append(' ').append(line).append('\n');
-      if (text.length() >= FULL) {
+      if (text.length() >= FULL || isDue()) {
         flush();
       }
+    }
+
+    /** The NameNode has answered something that need not be a line. */
+    void tellProgress(long folders, long files) {
+      if (isDue()) {
+        add("a " + folders + " " + files);
+      }
+    }
+
+    private boolean isDue() {
+      return System.nanoTime() - writtenNs >= KEPT_AT_MOST_NS;
     }
 
     void flush() {
       answers.write(text.toString());
       text.setLength(0);
+      writtenNs = System.nanoTime();
     }
   }
 }

@@ -10,7 +10,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.security.UserGroupInformation;
@@ -27,7 +26,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   7 list PATH TAB PATH …      all groups of all files below, and all DataNodes
  *   8 nodes                     all DataNodes
  *   8 volumes                   the same, with the folders of those that live
- *   9 group FILE START          the group that has this byte of the file with this inode number
+ *   9 group FILE START          the group that has this byte of the file with this inode number, or at this encoded path
  *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS wants any
  * </pre>
  *
@@ -35,7 +34,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  */
 public final class Reporter {
   /** What is said first, with the version of this protocol. */
-  private static final String GREETING = "0 ready 2";
+  private static final String GREETING = "0 ready 3";
   private static final int AT_ONCE = 8;
   private static final String PRINCIPAL_KEY = "mend.principal";
   private static final String KEYTAB_KEY = "mend.keytab";
@@ -52,7 +51,7 @@ public final class Reporter {
     conf.setIfUnset("ipc.client.connect.max.retries", "3");
     conf.setIfUnset("ipc.client.connect.timeout", "5000");
     logIn(conf);
-    DFSClient client = client(conf);
+    DistributedFileSystem files = files(conf);
     Answers answers = new Answers(output, new BlockTokens(conf));
     answers.say(GREETING);
     ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE, work -> {
@@ -63,7 +62,7 @@ public final class Reporter {
     BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = input.readLine(); line != null; line = input.readLine()) {
       Question question = Question.of(line);
-      threads.execute(() -> answers.answer(question, client, conf));
+      threads.execute(() -> answers.answer(question, files, conf));
     }
     System.exit(0); // Hadoop's threads are not all daemons.
   }
@@ -76,12 +75,12 @@ public final class Reporter {
     }
   }
 
-  private static DFSClient client(Configuration conf) throws IOException {
+  private static DistributedFileSystem files(Configuration conf) throws IOException {
     URI uri = FileSystem.getDefaultUri(conf);
     FileSystem files = FileSystem.get(uri, conf);
     if (!(files instanceof DistributedFileSystem)) {
       throw new IOException(uri + " is no HDFS: is the folder of its configuration on the class path?");
     }
-    return ((DistributedFileSystem) files).getClient();
+    return (DistributedFileSystem) files;
   }
 }

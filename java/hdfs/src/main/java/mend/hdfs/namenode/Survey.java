@@ -2,6 +2,9 @@ package mend.hdfs.namenode;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.net.URLDecoder;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Base64;
 import java.util.Deque;
@@ -10,6 +13,7 @@ import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSUtilClient;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.DatanodeVolumeInfo;
@@ -34,22 +38,40 @@ import org.apache.hadoop.ipc.RPC;
  *   d NUMBER RACK live|dead normal|leaving|maintenance REPORTED   what it is now, and when it last reported its blocks
  *   v NUMBER FOLDER                                    a folder of a DataNode
  *   w NUMBER WHY                                       it does not say which folders it has
- *   g FILE START GROUP STAMP BYTES POLICY INDEX:NUMBER,…          a group that nobody writes to, and who has its blocks
+ *   a FOLDERS FILES                                    how far a walk is that goes on
+ *   p FILE PATH                                        only a snapshot holds this file: the path, encoded, by which it is asked for
+ *   s FOLDERS SNAPSHOTS FILES                          folders with snapshots, their snapshots, and files that only these hold
+ *   x PATH WHY                                         what only snapshots of this folder hold is not told, and why
+ *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,…   a group that nobody writes to, whether its file is
+ *                                                      written to or was a moment ago, and who has its blocks
  *   t INDEX TOKEN                                      a token for an internal block, in base64: a secret
  * </pre>
  */
 final class Survey {
   private static final String BY_INODE = "/.reserved/.inodes/";
   private static final int DATANODE_LIMIT_MS = 10_000;
+  /** DataNodes tell of their blocks within this time, if the NameNode is not very busy. */
+  private static final long NEW_MS = 60_000;
+
+  private final DistributedFileSystem files;
   private final DFSClient client;
   private final Configuration conf;
   private final Answers.Lines lines;
   private final Map<String, Integer> numbers = new HashMap<>();
+  private final NameNodeClock clock = new NameNodeClock();
+  private long foldersSeen;
+  private long filesSeen;
 
-  Survey(DFSClient client, Configuration conf, Answers.Lines lines) {
-    this.client = client;
+  Survey(DistributedFileSystem files, Configuration conf, Answers.Lines lines) {
+    this.files = files;
+    this.client = files.getClient();
     this.conf = conf;
     this.lines = lines;
+  }
+
+  /** The path by which a file is asked for: its inode's, whatever it is called by now, or else an encoded one. */
+  static String path(String file) {
+    return file.startsWith("%2F") ? URLDecoder.decode(file, StandardCharsets.UTF_8) : BY_INODE + file;
   }
 
   /** All DataNodes. */
@@ -68,6 +90,7 @@ final class Survey {
   private void tell(DatanodeReportType which, String word) throws IOException {
     for (DatanodeInfo node : client.datanodeReport(which)) {
       String rack = plain(node.getNetworkLocation());
+      clock.heard(node.getLastUpdate());
       lines.add("d " + number(node) + " " + rack + " " + word + " " + service(node) + " " + node.getLastBlockReportTime());
     }
   }
@@ -99,55 +122,78 @@ final class Survey {
     }
   }
 
-  /** All DataNodes, and all groups of all files below these folders. */
+  /** All DataNodes, and all groups of all files below these folders, those that only snapshots hold last. */
   void list(String[] folders) throws IOException {
     nodes();
-    Deque<String> left = new ArrayDeque<>();
     for (String folder : folders) {
-      left.add(folder);
+      walk(folder, false);
     }
+    // Last: a file that is deleted while the folders are walked is found here, if a snapshot holds it.
+    new Snapshots(files, lines).eachDeleted(folders, path -> walk(path, true));
+  }
+
+  /** Tells the groups of a file, or of all files below a folder; how many files with groups there are. */
+  private long walk(String path, boolean isInSnapshot) throws IOException {
+    long told = 0;
+    Deque<String> left = new ArrayDeque<>();
+    left.add(path);
     while (!left.isEmpty()) {
-      listFolder(left.pop(), left);
+      told += listFolder(left.pop(), left, isInSnapshot);
     }
+    return told;
   }
 
   /** A folder that goes meanwhile has nothing in it. */
-  private void listFolder(String folder, Deque<String> left) throws IOException {
+  private long listFolder(String folder, Deque<String> left, boolean isInSnapshot) throws IOException {
+    long told = 0;
     byte[] after = HdfsFileStatus.EMPTY_NAME;
     DirectoryListing listing;
+    foldersSeen++;
     do {
       try {
         listing = client.listPaths(folder, after, true);
       } catch (FileNotFoundException gone) {
-        return;
+        return told;
       }
       if (listing == null) {
-        return;
+        return told;
       }
       for (HdfsFileStatus status : listing.getPartialListing()) {
         if (status.isDirectory()) {
           left.push(status.getFullName(folder));
         } else if (status instanceof HdfsLocatedFileStatus && status.getErasureCodingPolicy() != null) {
+          if (isInSnapshot) {
+            lines.add("p " + status.getFileId() + " " + encoded(status.getFullName(folder)));
+          }
           LocatedBlocks blocks = ((HdfsLocatedFileStatus) status).getLocatedBlocks();
-          tell(status.getFileId(), status.getErasureCodingPolicy(), blocks);
+          boolean isNew = clock.isWithin(NEW_MS, status.getModificationTime());
+          tell(status.getFileId(), status.getErasureCodingPolicy(), blocks, isNew);
+          told++;
         }
       }
+      filesSeen += listing.getPartialListing().length;
+      lines.tellProgress(foldersSeen, filesSeen);
       after = listing.getLastName();
     } while (listing.hasMore());
+    return told;
   }
 
-  /** One group of a file, whatever the file is called by now. */
-  void group(long file, long start) throws IOException {
+  static String encoded(String path) {
+    return URLEncoder.encode(path, StandardCharsets.UTF_8);
+  }
+
+  /** One group of a file. When the file was closed is not asked. */
+  void group(String path, long start) throws IOException {
     tellSafeMode();
-    LocatedBlocks blocks = client.getLocatedBlocks(BY_INODE + file, start, 1);
+    LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
     if (blocks != null && blocks.getErasureCodingPolicy() != null) {
-      tell(file, blocks.getErasureCodingPolicy(), blocks);
+      tell(0, blocks.getErasureCodingPolicy(), blocks, true);
     }
   }
 
   /** A token for each of these internal blocks of a group; none if HDFS wants no tokens, as those that it gives to readers show. */
-  void tokens(long file, long start, String[] indices, BlockTokens tokens) throws IOException {
-    LocatedBlocks blocks = client.getLocatedBlocks(BY_INODE + file, start, 1);
+  void tokens(String path, long start, String[] indices, BlockTokens tokens) throws IOException {
+    LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
     if (blocks == null || blocks.getLocatedBlocks().isEmpty()) {
       return;
     }
@@ -166,13 +212,14 @@ final class Survey {
     }
   }
 
-  private void tell(long file, ErasureCodingPolicy policy, LocatedBlocks blocks) {
+  private void tell(long file, ErasureCodingPolicy policy, LocatedBlocks blocks, boolean isNew) {
     if (blocks == null) {
       return;
     }
+    String phase = blocks.isUnderConstruction() ? "open" : isNew ? "new" : "old";
     for (LocatedBlock block : blocks.getLocatedBlocks()) {
       if (block instanceof LocatedStripedBlock && !isOpen(blocks, block)) {
-        tell(file, policy, (LocatedStripedBlock) block);
+        tell(file, policy, (LocatedStripedBlock) block, phase);
       }
     }
   }
@@ -184,7 +231,7 @@ final class Survey {
     return isLast && blocks.isUnderConstruction() && !blocks.isLastBlockComplete();
   }
 
-  private void tell(long file, ErasureCodingPolicy policy, LocatedStripedBlock block) {
+  private void tell(long file, ErasureCodingPolicy policy, LocatedStripedBlock block, String phase) {
     DatanodeInfo[] nodes = block.getLocations();
     byte[] indices = block.getBlockIndices();
     StringBuilder homes = new StringBuilder();
@@ -193,7 +240,8 @@ final class Survey {
     }
     ExtendedBlock group = block.getBlock();
     lines.add("g " + file + " " + block.getStartOffset() + " " + group.getBlockId() + " " + group.getGenerationStamp()
-        + " " + group.getNumBytes() + " " + plain(policy.getName()) + " " + (nodes.length == 0 ? "-" : homes));
+        + " " + group.getNumBytes() + " " + plain(policy.getName()) + " " + phase + " "
+        + (nodes.length == 0 ? "-" : homes));
   }
 
   private int number(DatanodeInfo node) {

@@ -1,0 +1,216 @@
+//! Mend's view of a cluster: files that are written or were deleted, the time before the first listing, servers
+//! and helpers.
+
+use std::sync::Mutex;
+
+use beside::Mend;
+use hadoop::eventually;
+use hdfs::{NameNode, NameNodeSettings, Progress};
+use serde_json::Value;
+
+use crate::mend;
+use crate::world::{NO_REPAIR, World};
+
+/// Longer than any case takes.
+const GRACE: &str = "30m";
+
+fn attach(world: &World) -> Mend {
+    mend::attach(&world.cluster, &["--repair-after", GRACE], true)
+}
+
+/// The status, if the coordinator answers.
+fn status(mend: &Mend) -> Option<Value> {
+    mend.ask(&["status"]).filter(|status| status["summary"].is_string())
+}
+
+/// Deleted files that a snapshot holds are counted, scrubbed and repaired.
+pub fn snapshots(world: &mut World) {
+    let mend = attach(world);
+    world.put("/RS-6-3-1024k/kept+100%", 9_000_001);
+    let known = world.groups().len();
+    mend.wait_until_safe(known);
+    let kept = world.groups().into_iter().find(|group| group.path.ends_with("kept+100%")).expect("a group");
+    let console = world.cluster.console();
+    console.run(&["dfsadmin", "-allowSnapshot", "/RS-6-3-1024k"]);
+    console.run(&["dfs", "-createSnapshot", "/RS-6-3-1024k", "s1"]);
+    console.run(&["dfs", "-rm", "-skipTrash", "/RS-6-3-1024k/kept+100%"]);
+    world.files.remove("/RS-6-3-1024k/kept+100%");
+    assert_eq!(world.groups().len() + 1, known);
+    eventually("a remark", || {
+        let status = mend.ask(&["status"])?;
+        status["remarks"].to_string().contains("only snapshots hold are counted too: 1,").then_some(())
+    });
+    mend.wait_until_safe(known);
+    let before = world.lose(&[(&kept, 1)]).remove(0);
+    world.await_replica(kept.holders[1].expect("held"), &kept.shape.blocks[1].name, &before);
+    let _ = world.rot(&kept, 7, 11);
+    assert!(
+        mend.ask(&["scrub"])
+            .expect("it reports")
+            .to_string()
+            .contains(&kept.shape.blocks[7].name.to_string())
+    );
+    mend.wait_until_safe(known);
+    let console = world.cluster.console();
+    console.run(&["dfs", "-deleteSnapshot", "/RS-6-3-1024k", "s1"]);
+    console.run(&["dfsadmin", "-disallowSnapshot", "/RS-6-3-1024k"]);
+    mend.wait_until_safe(known - 1);
+    world.assert_whole();
+}
+
+fn names(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+/// A DataNode comes back with rotten copies of blocks that were rebuilt elsewhere; in the end only good ones are left.
+pub fn rotten_copies_that_come_back(world: &mut World) {
+    let mut mend = mend::attach(&world.cluster, &["--repair-after", "1s"], true);
+    mend.wait_until_safe(world.groups().len());
+    let dead = world.largest("RS-10-4-1024k").holders[1].expect("held");
+    let nodes = world.cluster.nodes().len();
+    let had: Vec<_> =
+        world.groups().into_iter().filter(|group| group.holders.contains(&Some(dead))).collect();
+    world.cluster.kill(dead);
+    mend.kill_helper(dead);
+    world.cluster.await_nodes(nodes - 1);
+    eventually("all is elsewhere", || {
+        let elsewhere = world.groups().iter().all(|group| !group.holders.contains(&Some(dead)));
+        (elsewhere && world.cluster.is_healthy("/")).then_some(())
+    });
+    for group in &had {
+        let at = group.holders.iter().position(|holder| *holder == Some(dead)).expect("it had one");
+        world.rot(group, at, 9);
+    }
+    mend.start_helper(dead);
+    world.cluster.start(dead);
+    world.await_nodes();
+    let repaired = |world: &mut World| {
+        world.await_whole();
+        let groups = world.groups();
+        let mut all = groups.iter().flat_map(|group| group.holders.iter().zip(&group.shape.blocks));
+        all.all(|(holder, block)| holder.is_some_and(|node| world.passes(node, &block.name)))
+    };
+    let mut rounds = 0;
+    eventually("good copies alone, for a while", || {
+        rounds = if repaired(world) { rounds + 1 } else { 0 };
+        (rounds == 5).then_some(())
+    });
+    world.assert_whole();
+}
+
+/// The status names a dead DataNode whose helper is up, and does not call a DataNode without a helper down.
+pub fn servers(world: &mut World) {
+    let mut mend = attach(world);
+    let groups = world.groups().len();
+    mend.wait_until_safe(groups);
+    let all = world.cluster.nodes().len();
+    world.cluster.kill(2);
+    let name = mend.names()[2].clone();
+    eventually("the dead DataNode is named", || {
+        let status = mend.ask(&["status"])?;
+        let is_told = names(&status["servers_down"]) == [name.clone()]
+            && status["summary"].as_str()?.contains(&format!("servers out of service: {name}"));
+        assert_eq!(names(&status["nodes_up"]).len(), all, "{status:#}");
+        is_told.then_some(())
+    });
+    let said = String::from_utf8(mend.run(&["status"]).stdout).expect("text");
+    assert!(!said.contains("0 files"), "HDFS has files, which are not Mend's: {said}");
+    let listed = String::from_utf8(mend.run(&["node", "list"]).stdout).expect("text");
+    let row = listed.lines().find(|line| line.starts_with(&name)).expect("its row");
+    assert_eq!(row.split_whitespace().take(3).collect::<Vec<_>>(), [&name, "up", "DOWN"], "{listed}");
+    world.cluster.start(2);
+    world.await_nodes();
+    // Another one loses its helper for good.
+    mend.kill_coordinator();
+    mend.kill_helper(4);
+    let config = mend.folder().join("mend.toml");
+    let text = std::fs::read_to_string(&config).expect("its configuration");
+    let from = text.find(&format!("[[helper]]\nname = \"{}\"", mend.names()[4])).expect("its table");
+    let to = text[from + 1..].find("[[helper]]").map_or(text.len(), |next| from + 1 + next);
+    std::fs::write(&config, text[..from].to_owned() + &text[to..]).expect("written");
+    mend.start_coordinator();
+    let alone = world.cluster.nodes()[4].address();
+    eventually("the DataNode without a helper is told of", || {
+        let status = mend.ask(&["status"])?;
+        (names(&status["servers_without_helper"]).contains(&alone) && status["severity"] != "unknown")
+            .then_some(())
+    });
+    let status = mend.ask(&["status"]).expect("it answers");
+    assert!(!names(&status["nodes_down"]).contains(&alone), "{status:#}");
+    assert!(!names(&status["servers_down"]).contains(&alone), "{status:#}");
+    drop(mend);
+    world.assert_whole();
+}
+
+/// While the NameNode has yet to answer, the coordinator answers, and does not say that all is well.
+pub fn before_it_is_listed(world: &mut World) {
+    let mut mend = attach(world);
+    let groups = world.groups().len();
+    mend.wait_until_safe(groups);
+    mend.kill_coordinator();
+    world.cluster.kill_namenode();
+    mend.start_coordinator();
+    let status = eventually("an answer", || status(&mend));
+    assert_eq!((&status["healthy"], &status["severity"]), (&false.into(), &"unknown".into()), "{status:#}");
+    assert!(status["summary"].as_str().is_some_and(|line| line.starts_with("UNKNOWN")), "{status:#}");
+    world.cluster.restart_namenode();
+    world.await_nodes();
+    mend.wait_until_safe(groups);
+    world.assert_whole();
+}
+
+/// A walk reports its progress although it meets no file.
+pub fn a_long_walk(world: &mut World) {
+    let folders: Vec<String> = (0..8000).map(|at| format!("/walk/{at}")).collect();
+    let words = ["dfs", "-mkdir", "-p"].into_iter().chain(folders.iter().map(String::as_str));
+    world.cluster.console().run(&words.collect::<Vec<_>>());
+    let namenode = NameNode::new(NameNodeSettings {
+        java: "java".into(),
+        classpath: world.cluster.classpath(),
+        uri: Some(world.cluster.uri()),
+        settings: Vec::new(),
+    });
+    let told: Mutex<Vec<Progress>> = Mutex::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let listing = runtime.block_on(
+        namenode.list(&["/walk".to_owned()], &|progress| told.lock().expect("whole").push(progress)),
+    );
+    assert_eq!(listing.expect("listed").groups.len(), 0);
+    let told = told.into_inner().expect("whole");
+    assert!(told.iter().any(|progress| (1..8000).contains(&progress.folders)), "{told:?}");
+    world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/walk"]);
+}
+
+/// DataNodes report new blocks seconds late, as large clusters configure it; no block counts as lost meanwhile.
+pub fn files_that_are_written(world: &mut World) {
+    let late = "dfs.blockreport.incremental.intervalMsec=4000";
+    let settings = NO_REPAIR.into_iter().chain([late]).map(str::to_owned).collect();
+    world.cluster.restart_with(settings);
+    world.await_whole();
+    let mend = attach(world);
+    let groups = world.groups().len();
+    mend.wait_until_safe(groups);
+    let paths: Vec<String> = (0..15).map(|at| format!("/RS-6-3-1024k/written-{at}")).collect();
+    let (mut looks, writer) = (0, &mut *world);
+    std::thread::scope(|scope| {
+        let written = &paths;
+        let writing = scope.spawn(move || written.iter().for_each(|path| writer.put(path, 3_000_000)));
+        while !writing.is_finished() {
+            let Some(status) = status(&mend) else { continue };
+            assert_eq!(status["stripes"]["intact"], status["stripes"]["stripes"], "{status:#}");
+            assert_eq!(status["repairs"], Value::Array(Vec::new()), "{status:#}");
+            looks += 1;
+        }
+    });
+    assert!(looks > 0, "it was looked at while it was written");
+    mend.wait_until_safe(groups + paths.len());
+    let history = mend.ask(&["history"]).expect("it answers").to_string();
+    assert!(!history.contains("repair-begun"), "{history}");
+    for path in &paths {
+        world.cluster.console().run(&["dfs", "-rm", "-skipTrash", path]);
+        world.files.remove(path);
+    }
+    drop(mend);
+    world.cluster.restart_with(NO_REPAIR.map(str::to_owned).to_vec());
+    world.await_whole();
+}

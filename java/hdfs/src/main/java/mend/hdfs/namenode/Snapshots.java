@@ -1,0 +1,112 @@
+package mend.hdfs.namenode;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.protocol.SnapshotDiffReport.DiffReportEntry;
+import org.apache.hadoop.hdfs.protocol.SnapshotDiffReport.DiffType;
+import org.apache.hadoop.hdfs.protocol.SnapshotStatus;
+import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
+
+/**
+ * Files that only snapshots hold: those deleted between one snapshot of a folder and the next, or since the last.
+ *
+ * <p>A folder that is deleted is one difference, and all below it is in the snapshot. A file that was moved away is told as
+ * well; it has the same groups in both places.
+ */
+final class Snapshots {
+  private final DistributedFileSystem files;
+  private final Answers.Lines lines;
+  private long snapshots;
+  private long deleted;
+
+  /** Takes the path, in a snapshot, of what was deleted; how many files with groups there are at it, or below. */
+  interface Walk {
+    long at(String path) throws IOException;
+  }
+
+  Snapshots(DistributedFileSystem files, Answers.Lines lines) {
+    this.files = files;
+    this.lines = lines;
+  }
+
+  /** Walks through all that was deleted below these folders, and tells how much that is. */
+  void eachDeleted(String[] folders, Walk walk) throws IOException {
+    SnapshottableDirectoryStatus[] roots;
+    try {
+      roots = files.getSnapshottableDirListing();
+    } catch (IOException | RuntimeException problem) { // A router may have no such call.
+      tellUncovered("/", problem);
+      return;
+    }
+    if (roots == null) {
+      return;
+    }
+    for (SnapshottableDirectoryStatus root : roots) {
+      String path = root.getFullPath().toUri().getPath();
+      try {
+        eachDeleted(path, folders, walk);
+      } catch (IOException | RuntimeException problem) { // Permissions, or an old NameNode that has no such call.
+        tellUncovered(path, problem);
+      }
+    }
+    lines.add("s " + roots.length + " " + snapshots + " " + deleted);
+  }
+
+  private void tellUncovered(String root, Exception problem) {
+    lines.add("x " + Survey.encoded(root) + " " + Answers.text(problem));
+  }
+
+  private void eachDeleted(String root, String[] folders, Walk walk) throws IOException {
+    List<String> names = names(root);
+    snapshots += names.size();
+    for (int at = 0; at < names.size(); at++) {
+      String next = at + 1 < names.size() ? names.get(at + 1) : ""; // The folder as it is now.
+      for (DiffReportEntry entry : files.getSnapshotDiffReport(new Path(root), names.get(at), next).getDiffList()) {
+        lines.tellProgress(0, deleted);
+        if (entry.getType() == DiffType.DELETE) {
+          String below = new String(entry.getSourcePath(), StandardCharsets.UTF_8);
+          for (String part : wanted(joined(root, below), folders)) {
+            deleted += walk.at(joined(joined(root, ".snapshot/" + names.get(at)), part.substring(root.length())));
+          }
+        }
+      }
+    }
+  }
+
+  /** The snapshots of a folder, the oldest first. */
+  private List<String> names(String root) throws IOException {
+    List<SnapshotStatus> all = new ArrayList<>(List.of(files.getSnapshotListing(new Path(root))));
+    all.sort(Comparator.comparingInt(SnapshotStatus::getSnapshotID));
+    List<String> names = new ArrayList<>();
+    all.forEach(snapshot -> names.add(snapshot.getDirStatus().getLocalName()));
+    return names;
+  }
+
+  /** The part of a path that is below one of these folders: all of it, or the folders that are below the path. */
+  private static List<String> wanted(String path, String[] folders) {
+    List<String> wanted = new ArrayList<>();
+    for (String folder : folders) {
+      if (isWithin(path, folder)) {
+        return List.of(path);
+      }
+      if (isWithin(folder, path)) {
+        wanted.add(folder);
+      }
+    }
+    return wanted;
+  }
+
+  private static boolean isWithin(String path, String folder) {
+    return path.equals(folder) || path.startsWith(folder.endsWith("/") ? folder : folder + "/");
+  }
+
+  private static String joined(String folder, String below) {
+    String under = below.startsWith("/") ? below.substring(1) : below;
+    return folder.endsWith("/") ? folder + under : folder + "/" + under;
+  }
+}
