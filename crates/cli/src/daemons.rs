@@ -35,11 +35,11 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
     let mut handle = started.map_err(Failure::new)?;
     say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
     let crashed = tokio::select! {
-        () = handle.crashed() => true,
-        () = interrupted() => false,
+        error = handle.crashed() => Some(error),
+        () = interrupted() => None,
     };
-    if crashed {
-        return Err(Failure::new(coordinator::RunError::Crashed));
+    if let Some(error) = crashed {
+        return Err(Failure::new(error));
     }
     tracing::info!("stopping");
     handle.stop().await;

@@ -106,6 +106,7 @@ fn log_to_stderr(cli: &Cli) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .log_internal_errors(false) // It would panic where stderr is a file on a full disk.
         .with_ansi(colours)
         .with_target(false)
         .init();

@@ -27,6 +27,7 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     let exit = match () {
         () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
         () if !status.newer.is_empty() => Exit::Failed, // It says STOPPED.
+        () if status.write_fault.is_some() => Exit::Failed, // It says READ-ONLY.
         () => Exit::Done,
     };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))

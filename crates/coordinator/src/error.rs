@@ -111,6 +111,8 @@ pub(crate) enum RequestError {
     TooManyStripes { stripes: u64, most: u64 },
     #[error("the storage of the catalog does not keep up: {waiting} changes wait for it")]
     StorageBehind { waiting: usize },
+    #[error("nothing can be stored: {0}")]
+    StorageFails(StoreError),
     #[error("another coordinator has taken over: this one's {ours} is over, the storage is at {newest}")]
     Fenced { ours: Term, newest: Term },
     #[error(
@@ -243,6 +245,7 @@ impl RequestError {
             | Self::TooManyRequests(_)
             | Self::Settling
             | Self::StorageBehind { .. }
+            | Self::StorageFails(_)
             | Self::Fenced { .. }
             | Self::Store(_)
             | Self::Gone(_)
@@ -317,6 +320,10 @@ impl RequestError {
             }
             Self::Chunks(_) => "a block is a whole number of chunks, and a chunk of sub-blocks".into(),
             Self::StorageBehind { .. } => "try again later; look at the coordinator's disk".into(),
+            Self::StorageFails(_) => {
+                "free space on the coordinator's disk or repair it: the coordinator goes on by itself (see `mend status`)"
+                    .into()
+            }
             Self::OwnFiles(_) => "use that system's own tools".into(),
             Self::Store(_) => "try again in a few seconds".into(),
             Self::Fenced { .. } => "stop this coordinator, and ask the other one".into(),

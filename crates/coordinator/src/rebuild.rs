@@ -101,6 +101,7 @@ impl Asking {
                 Event::Stored { .. }
                 | Event::Failed { .. }
                 | Event::Answered(_)
+                | Event::Recovered(_)
                 | Event::Changed(_)
                 | Event::Asked(_)
                 | Event::EncryptEdges

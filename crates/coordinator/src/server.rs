@@ -74,6 +74,9 @@ pub enum RunError {
         /// How long was waited.
         wait: Duration,
     },
+    /// Its catalog failed and is not usable any more.
+    #[error("the coordinator stops, as its catalog failed while it ran: {0}")]
+    Lost(OpenError),
     /// A fault of ours.
     #[error("the coordinator's own thread has stopped; this is a bug, and the log says where")]
     Crashed,
@@ -89,7 +92,7 @@ pub struct Handle {
     pub control_addr: SocketAddr,
     events: mpsc::Sender<Event>,
     servers: Vec<JoinHandle<()>>,
-    ended: oneshot::Receiver<()>,
+    ended: oneshot::Receiver<Option<OpenError>>,
 }
 
 impl Handle {
@@ -100,9 +103,12 @@ impl Handle {
         let _ = (&mut self.ended).await;
     }
 
-    /// Returns when it has stopped by itself, which it does only by a fault.
-    pub async fn crashed(&mut self) {
-        let _ = (&mut self.ended).await;
+    /// Returns when it has stopped by itself, with the reason.
+    pub async fn crashed(&mut self) -> RunError {
+        match (&mut self.ended).await {
+            Ok(Some(error)) => RunError::Lost(error),
+            Ok(None) | Err(_) => RunError::Crashed,
+        }
     }
 }
 
@@ -124,7 +130,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: impl Future<Output = ()>) 
             handle.stop().await;
             Ok(())
         }
-        () = handle.crashed() => Err(RunError::Crashed),
+        error = handle.crashed() => Err(error),
     }
 }
 
@@ -178,13 +184,13 @@ pub(crate) async fn listen(
     Ok((listener, bound))
 }
 
-/// Starts the thread that owns all state; the receiver hears of its end.
+/// Starts the thread that owns all state; the receiver hears of its end, and why if that is the catalog.
 fn start_core(
     config: &CoordinatorConfig,
     mut storage: Box<dyn Storage>,
     events: mpsc::Receiver<Event>,
     answers: mpsc::Sender<Event>,
-) -> Result<oneshot::Receiver<()>, RunError> {
+) -> Result<oneshot::Receiver<Option<OpenError>>, RunError> {
     let cluster = config.cluster.config();
     let settings = Settings {
         cluster_id: cluster.cluster_id.to_string(),
@@ -209,10 +215,10 @@ fn start_core(
         core.encrypt_edges();
     }
     let storage = StorageThread::start(storage, term, answers).map_err(RunError::Thread)?;
-    let (guard, ended) = oneshot::channel::<()>();
+    let (end, ended) = oneshot::channel();
     let work = move || {
-        let _guard = guard; // Dropped at the end, a panic included.
-        drive(core, events, storage);
+        let lost = drive(core, events, storage);
+        let _ = end.send(lost); // Whoever started it may have gone. After a panic it is dropped instead.
     };
     thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;
     Ok(ended)
@@ -224,17 +230,18 @@ fn beside(helper: &HelperConfig) -> Option<(String, String)> {
     Some((server.clone(), helper.name.to_string()))
 }
 
-/// Waits for the next event or tick, and hands it over; hands what is to be stored to the storage's thread.
-fn drive(mut core: Core, mut events: mpsc::Receiver<Event>, mut storage: StorageThread) {
+/// Waits for the next event or tick, and hands it over; hands what is to be stored to the storage's thread. Returns why
+/// the storage cannot be used any more, if that is what ends it.
+fn drive(mut core: Core, mut events: mpsc::Receiver<Event>, mut storage: StorageThread) -> Option<OpenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime with nothing but a clock needs nothing of the system");
-    runtime.block_on(async {
+    let lost = runtime.block_on(async {
         let start = Instant::now();
         let mut ticked = Duration::ZERO;
         loop {
             storage.feed(&mut core);
             if storage.has_stopped() {
-                break; // Nothing that matters can be acknowledged any more.
+                return None; // Nothing that matters can be acknowledged any more.
             }
             let due = (ticked + core.tick()).saturating_sub(start.elapsed());
             if due.is_zero() {
@@ -244,10 +251,15 @@ fn drive(mut core: Core, mut events: mpsc::Receiver<Event>, mut storage: Storage
                 continue;
             }
             match timeout(due, events.recv()).await {
-                Ok(None | Some(Event::Stop)) => break,
+                Ok(None | Some(Event::Stop)) => return None,
                 Ok(Some(Event::Answered(answers))) => {
                     storage.is_idle();
-                    answers.into_iter().for_each(|answer| core.handle(answer, start.elapsed()));
+                    for answer in answers {
+                        match answer {
+                            Event::Recovered(Err(error)) if !error.is_passing() => return Some(error),
+                            answer => core.handle(answer, start.elapsed()),
+                        }
+                    }
                 }
                 Ok(Some(event)) => core.handle(event, start.elapsed()),
                 Err(_) => {} // Now a tick is due.
@@ -256,4 +268,5 @@ fn drive(mut core: Core, mut events: mpsc::Receiver<Event>, mut storage: Storage
     });
     drop(events); // Nobody hears answers any more.
     storage.finish(&mut core);
+    lost
 }

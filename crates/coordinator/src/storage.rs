@@ -132,14 +132,21 @@ pub(crate) fn carry_out(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>) 
     }
     let results = if writes.is_empty() { Vec::new() } else { storage.carry_out(term, &writes) };
     assert_eq!(results.len(), numbers.len(), "each write is answered");
-    others.into_iter().for_each(|ask| copy(storage, ask));
-    numbers.into_iter().zip(results).map(|(number, result)| answer(number, result)).collect()
+    let mut answers: Vec<Event> =
+        numbers.into_iter().zip(results).map(|(number, result)| answer(number, result)).collect();
+    for ask in others {
+        match ask {
+            Ask::Recover => answers.push(Event::Recovered(storage.recover(term))),
+            ask => copy(storage, ask),
+        }
+    }
+    answers
 }
 
 /// Copies are written on another thread while the storage goes on.
 fn copy(storage: &dyn Storage, ask: Ask) {
     match ask {
-        Ask::Write { .. } => unreachable!("writes are carried out together"),
+        Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),
         Ask::Snapshot(reply) => {
             let _ = reply.send(storage.snapshot().map_err(Into::into)); // Whoever asked may have gone.
         }

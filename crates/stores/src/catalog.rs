@@ -163,7 +163,7 @@ pub enum CatalogError {
         candidates: Vec<StripeId>,
     },
     /// The catalog's own storage fails.
-    #[error("the catalog {place} cannot be used: {detail}; check its disk, then restart the coordinator")]
+    #[error("the catalog {place} cannot be used: {detail}; check its disk")]
     Storage {
         /// The file.
         place: String,

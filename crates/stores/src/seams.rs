@@ -13,7 +13,7 @@ use repair::{BlockId, Digest, NodeId, Permit, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::dir::{FileRecord, NodeRecord, PutError, PutId, PutRecord, Snapshot};
+use crate::dir::{FileRecord, NodeRecord, OpenError, PutError, PutId, PutRecord, Snapshot};
 use crate::{BlockSize, BlockState, Catalog, CatalogError, StripeRecord};
 
 /// One coordinator's time in office. Whoever opens the storage later has a higher one, and from then on nothing that
@@ -365,6 +365,16 @@ pub trait Storage: Catalog + Files + Records {
     fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
         let _ = (term, write);
         Some(done)
+    }
+
+    /// Makes a storage that failed usable again, and returns what has changed in it by a write that was answered with an
+    /// error. Cheap where nothing failed.
+    ///
+    /// # Errors
+    /// [`OpenError`]; unless it [is passing](OpenError::is_passing), this coordinator must never write there again.
+    fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
+        let _ = term;
+        Ok(Vec::new())
     }
 
     /// What kind of store it is.

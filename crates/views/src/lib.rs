@@ -92,6 +92,9 @@ pub struct Status {
     /// What keeps Mend from its work in a store that others run, a sentence each.
     #[serde(default)]
     pub troubles: Vec<String>,
+    /// Why the catalog cannot be written now. Nothing is stored, repaired or removed until it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_fault: Option<String>,
     /// Stripes of which a store that others run does not tell how they stand: they are in no other count.
     #[serde(default)]
     pub unjudged: Vec<UnjudgedStripe>,

@@ -119,8 +119,13 @@ impl Cluster {
 
     /// The same with a limit of file descriptors that it cannot raise.
     pub fn start_limited(&mut self, arguments: &[&str], descriptors: u32) {
-        let mut command = Command::new("sh");
-        let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+        self.start_with(&format!("ulimit -n {descriptors}"), arguments);
+    }
+
+    /// The same after what a shell does first. It logs through a pipe, so that limits on files do not hold for its log.
+    pub fn start_with(&mut self, first: &str, arguments: &[&str]) {
+        let mut command = Command::new("bash");
+        let script = format!("{first}; exec \"$0\" \"$@\" 2> >(exec cat >&2)");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_mend")]).args(arguments);
         command.env("MEND_CLUSTER", self.folder()).stdin(Stdio::null());
         self.run_daemon(command, arguments);

@@ -25,3 +25,4 @@ mod processes;
 mod recoveries;
 mod silence;
 mod storage;
+mod write_faults;

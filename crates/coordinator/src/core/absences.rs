@@ -130,7 +130,7 @@ impl Core {
 
     /// Begins the repairs whose time has come.
     pub(super) fn begin_recoveries(&mut self) {
-        if !self.settled || self.is_behind() || self.absences.is_empty() || self.too_many_gone().is_some() {
+        if !self.settled || !self.may_change() || self.absences.is_empty() || self.too_many_gone().is_some() {
             return;
         }
         for node in self.absences.keys().copied().collect::<Vec<_>>() {

@@ -125,7 +125,7 @@ impl Core {
     fn heals(&self) -> Option<HealPolicy> {
         let is_own = !self.nature.tells_service;
         let is_off = is_own && self.repair_after() == RepairAfter::Never;
-        let may_begin = self.settled && !self.is_behind() && !(is_own && self.too_many_gone().is_some());
+        let may_begin = self.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());
         self.settings.heal.filter(|_| may_begin && !is_off)
     }
 

@@ -115,6 +115,11 @@ impl Core {
     }
 
     /// Whether some helper holds blocks of stripes that the catalog has yet to count.
+    /// Whether anything may be repaired or removed: the catalog is as new as the blocks, and takes writes.
+    pub(super) fn may_change(&self) -> bool {
+        !self.is_behind() && !self.storing.write_path.is_failing()
+    }
+
     pub(super) fn is_behind(&self) -> bool {
         !self.newer.is_empty()
     }
@@ -202,7 +207,7 @@ impl Core {
         match block.state_on(node) {
             // What is only not listed is looked at as well.
             Some(state) => state != BlockState::Healthy || !self.nature.trusts_lists,
-            None => self.settled && !self.is_behind() && self.is_lost(block),
+            None => self.settled && self.may_change() && self.is_lost(block),
         }
     }
 
@@ -305,7 +310,7 @@ impl Core {
         let ours = block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.settings.cluster_id);
         let kind = self.peers.get(&node).map(|peer| &peer.kind);
         let orphan = matches!(kind, Some(PeerKind::Helper { orphans, .. }) if orphans.contains(&block.id));
-        if !ours || !orphan || self.is_behind() || self.picture.is_from_the_future(&block.id) {
+        if !ours || !orphan || !self.may_change() || self.picture.is_from_the_future(&block.id) {
             return false;
         }
         self.record_of(&block.id).is_none_or(|(_, _, record)| {

@@ -52,6 +52,7 @@ mod tests;
 mod unjudged;
 mod unreadable;
 mod words;
+mod write_path;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -61,6 +62,7 @@ use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{BlockId, Job, JobId, NodeId, Topology};
+use stores::dir::OpenError;
 use stores::{Done, Nature, StoreChange, StoreError};
 use tokio::sync::mpsc;
 
@@ -134,6 +136,8 @@ pub(crate) enum Event {
     Failed { number: u64, error: StoreError },
     /// Answers of the storage, all of one transaction; its driver hands them on one by one.
     Answered(Vec<Event>),
+    /// The storage was asked whether it works again after a fault.
+    Recovered(Result<Vec<StoreChange>, OpenError>),
     /// Somebody else has changed something in the store.
     Changed(Vec<StoreChange>),
     /// The configuration, read again, asks for encrypted data edges.
@@ -321,6 +325,7 @@ impl Core {
             Event::Left { connection, why } => self.part(connection, &why),
             Event::Stored { number, done } => self.stored(number, done),
             Event::Failed { number, error } => self.not_stored(number, error),
+            Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
             Event::EncryptEdges => self.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
@@ -343,6 +348,7 @@ impl Core {
     /// Time has passed.
     pub(crate) fn handle_tick(&mut self, now: Duration) {
         self.now = now;
+        self.refuse_writes();
         self.with_all_jobs(Job::handle_tick);
         self.abort_idle_puts();
         self.expire_asks();
@@ -410,7 +416,7 @@ impl Core {
         let (changes, kept) = (self.storing.changes, self.copied);
         if kept.is_some_and(|(at, kept)| self.now < at + COPY_EVERY || changes == kept)
             || !self.settled
-            || self.is_behind()
+            || !self.may_change()
         {
             return;
         }

@@ -19,7 +19,7 @@ impl Core {
     /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
     pub(super) fn remove_discards(&mut self, node: NodeId) {
         // Until all helpers have said what they hold, an old catalog passes for the newest.
-        if !self.settled || self.is_behind() {
+        if !self.settled || !self.may_change() {
             return;
         }
         let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };

@@ -1,8 +1,9 @@
 //! "Am I safe?": stripes by what they can still lose, helpers, files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use repair::NodeId;
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
 
 use super::nodes::{PeerKind, sorted};
 use super::puts::file_view;
@@ -28,7 +29,7 @@ impl Core {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
                 && self.unjudged.is_empty()
-                && !self.is_behind()
+                && self.may_change()
                 && self.news.unlisted().is_none(),
             severity: self.severity(&stripes),
             summary: self.first_line(&stripes, &nodes_up, &nodes_down),
@@ -56,6 +57,7 @@ impl Core {
             troubles: self.troubles.clone(),
             unjudged: self.unjudged.views(),
             remarks: self.news.remarks().to_vec(),
+            write_fault: self.check_writes().err().map(|fault| fault.to_string()),
             stripes,
         })
     }
@@ -68,13 +70,16 @@ impl Core {
         if let Err(behind) = self.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
         }
+        if let Err(fault) = self.check_writes() {
+            return format!("READ-ONLY  {fault}; {}; {line}", fault.next_step());
+        }
         if self.settled { line } else { format!("starting, helpers are still registering; so far: {line}") }
     }
 
     fn severity(&self, census: &Census) -> Severity {
         let weakest = census.redundancy.iter().find(|class| class.degraded > 0).map(|class| class.survives);
         match () {
-            () if self.is_behind() => Severity::Critical,
+            () if !self.may_change() => Severity::Critical,
             () if !self.settled || self.news.unlisted().is_some() => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
             () if census.contradictory > 0 || !self.unjudged.is_empty() => Severity::Critical,
@@ -91,7 +96,7 @@ impl Core {
         advice.extend(self.waiting_stripes().into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
-        if here > 0 && self.settled && !self.is_behind() && self.open_repairs().is_empty() {
+        if here > 0 && self.settled && self.may_change() && self.open_repairs().is_empty() {
             advice.extend(self.healing_advice(here));
         }
         advice
@@ -119,8 +124,58 @@ impl Core {
             class.stripes += kind.stripes;
             class.degraded += if lost == 0 { 0 } else { kind.stripes };
         }
-        census.redundancy = by_survives.into_values().collect();
+        for (stripe, stored) in self.doubted_stripes() {
+            self.count_doubted((&stripe, &stored), &mut census, &mut by_survives)?;
+        }
+        census.redundancy = by_survives.into_values().filter(|class| class.stripes > 0).collect();
         Ok(census)
+    }
+
+    /// Stripes of which something bad is known and not stored yet, with what they lack by the picture.
+    fn doubted_stripes(&self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
+        let of = |block| self.picture.find_block(block).ok().map(|(stripe, _)| stripe);
+        let stripes: BTreeSet<StripeId> = self.storing.doubted_blocks().filter_map(of).collect();
+        let lost = |stripe: StripeId| self.picture.lost_of(&stripe).map(|lost| (stripe, lost));
+        stripes.into_iter().filter_map(lost).collect()
+    }
+
+    /// Counts a stripe as what it is, not as what is stored of it.
+    fn count_doubted(
+        &mut self,
+        (stripe, stored): (&StripeId, &[BlockIndex]),
+        census: &mut Census,
+        by_survives: &mut BTreeMap<u32, Redundancy>,
+    ) -> Result<(), RequestError> {
+        let record = self.stripe_record(stripe)?;
+        let code = self.codes.get(&record.code)?;
+        let lost = self.lost_blocks(&record);
+        let more = lost.len().saturating_sub(stored.len()) as u64;
+        if more == 0 {
+            return Ok(());
+        }
+        census.blocks_lost += more;
+        census.bytes_lost += more * record.block_bytes;
+        census.intact -= u64::from(stored.is_empty());
+        let Some(before) = self.risks.survives(&*code, stored) else { return Ok(()) };
+        if let Some(class) = by_survives.get_mut(&before) {
+            class.stripes -= 1;
+            class.degraded -= u64::from(!stored.is_empty());
+        }
+        match self.risks.survives(&*code, &lost) {
+            Some(survives) => {
+                let class =
+                    by_survives.entry(survives).or_insert(Redundancy { survives, stripes: 0, degraded: 0 });
+                class.stripes += 1;
+                class.degraded += 1;
+            }
+            None => {
+                census.unreadable += 1;
+                if census.unreadable_stripes.len() < UNREADABLE_NAMED {
+                    census.unreadable_stripes.push(stripe.to_string());
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn node_views(&self) -> Result<Vec<NodeView>, RequestError> {

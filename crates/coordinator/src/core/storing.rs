@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 use cluster::Role;
 use codes::BlockIndex;
@@ -25,6 +26,7 @@ use super::commands::{Reply, answer};
 use super::picture::Picture;
 use super::puts::Begun;
 use super::repairs::Order;
+use super::write_path::{WritePath, outlasts_faults};
 use super::{ConnectionId, Core, Outbox};
 use crate::error::RequestError;
 use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
@@ -44,6 +46,8 @@ pub(crate) enum Ask {
     Snapshot(Reply<Snapshot>),
     /// Keep a copy beside the original.
     KeepCopy,
+    /// See whether it works again after a fault.
+    Recover,
 }
 
 /// What an answer of the storage is followed by.
@@ -110,6 +114,8 @@ pub(super) struct Storing {
     pub forgetting: BTreeSet<NodeId>,
     /// How often something has changed.
     pub changes: u64,
+    /// Whether the storage takes writes.
+    pub write_path: WritePath,
 }
 
 /// A storage that was read.
@@ -175,6 +181,42 @@ impl Storing {
         self.waiting.values().any(|then| matches!(then, Then::Adopted { node: other, .. } if *other == node))
     }
 
+    /// Stripes with a block of which something bad is known and not stored yet.
+    pub(super) fn doubted_blocks(&self) -> impl Iterator<Item = &BlockId> {
+        self.doubted.iter().map(|(block, _)| block)
+    }
+
+    /// Puts asks in front of all others.
+    pub(super) fn put_back(&mut self, asks: impl DoubleEndedIterator<Item = Ask>) {
+        asks.rev().for_each(|ask| self.out.push_front(ask));
+    }
+
+    /// Takes out what does not outlast a fault of the storage.
+    pub(super) fn take_passing(&mut self) -> Vec<Ask> {
+        let outlasts = |ask: &Ask| match ask {
+            Ask::Write { number, write } => outlasts_faults(write, &self.waiting[number]),
+            Ask::Snapshot(_) | Ask::KeepCopy | Ask::Recover => false,
+        };
+        let (kept, passing): (VecDeque<Ask>, VecDeque<Ask>) =
+            std::mem::take(&mut self.out).into_iter().partition(outlasts);
+        self.out = kept;
+        passing.into()
+    }
+
+    /// The next that the storage is to do.
+    fn poll(&mut self, now: Duration) -> Option<Ask> {
+        if self.write_path.is_failing() {
+            return self.write_path.is_due(now).then_some(Ask::Recover);
+        }
+        let ask = self.out.pop_front()?;
+        if let Ask::Write { number, write } = &ask
+            && outlasts_faults(write, &self.waiting[number])
+        {
+            self.write_path.sent(*number, write.clone());
+        }
+        Some(ask)
+    }
+
     pub(super) fn new(numbers: Range<u64>) -> Self {
         Self { numbers: [numbers].into(), ..Self::default() }
     }
@@ -226,11 +268,12 @@ impl Core {
 
     /// The next that the storage is to do.
     pub(crate) fn poll_storage(&mut self) -> Option<Ask> {
-        self.storing.out.pop_front()
+        self.storing.poll(self.now)
     }
 
     /// Whether more may be asked for on somebody's behalf.
     pub(super) fn check_storage(&self) -> Result<(), RequestError> {
+        self.check_writes()?;
         match self.storing.waiting.len() {
             waiting if waiting < WRITES_WAITING => Ok(()),
             waiting => Err(RequestError::StorageBehind { waiting }),
@@ -259,6 +302,7 @@ impl Core {
     /// The storage has carried something out.
     pub(super) fn stored(&mut self, number: u64, done: Done) {
         let Some(then) = self.storing.waiting.remove(&number) else { return };
+        self.storing.write_path.answered(number);
         if let Then::Published { job, stripe, blocks } = &then {
             self.note_former_homes(*job, stripe, blocks);
         }
@@ -269,6 +313,9 @@ impl Core {
 
     /// The storage has not carried something out; nothing has changed.
     pub(super) fn not_stored(&mut self, number: u64, error: StoreError) {
+        if self.hold_write(number, &error) {
+            return;
+        }
         let Some(then) = self.storing.waiting.remove(&number) else { return };
         match &error {
             StoreError::Catalog(CatalogError::Storage { .. } | CatalogError::Damaged { .. })

@@ -27,7 +27,7 @@ pub(super) struct Surplus {
 impl Core {
     /// Has the copies read that are to stay.
     pub(super) fn look_for_surplus(&mut self) {
-        if !self.nature.tells_service || !self.settled || self.is_behind() || self.now < self.surplus.due {
+        if !self.nature.tells_service || !self.settled || !self.may_change() || self.now < self.surplus.due {
             return;
         }
         self.surplus.due = self.now + LOOK_EVERY;

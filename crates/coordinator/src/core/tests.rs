@@ -30,7 +30,7 @@ use repair::wire::control::{
 use repair::{
     Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
 };
-use stores::dir::{DirCatalog, PutId};
+use stores::dir::{DirCatalog, OpenError, PutId};
 use stores::{CatalogError, Fault, StoreError, StripeWrite, Term, Write};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
@@ -112,7 +112,14 @@ fn core(folder: &TempDir) -> (Core, DirCatalog, Term) {
 
 /// What a storage says whose medium fails.
 fn refuse(ask: Ask) -> Option<Event> {
-    let Ask::Write { number, .. } = ask else { return None };
+    let number = match ask {
+        Ask::Write { number, .. } => number,
+        Ask::Recover => {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Some(Event::Recovered(Err(OpenError::Io { path: "catalog.redb".into(), source })));
+        }
+        _ => return None,
+    };
     let (place, fault) = ("catalog.redb".to_owned(), Fault::Io(std::io::ErrorKind::StorageFull));
     let error = CatalogError::Storage { place, fault, detail: "no space".into() };
     Some(Event::Failed { number, error: StoreError::Catalog(error) })

@@ -261,6 +261,10 @@ impl<S: System> Storage for AttachedStorage<S> {
         None
     }
 
+    fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
+        self.system.with_ledger(|ledger| Storage::recover(ledger.records(), term))
+    }
+
     fn nature(&self) -> Nature {
         self.system.nature()
     }

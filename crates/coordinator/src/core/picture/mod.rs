@@ -258,6 +258,12 @@ impl Picture {
         self.counts.kinds(&self.shared)
     }
 
+    /// The blocks that a stripe of a file lacks by what is stored.
+    pub(super) fn lost_of(&self, id: &StripeId) -> Option<Vec<BlockIndex>> {
+        let entry = self.entry(id).ok().filter(|entry| !entry.pending)?;
+        Some(entry.lost(|node| self.up.contains(&node)).into_iter().map(BlockIndex).collect())
+    }
+
     /// The name of a stripe of a [`Kind`].
     pub(super) fn name_of(&self, slot: Slot) -> String {
         self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string()

@@ -176,7 +176,7 @@ impl Core {
     }
 
     pub(super) fn start_repairs(&mut self) {
-        if self.is_behind() {
+        if !self.may_change() {
             return;
         }
         self.expand_repairs();
@@ -188,7 +188,7 @@ impl Core {
         while let Some(action) = self.repairs.scheduler.poll(self.now) {
             match action {
                 // Cancelling goes on while nothing may be changed; starting does not.
-                Action::Propose(proposal) if self.is_behind() => {
+                Action::Propose(proposal) if !self.may_change() => {
                     self.repairs.scheduler.put_back(proposal.item);
                     return;
                 }

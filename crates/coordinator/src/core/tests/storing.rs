@@ -140,6 +140,7 @@ fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
     assert!(scene.ask(|reply| Command::Repair(all.clone(), reply)).is_err());
     assert_eq!(scene.files(), ["f"]);
     scene.broken = false;
+    scene.wait(Duration::from_secs(2));
     // A repair whose block cannot be recorded is not done, and nobody is told to remove anything.
     scene.kill(&home(&file, 0));
     scene.stuck = true;
@@ -168,6 +169,7 @@ fn a_repair_is_not_done_before_its_block_is_recorded() {
     let state = scene.repair_state(repair);
     assert_eq!((state.state.name(), state.blocks_rebuilt), ("failed", 0), "it could not be recorded");
     scene.broken = false;
+    scene.wait(Duration::from_secs(2));
     assert_eq!(states(&scene.file("f"))[0], "down");
     scene.check_picture();
 }

@@ -10,6 +10,7 @@ use redb::backends::FileBackend;
 use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use tempfile::NamedTempFile;
 
+use super::engine::MARK;
 use super::names;
 use super::open::open_fault;
 use super::tables::{FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard};
@@ -39,7 +40,8 @@ impl DirCatalog {
     /// [`CatalogError`].
     pub fn snapshot(&self) -> Result<Snapshot, CatalogError> {
         guard(&self.path, || {
-            let transaction = self.database.begin_read().map_err(|error| fault(&self.path, error))?;
+            let transaction =
+                self.engine.database()?.begin_read().map_err(|error| fault(&self.path, error))?;
             Ok(Snapshot { transaction, path: self.path.clone() })
         })
     }
@@ -123,7 +125,7 @@ impl Snapshot {
         let database = database.map_err(|error| open_fault(to, error))?;
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
-        copy.table(META, |_| true)?;
+        copy.table(META, |key| *key != MARK)?; // A copy is never taken for the catalog that it was made of.
         copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;
         copy.table(FILES, |_| true)?;

@@ -1,14 +1,16 @@
 //! Many changes in one transaction: one fsync for all that wait.
 //!
 //! redb cannot take back a part of a transaction. So when one of the changes is refused, the transaction is given up and
-//! made again without it: those before it come out as they did, and what it was refused for still holds.
+//! made again without it: those before it come out as they did, and what it was refused for still holds. After an I/O
+//! error the database is reopened and the transaction, unless it turns out to be durable, is made once more.
 
 use serde_json::Value;
 
+use super::engine::MARK;
 use super::stripes::NEXT_STRIPE;
-use super::tables::{self, META, NODES, PUTS};
+use super::tables::{self, Change, META, NODES, PUTS};
 use super::tables::{DISCARDS, FILES};
-use super::{DirCatalog, FileRecord, NodeRecord, PutRecord, Snapshot};
+use super::{DirCatalog, FileRecord, NodeRecord, OpenError, PutRecord, Snapshot};
 use crate::{
     Answer, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange,
     StoreError, Term, Write,
@@ -16,7 +18,7 @@ use crate::{
 use repair::{BlockId, NodeId};
 
 /// The newest term.
-const TERM: &str = "term";
+pub(super) const TERM: &str = "term";
 
 /// A batch that was tried.
 enum Tried {
@@ -31,6 +33,7 @@ enum Tried {
 impl Storage for DirCatalog {
     fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>> {
         let mut refused: Vec<Option<StoreError>> = vec![None; writes.len()];
+        let mut reopened = false;
         loop {
             let open: Vec<usize> = (0..writes.len()).filter(|&at| refused[at].is_none()).collect();
             let result: Vec<Result<Done, StoreError>> =
@@ -40,12 +43,26 @@ impl Storage for DirCatalog {
                         continue;
                     }
                     Tried::Done(done) => done.into_iter().map(Ok).collect(),
-                    Tried::Failed(error) => vec![Err(error); open.len()],
+                    Tried::Failed(error) if !self.close_after(&error) || reopened => {
+                        vec![Err(error); open.len()]
+                    }
+                    Tried::Failed(error) => {
+                        reopened = true;
+                        match self.reopen_after(&error, term) {
+                            Ok(None) => continue,
+                            Ok(Some(done)) => done.into_iter().map(Ok).collect(),
+                            Err(_) => vec![Err(error); open.len()],
+                        }
+                    }
                 };
             let mut result = result.into_iter();
             let mut next = || result.next().expect("one for each that was tried");
             return refused.into_iter().map(|error| error.map_or_else(&mut next, Err)).collect();
         }
+    }
+
+    fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
+        Self::recover(self, term)
     }
 
     fn snapshot(&self) -> Result<Snapshot, CatalogError> {
@@ -55,7 +72,7 @@ impl Storage for DirCatalog {
 
 impl DirCatalog {
     fn attempt<'w>(&mut self, term: Term, writes: impl Iterator<Item = &'w Write>) -> Tried {
-        match tables::guard(&self.path, || tables::begin(&self.database, &self.path)) {
+        match tables::guard(&self.path, || tables::begin(self.engine.database()?, &self.path)) {
             Ok(group) => self.group = Some(group),
             Err(error) => return Tried::Failed(error.into()),
         }
@@ -66,10 +83,21 @@ impl DirCatalog {
         if done.iter().all(|done| done.changes.is_empty() && done.value == Answer::Nothing) {
             return Tried::Done(done); // Nothing new is nothing to write: dropping the transaction does.
         }
-        let path = &self.path;
-        match tables::guard(path, || group.commit().map_err(|error| tables::fault(path, error))) {
-            Ok(()) => Tried::Done(done),
-            Err(error) => Tried::Failed(error.into()),
+        let (path, mark) = (&self.path, self.marks.next());
+        let committed = tables::guard(path, || {
+            Change::shared(&group, path).put(META, MARK, &mark)?;
+            group.commit().map_err(|error| tables::fault(path, error))
+        });
+        match committed {
+            Ok(()) => {
+                self.marks.committed(mark);
+                Tried::Done(done)
+            }
+            Err(error) => {
+                self.marks.failed(mark, true);
+                self.in_doubt = Some(done);
+                Tried::Failed(error.into())
+            }
         }
     }
 

@@ -6,10 +6,11 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{DirCatalog, PutError, PutId};
+use super::engine::Marks;
+use super::{DirCatalog, OpenError, PutError, PutId};
 use crate::{
-    Answer, BlockSize, BlockState, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records,
-    Storage, StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
+    Answer, BlockSize, BlockState, Catalog, CatalogError, Done, Fault, FileWrite, Files, RecordWrite,
+    Records, Storage, StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
 };
 
 const CLUSTER: &str = "cluster-1";
@@ -210,4 +211,57 @@ proptest! {
         };
         prop_assert_eq!(names(&single), names(&grouped));
     }
+}
+
+/// Has a catalog take its last commit, with these answers, for one that failed, and close.
+fn fail_after(catalog: &mut DirCatalog, known: u64, tried: u64, done: Vec<Done>) {
+    catalog.marks = Marks::from(known);
+    while catalog.marks.next() < tried {}
+    catalog.marks.failed(tried, true);
+    catalog.in_doubt = Some(done);
+    let (place, fault) = ("catalog.redb".to_owned(), Fault::Io(std::io::ErrorKind::StorageFull));
+    let error = CatalogError::Storage { place, fault, detail: "no space".into() };
+    assert!(catalog.close_after(&StoreError::Catalog(error)));
+}
+
+#[test]
+fn a_commit_in_doubt_is_told_of_after_reopening_if_it_is_durable() {
+    let (_folder, mut catalog, term) = catalog();
+    let known = catalog.mark_found().unwrap();
+    let done = catalog.carry_out(term, &[begin("a")]).remove(0).unwrap();
+    let all = everything(&catalog);
+    let tried = catalog.mark_found().unwrap();
+    fail_after(&mut catalog, known, tried, vec![done.clone()]);
+    assert!(catalog.carry_out(term, &[begin("b")])[0].is_err(), "it is closed until it is recovered");
+    assert_eq!(catalog.recover(term).unwrap(), done.changes);
+    assert_eq!(catalog.recover(term).unwrap(), [], "told once");
+    assert_eq!(everything(&catalog), all);
+    catalog.carry_out(term, &[begin("b")]).remove(0).unwrap();
+
+    // One that never came to the disk changes nothing.
+    let known = catalog.mark_found().unwrap();
+    let all = everything(&catalog);
+    fail_after(&mut catalog, known, known + 1, vec![done]);
+    assert_eq!(catalog.recover(term).unwrap(), []);
+    assert_eq!(everything(&catalog), all);
+    catalog.carry_out(term, &[begin("c")]).remove(0).unwrap();
+}
+
+#[test]
+fn a_catalog_that_was_exchanged_behind_a_fault_is_refused_for_good() {
+    let (folder, mut catalog, term) = catalog();
+    let path = folder.path().join("catalog.redb");
+    catalog.snapshot().unwrap().write(&folder.path().join("copy")).unwrap();
+    catalog.carry_out(term, &[begin("a")]).remove(0).unwrap();
+    let known = catalog.mark_found().unwrap();
+    fail_after(&mut catalog, known, known + 1, Vec::new());
+    let kept = std::fs::read(&path).unwrap();
+    std::fs::copy(folder.path().join("copy"), &path).unwrap();
+    let refused = catalog.recover(term).unwrap_err();
+    assert!(matches!(refused, OpenError::Changed { .. }) && !refused.is_passing(), "{refused}");
+    // Another coordinator's term is another coordinator's catalog.
+    std::fs::write(&path, kept).unwrap();
+    DirCatalog::open(&path, CLUSTER).unwrap().begin_term().unwrap();
+    let refused = catalog.recover(term).unwrap_err();
+    assert!(matches!(refused, OpenError::TakenOver { .. }) && !refused.is_passing(), "{refused}");
 }

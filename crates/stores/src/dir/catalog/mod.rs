@@ -4,6 +4,7 @@
 //! carried out together (`group`) share one.
 
 mod copies;
+mod engine;
 mod group;
 #[cfg(test)]
 mod group_tests;
@@ -23,7 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use codes::BlockIndex;
-use redb::{Database, WriteTransaction};
+use redb::WriteTransaction;
 
 pub use copies::Snapshot;
 pub use open::{CATALOG_VERSION, OpenError};
@@ -32,9 +33,10 @@ pub use rebuild::{Inventory, Rebuilt};
 pub use records::{FileRecord, NodeRecord, PutId, PutRecord};
 pub use stripes::is_from_the_future;
 
-use crate::{CatalogError, StoreChange};
+use crate::{CatalogError, Done, StoreChange};
+use engine::{Engine, MARK, Marks};
 use names::Era;
-use tables::{Change, View};
+use tables::{Change, META, View};
 
 /// The catalog of the `dir` store.
 ///
@@ -59,7 +61,11 @@ use tables::{Change, View};
 /// ```
 pub struct DirCatalog {
     path: PathBuf,
-    database: Database,
+    cluster: String,
+    engine: Engine,
+    marks: Marks,
+    /// The answers of a transaction that may or may not be durable.
+    in_doubt: Option<Vec<Done>>,
     /// Of the names that are given from now on.
     era: Era,
     /// The transaction in which all is done that is carried out together.
@@ -81,14 +87,21 @@ impl DirCatalog {
         &mut self,
         work: impl FnOnce(&Change<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
+        let mark = self.marks.next();
         let (result, told) = tables::guard(&self.path, || {
             let change = match &self.group {
                 Some(group) => Change::shared(group, &self.path),
-                None => Change::of(&self.database, &self.path)?,
+                None => Change::of(self.engine.database()?, &self.path)?,
             };
             let result = work(&change)?; // Dropping a change of its own aborts it.
+            if self.group.is_none() {
+                change.put(META, MARK, &mark)?;
+            }
             Ok::<_, E>((result, change.commit()?))
         })?;
+        if self.group.is_none() {
+            self.marks.committed(mark);
+        }
         self.told.extend(told);
         Ok(result)
     }
@@ -97,7 +110,7 @@ impl DirCatalog {
     fn look<T>(&self, work: impl FnOnce(&View<'_>) -> Result<T, CatalogError>) -> Result<T, CatalogError> {
         tables::guard(&self.path, || match &self.group {
             Some(group) => work(&View::changing(group, &self.path)),
-            None => work(&View::of(&self.database, &self.path)?),
+            None => work(&View::of(self.engine.database()?, &self.path)?),
         })
     }
 }

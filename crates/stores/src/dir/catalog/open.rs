@@ -8,6 +8,7 @@ use redb::{Database, DatabaseError};
 use tempfile::NamedTempFile;
 
 use super::copies::{draft_beside, sync_folder_of};
+use super::engine::{Engine, Marks};
 use super::names::Era;
 use super::tables::{Change, META, guard};
 use super::{DirCatalog, remedy};
@@ -87,6 +88,27 @@ pub enum OpenError {
         /// What is wrong.
         detail: String,
     },
+    /// What is there after an I/O error is not what was committed before it.
+    #[error(
+        "the catalog {} failed, and what is there now is not what this coordinator wrote last (commit {known}, found \
+         {found}): it was replaced, or its disk lost a write that it had confirmed; check the disk, then start the \
+         coordinator again, or {}",
+        path.display(), remedy(path)
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// The last commit that returned well.
+        known: u64,
+        /// The last commit in the file.
+        found: u64,
+    },
+    /// Another coordinator has used it meanwhile.
+    #[error("the catalog {} was taken over by another coordinator: stop one of the two", path.display())]
+    TakenOver {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system refuses.
     #[error("cannot use the catalog {}: {source}", path.display())]
     Io {
@@ -128,11 +150,20 @@ impl DirCatalog {
     /// [`OpenError`].
     pub fn open(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let database = open_whole(path)?;
-        let era = Era::new();
-        let catalog = Self { path: path.to_owned(), database, era, group: None, told: Vec::new() };
+        let mut catalog = Self {
+            path: path.to_owned(),
+            cluster: cluster_id.to_owned(),
+            engine: Engine::Open(open_whole(path)?),
+            marks: Marks::default(),
+            in_doubt: None,
+            era: Era::new(),
+            group: None,
+            told: Vec::new(),
+        };
         catalog.check_is_newer_than_1()?;
-        if catalog.check(cluster_id)? < CATALOG_VERSION {
+        let version = catalog.check()?;
+        catalog.marks = Marks::from(catalog.mark_found()?);
+        if version < CATALOG_VERSION {
             catalog.renew()?;
         }
         Ok(catalog)
@@ -148,14 +179,12 @@ impl DirCatalog {
     }
 
     /// From now on no program reads it that would take its records for something else.
-    fn renew(&self) -> Result<(), OpenError> {
-        let change = Change::of(&self.database, &self.path)?;
-        change.put(META, VERSION_KEY, &CATALOG_VERSION)?;
-        Ok(change.commit().map(drop)?)
+    fn renew(&mut self) -> Result<(), OpenError> {
+        Ok(self.change(|change| change.put(META, VERSION_KEY, &CATALOG_VERSION))?)
     }
 
     /// Its version, if it is a catalog of this cluster that can be read.
-    fn check(&self, cluster_id: &str) -> Result<u32, OpenError> {
+    pub(super) fn check(&self) -> Result<u32, OpenError> {
         let path = || self.path.clone();
         let damaged = |detail: &str| OpenError::damaged(&self.path, &detail);
         let version: Option<u32> = self.look(|view| view.get(META, VERSION_KEY))?;
@@ -168,21 +197,37 @@ impl DirCatalog {
         }
         let found: Option<String> = self.look(|view| view.get(META, CLUSTER_KEY))?;
         let found = found.ok_or_else(|| damaged("it has no cluster"))?;
-        if found != cluster_id {
-            return Err(OpenError::OtherCluster { path: path(), found, expected: cluster_id.to_owned() });
+        if found != self.cluster {
+            return Err(OpenError::OtherCluster { path: path(), found, expected: self.cluster.clone() });
         }
         Ok(version)
     }
 }
 
 impl OpenError {
+    /// Whether the same file may be usable a moment later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::Locked { .. } | Self::Catalog(CatalogError::Storage { .. }) => true,
+            Self::Missing { .. }
+            | Self::Exists { .. }
+            | Self::Newer { .. }
+            | Self::Older { .. }
+            | Self::OtherCluster { .. }
+            | Self::Damaged { .. }
+            | Self::Changed { .. }
+            | Self::TakenOver { .. }
+            | Self::Catalog(_) => false,
+        }
+    }
+
     fn damaged(path: &Path, detail: &dyn std::fmt::Display) -> Self {
         Self::Damaged { path: path.to_owned(), detail: detail.to_string() }
     }
 }
 
 /// Opens a catalog of which every page is as it was written.
-fn open_whole(path: &Path) -> Result<Database, OpenError> {
+pub(super) fn open_whole(path: &Path) -> Result<Database, OpenError> {
     guard(path, || {
         let mut database = Database::open(path).map_err(|error| open_fault(path, error))?;
         match database.check_integrity() {
@@ -219,7 +264,7 @@ pub(super) fn open_fault(path: &Path, error: DatabaseError) -> OpenError {
     }
 }
 
-fn io_open_fault(path: PathBuf, source: io::Error) -> OpenError {
+pub(super) fn io_open_fault(path: PathBuf, source: io::Error) -> OpenError {
     match source.kind() {
         io::ErrorKind::NotFound => OpenError::Missing { path },
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => OpenError::damaged(&path, &source),

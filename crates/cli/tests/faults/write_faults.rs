@@ -1,0 +1,106 @@
+//! A catalog whose disk refuses writes for a while, by the kernel's own limit on the length of files.
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::cluster::Cluster;
+
+/// Has the kernel refuse every write of the coordinator beyond so many bytes of a file, or none.
+fn limit_files(cluster: &Cluster, bytes: Option<u64>) {
+    let pid = Pid::from_raw(cluster.pid("coordinator") as i32);
+    prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+}
+
+/// A cluster whose coordinator is told of such writes by an error.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::init(7, "rs-6-4", "64KiB");
+    cluster.start_with("trap '' XFSZ", &["coordinator"]);
+    for helper in 1..=7 {
+        cluster.start(&["helper", &format!("h{helper}")]);
+    }
+    cluster.await_ready();
+    cluster
+}
+
+fn first_line(cluster: &Cluster) -> String {
+    cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
+}
+
+fn blocks_lost(cluster: &Cluster) -> u64 {
+    cluster.mend(&["status", "--output", "json"]).json()["stripes"]["blocks_lost"].as_u64().unwrap()
+}
+
+/// Neither the header nor anything else can be written; and the header can.
+#[test]
+fn a_catalog_that_cannot_be_written_is_told_of_and_is_written_again() {
+    for limit in [0, 4096] {
+        let mut cluster = cluster();
+        // A repair that begins by itself would mend what is to be told of.
+        cluster.mend(&["node", "repair-after", "never"]).ok();
+        let content = cluster.put("film", 1 << 20);
+        let file = cluster.path("film").to_str().unwrap().to_owned();
+        limit_files(&cluster, Some(limit));
+        cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
+        let check = cluster.mend(&["status", "--check"]);
+        assert!(check.code == 2 && check.out.contains("READ-ONLY"), "{check:?}");
+        assert!(first_line(&cluster).starts_with("READ-ONLY"), "{}", first_line(&cluster));
+        // The next is refused before anything moves.
+        cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["nothing can be stored", "mend status"]);
+        // Blocks lost meanwhile are told of, reads go on.
+        let lost = cluster.block_name("1.0");
+        std::fs::remove_file(cluster.block_file("1.0")).unwrap();
+        cluster.mend(&["scrub"]).fails_with(&[&lost]);
+        assert_eq!(blocks_lost(&cluster), 1);
+        assert!(first_line(&cluster).contains("DEGRADED"), "{}", first_line(&cluster));
+        cluster.assert_reads("film", &content, &[]);
+
+        limit_files(&cluster, None);
+        cluster.eventually("the catalog is written again", |cluster| {
+            !first_line(cluster).starts_with("READ-ONLY")
+        });
+        // What was lost is kept: the next coordinator knows it.
+        assert_eq!(blocks_lost(&cluster), 1);
+        cluster.kill("coordinator");
+        cluster.start(&["coordinator"]);
+        cluster.await_ready();
+        cluster.eventually("the helpers are back", |cluster| first_line(cluster).starts_with("DEGRADED"));
+        assert_eq!(blocks_lost(&cluster), 1);
+        cluster.mend(&["repair", "--all"]).ok();
+        cluster.mend(&["put", &file, "--as", "more"]).ok();
+        assert!(first_line(&cluster).starts_with("safe"), "{}", first_line(&cluster));
+        cluster.assert_reads("film", &content, &[]);
+        cluster.assert_reads("more", &content, &[]);
+        cluster.mend(&["scrub"]).ok();
+    }
+}
+
+/// An older state under the catalog's name is never written on.
+#[test]
+fn a_catalog_that_is_another_one_after_a_fault_ends_the_coordinator() {
+    let mut cluster = cluster();
+    let catalog = cluster.folder().join("coordinator/catalog.redb");
+    cluster.put("film", 1 << 20);
+    cluster.kill("coordinator");
+    let older = cluster.path("older");
+    std::fs::copy(&catalog, &older).unwrap();
+    cluster.start_with("trap '' XFSZ", &["coordinator"]);
+    cluster.await_ready();
+    cluster.put("other", 1 << 20);
+    limit_files(&cluster, Some(4096));
+    let file = cluster.path("film").to_str().unwrap().to_owned();
+    cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
+    std::fs::rename(&older, &catalog).unwrap();
+    // The coordinator may be opening the one that was there; it opens the other one when it tries again.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    limit_files(&cluster, None);
+    let mut ended = false;
+    for _ in 0..600 {
+        ended = !cluster.runs("coordinator");
+        if ended {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(ended, "it goes on with another catalog");
+    let log = cluster.log("coordinator");
+    assert!(log.contains("is not what this coordinator wrote last"), "{log}");
+}
