@@ -1,5 +1,10 @@
 //! What both listeners do with somebody of whom nothing is known yet: the handshake, with bounds on how many are under
 //! way and how many connections there are, and a log that nobody can fill from outside.
+//!
+//! Strangers and members have separate places: a connection gets a member's place after its handshake, when its
+//! certificate is known to be the cluster's. A burst of strangers therefore fills only the strangers' places. When these
+//! are full, the oldest handshake of the address that has most of them is given up for the newcomer: a member's handshake
+//! takes milliseconds and a stranger's, who holds on to what he has, the whole time limit.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -15,13 +20,13 @@ use tokio_rustls::server::TlsStream;
 
 /// How long a handshake may take.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Handshakes under way at once, from one address and from all.
-const SHAKING_FROM_ONE: usize = 128;
-const SHAKING_AT_ONCE: usize = 512;
 /// One listener has at most one of so many of the process's descriptors, and this many connections at most.
 const SHARE: u64 = 4;
 const MOST_CONNECTIONS: u64 = 4096;
 const FEWEST_CONNECTIONS: u64 = 64;
+/// One of so many connections may be shaking hands, and this many at most.
+const STRANGERS_SHARE: u64 = 4;
+const MOST_STRANGERS: u64 = 512;
 /// Refused connections are told of once in this time, with their number.
 pub(crate) const TELL_EVERY: Duration = Duration::from_secs(30);
 /// How long to wait when the system gives no connection.
@@ -32,30 +37,34 @@ pub(crate) struct Door {
     /// What is behind it, for the log.
     name: &'static str,
     tls: TlsAcceptor,
-    connections: Arc<Semaphore>,
+    members: Arc<Semaphore>,
+    /// Handshakes that may be under way at once.
+    strangers: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    shaking: BTreeMap<IpAddr, usize>,
+    shaking: Handshakes,
     /// Refused since the log last said so.
     refused: u64,
     last: String,
     told: Option<Instant>,
 }
 
-/// A connection's place among those that there may be.
+/// A member's place among those that there may be.
 pub(crate) type Place = OwnedSemaphorePermit;
 
 impl Door {
     /// A door in a process that may have so many descriptors.
     pub(crate) fn new(name: &'static str, tls: Arc<ServerConfig>, descriptors: u64) -> Arc<Self> {
-        let connections = (descriptors / SHARE).clamp(FEWEST_CONNECTIONS, MOST_CONNECTIONS) as usize;
+        let connections = (descriptors / SHARE).clamp(FEWEST_CONNECTIONS, MOST_CONNECTIONS);
+        let strangers = (connections / STRANGERS_SHARE).min(MOST_STRANGERS);
         Arc::new(Self {
             name,
             tls: TlsAcceptor::from(tls),
-            connections: Arc::new(Semaphore::new(connections)),
+            members: Arc::new(Semaphore::new((connections - strangers) as usize)),
+            strangers: strangers as usize,
             state: Mutex::default(),
         })
     }
@@ -80,15 +89,19 @@ impl Door {
         socket: TcpStream,
         address: IpAddr,
     ) -> Result<(TlsStream<TcpStream>, Place), String> {
-        let place = self.connections.clone().try_acquire_owned();
-        let place = place.map_err(|_| "there are too many connections".to_owned())?;
-        let _shaking = Shaking::begin(self, address).ok_or("too many others are shaking hands")?;
+        let shaking = Shaking::begin(self, address);
         let _ = socket.set_nodelay(true); // Slower, but right, without it.
-        match timeout(HANDSHAKE_LIMIT, self.tls.accept(socket)).await {
-            Ok(Ok(stream)) => Ok((stream, place)),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("the handshake took longer than {} s", HANDSHAKE_LIMIT.as_secs())),
-        }
+        let shaken = tokio::select! {
+            shaken = timeout(HANDSHAKE_LIMIT, self.tls.accept(socket)) => shaken,
+            () = shaking.given_up.notified() => return Err("others came, and its handshake was the oldest".into()),
+        };
+        let stream = match shaken {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(error.to_string()),
+            Err(_) => return Err(format!("the handshake took longer than {} s", HANDSHAKE_LIMIT.as_secs())),
+        };
+        let place = self.members.clone().try_acquire_owned();
+        Ok((stream, place.map_err(|_| "members have too many connections".to_owned())?))
     }
 
     /// Counts a connection that was refused, and says so now and then.
@@ -126,32 +139,87 @@ impl Door {
     }
 }
 
+/// Handshakes under way, by the address that they come from and in the order in which they began.
+#[derive(Default)]
+struct Handshakes {
+    begun: u64,
+    by_address: BTreeMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
+}
+
+impl Handshakes {
+    fn count(&self) -> usize {
+        self.by_address.values().map(BTreeMap::len).sum()
+    }
+
+    fn begin(&mut self, address: IpAddr) -> (u64, Arc<Notify>) {
+        self.begun += 1;
+        let given_up = Arc::new(Notify::new());
+        self.by_address.entry(address).or_default().insert(self.begun, given_up.clone());
+        (self.begun, given_up)
+    }
+
+    fn end(&mut self, address: IpAddr, number: u64) {
+        if let Some(here) = self.by_address.get_mut(&address) {
+            here.remove(&number);
+            if here.is_empty() {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+
+    /// Ends the oldest handshake of the address that has most of them.
+    fn give_up_one(&mut self) {
+        let most = self.by_address.iter().max_by_key(|(_, here)| here.len()).map(|(&address, _)| address);
+        let Some(address) = most else { return };
+        let here = self.by_address.get_mut(&address).expect("it was just found");
+        if let Some((number, given_up)) = here.pop_first() {
+            given_up.notify_one(); // Kept for it if it does not wait yet.
+            self.end(address, number);
+        }
+    }
+}
+
 /// A handshake that is under way.
 struct Shaking<'a> {
     door: &'a Door,
     address: IpAddr,
+    number: u64,
+    given_up: Arc<Notify>,
 }
 
 impl<'a> Shaking<'a> {
-    fn begin(door: &'a Door, address: IpAddr) -> Option<Self> {
+    fn begin(door: &'a Door, address: IpAddr) -> Self {
         let mut state = door.state();
-        let (all, here) = (state.shaking.values().sum::<usize>(), state.shaking.entry(address).or_default());
-        if all >= SHAKING_AT_ONCE || *here >= SHAKING_FROM_ONE {
-            return None;
+        if state.shaking.count() >= door.strangers {
+            state.shaking.give_up_one();
         }
-        *here += 1;
-        Some(Self { door, address })
+        let (number, given_up) = state.shaking.begin(address);
+        Self { door, address, number, given_up }
     }
 }
 
 impl Drop for Shaking<'_> {
     fn drop(&mut self) {
-        let mut state = self.door.state();
-        if let Some(here) = state.shaking.get_mut(&self.address) {
-            *here -= 1;
-            if *here == 0 {
-                state.shaking.remove(&self.address);
-            }
-        }
+        self.door.state().shaking.end(self.address, self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_the_busiest_address_makes_way() {
+        let mut shaking = Handshakes::default();
+        let [busy, calm] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        shaking.begin(calm);
+        let (oldest, given_up) = shaking.begin(busy);
+        shaking.begin(busy);
+        shaking.give_up_one();
+        assert_eq!(shaking.count(), 2);
+        assert!(!shaking.by_address[&busy].contains_key(&oldest));
+        assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
+        shaking.end(busy, oldest); // As its task does when it hears of it.
+        assert_eq!(shaking.count(), 2);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ::cluster::Role;
@@ -11,6 +13,9 @@ use repair::{EdgeKey, Epoch, JobId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::ResolvesClientCert;
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{ClientConfig, SignatureScheme};
 
 use crate::cluster::Cluster;
 
@@ -196,5 +201,107 @@ fn idle_api_connections_end_and_bad_handshakes_are_counted() {
         }
         assert!(answer.starts_with(b"HTTP/1.1 200"), "the answer came first");
     });
+    cluster.mend(&["status"]).ok();
+}
+
+/// Strangers who hold on to connections without a word, and others who shake hands without a certificate, as fast as
+/// they can and from the members' own address, until it is dropped.
+struct Burst {
+    ends: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Burst {
+    fn begin(cluster: &Cluster, silent: usize, shaking: usize) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
+        let mut tls = (*opened.identity(&Role::default_client()).unwrap().client_config()).clone();
+        tls.client_auth_cert_resolver = Arc::new(NoCertificate);
+        let tls = Arc::new(tls);
+        let ports = [cluster.base_port(), cluster.base_port() + 1];
+        let mut threads = Vec::new();
+        for port in ports {
+            let ended = ends.clone();
+            threads.push(std::thread::spawn(move || hold_on(port, silent, &ended)));
+            for _ in 0..shaking {
+                let (ended, tls) = (ends.clone(), tls.clone());
+                threads.push(std::thread::spawn(move || runtime().block_on(shake_hands(port, tls, &ended))));
+            }
+        }
+        Self { ends, threads }
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesClientCert for NoCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
+}
+
+/// Keeps so many connections open, and dials again what is closed.
+fn hold_on(port: u16, connections: usize, ended: &AtomicBool) {
+    let mut held: Vec<TcpStream> = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        held.retain_mut(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            matches!(stream.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+        });
+        while held.len() < connections && !ended.load(Ordering::Relaxed) {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(stream) => held.push(stream),
+                Err(_) => break,
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+async fn shake_hands(port: u16, tls: Arc<ClientConfig>, ended: &AtomicBool) {
+    while !ended.load(Ordering::Relaxed) {
+        let Ok(socket) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await else { continue };
+        let connector = TlsConnector::from(tls.clone());
+        if let Ok(mut stream) = connector.connect(Role::Coordinator.server_name(), socket).await {
+            let _ = stream.read(&mut [0]).await; // The alert.
+        }
+    }
+}
+
+/// The coordinator has few descriptors, so that the burst is larger than what there is for strangers.
+#[test]
+fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
+    let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
+    cluster.start_limited(&["coordinator"], 1024);
+    for helper in 1..=4 {
+        cluster.start(&["helper", &format!("h{helper}")]);
+    }
+    cluster.await_ready();
+    let content = cluster.put("film", 300_000);
+    let burst = Burst::begin(&cluster, 300, 1);
+    std::thread::sleep(Duration::from_secs(1));
+    for _ in 0..10 {
+        cluster.mend(&["status"]).ok();
+        cluster.assert_reads("film", &content, &[]);
+    }
+    // Helpers come back through it as well.
+    cluster.kill("h1");
+    cluster.start(&["helper", "h1"]);
+    cluster.await_ready();
+    drop(burst);
+    let log = cluster.log("coordinator");
+    assert!(log.contains("refused connections"), "{log}");
     cluster.mend(&["status"]).ok();
 }
