@@ -187,11 +187,16 @@ async fn status(State(core): State<Asking>) -> Answer<Status> {
         (status = 404, description = "A helper that is not known", body = ErrorBody),
         (status = 409, description = "It is in the catalog", body = ErrorBody),
         (status = 423, description = "It is being read or repaired, as it was described before", body = ErrorBody),
-        (status = 503, description = "Too many are described", body = ErrorBody)
+        (status = 503, description = "Too many are described, or their descriptions take too much memory", body = ErrorBody)
     )
 )]
-async fn describe(State(core): State<Asking>, Body(given): Body<GivenStripe>) -> Answer<StripeView> {
-    core.ask(|reply| Command::Describe(given, reply)).await
+async fn describe(
+    State(core): State<Asking>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    Body(given): Body<GivenStripe>,
+) -> Answer<StripeView> {
+    let owner = caller.role.map_or_else(String::new, |role| role.to_string());
+    core.ask(|reply| Command::Describe(given, owner, reply)).await
 }
 
 /// A stripe.

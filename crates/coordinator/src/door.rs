@@ -25,8 +25,8 @@ const SHARE: u64 = 4;
 const MOST_CONNECTIONS: u64 = 4096;
 const FEWEST_CONNECTIONS: u64 = 64;
 /// One of so many connections may be shaking hands, and this many at most.
-const STRANGERS_SHARE: u64 = 4;
-const MOST_STRANGERS: u64 = 512;
+const STRANGERS_SHARE: u64 = 2;
+const MOST_STRANGERS: u64 = 1024;
 /// Refused connections are told of once in this time, with their number.
 pub(crate) const TELL_EVERY: Duration = Duration::from_secs(30);
 /// How long to wait when the system gives no connection.

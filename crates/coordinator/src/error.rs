@@ -83,6 +83,8 @@ pub(crate) enum RequestError {
     GivenInUse(StripeId),
     #[error("{0} stripes are described already")]
     TooManyGiven(usize),
+    #[error("the stripes that {whose} described fill the {most} bytes there are for them")]
+    GivenBytes { whose: String, most: u64 },
     #[error("`{0}` is in this cluster's own catalog")]
     Catalogued(String),
     #[error("a stripe of {code} has {needed} blocks, and {blocks} are described")]
@@ -242,6 +244,7 @@ impl RequestError {
             Self::GivenInUse(_) => ErrorKind::InUse,
             Self::TooFewHelpers { .. }
             | Self::TooManyGiven(_)
+            | Self::GivenBytes { .. }
             | Self::TooManyRequests(_)
             | Self::Settling
             | Self::StorageBehind { .. }
@@ -329,7 +332,7 @@ impl RequestError {
             Self::Fenced { .. } => "stop this coordinator, and ask the other one".into(),
             Self::NotGiven(_) => "describe it (POST /v1/stripes), then ask again".into(),
             Self::GivenInUse(_) => "wait for that to end, or go on with the stripe as it was described".into(),
-            Self::TooManyGiven(_) => "try again in a few minutes: those that nobody asks for are forgotten".into(),
+            Self::TooManyGiven(_) | Self::GivenBytes { .. } => "try again in a few minutes: those that nobody asks for are forgotten".into(),
             Self::Catalogued(_) => "ask for it without describing it, or choose another name".into(),
             Self::NotLost { .. } => "describe the stripe as it is now: a lost block has no node".into(),
             Self::GivenBlocks { .. }

@@ -33,7 +33,8 @@ pub(crate) enum Command {
     Stripe(StripeId, Reply<StripeView>),
     Contradictions(Reply<ContradictoryStripes>),
     Block(String, Reply<BlockPlace>),
-    Describe(GivenStripe, Reply<StripeView>),
+    /// A stripe, described by this member.
+    Describe(GivenStripe, String, Reply<StripeView>),
     Repair(RepairRequest, Reply<RepairView>),
     Repairs(Reply<Vec<RepairView>>),
     RepairState(u64, Reply<RepairView>),
@@ -86,7 +87,7 @@ impl Core {
             Command::Stripe(stripe, reply) => answer(reply, self.stripe_view_of(&stripe)),
             Command::Contradictions(reply) => answer(reply, Ok(self.contradictions.names())),
             Command::Block(block, reply) => answer(reply, self.block_place(&block)),
-            Command::Describe(given, reply) => answer(reply, self.describe_stripe(&given)),
+            Command::Describe(given, owner, reply) => answer(reply, self.describe_stripe(&given, &owner)),
             Command::Repair(request, reply) => self.queue_repair(&request, reply),
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
             Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),

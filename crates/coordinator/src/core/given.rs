@@ -18,6 +18,7 @@ use repair::{BlockId, Chunking, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Core;
+use super::given_bytes::GivenBytes;
 use super::stripes::indexed;
 use crate::error::RequestError;
 use views::{GivenBlock, GivenStripe, StripeView};
@@ -28,6 +29,8 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
 /// So many are remembered; more are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
+/// Whose stripes are that came with a repair of an earlier coordinator.
+const OF_RECORDS: &str = "repairs that are not done";
 /// A block is no longer.
 const MOST_BLOCK_BYTES: u64 = 1 << 44;
 /// A stripe's or block's name is no longer.
@@ -39,6 +42,7 @@ pub(super) struct Given {
     stripes: BTreeMap<StripeId, StripeRecord>,
     /// When each is looked at again.
     until: BTreeMap<StripeId, Duration>,
+    bytes: GivenBytes,
 }
 
 impl Given {
@@ -59,12 +63,22 @@ impl Given {
         self.until.insert(record.id.clone(), until);
         self.stripes.insert(record.id.clone(), record);
     }
+
+    fn remove(&mut self, stripe: &StripeId) {
+        self.bytes.free(stripe);
+        self.until.remove(stripe);
+        self.stripes.remove(stripe);
+    }
 }
 
 impl Core {
     /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described anew with its blocks
     /// elsewhere: readers tell of it as they find it, and must not keep those out who want it repaired.
-    pub(super) fn describe_stripe(&mut self, given: &GivenStripe) -> Result<StripeView, RequestError> {
+    pub(super) fn describe_stripe(
+        &mut self,
+        given: &GivenStripe,
+        owner: &str,
+    ) -> Result<StripeView, RequestError> {
         let record = self.given_record(given)?;
         let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if self.is_being_repaired(&record.id) || (!is_known && self.has_a_job(&record.id)) {
@@ -74,6 +88,7 @@ impl Core {
             return Err(RequestError::TooManyGiven(MOST));
         }
         let view = self.stripe_view(&record)?;
+        self.given.bytes.take(&record, owner)?;
         let until = self.remembered_until(&record.id);
         self.given.insert(record, until);
         Ok(view)
@@ -81,6 +96,7 @@ impl Core {
 
     /// A stripe that came with a repair of an earlier coordinator.
     pub(super) fn recall_given(&mut self, record: StripeRecord) {
+        self.given.bytes.force(&record, OF_RECORDS);
         let until = self.remembered_until(&record.id);
         self.given.insert(record, until);
     }
@@ -135,8 +151,7 @@ impl Core {
                 let until = self.remembered_until(&stripe);
                 self.given.until.insert(stripe, until);
             } else {
-                self.given.until.remove(&stripe);
-                self.given.stripes.remove(&stripe);
+                self.given.remove(&stripe);
             }
         }
     }

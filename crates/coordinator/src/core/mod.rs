@@ -17,6 +17,7 @@ mod condemned;
 mod contradictions;
 mod figures;
 mod given;
+mod given_bytes;
 mod grace;
 mod healing;
 mod history;

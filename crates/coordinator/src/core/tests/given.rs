@@ -22,7 +22,7 @@ fn described(lost: &[u16]) -> GivenStripe {
 }
 
 fn describe(scene: &mut Scene, given: &GivenStripe) -> Result<StripeView, RequestError> {
-    scene.ask(|reply| Command::Describe(given.clone(), reply))
+    scene.ask(|reply| Command::Describe(given.clone(), "plug-in hdfs".into(), reply))
 }
 
 fn homes(homes: &[(u16, &str)]) -> RepairRequest {
