@@ -26,6 +26,9 @@ pub struct Cli {
     /// The cluster folder [default: the nearest ./mend-cluster or folder with a mend.toml, here or above]
     #[arg(long, global = true, env = "MEND_CLUSTER", value_name = "DIR")]
     pub cluster: Option<PathBuf>,
+    /// Ask as this client, whose certificate `mend issue client NAME` made [default: admin]
+    #[arg(long, global = true, env = "MEND_CLIENT", value_name = "NAME")]
+    pub client: Option<Name>,
     /// How facts are printed
     #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
@@ -137,6 +140,11 @@ impl Verb {
             Self::Compare(args) => Some(&args.place),
             _ => None,
         }
+    }
+
+    /// Whether a monitor asks.
+    pub fn is_check(&self) -> bool {
+        matches!(self, Self::Status(args) if args.check)
     }
 
     /// Whether it runs until it is stopped.

@@ -110,6 +110,9 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     };
     cluster.issue(&role)?;
     let certificate = cluster.certificate(&role);
-    let text = format!("made a new certificate for {role}: {}", certificate.display());
+    let mut text = format!("made a new certificate for {role}: {}", certificate.display());
+    if let Role::Client(name) = &role {
+        text += &format!("\nnext: mend --client {name} status, or export MEND_CLIENT={name}");
+    }
     Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
 }

@@ -33,10 +33,16 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 
+/// The same line where there is no answer.
+pub fn unknown(failure: &Failure) -> Answer {
+    let text = format!("MEND UNKNOWN - {}", printable(failure.message()));
+    Answer::new(text, &serde_json::json!({ "severity": Severity::Unknown, "error": failure.message() }))
+        .with_exit(Exit::Check(Severity::Unknown))
+}
+
 /// One line and an exit code, as Nagios and its kin want them.
 async fn check(client: &Client) -> Result<Answer, Failure> {
-    let status =
-        client.status().await.map_err(|error| Failure::from(error).exit(Exit::Check(Severity::Unknown)))?;
+    let status = client.status().await?;
     let word = match status.severity {
         Severity::Ok => "OK",
         Severity::Warning => "WARNING",

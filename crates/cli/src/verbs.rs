@@ -8,7 +8,7 @@ use cluster::{Cluster, Role};
 use repair::Caps;
 
 use crate::answer::Answer;
-use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, PlaceArgs, Verb};
+use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
@@ -18,11 +18,23 @@ use crate::{
     recoveries, repairs, scrubs, simulate, status,
 };
 
+/// A coordinator that cannot be reached may be starting, and is dialled for so long.
+const STARTING_LIMIT: Duration = Duration::from_secs(4);
 /// What is given up has this long to be tidied away.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Does what the command line says.
 pub async fn run(cli: Cli) -> Result<Answer, Failure> {
+    let is_check = cli.verb.is_check();
+    match carry_out(cli).await {
+        // What a monitor reads is stdout, whatever there is to say.
+        Err(failure) if is_check => Ok(status::unknown(&failure)),
+        result => result,
+    }
+}
+
+async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
+    let role = cli.client.map_or_else(Role::default_client, Role::Client);
     let folder = cli.cluster;
     let detail = if cli.verbose > 0 { Detail::Stripes } else { Detail::Bad };
     match cli.verb {
@@ -39,20 +51,23 @@ pub async fn run(cli: Cli) -> Result<Answer, Failure> {
         Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),
-        verb => ask(&open(folder)?, verb, detail).await,
+        verb => ask(&open(folder)?, &role, verb, detail).await,
     }
 }
 
 /// What the client of a verb says of itself.
-fn options(place: Option<&PlaceArgs>) -> ClientOptions {
-    let Some(place) = place else { return ClientOptions::default() };
+fn options(verb: &Verb) -> ClientOptions {
+    // A monitor wants to know at once.
+    let patience = if verb.is_check() { Duration::ZERO } else { STARTING_LIMIT };
+    let Some(place) = verb.place() else { return ClientOptions { patience, ..ClientOptions::default() } };
     let rate = place.limit_rate.map(|rate| rate.bytes_per_second() as u64);
-    ClientOptions { caps: Caps { up: rate, down: rate, ..Caps::default() }, rack: place.rack.clone() }
+    let caps = Caps { up: rate, down: rate, ..Caps::default() };
+    ClientOptions { caps, rack: place.rack.clone(), patience }
 }
 
 /// The verbs that ask the coordinator.
-async fn ask(cluster: &Cluster, verb: Verb, detail: Detail) -> Result<Answer, Failure> {
-    let client = Client::connect_with(cluster, &Role::default_client(), options(verb.place()))?;
+async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Result<Answer, Failure> {
+    let client = Client::connect_with(cluster, role, options(&verb))?;
     let scheme = &cluster.config().defaults.scheme;
     let asked = async {
         match verb {

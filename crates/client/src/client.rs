@@ -14,7 +14,7 @@ use serde_json::Value;
 use stores::{Sinks, Sources};
 use tokio::task::JoinHandle;
 
-use crate::http::Http;
+use crate::http::{Http, patiently};
 use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
@@ -37,6 +37,9 @@ pub struct ClientOptions {
     /// Its rack, by a name of the cluster's configuration: plans count what lies between. Without one it is taken to stand outside all
     /// racks.
     pub rack: Option<String>,
+    /// How long a coordinator that cannot be reached is dialled again: it may be starting. With any patience at all, one
+    /// that says that it waits for its helpers is asked again until it has them.
+    pub patience: Duration,
 }
 
 struct Inner {
@@ -69,7 +72,7 @@ impl Client {
         let identity = cluster.identity(role)?;
         let coordinator = &cluster.config().coordinator;
         let inner = Inner {
-            http: Http::new(coordinator.dial_api(), identity.clone()),
+            http: Http::new(coordinator.dial_api(), identity.clone(), options.patience),
             control: coordinator.dial_control(),
             identity,
             data_tls: cluster.config().encrypts_data_edges(),
@@ -129,7 +132,8 @@ impl Client {
             return Ok(session.clone());
         }
         let Inner { control, identity, data_tls, options, .. } = &*self.inner;
-        let session = Arc::new(DataSession::open(control.clone(), identity, *data_tls, options).await?);
+        let open = || DataSession::open(control.clone(), identity, *data_tls, options);
+        let session = Arc::new(patiently(options.patience, open).await?);
         *kept = Some(session.clone());
         Ok(session)
     }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use views::ErrorBody;
 
@@ -32,6 +32,13 @@ const PING_LIMIT: Duration = Duration::from_secs(3);
 /// A connection that has rested for longer is not used again: the coordinator closes it after twice this time.
 const REST_LIMIT: Duration = Duration::from_secs(15);
 
+/// How often a coordinator that cannot be reached is dialled again by somebody who has patience.
+const DIAL_EVERY: Duration = Duration::from_millis(200);
+/// How long a coordinator is asked again that says that it is just starting; it says so for ten seconds.
+const STARTING_LIMIT: Duration = Duration::from_secs(15);
+/// How often.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
 type Sender = SendRequest<Full<Bytes>>;
 
 /// The API's connection.
@@ -39,6 +46,8 @@ type Sender = SendRequest<Full<Bytes>>;
 pub(crate) struct Http {
     address: Address,
     identity: Identity,
+    /// How long a coordinator that cannot be reached is dialled again.
+    patience: Duration,
     kept: Mutex<Option<Kept>>,
 }
 
@@ -50,8 +59,8 @@ struct Kept {
 }
 
 impl Http {
-    pub(crate) fn new(address: Address, identity: Identity) -> Self {
-        Self { address, identity, kept: Mutex::default() }
+    pub(crate) fn new(address: Address, identity: Identity, patience: Duration) -> Self {
+        Self { address, identity, patience, kept: Mutex::default() }
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
@@ -95,16 +104,43 @@ impl Http {
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
+    /// Asks, and asks again while the coordinator says that it is starting, if that is worth waiting for.
     async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+        let begun = Instant::now();
+        loop {
+            match self.call_once(method.clone(), path, body.clone()).await {
+                Err((_, true)) if !self.patience.is_zero() && begun.elapsed() < STARTING_LIMIT => {
+                    sleep(ASK_EVERY).await;
+                }
+                answer => return answer.map_err(|(error, _)| error),
+            }
+        }
+    }
+
+    /// The answer, or why there is none and whether the coordinator says that it is starting.
+    async fn call_once(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, (ClientError, bool)> {
+        let (answer, is_starting) =
+            self.exchange(method, path, body).await.map_err(|error| (error, false))?;
+        answer.map_err(|error| (error, is_starting))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(Result<Bytes, ClientError>, bool), ClientError> {
         let mut sender = self.sender().await?;
         let request = request(method, path, body);
         let response = sender.send_request(request).await.map_err(|error| self.lost(error))?;
         let status = response.status();
+        let is_starting = response.headers().contains_key(header::RETRY_AFTER);
         let body = self.body(response).await?;
         if let Some(kept) = &mut *self.kept.lock().await {
             kept.used = Instant::now();
         }
-        if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }
+        let answer = if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) };
+        Ok((answer, is_starting))
     }
 
     /// The kept connection if it is still good, or a new one. Who comes while it is being made waits for it.
@@ -116,13 +152,17 @@ impl Http {
             kept.used = Instant::now();
             return Ok(kept.sender.clone());
         }
-        let sender = timeout(CONNECT_LIMIT, self.connect()).await.unwrap_or_else(|_| {
+        let sender = patiently(self.patience, || self.connect_soon()).await?;
+        *kept = Some(Kept { sender: sender.clone(), used: Instant::now() });
+        Ok(sender)
+    }
+
+    async fn connect_soon(&self) -> Result<Sender, ClientError> {
+        timeout(CONNECT_LIMIT, self.connect()).await.unwrap_or_else(|_| {
             let text = format!("it has not answered for {} s", CONNECT_LIMIT.as_secs());
             let source = io::Error::new(io::ErrorKind::TimedOut, text);
             Err(ClientError::Unreachable { address: self.address.clone(), source })
-        })?;
-        *kept = Some(Kept { sender: sender.clone(), used: Instant::now() });
-        Ok(sender)
+        })
     }
 
     async fn connect(&self) -> Result<Sender, ClientError> {
@@ -172,6 +212,37 @@ impl Http {
 
     pub(crate) fn protocol(&self, error: impl ToString) -> ClientError {
         ClientError::Protocol { address: self.address.clone(), detail: error.to_string() }
+    }
+}
+
+/// Connects, and again while nobody can be reached, for as long as there is patience: the coordinator may be starting.
+pub(crate) async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
+    patience: Duration,
+    mut connect: impl FnMut() -> F,
+) -> Result<T, ClientError> {
+    let begun = Instant::now();
+    loop {
+        match connect().await {
+            Err(error) if is_closed(&error) && begun.elapsed() < patience => sleep(DIAL_EVERY).await,
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether nobody listens, or whoever does has turned us away at once.
+fn is_closed(error: &ClientError) -> bool {
+    use io::ErrorKind as Kind;
+    match error {
+        ClientError::Unreachable { source, .. } => matches!(
+            source.kind(),
+            Kind::ConnectionRefused
+                | Kind::ConnectionReset
+                | Kind::ConnectionAborted
+                | Kind::BrokenPipe
+                | Kind::UnexpectedEof
+        ),
+        ClientError::Lost { .. } => true,
+        _ => false,
     }
 }
 

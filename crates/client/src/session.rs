@@ -73,7 +73,7 @@ impl DataSession {
         options: &ClientOptions,
     ) -> Result<Self, ClientError> {
         let (reports, outgoing) = outbox();
-        let ClientOptions { caps, rack } = options.clone();
+        let ClientOptions { caps, rack, .. } = options.clone();
         let bandwidth = caps.down.or(caps.up);
         let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth, rack };
         let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;

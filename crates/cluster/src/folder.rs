@@ -145,6 +145,15 @@ pub enum OpenError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// The user may not read it.
+    #[error(
+        "{} may not be read by this user (permission denied); run mend as the user whom the cluster folder belongs to",
+        path.display()
+    )]
+    Denied {
+        /// What may not be read.
+        path: PathBuf,
+    },
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -221,7 +230,7 @@ impl Cluster {
     /// What is missing or wrong, and what to do about it.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         let folder = absolute(folder)?;
-        if !folder.is_dir() {
+        if !is_there(&folder)? {
             return Err(OpenError::NoFolder { folder });
         }
         let path = folder.join(CONFIG_FILE);
@@ -229,10 +238,13 @@ impl Cluster {
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
                 return Err(OpenError::NotACluster { folder });
             }
+            Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(OpenError::Denied { path });
+            }
             other => other?,
         };
         let cluster = Cluster { config: Config::parse(&text, &path)?, folder };
-        if !cluster.authority_certificate().exists() {
+        if !is_there(&cluster.authority_certificate())? {
             return Err(OpenError::NoAuthority { path: cluster.authority_certificate() });
         }
         Ok(cluster)
@@ -468,6 +480,14 @@ fn rename_onto(finished: &Path, folder: &Path) -> Result<(), InitError> {
     let parent = folder.parent().expect("a folder that was made has a parent");
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(cannot("write", parent))?;
     Ok(())
+}
+
+/// Whether there is such a file or folder, which not everybody may see.
+fn is_there(path: &Path) -> Result<bool, OpenError> {
+    path.try_exists().map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => OpenError::Denied { path: path.to_owned() },
+        _ => cannot("find", path)(error).into(),
+    })
 }
 
 fn mode_of(path: &Path) -> Result<u32, FileError> {

@@ -155,12 +155,12 @@ fn is_for_plugins(method: &Method, path: &str) -> bool {
 
 async fn no_such_path(request: Request) -> Response {
     let error = format!("there is no {}", request.uri().path());
-    failure(StatusCode::NOT_FOUND, error, "GET /v1/openapi.json lists what there is".into())
+    failure(StatusCode::NOT_FOUND, error, "`mend openapi` lists what there is".into())
 }
 
 async fn no_such_method(request: Request) -> Response {
     let error = format!("{} is not possible on {}", request.method(), request.uri().path());
-    failure(StatusCode::METHOD_NOT_ALLOWED, error, "GET /v1/openapi.json lists what is".into())
+    failure(StatusCode::METHOD_NOT_ALLOWED, error, "`mend openapi` lists what is".into())
 }
 
 fn failure(status: StatusCode, error: String, next_step: String) -> Response {

@@ -291,7 +291,7 @@ impl RequestError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
-            Self::NoSuchRepair(_) => "list the repairs with GET /v1/repairs".into(),
+            Self::NoSuchRepair(_) => "see those that are open with `mend status`, and what was done with `mend history`".into(),
             Self::RepairEnded { .. } => "see what it did with `mend watch`, or ask for another one".into(),
             Self::NodeIsUp { .. } => "empty it with `mend node drain`, or repair single blocks with `mend repair`".into(),
             Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of those listed".into(),
@@ -330,7 +330,7 @@ impl RequestError {
             Self::OwnFiles(_) => "use that system's own tools".into(),
             Self::Store(_) => "try again in a few seconds".into(),
             Self::Fenced { .. } => "stop this coordinator, and ask the other one".into(),
-            Self::NotGiven(_) => "describe it (POST /v1/stripes), then ask again".into(),
+            Self::NotGiven(_) => "have whoever described it do so again, then ask again".into(),
             Self::GivenInUse(_) => "wait for that to end, or go on with the stripe as it was described".into(),
             Self::TooManyGiven(_) | Self::GivenBytes { .. } => "try again in a few minutes: those that nobody asks for are forgotten".into(),
             Self::Catalogued(_) => "ask for it without describing it, or choose another name".into(),
@@ -348,7 +348,7 @@ impl RequestError {
             | Self::NoOneTarget
             | Self::NoClient
             | Self::NothingLost(_)
-            | Self::TooManyStripes { .. } => "correct the request; GET /v1/openapi.json describes it".into(),
+            | Self::TooManyStripes { .. } => "correct the request; `mend openapi` describes it".into(),
             Self::TooFewHelpers { .. } => {
                 "start the helpers that are down, add helpers, or choose a code with fewer blocks".into()
             }
@@ -359,7 +359,7 @@ impl RequestError {
             Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),
             Self::Plan(_) => "change what is asked for".into(),
             Self::Put(PutError::Exists { .. }) => {
-                "choose another name (--as), or replace it (--replace; in the API `replace`: true)".into()
+                "choose another name (--as), or replace it (--replace)".into()
             }
             Self::Put(_) => "begin a new put".into(),
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {

@@ -24,5 +24,6 @@ mod ports;
 mod processes;
 mod recoveries;
 mod silence;
+mod starting;
 mod storage;
 mod write_faults;

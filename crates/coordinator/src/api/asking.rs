@@ -84,7 +84,11 @@ impl IntoResponse for ApiError {
             ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        failure(status, self.0.to_string(), self.0.next_step())
+        let answer = failure(status, self.0.to_string(), self.0.next_step());
+        match self.0 {
+            RequestError::Settling => ([(header::RETRY_AFTER, "1")], answer).into_response(),
+            _ => answer,
+        }
     }
 }
 

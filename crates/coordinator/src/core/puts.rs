@@ -12,12 +12,12 @@ use serde_json::Value;
 use stores::dir::{FileRecord, PutError, PutId, PutRecord};
 use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
 
-use super::Core;
 use super::commands::{Reply, answer};
 use super::jobs::Owner;
 use super::nodes::PeerKind;
 use super::requests::policy;
 use super::storing::Then;
+use super::{Core, SETTLE_LIMIT};
 use crate::error::RequestError;
 use crate::layout::{self, BadBytes, BadSize};
 use crate::placement::{Candidate, spread};
@@ -335,15 +335,27 @@ impl Core {
         let candidates = self.candidates(block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
         spread(candidates, BTreeMap::new(), needed, &mut self.rng).ok_or_else(|| {
-            RequestError::TooFewHelpers {
-                code: code.spec().to_string(),
-                needed,
-                usable,
-                block_bytes,
-                full: self.full_helpers(block_bytes),
-                down: self.down_helpers(),
+            match self.may_yet_register() {
+                true => RequestError::Settling,
+                false => RequestError::TooFewHelpers {
+                    code: code.spec().to_string(),
+                    needed,
+                    usable,
+                    block_bytes,
+                    full: self.full_helpers(block_bytes),
+                    down: self.down_helpers(),
+                },
             }
         })
+    }
+
+    /// Whether helpers of mend.toml may be starting together with this coordinator.
+    fn may_yet_register(&self) -> bool {
+        let Some(helpers) = self.settings.helpers.as_ref().filter(|_| self.now < SETTLE_LIMIT) else {
+            return false;
+        };
+        let up: BTreeSet<String> = self.live_helpers().map(|node| self.name(node)).collect();
+        !helpers.is_subset(&up)
     }
 
     /// Live helpers with room for a block, beside what is on its way to them.
