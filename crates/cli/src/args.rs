@@ -77,6 +77,8 @@ pub enum Verb {
     Rebalance(RebalanceArgs),
     /// Make a new certificate for a member, or a further client
     Issue(IssueArgs),
+    /// Make new certificates for members whose certificates expire soon; daemons take them up without a restart
+    Renew(RenewArgs),
     /// Store a file
     Put(PutArgs),
     /// Read a file or a range of it, also through losses
@@ -329,6 +331,16 @@ pub struct IssueArgs {
     /// The name of the helper, client or plug-in
     #[arg(required_if_eq_any([("role", "helper"), ("role", "client"), ("role", "plugin")]))]
     pub name: Option<Name>,
+    /// How long it is valid, such as 90d [default: 10 years]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub valid_for: Option<std::time::Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct RenewArgs {
+    /// Those that expire within this time
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = humantime::parse_duration)]
+    pub within: std::time::Duration,
 }
 
 /// What a member is.

@@ -1,12 +1,14 @@
-//! Verbs that work on the cluster folder: init, node add, issue.
+//! Verbs that work on the cluster folder: init, node add, issue, renew.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use cluster::{Cluster, Config, HelperConfig, InitOptions, RepairAfter, Role};
 
 use crate::answer::Answer;
-use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RoleKind};
+use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RenewArgs, RoleKind};
 use crate::failure::Failure;
+use crate::format::count;
 
 /// `mend init`
 pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure> {
@@ -108,11 +110,35 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
             Role::Helper(name)
         }
     };
-    cluster.issue(&role)?;
+    cluster.issue_for(&role, args.valid_for)?;
     let certificate = cluster.certificate(&role);
     let mut text = format!("made a new certificate for {role}: {}", certificate.display());
     if let Role::Client(name) = &role {
         text += &format!("\nnext: mend --client {name} status, or export MEND_CLIENT={name}");
     }
     Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
+}
+
+/// `mend renew`
+pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
+    let until = SystemTime::now() + args.within;
+    let mut renewed = Vec::new();
+    for role in cluster.members() {
+        if cluster.expires(&role).is_none_or(|expires| expires < until) {
+            cluster.issue(&role)?;
+            renewed.push((role.to_string(), cluster.role_folder(&role)));
+        }
+    }
+    let mut text = match renewed.len() as u64 {
+        0 => format!("no certificate expires within {}", humantime::format_duration(args.within)),
+        number => format!("made {}:", count(number, "new certificate")),
+    };
+    for (role, folder) in &renewed {
+        text += &format!("\n{role}: {}", folder.display());
+    }
+    if !renewed.is_empty() {
+        text += "\nnext: copy cert.pem and key.pem of each to its machine, if that is another; daemons take them up by themselves";
+    }
+    let roles: Vec<&String> = renewed.iter().map(|(role, _)| role).collect();
+    Ok(Answer::new(text, &serde_json::json!({ "renewed": roles })))
 }

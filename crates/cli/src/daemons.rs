@@ -3,8 +3,9 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cluster::{Bandwidth, Cluster, HelperConfig, LimitsConfig, Name, Role};
+use cluster::{Bandwidth, Cluster, HelperConfig, Identity, LimitsConfig, Name, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
 use repair::{Caps, Rates, StatedRates};
@@ -16,8 +17,12 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::interrupted;
 use crate::{attached, descriptors};
 
+/// How often a new certificate is looked for in place of one that has expired.
+const RENEWAL_EVERY: Duration = Duration::from_secs(2);
+
 /// `mend coordinator`
 pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
+    await_valid(&cluster, &Role::Coordinator).await?;
     let store = cluster.config().store.clone();
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
@@ -49,7 +54,7 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
 /// `mend helper NAME`
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
-    let identity = cluster.identity(&Role::Helper(name.clone()))?;
+    let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
     let (store, of_cluster, helper) = (cluster.config().store.clone(), cluster.clone(), config.clone());
     let opened = tokio::task::spawn_blocking(move || match store {
         None => Ok(Arc::new(DirBlocks::open(of_cluster.blocks_folder(&helper))?) as Arc<dyn Blocks>),
@@ -82,6 +87,28 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         () = interrupted() => tracing::info!("stopping"),
     }
     Ok(Answer::silent())
+}
+
+/// The identity of a role. A certificate that has expired is waited for until there is a new one: a daemon that ended
+/// would have to be started again by hand.
+async fn await_valid(cluster: &Cluster, role: &Role) -> Result<Identity, Failure> {
+    let mut told = false;
+    loop {
+        match cluster.identity(role) {
+            Err(error) if error.is_expired() => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::error!(
+                        "{error}; waiting for a new one, which `mend renew` makes where ca.key is"
+                    );
+                }
+            }
+            result => return Ok(result?),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RENEWAL_EVERY) => {}
+            () = interrupted() => return Err(Failure::interrupted("the certificate has expired")),
+        }
+    }
 }
 
 fn daemon_failure(error: DaemonError) -> Failure {

@@ -44,6 +44,7 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Helper(HelperArgs { name }) => daemons::helper(&open(folder)?, &name).await,
         Verb::Node(NodeAction::Add(args)) => cluster_folder::add_helper(open(folder)?, args),
         Verb::Issue(args) => cluster_folder::issue(&open(folder)?, &args),
+        Verb::Renew(args) => cluster_folder::renew(&open(folder)?, &args),
         Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(open(folder)?, &file),
         Verb::Catalog(CatalogAction::Rebuild { wait }) => {
             catalogs::rebuild(open(folder)?, Duration::from_secs(wait)).await
@@ -99,6 +100,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             | Verb::Coordinator(_)
             | Verb::Helper(_)
             | Verb::Issue(_)
+            | Verb::Renew(_)
             | Verb::Catalog(_)
             | Verb::Lab(_)
             | Verb::Sim(_)

@@ -107,17 +107,24 @@ impl Authority {
     }
 
     /// Makes a key and a certificate for `role` and writes them, in place of any that are there.
-    pub(crate) fn issue(&self, role: &Role, certificate: &Path, key: &Path) -> Result<(), IssueError> {
-        let (certificate_pem, key_pem) =
-            self.make(role).map_err(|source| IssueError::Make { role: role.clone(), source })?;
+    pub(crate) fn issue(
+        &self,
+        role: &Role,
+        lifetime: Option<Duration>,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<(), IssueError> {
+        let (certificate_pem, key_pem) = self
+            .make(role, lifetime.unwrap_or(CERTIFICATE_LIFETIME))
+            .map_err(|source| IssueError::Make { role: role.clone(), source })?;
         durable::replace(key, key_pem.as_bytes(), PRIVATE)?;
         durable::replace(certificate, certificate_pem.as_bytes(), PUBLIC)?;
         Ok(())
     }
 
-    fn make(&self, role: &Role) -> Result<(String, String), rcgen::Error> {
+    fn make(&self, role: &Role, lifetime: Duration) -> Result<(String, String), rcgen::Error> {
         let key_pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let certificate = role_params(role)?.signed_by(&key_pair, &self.issuer)?;
+        let certificate = role_params(role, lifetime)?.signed_by(&key_pair, &self.issuer)?;
         Ok((certificate.pem(), key_pair.serialize_pem()))
     }
 }
@@ -139,8 +146,8 @@ fn authority_params(cluster_id: ClusterId) -> CertificateParams {
     params
 }
 
-fn role_params(role: &Role) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = params_for(role.to_string(), CERTIFICATE_LIFETIME);
+fn role_params(role: &Role, lifetime: Duration) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = params_for(role.to_string(), lifetime);
     params.subject_alt_names = vec![rcgen::SanType::DnsName(role.dns_name().try_into()?)];
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -16,10 +16,15 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::authority::{Authority, AuthorityError};
 use crate::config::{new_text, with_helpers, with_store, without_helper};
 use crate::durable::{self, FileError, PUBLIC, cannot};
+use crate::expiry::expiry;
 use crate::store::StoreConfig;
 use crate::{
     ByteSize, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, Host, Identity,
@@ -317,8 +322,40 @@ impl Cluster {
     /// # Errors
     /// No `ca.key`, one that does not fit `ca.pem`, a file that cannot be written.
     pub fn issue(&self, role: &Role) -> Result<(), IssueError> {
+        self.issue_for(role, None)
+    }
+
+    /// The same for a certificate that is valid for this long.
+    ///
+    /// # Errors
+    /// As [`issue`](Self::issue).
+    pub fn issue_for(&self, role: &Role, lifetime: Option<Duration>) -> Result<(), IssueError> {
         let authority = Authority::load(&self.authority_certificate(), &self.authority_key())?;
-        self.issue_by(&authority, role)
+        self.issue_by(&authority, role, lifetime)
+    }
+
+    /// All members that have a certificate here.
+    pub fn members(&self) -> Vec<Role> {
+        let named = |folder: &str, role: fn(Name) -> Role| -> Vec<Role> {
+            let entries = fs::read_dir(self.folder.join(folder)).into_iter().flatten().flatten();
+            let names =
+                entries.filter_map(|entry| Name::try_from(entry.file_name().into_string().ok()?).ok());
+            names.map(role).collect()
+        };
+        let all = [Role::Coordinator, Role::default_client()]
+            .into_iter()
+            .chain(named("helpers", Role::Helper))
+            .chain(named("clients", Role::Client))
+            .chain(named("plugins", Role::Plugin));
+        let mut members: Vec<Role> = all.filter(|role| self.certificate(role).is_file()).collect();
+        members.sort_by_key(ToString::to_string);
+        members
+    }
+
+    /// Until when a member's certificate is valid, by the file; `None` if it cannot be read.
+    pub fn expires(&self, role: &Role) -> Option<SystemTime> {
+        let pem = fs::read(self.certificate(role)).ok()?;
+        expiry(&CertificateDer::from_pem_slice(&pem).ok()?)
     }
 
     /// The identity of `role`, from its certificate and key in this folder.
@@ -391,15 +428,20 @@ impl Cluster {
             Authority::create(self.config.cluster_id, &self.authority_certificate(), &self.authority_key())?;
         let helpers = self.config.helpers.iter().map(|helper| Role::Helper(helper.name.clone()));
         for role in [Role::Coordinator, Role::default_client()].into_iter().chain(helpers) {
-            self.issue_by(&authority, &role)?;
+            self.issue_by(&authority, &role, None)?;
         }
         durable::replace(&self.config_path(), config_text.as_bytes(), PUBLIC)?;
         Ok(())
     }
 
-    fn issue_by(&self, authority: &Authority, role: &Role) -> Result<(), IssueError> {
+    fn issue_by(
+        &self,
+        authority: &Authority,
+        role: &Role,
+        lifetime: Option<Duration>,
+    ) -> Result<(), IssueError> {
         durable::create_folder(&self.role_folder(role))?;
-        authority.issue(role, &self.certificate(role), &self.key(role))
+        authority.issue(role, lifetime, &self.certificate(role), &self.key(role))
     }
 
     /// Held while the configuration is changed; released when dropped.

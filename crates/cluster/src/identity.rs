@@ -1,19 +1,23 @@
-//! An identity: one certificate with its key, checked once, then handed out as rustls configurations.
+//! An identity: one certificate with its key, checked once, then handed out as rustls configurations. A renewed
+//! certificate is taken up by the configurations that are handed out already.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
-use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 
 use crate::durable::{self, FileError};
+use crate::expiry::{expiry, is_expired};
 use crate::{Role, peer_role};
 
 /// Who this process is: its role, and TLS that proves it to others of the same cluster.
@@ -22,6 +26,8 @@ use crate::{Role, peer_role};
 #[derive(Clone)]
 pub struct Identity {
     role: Role,
+    files: Arc<Files>,
+    current: Arc<Current>,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
     edge_server: Arc<ServerConfig>,
@@ -87,6 +93,54 @@ pub enum IdentityError {
     },
 }
 
+impl IdentityError {
+    /// Whether the certificate was good once, so that a new one is all that is needed.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::NotAccepted { source, .. } if is_expired(source))
+    }
+}
+
+/// Where an identity comes from.
+#[derive(Debug)]
+struct Files {
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+/// The certificate that is presented from now on, and until when it is valid.
+#[derive(Debug)]
+struct Current(RwLock<Presented>);
+
+#[derive(Clone, Debug)]
+struct Presented {
+    key: Arc<CertifiedKey>,
+    pem: Vec<u8>,
+    expires: SystemTime,
+}
+
+impl Current {
+    fn get(&self) -> Presented {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.get().key)
+    }
+}
+
+impl ResolvesClientCert for Current {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.get().key)
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
 impl Identity {
     /// Loads an identity from three PEM files. A client's machine needs nothing else.
     ///
@@ -98,7 +152,8 @@ impl Identity {
     /// an expired one, or one that is no role's.
     pub fn load(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let roots = Arc::new(load_roots(authority)?);
-        let chain = load_certificates(certificate)?;
+        let pem = read(certificate)?;
+        let chain = certificates_in(certificate, &pem)?;
         let private_key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| damaged(key, e))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
 
@@ -123,17 +178,26 @@ impl Identity {
         let accepts_servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
             .build()
             .map_err(|error| damaged(authority, error))?;
+        let expires = expiry(&chain[0]).ok_or_else(|| damaged(certificate, "it has no date"))?;
+        let certified = CertifiedKey::from_der(chain, private_key, &provider).map_err(mismatch)?;
+        let presented = Presented { key: Arc::new(certified), pem, expires };
+        let current = Arc::new(Current(RwLock::new(presented)));
         let server = |provider: &Arc<CryptoProvider>| {
-            server_config(provider, accepts_peers.clone(), chain.clone(), private_key.clone_key())
-                .map_err(mismatch)
+            server_config(provider, accepts_peers.clone(), current.clone()).map_err(mismatch)
         };
         let client = |provider: &Arc<CryptoProvider>| {
-            client_config(provider, accepts_servers.clone(), chain.clone(), private_key.clone_key())
-                .map_err(mismatch)
+            client_config(provider, accepts_servers.clone(), current.clone()).map_err(mismatch)
         };
         let edges = Arc::new(edge_provider());
+        let files = Files {
+            authority: authority.to_owned(),
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+        };
         Ok(Self {
             role,
+            files: Arc::new(files),
+            current: current.clone(),
             server: Arc::new(server(&provider)?),
             client: Arc::new(client(&provider)?),
             edge_server: Arc::new(without_tickets(server(&edges)?)),
@@ -157,6 +221,27 @@ impl Identity {
             expected: expected.clone(),
             found: identity.role,
         })
+    }
+
+    /// Takes up the certificate and key that are in the files now, in all configurations that were handed out; whether
+    /// they are new. The authorities stay those that were loaded.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); then nothing has changed. A certificate and a key that are being replaced do not fit each
+    /// other for a moment.
+    pub fn refresh(&self) -> Result<bool, IdentityError> {
+        let Files { authority, certificate, key } = &*self.files;
+        if read(certificate)? == self.current.get().pem {
+            return Ok(false);
+        }
+        let renewed = Self::load_as(&self.role, authority, certificate, key)?;
+        *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = renewed.current.get();
+        Ok(true)
+    }
+
+    /// Until when its certificate is valid.
+    pub fn expires(&self) -> SystemTime {
+        self.current.get().expires
     }
 
     /// Who this is.
@@ -199,25 +284,23 @@ impl fmt::Debug for Identity {
 fn server_config(
     provider: &Arc<CryptoProvider>,
     accepts: Arc<dyn ClientCertVerifier>,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    presented: Arc<Current>,
 ) -> Result<ServerConfig, rustls::Error> {
-    ServerConfig::builder_with_provider(provider.clone())
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(accepts)
-        .with_single_cert(chain, key)
+        .with_client_cert_verifier(accepts);
+    Ok(builder.with_cert_resolver(presented))
 }
 
 fn client_config(
     provider: &Arc<CryptoProvider>,
     accepts: Arc<WebPkiServerVerifier>,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    presented: Arc<Current>,
 ) -> Result<ClientConfig, rustls::Error> {
-    ClientConfig::builder_with_provider(provider.clone())
+    let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
-        .with_webpki_verifier(accepts)
-        .with_client_auth_cert(chain, key)
+        .with_webpki_verifier(accepts);
+    Ok(builder.with_client_cert_resolver(presented))
 }
 
 /// AES-128 first: it is as strong as the P-256 keys that the certificates have, and takes less of the CPU than AES-256.
@@ -249,9 +332,12 @@ fn load_roots(authority: &Path) -> Result<RootCertStore, IdentityError> {
 
 /// At least one certificate.
 fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&read(path)?)
-        .collect::<Result<_, _>>()
-        .map_err(|e| damaged(path, e))?;
+    certificates_in(path, &read(path)?)
+}
+
+fn certificates_in(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let certificates: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| damaged(path, e))?;
     if certificates.is_empty() { Err(damaged(path, "it holds no certificate")) } else { Ok(certificates) }
 }
 

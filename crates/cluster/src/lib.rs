@@ -28,6 +28,7 @@ mod address;
 mod authority;
 mod config;
 mod durable;
+mod expiry;
 mod folder;
 mod identity;
 mod name;
@@ -44,6 +45,7 @@ pub use config::{
     ParseClusterIdError,
 };
 pub use durable::FileError;
+pub use expiry::{RENEW_WITHIN, expiry, is_certificate_expired};
 pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError, RemoveHelperError};
 pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};

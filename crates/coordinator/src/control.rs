@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::{Cluster, Name, Role, peer_role};
+use cluster::{Cluster, Name, Role, expiry, peer_role};
 use repair::wire::control::{self, ControlError, FromNode, ToNode};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -122,7 +122,13 @@ impl ControlServer {
 impl Shared {
     async fn connection(self: Arc<Self>, socket: TcpStream, address: SocketAddr) {
         let Some((stream, _place)) = self.door.enter(socket, address).await else { return };
-        let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
+        let shown = stream.get_ref().1.peer_certificates();
+        let role = shown.and_then(peer_role);
+        let expires = shown.and_then(|shown| expiry(shown.first()?));
+        if let (Some(role), Some(expires)) = (&role, expires) {
+            // It may be stopping.
+            let _ = self.events.send(Event::Certificate { role: role.clone(), expires }).await;
+        }
         let (reader, writer) = tokio::io::split(stream);
         match role {
             None => self.refuse(writer, address, "its certificate is no helper's and no client's").await,

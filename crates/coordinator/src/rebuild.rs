@@ -104,6 +104,7 @@ impl Asking {
                 | Event::Recovered(_)
                 | Event::Changed(_)
                 | Event::Asked(_)
+                | Event::Certificate { .. }
                 | Event::EncryptEdges
                 | Event::Network(_)
                 | Event::Stop => {}

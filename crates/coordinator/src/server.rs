@@ -3,9 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use cluster::{HelperConfig, IdentityError, NetworkError, Role};
+use cluster::{HelperConfig, Identity, IdentityError, NetworkError, RENEW_WITHIN, Role};
 use rand::rngs::StdRng;
 use stores::dir::{DirCatalog, OpenError};
 use stores::{CatalogError, Storage, StoreError};
@@ -23,6 +23,11 @@ use crate::storage::StorageThread;
 
 /// Events that may wait for the core; beyond that connections wait.
 const EVENTS_WAITING: usize = 1024;
+
+/// How often a new certificate of the coordinator is looked for.
+const REFRESH_EVERY: Duration = Duration::from_secs(10);
+/// How often the log says that the certificate expires soon.
+const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Why a coordinator cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -163,9 +168,36 @@ pub async fn start_on(config: CoordinatorConfig, storage: Box<dyn Storage>) -> R
     };
     let door = Door::new("API", tls, config.descriptors);
     let api = ApiServer { listener: api_listener, door, events: events.clone() };
-    let servers = vec![tokio::spawn(control.serve()), tokio::spawn(api.serve())];
+    let refreshing = keep_fresh(identity, events.clone());
+    let servers = vec![tokio::spawn(control.serve()), tokio::spawn(api.serve()), tokio::spawn(refreshing)];
     tracing::info!(%api_addr, %control_addr, "coordinator is up");
     Ok(Handle { api_addr, control_addr, events, servers, ended })
+}
+
+/// Takes up new certificates of the coordinator, and tells the core and the log until when the one that it has is valid.
+async fn keep_fresh(identity: Identity, events: mpsc::Sender<Event>) {
+    let mut warned: Option<Instant> = None;
+    loop {
+        match identity.refresh() {
+            Ok(true) => tracing::info!("took up a new certificate"),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "the certificate cannot be read again"),
+        }
+        let expires = identity.expires();
+        if events.send(Event::Certificate { role: Role::Coordinator, expires }).await.is_err() {
+            return; // It is stopping.
+        }
+        let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
+        if left < RENEW_WITHIN && warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
+            let days = left.as_secs() / 86_400;
+            tracing::warn!(
+                days,
+                "the coordinator's certificate expires soon; renew it with `mend renew` where ca.key is"
+            );
+            warned = Some(Instant::now());
+        }
+        tokio::time::sleep(REFRESH_EVERY).await;
+    }
 }
 
 pub(crate) async fn listen(

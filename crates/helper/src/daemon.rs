@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use cluster::{Address, ClusterId, Identity};
+use cluster::{Address, ClusterId, Identity, RENEW_WITHIN, is_certificate_expired};
 use repair::wire::control::{self, FromNode, HeldBlock};
 use repair::{Caps, StatedRates};
 use stores::{BlockError, Blocks};
@@ -19,11 +19,17 @@ use crate::engine::{Engine, blocking};
 use crate::local::Local;
 use crate::outbox::outbox;
 use crate::rendezvous::{Rendezvous, bind};
-use crate::session::{ConnectError, Session};
+use crate::session::{ConnectError, Session, show_certificate};
 use crate::workers::Workers;
 
 /// Pause between attempts to reach the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
+/// The same while a certificate has expired.
+const RENEWAL_EVERY: Duration = Duration::from_secs(5);
+/// How often a new certificate is looked for.
+const REFRESH_EVERY: Duration = Duration::from_secs(10);
+/// How often somebody is told of a certificate that expires soon.
+const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// A coordinator that has not yet noticed that our last connection is gone refuses a second one; it notices
 /// within this time. After that, somebody else has our name.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(15);
@@ -118,6 +124,10 @@ impl Daemon {
     pub async fn run(mut self, mut ready: impl FnMut()) -> Result<(), DaemonError> {
         let listener = self.listener.take().expect("bound once, run once");
         let _listening = AbortOnDrop(tokio::spawn(self.rendezvous.clone().listen(listener)));
+        let _refreshing = AbortOnDrop(tokio::spawn(keep_fresh(
+            self.options.identity.clone(),
+            self.options.coordinator.clone(),
+        )));
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let workers = Workers::here_and(cores.min(MAX_WORKERS) - 1).map_err(DaemonError::Threads)?;
         let mut waiting = Waiting::default();
@@ -127,7 +137,13 @@ impl Daemon {
                     waiting = Waiting::default();
                     tracing::warn!("lost the coordinator; its jobs are dropped");
                 }
-                Err(error) if waiting.is_worthwhile(&error) => waiting.say(&error),
+                Err(error) if waiting.is_worthwhile(&error) => {
+                    waiting.say(&error);
+                    if is_expired(&error) {
+                        tokio::time::sleep(RENEWAL_EVERY).await;
+                        refresh(&self.options.identity);
+                    }
+                }
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(RETRY_EVERY).await;
@@ -201,6 +217,10 @@ impl Waiting {
                 self.refused = None;
                 true
             }
+            error if is_expired(error) => {
+                self.refused = None;
+                true // Somebody will issue a new one, and it is taken up without a restart.
+            }
             DaemonError::Session(
                 ConnectError::Refused { passing: false, .. }
                 | ConnectError::Untrusted { .. }
@@ -218,6 +238,46 @@ impl Waiting {
             tracing::warn!("{text}; trying again until that passes");
             self.said = Some(text);
         }
+    }
+}
+
+/// Whether a certificate has expired, ours or the coordinator's.
+fn is_expired(error: &DaemonError) -> bool {
+    matches!(error, DaemonError::Session(ConnectError::Untrusted { source, .. }) if is_certificate_expired(source))
+}
+
+/// Takes up a new certificate; whether there is one.
+fn refresh(identity: &Identity) -> bool {
+    match identity.refresh() {
+        Ok(true) => {
+            tracing::info!("took up a new certificate");
+            true
+        }
+        Ok(false) => false,
+        Err(error) => {
+            tracing::debug!(%error, "the certificate cannot be read again");
+            false
+        }
+    }
+}
+
+/// Takes up new certificates, and says when ours expires soon.
+async fn keep_fresh(identity: Identity, coordinator: Address) {
+    let mut warned: Option<Instant> = None;
+    loop {
+        // The connection that stands shows the old one for as long as it lives.
+        if refresh(&identity)
+            && let Err(error) = show_certificate(&coordinator, &identity).await
+        {
+            tracing::debug!(%error, "the coordinator sees the new certificate when we connect next");
+        }
+        let left = identity.expires().duration_since(SystemTime::now()).unwrap_or_default();
+        if left < RENEW_WITHIN && warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
+            let (role, days) = (identity.role(), left.as_secs() / 86_400);
+            tracing::warn!(%role, days, "this certificate expires soon; renew it with `mend renew` where ca.key is");
+            warned = Some(Instant::now());
+        }
+        tokio::time::sleep(REFRESH_EVERY).await;
     }
 }
 

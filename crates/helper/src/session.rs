@@ -113,6 +113,13 @@ impl Session {
     }
 }
 
+/// Shows the coordinator the certificate that we have now, on a connection that ends with the handshake.
+pub(crate) async fn show_certificate(address: &Address, identity: &Identity) -> Result<(), ConnectError> {
+    let shown = timeout(CONNECT_LIMIT, connect(address, identity)).await;
+    let mut stream = shown.unwrap_or_else(|_| Err(failed(address, silent(CONNECT_LIMIT))))?;
+    patient(stream.shutdown()).await.map_err(|source| failed(address, source))
+}
+
 /// Why a connection did not become a session.
 enum End {
     Io(io::Error),

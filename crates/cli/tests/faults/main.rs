@@ -2,6 +2,7 @@
 //! with the right bytes and says what happened, or fails with a clear error and loses nothing.
 
 mod catalogs;
+mod certificates;
 mod chunks;
 mod cluster;
 mod contradictions;

@@ -11,6 +11,7 @@ mod absences;
 mod balance;
 mod beside;
 mod caps;
+mod certificates;
 mod claims;
 mod commands;
 mod condemned;
@@ -69,6 +70,7 @@ use tokio::sync::mpsc;
 
 use absences::Absences;
 use caps::Capping;
+use certificates::Certificates;
 use claims::Claims;
 pub(crate) use commands::{Command, Reply};
 use condemned::Condemned;
@@ -141,6 +143,8 @@ pub(crate) enum Event {
     Recovered(Result<Vec<StoreChange>, OpenError>),
     /// Somebody else has changed something in the store.
     Changed(Vec<StoreChange>),
+    /// A member has shown a certificate that is valid until then.
+    Certificate { role: Role, expires: SystemTime },
     /// The configuration, read again, asks for encrypted data edges.
     EncryptEdges,
     /// The configuration, read again, says this of what lies between nodes.
@@ -212,6 +216,7 @@ pub(crate) struct Core {
     checks: ParityChecks,
     condemned: Condemned,
     lost_lately: VecDeque<LostBlock>,
+    certificates: Certificates,
     /// What the store says keeps it from its work.
     troubles: Vec<String>,
     unjudged: UnjudgedStripes,
@@ -277,6 +282,7 @@ impl Core {
             checks: ParityChecks::default(),
             condemned: Condemned::default(),
             lost_lately: VecDeque::new(),
+            certificates: Certificates::default(),
             troubles: Vec::new(),
             unjudged: UnjudgedStripes::default(),
             news: StoreNews::new(unlisted),
@@ -328,6 +334,7 @@ impl Core {
             Event::Failed { number, error } => self.not_stored(number, error),
             Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
+            Event::Certificate { role, expires } => self.certificates.note(role, expires),
             Event::EncryptEdges => self.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
             Event::Asked(command) => self.carry_out(*command),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use cluster::Role;
 use repair::NodeId;
 use repair::recovery::Target;
 use stores::{RecordWrite, Write};
@@ -159,6 +160,9 @@ impl Core {
         }
         self.forget_maintenance(node);
         self.unmark_leaving(node);
+        if let Ok(name) = name.parse() {
+            self.certificates.forget(&Role::Helper(name));
+        }
         self.note(HistoryEvent::NodeRemoved { node: name });
         self.retired.remove(&node);
         self.names.remove(&node);

@@ -1,6 +1,7 @@
 //! "Am I safe?": stripes by what they can still lose, helpers, files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -54,7 +55,7 @@ impl Core {
             last_scrub: self.last_scrub(),
             lost_lately: self.lost_lately.iter().cloned().collect(),
             steady_scrub: self.steady_view(),
-            troubles: self.troubles.clone(),
+            troubles: self.all_troubles(),
             unjudged: self.unjudged.views(),
             remarks: self.news.remarks().to_vec(),
             write_fault: self.check_writes().err().map(|fault| fault.to_string()),
@@ -83,9 +84,15 @@ impl Core {
             () if !self.settled || self.news.unlisted().is_some() => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
             () if census.contradictory > 0 || !self.unjudged.is_empty() => Severity::Critical,
-            () if census.intact < census.stripes || !self.troubles.is_empty() => Severity::Warning,
+            () if census.intact < census.stripes || !self.all_troubles().is_empty() => Severity::Warning,
             () => Severity::Ok,
         }
+    }
+
+    /// What the store says keeps it from its work, and certificates that expire.
+    fn all_troubles(&self) -> Vec<String> {
+        let expiring = self.certificates.warnings(SystemTime::now());
+        self.troubles.iter().cloned().chain(expiring).collect()
     }
 
     /// What happens by itself about what is lost, and what could be done.

@@ -1,0 +1,74 @@
+//! Certificates that expire, and new ones in their place while everything runs.
+
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+
+fn is_up(cluster: &Cluster, helper: &str) -> bool {
+    let status = cluster.mend(&["status", "--output", "json"]);
+    status.code == 0
+        && status.json()["nodes_up"].as_array().is_some_and(|up| up.iter().any(|name| name == helper))
+}
+
+#[test]
+fn a_certificate_that_expires_soon_is_told_of_until_it_is_renewed() {
+    let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
+    for role in [&["coordinator"][..], &["helper", "h1"]] {
+        cluster.mend(&[&["issue"], role, &["--valid-for", "10d"]].concat()).ok();
+    }
+    cluster.start(&["coordinator"]);
+    for helper in ["h1", "h2", "h3", "h4"] {
+        cluster.start(&["helper", helper]);
+    }
+    cluster.await_ready();
+    let told = |cluster: &Cluster, who: &str| {
+        cluster.mend(&["status"]).out.contains(&format!("the certificate of {who} expires in 9 days"))
+    };
+    cluster.eventually("it is told", |cluster| told(cluster, "helper h1") && told(cluster, "coordinator"));
+    let check = cluster.mend(&["status", "--check"]);
+    assert_eq!(check.code, 1, "{check:?}");
+    assert!(cluster.log("h1").contains("expires soon"), "{}", cluster.log("h1"));
+
+    let pids = ["coordinator", "h1"].map(|name| cluster.pid(name));
+    let renewed = cluster.mend(&["renew"]).ok();
+    assert!(renewed.out.contains("coordinator") && renewed.out.contains("helper h1"), "{renewed:?}");
+    assert!(!renewed.out.contains("h2"), "{renewed:?}");
+    cluster.eventually("both have taken up the new ones", |cluster| {
+        !told(cluster, "helper h1") && !told(cluster, "coordinator")
+    });
+    assert_eq!(cluster.mend(&["status", "--check"]).code, 0);
+    assert_eq!(pids, ["coordinator", "h1"].map(|name| cluster.pid(name)));
+    assert!(cluster.runs("h1") && cluster.runs("coordinator"));
+}
+
+#[test]
+fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
+    let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
+    cluster.mend(&["issue", "helper", "h1", "--valid-for", "20s"]).ok();
+    cluster.start(&["coordinator"]);
+    for helper in ["h1", "h2", "h3", "h4"] {
+        cluster.start(&["helper", helper]);
+    }
+    std::thread::sleep(Duration::from_secs(22));
+    // Its connection may outlive the certificate; the next one does not begin.
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.eventually("the others are back", |cluster| is_up(cluster, "h2"));
+    cluster.eventually("it says what it waits for", |cluster| {
+        let log = cluster.log("h1").to_lowercase();
+        log.contains("expired")
+    });
+    assert!(!is_up(&cluster, "h1") && cluster.runs("h1"), "{}", cluster.log("h1"));
+    cluster.mend(&["renew"]).ok();
+    cluster.eventually("it is back", |cluster| is_up(cluster, "h1"));
+
+    // One that has expired when the helper starts is waited for as well.
+    cluster.kill("h1");
+    cluster.mend(&["issue", "helper", "h1", "--valid-for", "1s"]).ok();
+    std::thread::sleep(Duration::from_secs(2));
+    cluster.start(&["helper", "h1"]);
+    cluster.eventually("it says so", |cluster| cluster.log("h1").contains("mend renew"));
+    assert!(cluster.runs("h1"));
+    cluster.mend(&["issue", "helper", "h1"]).ok();
+    cluster.eventually("it is up", |cluster| is_up(cluster, "h1"));
+}

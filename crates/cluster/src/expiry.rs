@@ -1,0 +1,37 @@
+//! Until when certificates are valid.
+
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::CertificateDer;
+use rustls::{AlertDescription, CertificateError};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Certificates that expire within this time are told of, and renewed when somebody asks for that.
+pub const RENEW_WITHIN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Until when a certificate is valid; `None` if it cannot be read.
+pub fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let seconds = certificate.validity().not_after.timestamp();
+    Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// Whether a handshake failed because a certificate has expired, ours or the other end's.
+pub fn is_certificate_expired(error: &io::Error) -> bool {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(alert)) => *alert == AlertDescription::CertificateExpired,
+        Some(error) => is_expired(error),
+        None => false,
+    }
+}
+
+/// Whether rustls says that a certificate has expired.
+pub(crate) fn is_expired(error: &rustls::Error) -> bool {
+    matches!(
+        error,
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. }
+        )
+    )
+}
