@@ -156,6 +156,8 @@ pub(crate) enum RequestError {
     Store(StoreError),
     #[error("the coordinator has just started, and helpers are still registering")]
     Settling,
+    #[error("{0}, so there is nothing to scrub yet")]
+    Unlisted(String),
     #[error("cannot copy the catalog: {0}")]
     Copy(#[source] OpenError),
     #[error("node {0} has gone")]
@@ -247,6 +249,7 @@ impl RequestError {
             | Self::GivenBytes { .. }
             | Self::TooManyRequests(_)
             | Self::Settling
+            | Self::Unlisted(_)
             | Self::StorageBehind { .. }
             | Self::StorageFails(_)
             | Self::Fenced { .. }
@@ -354,6 +357,7 @@ impl RequestError {
             }
             Self::StripeBusy { .. } | Self::PutBusy(_) => "wait for them, or abort the put".into(),
             Self::Settling => "try again in a few seconds".into(),
+            Self::Unlisted(_) => "mend status says how far the listing is; try again when it has ended".into(),
             Self::TooManyRequests(_) => "wait for some of them to end".into(),
             Self::TagTaken(_) => "use a number once".into(),
             Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),

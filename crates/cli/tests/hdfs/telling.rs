@@ -153,6 +153,8 @@ pub fn before_it_is_listed(world: &mut World) {
     let status = eventually("an answer", || status(&mend));
     assert_eq!((&status["healthy"], &status["severity"]), (&false.into(), &"unknown".into()), "{status:#}");
     assert!(status["summary"].as_str().is_some_and(|line| line.starts_with("UNKNOWN")), "{status:#}");
+    let scrub = mend.run(&["scrub"]);
+    assert!(!scrub.status.success(), "there is nothing that could agree: {scrub:?}");
     world.cluster.restart_namenode();
     world.await_nodes();
     mend.wait_until_safe(groups);

@@ -70,6 +70,7 @@ impl Core {
                 false => Ok(scrub.view()),
             };
         }
+        self.check_listed()?;
         let round = parity.then(|| ParityRound::new(self.picture.of_files().collect(), self.now));
         let mut view = ScrubView {
             scrub: self.next_number()?,

@@ -7,6 +7,7 @@ use repair::NodeId;
 use repair::wire::control::HeldBlock;
 
 use super::Core;
+use crate::error::RequestError;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -55,6 +56,11 @@ impl StoreNews {
 }
 
 impl Core {
+    /// Refuses what would say of an empty picture that all is well.
+    pub(super) fn check_listed(&self) -> Result<(), RequestError> {
+        self.news.unlisted().map_or(Ok(()), |why| Err(RequestError::Unlisted(why.to_owned())))
+    }
+
     /// The store has not been listed yet, for this reason; or it has: helpers' blocks are compared with it.
     pub(super) fn note_unlisted(&mut self, why: Option<&String>) {
         for (node, blocks) in self.news.set_unlisted(why) {

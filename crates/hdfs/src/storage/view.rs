@@ -146,7 +146,10 @@ impl View {
         let is_first = !self.is_listed && self.all_have_reported();
         for listed in listed {
             let number = listed.group.number;
-            seen.insert(number);
+            // A file that was moved is in a folder and in a snapshot, and the folder, which is listed first, lasts.
+            if !seen.insert(number) && listed.file.held_at.is_some() {
+                continue;
+            }
             if self.take_group(now, asked, listed, is_first) {
                 changed.insert(number);
             }

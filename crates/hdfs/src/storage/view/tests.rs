@@ -180,6 +180,20 @@ fn nodes_are_in_service_as_far_as_is_known_before_anything_is_listed() {
     assert_eq!(view.assume_service(NodeId(9)), None);
 }
 
+#[test]
+fn a_file_in_a_folder_and_in_a_snapshot_is_asked_for_in_the_folder() {
+    let mut scene = Scene::new();
+    let held_at = Some("%2F.snapshot%2Fs%2Ff".to_owned());
+    let in_snapshot = Listed { file: FileRef { held_at, ..file() }, ..listed(&[]) };
+    let asked_for = |scene: &Scene| {
+        scene.view.listed(&StripeId("group_-160_7".into())).expect("listed").file.held_at.is_some()
+    };
+    scene.list(vec![listed(&[]), in_snapshot.clone()]);
+    assert!(!asked_for(&scene));
+    scene.list(vec![in_snapshot]);
+    assert!(asked_for(&scene));
+}
+
 /// Another group, in a file of this phase, of which block 2 was never told.
 fn written(phase: Phase) -> Listed {
     Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }

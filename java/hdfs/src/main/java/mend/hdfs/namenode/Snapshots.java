@@ -21,6 +21,7 @@ import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
 final class Snapshots {
   private final DistributedFileSystem files;
   private final Answers.Lines lines;
+  private final Runnable answered;
   private long snapshots;
   private long deleted;
 
@@ -29,9 +30,11 @@ final class Snapshots {
     long at(String path) throws IOException;
   }
 
-  Snapshots(DistributedFileSystem files, Answers.Lines lines) {
+  /** {@code answered} runs whenever the NameNode has answered. */
+  Snapshots(DistributedFileSystem files, Answers.Lines lines, Runnable answered) {
     this.files = files;
     this.lines = lines;
+    this.answered = answered;
   }
 
   /** Walks through all that was deleted below these folders, and tells how much that is. */
@@ -66,8 +69,10 @@ final class Snapshots {
     snapshots += names.size();
     for (int at = 0; at < names.size(); at++) {
       String next = at + 1 < names.size() ? names.get(at + 1) : ""; // The folder as it is now.
-      for (DiffReportEntry entry : files.getSnapshotDiffReport(new Path(root), names.get(at), next).getDiffList()) {
-        lines.tellProgress(0, deleted);
+      List<DiffReportEntry> entries =
+          files.getSnapshotDiffReport(new Path(root), names.get(at), next).getDiffList();
+      answered.run();
+      for (DiffReportEntry entry : entries) {
         if (entry.getType() == DiffType.DELETE) {
           String below = new String(entry.getSourcePath(), StandardCharsets.UTF_8);
           for (String part : wanted(joined(root, below), folders)) {

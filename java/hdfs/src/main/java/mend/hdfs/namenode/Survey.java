@@ -105,10 +105,15 @@ final class Survey {
   /** All DataNodes, with the folders of those that live. */
   void volumes() throws IOException {
     nodes();
+    // One that is cut off would be dialled for minutes otherwise.
+    Configuration brief = new Configuration(conf);
+    brief.setInt("ipc.client.connect.timeout", DATANODE_LIMIT_MS);
+    brief.setInt("ipc.client.connect.max.retries", 1);
+    brief.setInt("ipc.client.connect.max.retries.on.timeouts", 1);
     for (DatanodeInfo node : client.datanodeReport(DatanodeReportType.LIVE)) {
       ClientDatanodeProtocol proxy = null;
       try {
-        proxy = DFSUtilClient.createClientDatanodeProtocolProxy(node, conf, DATANODE_LIMIT_MS, false);
+        proxy = DFSUtilClient.createClientDatanodeProtocolProxy(node, brief, DATANODE_LIMIT_MS, false);
         for (DatanodeVolumeInfo volume : proxy.getVolumeReport()) {
           lines.add("v " + number(node) + " " + volume.getPath());
         }
@@ -129,7 +134,8 @@ final class Survey {
       walk(folder, false);
     }
     // Last: a file that is deleted while the folders are walked is found here, if a snapshot holds it.
-    new Snapshots(files, lines).eachDeleted(folders, path -> walk(path, true));
+    Snapshots snapshots = new Snapshots(files, lines, this::tellProgress);
+    snapshots.eachDeleted(folders, path -> walk(path, true));
   }
 
   /** Tells the groups of a file, or of all files below a folder; how many files with groups there are. */
@@ -172,10 +178,14 @@ final class Survey {
         }
       }
       filesSeen += listing.getPartialListing().length;
-      lines.tellProgress(foldersSeen, filesSeen);
+      tellProgress();
       after = listing.getLastName();
     } while (listing.hasMore());
     return told;
+  }
+
+  private void tellProgress() {
+    lines.tellProgress(foldersSeen, filesSeen);
   }
 
   static String encoded(String path) {
