@@ -5,6 +5,9 @@
 //! changing these blocks alone could make all of them zero. Blocks that were not read are part of every such set, so that
 //! equations which need them say nothing.
 //!
+//! Two blocks that were exchanged differ from what they should be by the same bytes, and codes with two equations to spare may
+//! have a third block that explains this alone. So exchanges are looked for first, and nobody is named for one.
+//!
 //! **Invariant:** blocks are named only if no other set of as many explains the syndromes, and an equation is left that these
 //! blocks could not have satisfied by themselves. A liar who answers for as many blocks as the code has spare equations can
 //! still have an innocent one named.
@@ -49,7 +52,7 @@ pub fn stripe_parity(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprin
     match (left.equations, left.hold) {
         (0, _) => StripeParity::Unknown,
         (_, true) => StripeParity::Holds { unproven: equations.unproven(&known, &absent) },
-        (_, false) => equations.blame(&known, &absent),
+        (_, false) => equations.blame(read, &absent),
     }
 }
 
@@ -137,8 +140,40 @@ impl<'code> Equations<'code> {
         known.iter().copied().filter(|&block| !shows(block)).collect()
     }
 
-    /// Looks for the fewest blocks that explain the syndromes.
-    fn blame(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> StripeParity {
+    /// Looks for an exchange, or else for the fewest blocks that explain the syndromes.
+    fn blame(&self, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>, absent: &[BlockIndex]) -> StripeParity {
+        let known: Vec<BlockIndex> = read.keys().copied().collect();
+        let pairs = Subsets::new(known.len(), 2).map(|pair| [known[pair[0]], known[pair[1]]]);
+        let exchanged = pairs.filter(|&pair| self.are_exchanged(pair, read, absent));
+        let exchanged: BTreeSet<BlockIndex> = exchanged.flatten().collect();
+        match exchanged.is_empty() {
+            true => self.fewest(&known, absent),
+            false => StripeParity::Contradictory(exchanged),
+        }
+    }
+
+    /// Whether all equations that are left hold once each of these blocks is taken for the other one.
+    fn are_exchanged(
+        &self,
+        pair: [BlockIndex; 2],
+        read: &BTreeMap<BlockIndex, Vec<Fingerprint>>,
+        absent: &[BlockIndex],
+    ) -> bool {
+        let [one, other] = pair.map(|block| &read[&block]);
+        let mut syndromes = self.syndromes.clone();
+        for &(row, sub, coefficient) in pair.iter().flat_map(|block| self.terms.get(block)).flatten() {
+            for change in [&one[sub], &other[sub]] {
+                Kernel::best().mul_add(coefficient, &change.0, syndromes.row_mut(row));
+            }
+        }
+        if absent.is_empty() {
+            return (0..syndromes.rows()).all(|row| syndromes.row(row).iter().all(|&byte| byte == 0));
+        }
+        let changed = Self { code: self.code, syndromes, terms: self.terms.clone() };
+        changed.without(absent).hold
+    }
+
+    fn fewest(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> StripeParity {
         let all = || StripeParity::Contradictory(known.iter().copied().collect());
         let mut work = 0;
         for size in 1..known.len() {
@@ -347,6 +382,33 @@ mod tests {
         let found = judge(&*code, &contents);
         let StripeParity::Contradictory(blocks) = found else { panic!("{found:?}") };
         assert!(blocks.is_superset(&set(&[2, 7, 12])), "{blocks:?}");
+    }
+
+    /// All of a stripe is there, and only its order is wrong: whoever is innocent must not be made anew.
+    #[test]
+    fn of_two_blocks_that_were_exchanged_none_else_is_named() {
+        for spec in CODES {
+            let code = code(spec);
+            let contents = encoded(&*code, 13);
+            for pair in Subsets::new(code.blocks(), 2) {
+                let pair = [pair[0] as u16, pair[1] as u16].map(BlockIndex);
+                let mut exchanged = contents.clone();
+                exchanged.insert(pair[0], contents[&pair[1]].clone());
+                exchanged.insert(pair[1], contents[&pair[0]].clone());
+                match judge(&*code, &exchanged) {
+                    StripeParity::Contradictory(blocks) => {
+                        assert!(
+                            pair.iter().all(|block| blocks.contains(block)),
+                            "{spec}: {blocks:?}, {pair:?}"
+                        );
+                    }
+                    StripeParity::Holds { .. } => {
+                        assert_eq!(contents[&pair[0]], contents[&pair[1]], "{spec}")
+                    }
+                    other => panic!("{spec}: {other:?} of {pair:?}"),
+                }
+            }
+        }
     }
 
     #[test]
