@@ -8,6 +8,7 @@
 //! at growing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use cluster::RepairAfter;
@@ -17,6 +18,7 @@ use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Core;
 use super::grace::shortened;
+use super::picture::Slot;
 use super::safety::count;
 use super::storing::Then;
 use super::words::in_words;
@@ -24,6 +26,8 @@ use views::WaitingStripes;
 
 /// How often damage is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Rotten stripes, and others, that are looked at each time in stores of our own, where a helper that is gone damages millions.
+const LOOK_AT: usize = 2048;
 /// Repairs of its own that are open at a time; more wait, the stripes with least left first.
 const OPEN_AT_ONCE: usize = 32;
 /// The pause after a repair that did not help; it doubles with every further one, up to the last.
@@ -61,6 +65,8 @@ pub(super) struct Healing {
     all_since: Option<Duration>,
     /// Stripes whose grace period is shortened and not over, by what they can still lose: how many, and when the first is due.
     waiting: BTreeMap<u32, (u64, Duration)>,
+    /// The last rotten stripe that was looked at, and the last other one, if there were more.
+    looked_at: [Slot; 2],
 }
 
 impl Healing {
@@ -107,9 +113,11 @@ impl Core {
         let all_serve = self.picture.nodes().keys().all(|&node| self.picture.is_up(node));
         self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(self.now));
         self.healing.waiting.clear();
-        let damaged = self.picture.damaged();
-        let ids: BTreeSet<&StripeId> = damaged.iter().map(|stripe| &stripe.id).collect();
-        self.healing.cases.retain(|stripe, _| ids.contains(stripe));
+        self.close_cases();
+        let damaged = match self.nature.tells_service {
+            true => self.picture.damaged(),
+            false => self.pressing_damage(),
+        };
         let mut open = self.healing.cases.values().filter(|case| self.is_open(case)).count();
         // An unreadable stripe is looked at again as soon as a block of it is back.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
@@ -119,6 +127,40 @@ impl Core {
             let begins = open < OPEN_AT_ONCE && self.heal_stripe(policy, stripe, patience);
             open += usize::from(begins);
         }
+    }
+
+    /// Forgets stripes that lack nothing any more.
+    fn close_cases(&mut self) {
+        let is_whole = |stripe: &&StripeId| {
+            let record = self.picture.stripe(stripe);
+            record.map_or(true, |record| self.lost_blocks(&record).is_empty())
+        };
+        let whole: Vec<StripeId> = self.healing.cases.keys().filter(is_whole).cloned().collect();
+        whole.iter().for_each(|stripe| drop(self.healing.cases.remove(stripe)));
+    }
+
+    /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
+    /// there are many, and others the next time.
+    fn pressing_damage(&mut self) -> Vec<StripeRecord> {
+        let grace = self.repair_after().time().unwrap_or_default();
+        let [after_rotten, after] = self.healing.looked_at;
+        let Self { picture, codes, risks, .. } = self;
+        let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
+        for kind in picture.kinds().filter(|kind| !kind.slots.is_empty()) {
+            let Ok(code) = codes.get(kind.code) else { continue };
+            let left = risks.survives(&*code, &kind.lost);
+            let Some((left, full)) = left.zip(risks.survives(&*code, &[])) else { continue };
+            if shortened(grace, left, full) < grace {
+                hurried.push((left, some_of(kind.slots, after)));
+            }
+        }
+        hurried.sort();
+        let hurried: Vec<Slot> = hurried.into_iter().flat_map(|(_, slots)| slots).take(LOOK_AT).collect();
+        let rotten = some_of(picture.rotten(), after_rotten);
+        let last = |slots: &[Slot]| slots.last().filter(|_| slots.len() == LOOK_AT).copied();
+        self.healing.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
+        let slots: BTreeSet<Slot> = rotten.into_iter().chain(hurried).collect();
+        slots.into_iter().map(|slot| self.picture.stripe_in(slot)).collect()
     }
 
     /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
@@ -300,4 +342,10 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
         return vec![Target::Stripe(stripe.id.clone())];
     }
     due.iter().cloned().map(Target::Block).collect()
+}
+
+/// Some stripes from a place on, and then from the first on.
+fn some_of(slots: &BTreeSet<Slot>, after: Slot) -> Vec<Slot> {
+    let later = slots.range((Bound::Excluded(after), Bound::Unbounded));
+    later.chain(slots.range(..=after)).take(LOOK_AT).copied().collect()
 }

@@ -30,7 +30,7 @@ use files::FilesPicture;
 pub(super) use without::Loss;
 
 /// A stripe's place in memory.
-type Slot = u32;
+pub(super) type Slot = u32;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -42,6 +42,8 @@ pub(super) struct Picture {
     odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
     /// Stripes of which some block is on several nodes.
     replicated: BTreeSet<Slot>,
+    /// Stripes of files with a block that is good nowhere, even if all nodes are up.
+    rotten: BTreeSet<Slot>,
     /// The blocks that each node holds or held last.
     holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,
     up: BTreeSet<NodeId>,
@@ -91,6 +93,9 @@ impl Picture {
         if entry.has_replicas() {
             self.replicated.insert(slot);
         }
+        if !entry.pending && !entry.lost(|_| true).is_empty() {
+            self.rotten.insert(slot);
+        }
         self.counts.add(slot, &entry, &self.up);
         if slot as usize == self.stripes.len() {
             self.stripes.push(Some(entry));
@@ -103,6 +108,7 @@ impl Picture {
     fn take(&mut self, slot: Slot) {
         let entry = self.stripes[slot as usize].take().expect("a name has a stripe");
         self.replicated.remove(&slot);
+        self.rotten.remove(&slot);
         self.counts.remove(slot, &entry, &self.up);
         for (index, node) in entry.holders() {
             if let Some(blocks) = self.holders.get_mut(&node) {
@@ -251,6 +257,16 @@ impl Picture {
         let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();
         damaged.sort_by(|a, b| a.id.cmp(&b.id));
         damaged
+    }
+
+    /// The stripes of files with a block that is good nowhere, even if all nodes are up.
+    pub(super) fn rotten(&self) -> &BTreeSet<Slot> {
+        &self.rotten
+    }
+
+    /// The stripe in a place.
+    pub(super) fn stripe_in(&self, slot: Slot) -> StripeRecord {
+        self.record(slot)
     }
 
     /// The kinds of stripes that there are, and how many of each.
