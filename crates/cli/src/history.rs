@@ -67,6 +67,7 @@ fn ended_text(event: &HistoryEvent) -> String {
         stripes_failed,
         lost_from,
         rebuilt_on,
+        reasons,
         ..
     } = event
     else {
@@ -84,6 +85,9 @@ fn ended_text(event: &HistoryEvent) -> String {
         if !nodes.is_empty() {
             text += &format!("; {what} {}", counted(nodes));
         }
+    }
+    for reason in reasons {
+        text += &format!("; {}: {}", count(reason.stripes, "stripe"), reason.reason);
     }
     text
 }
@@ -118,7 +122,7 @@ pub async fn wait(client: &Client, args: &WaitArgs) -> Result<Answer, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use client::RepairState;
+    use client::{RepairReason, RepairState};
 
     use super::*;
 
@@ -136,11 +140,17 @@ mod tests {
             stripes_failed: 1,
             lost_from: nodes(&[("h2", 4)]),
             rebuilt_on: nodes(&[("h10", 1), ("h3", 2)]),
+            reasons: vec![RepairReason {
+                reason: "no helper can take 1 block".into(),
+                next_step: None,
+                stripes: 1,
+                blocks: vec!["7.1".into()],
+            }],
         };
         assert_eq!(
             line(&HistoryEntry { number: 1, at_unix_ms: 0, what }),
             "1970-01-01T00:00:00Z  repair 7 (node h2) failed after 2 s: 3 blocks, 6 MiB at 3 MiB/s; 1 stripe not \
-             repaired; lost from h2 (4); now on h3 (2), h10 (1)\n"
+             repaired; lost from h2 (4); now on h3 (2), h10 (1); 1 stripe: no helper can take 1 block\n"
         );
     }
 }

@@ -33,7 +33,9 @@ pub async fn node(
             let view = client.end_maintenance(node.as_str()).await?;
             Ok(Answer::new(format!("{node} is no longer in maintenance"), &view))
         }
-        NodeAction::OkToStop(args) => Ok(safety(client.ok_to_stop(&texts(&args.nodes)).await?)),
+        NodeAction::OkToStop { args, leave } => {
+            Ok(safety(client.ok_to_stop(&texts(&args.nodes), leave).await?))
+        }
         NodeAction::SafeToRemove(args) => Ok(safety(client.safe_to_remove(&texts(&args.nodes)).await?)),
         NodeAction::Replace { old, new, no_wait } => {
             let view = client.replace_node(old.as_str(), new.as_str()).await?;

@@ -17,21 +17,25 @@ const SAID_EVERY: Duration = Duration::from_secs(5);
 
 const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
 
+/// The same while nothing moves: there is no rate, and nobody knows the end.
+const PAUSED: &str = "{msg} {wide_bar} {bytes}/{total_bytes} paused";
+
 /// A bar that is gone when it is dropped.
 pub struct Bar {
     bar: ProgressBar,
     shown: tokio::task::JoinHandle<()>,
     said: Cell<Instant>,
+    is_paused: Cell<bool>,
 }
 
 impl Bar {
     /// A bar for `bytes` bytes; `what` says what is done with them.
     pub fn new(what: &str, bytes: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
-        bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("the template is right"));
+        bar.set_style(style(TEMPLATE));
         bar.set_message(printable(what).into_owned());
         let shown = tokio::spawn(show(bar.clone()));
-        Self { bar, shown, said: Cell::new(Instant::now()) }
+        Self { bar, shown, said: Cell::new(Instant::now()), is_paused: Cell::new(false) }
     }
 
     /// Tells the bar of bytes as they move.
@@ -51,6 +55,14 @@ impl Bar {
         }
     }
 
+    /// Shows that nothing moves, or that it goes on.
+    pub fn pause(&self, is_paused: bool) {
+        if self.is_paused.replace(is_paused) != is_paused {
+            self.bar.set_style(style(if is_paused { PAUSED } else { TEMPLATE }));
+            self.bar.reset_eta();
+        }
+    }
+
     /// Sets the bar.
     pub fn set(&self, bytes: u64, of: u64) {
         self.bar.set_length(of);
@@ -63,6 +75,10 @@ impl Drop for Bar {
         self.shown.abort();
         self.bar.finish_and_clear();
     }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is right")
 }
 
 async fn show(bar: ProgressBar) {

@@ -5,14 +5,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use client::{CapsRequest, CapsView, Client, LeavingView, ProgressView, RepairRequest, RepairView};
+use client::{
+    CapsRequest, CapsView, Client, LeavingView, ProgressView, RepairReason, RepairRequest, RepairState,
+    RepairView,
+};
 use cluster::{Bandwidth, Name};
 use repair::recovery::HelperPolicy;
 
 use crate::answer::Answer;
 use crate::args::HowArgs;
 use crate::failure::Failure;
-use crate::format::{count, printable, size, time};
+use crate::format::{count, lasting, printable, size};
 use crate::repairs::{self, Detail};
 
 /// What is done with a whole node.
@@ -178,11 +181,7 @@ fn request(options: &WideArgs) -> RepairRequest {
 
 /// What `mend status` says of a helper that is to be emptied.
 pub fn leaving_line(leaving: &LeavingView) -> String {
-    let LeavingView { node, blocks, safe_to_remove } = leaving;
-    match safe_to_remove {
-        true => format!("{node} is empty and safe to remove\n"),
-        false => format!("{node} is to be emptied: {} on it\n", count(*blocks, "block")),
-    }
+    format!("{}\n", printable(&leaving.text))
 }
 
 /// `mend watch`
@@ -203,7 +202,10 @@ pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<
 pub async fn pause(client: &Client, repair: u64, paused: bool) -> Result<Answer, Failure> {
     let view = client.pause_repair(repair, paused).await?;
     let text = match paused {
-        true => format!("repair {repair} is paused; what runs of it ends. Go on with `mend resume {repair}`"),
+        true => format!(
+            "repair {repair} is paused: nothing of it moves, and what it has rebuilt or received is kept. Go on with `mend \
+             resume {repair}`"
+        ),
         false => format!("repair {repair} goes on"),
     };
     Ok(Answer::new(text, &view))
@@ -253,17 +255,25 @@ pub fn line(repair: &RepairView) -> String {
         size(repair.bytes_rebuilt),
         size(repair.bytes)
     );
-    if let Some(progress) = &repair.progress {
+    if repair.state == RepairState::Paused {
+        text += &format!("; mend resume {} goes on with it", repair.repair);
+    } else if let Some(progress) = &repair.progress {
         text += &match repair.ended_unix_ms {
             None => running(progress),
             Some(_) => format!("; {}", took(progress)),
         };
     }
+    text.extend(repair.reasons.iter().map(|reason| format!("; {}", failed(reason))));
     text + "\n"
 }
 
+/// Stripes that failed alike, and why.
+pub fn failed(reason: &RepairReason) -> String {
+    format!("{} failed: {}", count(reason.stripes, "stripe"), printable(&reason.reason))
+}
+
 fn running(progress: &ProgressView) -> String {
-    let ms = |ms: u64| time(Duration::from_millis(ms));
+    let ms = |ms: u64| lasting(Duration::from_millis(ms));
     let mut text = progress.rate_bytes_per_s.map_or_else(String::new, |rate| format!(", {}/s", size(rate)));
     text += &match (progress.soonest_ms, progress.latest_ms) {
         (Some(soonest), Some(latest)) if soonest == latest => format!(", {} left", ms(latest)),
@@ -276,7 +286,7 @@ fn running(progress: &ProgressView) -> String {
 
 /// How long a repair took, beside the least that it could.
 fn took(progress: &ProgressView) -> String {
-    let mut text = format!("took {}", time(Duration::from_millis(progress.elapsed_ms)));
+    let mut text = format!("took {}", lasting(Duration::from_millis(progress.elapsed_ms)));
     text += &progress.rate_bytes_per_s.map_or_else(String::new, |rate| format!(" at {}/s", size(rate)));
     text.extend(beside_the_bound(progress).map(|bound| format!("; {bound}")));
     text
@@ -286,7 +296,7 @@ fn took(progress: &ProgressView) -> String {
 pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
     let bound = progress.bound_ms.filter(|_| progress.elapsed_ms > 0).map(|bound| {
         let share = bound as f64 / progress.elapsed_ms as f64 * 100.0;
-        format!("links and disks allow {} ({share:.0}%)", time(Duration::from_millis(bound)))
+        format!("links and disks allow {} ({share:.0}%)", lasting(Duration::from_millis(bound)))
     });
     let limit = progress.limited_by.iter().map(|limit| format!("mostly limited by {limit}"));
     let parts: Vec<String> = bound.into_iter().chain(limit).collect();
@@ -317,9 +327,9 @@ mod tests {
         };
         assert_eq!(
             took(&progress),
-            "took 20.00 s at 25 MiB/s; links and disks allow 10.00 s (50%); mostly limited by the uplink of h3"
+            "took 20 s at 25 MiB/s; links and disks allow 10 s (50%); mostly limited by the uplink of h3"
         );
         let running = running(&ProgressView { soonest_ms: Some(3000), latest_ms: Some(9000), ..progress });
-        assert_eq!(running, ", 25 MiB/s, 3.00 s to 9.00 s left; limited by the uplink of h3");
+        assert_eq!(running, ", 25 MiB/s, 3 s to 9 s left; limited by the uplink of h3");
     }
 }

@@ -1,5 +1,6 @@
 //! `mend repair` and `mend cancel`; waiting for any repair.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use client::{Client, ItemState, ParityCheck, RepairItem, RepairRequest, RepairState, RepairView};
@@ -58,6 +59,7 @@ pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairVi
     while !view.state.has_ended() {
         view = client.await_repair(view.repair, SHOW_EVERY).await?;
         bar.set(view.bytes_rebuilt, view.bytes);
+        bar.pause(view.state == RepairState::Paused);
         bar.say(recoveries::line(&view).trim_end());
     }
     Ok(view)
@@ -93,7 +95,7 @@ fn exit_of(view: &RepairView) -> Exit {
 }
 
 fn ended_text(view: &RepairView, detail: Detail) -> String {
-    if view.stripes == 0 {
+    if view.stripes == 0 && view.state == RepairState::Done {
         return "nothing is lost".to_owned();
     }
     let took =
@@ -115,14 +117,12 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     text.extend(bound.map(|bound| bound + "\n"));
     // What went wrong comes first, and what went well is told on demand.
     let (done, bad): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
-    let listed: Vec<_> = match detail {
-        Detail::Stripes => bad.iter().chain(&done).collect(),
-        Detail::Bad => bad.iter().take(ITEMS_LISTED).collect(),
-    };
-    listed.iter().for_each(|item| text += &item_text(item));
-    if detail == Detail::Bad && bad.len() > ITEMS_LISTED {
-        let more = (bad.len() - ITEMS_LISTED) as u64;
-        text += &format!("and {} more; --verbose lists them\n", count(more, "stripe"));
+    match detail {
+        Detail::Stripes => bad.iter().chain(&done).for_each(|item| text += &item_text(item)),
+        Detail::Bad => text += &bad_text(&bad),
+    }
+    if bad.is_empty() {
+        view.reasons.iter().for_each(|reason| text += &format!("{}\n", printable(&reason.reason)));
     }
     if detail == Detail::Bad {
         let replanned: Vec<&String> = done.iter().flat_map(|item| &item.replanned).collect();
@@ -132,6 +132,36 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
             .for_each(|why| text += &format!("planned anew: {}\n", printable(why)));
     }
     text
+}
+
+/// Stripes that were not repaired, those that failed alike together.
+fn bad_text(bad: &[&RepairItem]) -> String {
+    let mut alike: BTreeMap<_, Vec<&RepairItem>> = BTreeMap::new();
+    for item in bad {
+        alike.entry((item.state, &item.reason, &item.next_step)).or_default().push(item);
+    }
+    let mut groups: Vec<Vec<&RepairItem>> = alike.into_values().collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+    let mut text: String = groups.iter().take(ITEMS_LISTED).map(|group| group_text(group)).collect();
+    let more: usize = groups.iter().skip(ITEMS_LISTED).map(Vec::len).sum();
+    if more > 0 {
+        text += &format!("and {} more; --verbose lists them\n", count(more as u64, "stripe"));
+    }
+    text
+}
+
+fn group_text(group: &[&RepairItem]) -> String {
+    let [first, _, ..] = group else { return group.iter().map(|item| item_text(item)).collect() };
+    let mut text = format!("{} {}\n", count(group.len() as u64, "stripe"), first.state);
+    text.extend(first.reason.iter().chain(&first.next_step).map(|note| format!("  {}\n", printable(note))));
+    let is_left = |item: &RepairItem, block: &String| !item.rebuilt.iter().any(|made| made.block == *block);
+    let left = |item: &&RepairItem| -> Vec<String> {
+        item.blocks.iter().filter(|block| is_left(item, block)).cloned().collect()
+    };
+    let blocks: Vec<String> = group.iter().flat_map(left).collect();
+    let named = blocks[..blocks.len().min(ITEMS_LISTED)].join(", ");
+    let more = if blocks.len() > ITEMS_LISTED { ", …; --verbose lists them" } else { "" };
+    if blocks.is_empty() { text } else { text + &format!("  blocks: {named}{more}\n") }
 }
 
 fn item_text(item: &RepairItem) -> String {

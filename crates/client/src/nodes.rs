@@ -53,8 +53,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn ok_to_stop(&self, nodes: &[String]) -> Result<SafetyView, ClientError> {
-        self.http().get(&format!("/v1/checks/ok-to-stop?nodes={}", encoded(&nodes.join(",")))).await
+    pub async fn ok_to_stop(&self, nodes: &[String], leave: u32) -> Result<SafetyView, ClientError> {
+        let nodes = encoded(&nodes.join(","));
+        self.http().get(&format!("/v1/checks/ok-to-stop?nodes={nodes}&leave={leave}")).await
     }
 
     /// Whether no stripe has a block on these helpers.

@@ -10,6 +10,8 @@ use stores::dir::{OpenError, PutError, PutId};
 use stores::{CatalogError, StoreError, Term};
 use views::{RepairState, ScrubState};
 
+use crate::core::Omitted;
+
 /// Why a request is not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
@@ -33,6 +35,8 @@ pub(crate) enum RequestError {
     ScrubEnded { scrub: u64, state: ScrubState },
     #[error("there is no helper `{name}`; those known are {}", list(.known))]
     NoSuchNode { name: String, known: Vec<String> },
+    #[error("there is no rack `{rack}`; those known are {}", list(.known))]
+    NoSuchRack { rack: String, known: Vec<String> },
     #[error("links are being measured already")]
     ProbesRun,
     #[error("no links were measured since the coordinator was started")]
@@ -118,18 +122,9 @@ pub(crate) enum RequestError {
     #[error("another coordinator has taken over: this one's {ours} is over, the storage is at {newest}")]
     Fenced { ours: Term, newest: Term },
     #[error(
-        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, and there are {}; {}",
-        usable,
-        shortage(.full, .down)
+        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, and there are {usable}; {omitted}"
     )]
-    TooFewHelpers {
-        code: String,
-        needed: usize,
-        usable: usize,
-        block_bytes: u64,
-        full: Vec<String>,
-        down: Vec<String>,
-    },
+    TooFewHelpers { code: String, needed: usize, usable: usize, block_bytes: u64, omitted: Box<Omitted> },
     #[error(
         "the catalog is older than blocks on {}: {blocks} are of stripes that it has yet to count, so an old copy of it was \
          put back; nothing is stored, removed or repaired until somebody decides",
@@ -216,6 +211,7 @@ impl RequestError {
             | Self::NoSuchRepair(_)
             | Self::NoSuchScrub(_)
             | Self::NoSuchNode { .. }
+            | Self::NoSuchRack { .. }
             | Self::NoProbes
             | Self::NotGiven(_) => ErrorKind::NotFound,
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_))
@@ -314,6 +310,7 @@ impl RequestError {
             Self::ScrubRuns(_) => "wait for its end (`mend status`), or stop it with `mend scrub --stop`".into(),
             Self::ScrubEnded { .. } => "see what it found with `mend status --output json`".into(),
             Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
+            Self::NoSuchRack { .. } => "see `mend node list` for the racks; a helper's rack is set in mend.toml".into(),
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),
             Self::Code(_) => "choose a code such as rs-14-10 (n comes first)".into(),
             Self::Scheme(_) => "choose one of the schemes listed".into(),
@@ -352,8 +349,8 @@ impl RequestError {
             | Self::NoClient
             | Self::NothingLost(_)
             | Self::TooManyStripes { .. } => "correct the request; `mend openapi` describes it".into(),
-            Self::TooFewHelpers { .. } => {
-                "start the helpers that are down, add helpers, or choose a code with fewer blocks".into()
+            Self::TooFewHelpers { omitted, .. } => {
+                format!("{}; or choose a code with fewer blocks", omitted.remedy())
             }
             Self::StripeBusy { .. } | Self::PutBusy(_) => "wait for them, or abort the put".into(),
             Self::Settling => "try again in a few seconds".into(),
@@ -385,13 +382,4 @@ impl RequestError {
 /// Names joined by commas, or a word for none.
 pub(crate) fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
-fn shortage(full: &[String], down: &[String]) -> String {
-    match (full.is_empty(), down.is_empty()) {
-        (true, true) => "no other helper is known".to_owned(),
-        (true, false) => format!("down: {}", down.join(", ")),
-        (false, true) => format!("full: {}", full.join(", ")),
-        (false, false) => format!("down: {}; full: {}", down.join(", "), full.join(", ")),
-    }
 }

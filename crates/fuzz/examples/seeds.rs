@@ -365,6 +365,7 @@ fn repair() -> views::RepairView {
             elapsed_ms: 1000,
             bound_ms: Some(500),
         }),
+        reasons: Vec::new(),
         items: Vec::new(),
     }
 }

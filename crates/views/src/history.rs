@@ -117,5 +117,21 @@ pub enum HistoryEvent {
         lost_from: BTreeMap<String, u64>,
         /// Blocks that were rebuilt, by the helper that has them.
         rebuilt_on: BTreeMap<String, u64>,
+        /// Why stripes were not repaired, the most frequent reason first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reasons: Vec<RepairReason>,
     },
+}
+
+/// Why stripes of a repair were not repaired: one entry for all that failed alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RepairReason {
+    /// The obstacle.
+    pub reason: String,
+    /// What to do about it.
+    pub next_step: Option<String>,
+    /// How many stripes.
+    pub stripes: u64,
+    /// The first blocks that were not rebuilt.
+    pub blocks: Vec<String>,
 }

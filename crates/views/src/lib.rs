@@ -66,6 +66,9 @@ pub struct Status {
     /// Stripes that have lost so much that their repair begins before that of the helpers which they miss.
     #[serde(default)]
     pub waiting: Vec<WaitingStripes>,
+    /// Helpers that have room for no further block, or for few.
+    #[serde(default)]
+    pub full: Vec<FullNode>,
     /// Parts of files that cannot be read now; the first of them.
     pub unreadable: Vec<UnreadablePart>,
     /// Stripes whose blocks contradict each other; the first of them.
@@ -150,18 +153,18 @@ pub struct SteadyScrubView {
 /// How far a repair has come, and how fast.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProgressView {
-    /// Bytes of blocks per second over the last minute, or in the mean once it has ended.
+    /// Bytes of blocks per second over the last minute, or in the mean once it has ended; absent while it is paused.
     pub rate_bytes_per_s: Option<u64>,
-    /// Milliseconds until the end, at the fastest rate that was seen lately.
+    /// Milliseconds until the end, at the fastest rate that was seen lately; absent until enough was seen to tell.
     pub soonest_ms: Option<u64>,
     /// Milliseconds until the end, at the slowest; absent if something stood still.
     pub latest_ms: Option<u64>,
     /// What limits it, or limited it most of the time.
     pub limited_by: Option<String>,
-    /// How long it has taken, since this coordinator knows its stripes.
+    /// How long it has taken, since this coordinator knows its stripes and without the time that it was paused.
     pub elapsed_ms: u64,
     /// The least that it can take, by what links and disks are taken to carry within their caps as it began; absent for
-    /// codes that read less than whole blocks.
+    /// codes that read less than whole blocks, for repairs that ended before all was done, and where it took less.
     pub bound_ms: Option<u64>,
 }
 
@@ -482,6 +485,9 @@ pub struct RepairView {
     pub ended_unix_ms: Option<u64>,
     /// How it goes; absent until its stripes are known.
     pub progress: Option<ProgressView>,
+    /// Why stripes of it were not repaired, the most frequent reason first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<RepairReason>,
     /// Its stripes; left out in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,

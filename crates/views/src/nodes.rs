@@ -51,6 +51,20 @@ pub struct LeavingView {
     pub blocks: u64,
     /// Whether nothing is on it that is needed.
     pub safe_to_remove: bool,
+    /// The same for people: how far it is, what keeps blocks there, and what can be done.
+    #[serde(default)]
+    pub text: String,
+}
+
+/// A helper that has room for no further block, or for few.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FullNode {
+    /// The helper.
+    pub node: String,
+    /// Bytes free for blocks.
+    pub free_bytes: u64,
+    /// Whether there is room for none; otherwise it is nearly full.
+    pub full: bool,
 }
 
 /// A helper that is not connected, and what becomes of its blocks.

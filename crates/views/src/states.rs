@@ -111,6 +111,8 @@ states! {
         Cancelled = "cancelled",
         /// Nothing is begun by itself now.
         Held = "held",
+        /// No helper can take any of them; their repair begins when one can.
+        NoRoom = "no-room",
         /// A repair did not bring all of them back, and is tried again.
         Failed = "failed",
         /// The store itself says what is in service, and repairs go by that.
@@ -159,6 +161,8 @@ states! {
         StoppingPlan = "stopping-plan",
         /// It waits for nodes to come back.
         WaitingForNodes = "waiting-for-nodes",
+        /// Its repair is paused; what was delivered is kept.
+        OnHold = "on-hold",
         /// What was delivered is being made durable.
         MakingDurable = "making-durable",
         /// A parity equation is being checked.

@@ -36,8 +36,14 @@ pub enum NodeAction {
         #[arg(long, group = "when")]
         end: bool,
     },
-    /// Could everything still be read if these helpers were stopped? Exits with 0 if so, 1 if not
-    OkToStop(NodesArgs),
+    /// Could everything still be read, and lose another block, if these helpers were stopped? Exits with 0 if so, 1 if not
+    OkToStop {
+        #[command(flatten)]
+        args: NodesArgs,
+        /// How many further blocks every stripe must still be able to lose
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        leave: u32,
+    },
     /// May these helpers be taken away for good? Exits with 0 if so, 1 if not
     SafeToRemove(NodesArgs),
     /// Bring all that a helper has, or had, to another one

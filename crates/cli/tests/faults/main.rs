@@ -20,10 +20,12 @@ mod names;
 mod operator;
 mod outputs;
 mod parity;
+mod pausing;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
 mod recoveries;
+mod room;
 mod silence;
 mod starting;
 mod storage;

@@ -137,18 +137,33 @@ impl NodesQuery {
     }
 }
 
-/// Whether helpers may be stopped for a while: every stripe that can be read now still could.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StopQuery {
+    /// Names of helpers, separated by commas.
+    nodes: String,
+    /// Further blocks that each stripe must still be able to lose; 1 if absent.
+    #[serde(default = "some_redundancy")]
+    leave: u32,
+}
+
+fn some_redundancy() -> u32 {
+    1
+}
+
+/// Whether helpers may be stopped for a while: every stripe that can be read now still could, and lose another block.
 #[utoipa::path(
     get,
     path = "/v1/checks/ok-to-stop",
-    params(NodesQuery),
+    params(StopQuery),
     responses((status = 200, description = "Whether they may, and why not", body = SafetyView), (status = 400, description = "The request can never be carried out", body = ErrorBody), (status = 404, description = "There is nothing of this name or number", body = ErrorBody))
 )]
 pub(super) async fn ok_to_stop(
     State(core): State<Asking>,
-    Query(query): Query<NodesQuery>,
+    Query(StopQuery { nodes, leave }): Query<StopQuery>,
 ) -> Answer<SafetyView> {
-    core.ask(|reply| Command::OkToStop(query.names(), reply)).await
+    let names = NodesQuery { nodes }.names();
+    core.ask(|reply| Command::OkToStop(names, leave, reply)).await
 }
 
 /// Whether helpers may be taken away for good: no stripe has a block there.

@@ -15,18 +15,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{RecordWrite, StoreError, Write};
 
+use super::attempts::{Attempts, TRY_AGAIN};
+use super::durations::in_words;
 use super::repairs::Order;
+use super::safety::count;
 use super::storing::Then;
-use super::words::in_words;
 use super::{Core, unix_ms};
 use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
 
 /// Keys of the helpers that are gone begin with this; the name follows.
 const PREFIX: &str = "gone/";
-/// A repair that left something lost is tried again after this at the soonest, and then ever later.
-const TRY_AGAIN: Duration = Duration::from_secs(60);
-const TRY_AGAIN_AT_MOST: Duration = Duration::from_secs(3600);
-
 /// Nothing begins by itself so soon after a start, unless helpers may be gone for a shorter time anyway.
 const START_GRACE: Duration = Duration::from_secs(120);
 
@@ -40,8 +38,7 @@ pub(super) struct Absence {
     repair: Option<u64>,
     /// Somebody called it off: it does not begin by itself again.
     cancelled: bool,
-    failures: u32,
-    not_before: Duration,
+    pub(super) attempts: Attempts,
 }
 
 /// The same in the records.
@@ -53,8 +50,7 @@ struct Kept {
 
 impl Absence {
     fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
-        let (repair, cancelled, failures, not_before) = (None, false, 0, Duration::ZERO);
-        Self { since_unix_ms, before, at, repair, cancelled, failures, not_before }
+        Self { since_unix_ms, before, at, repair: None, cancelled: false, attempts: Attempts::default() }
     }
 
     fn lasts(&self, now: Duration) -> Duration {
@@ -102,6 +98,7 @@ impl Core {
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str) {
         self.absences.insert(node, absence);
         self.keep_absence(node);
+        self.look_for_room();
         let blocks = self.picture.block_count(node) as u64;
         let name = self.name(node);
         let unreadable = self.census().map_or(0, |census| census.unreadable);
@@ -138,7 +135,8 @@ impl Core {
                 self.recovery_of(node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
             );
-            if waits && self.due_in(node) == Some(Duration::ZERO) {
+            let is_due = waits && self.due_in(node) == Some(Duration::ZERO);
+            if is_due && !self.look_again_for_room(node).is_none() {
                 self.recover(node);
             }
         }
@@ -170,7 +168,10 @@ impl Core {
                 }
             }
             (Ok(()), None) => self.drop_order(id), // It is back.
-            (Err(_), Some(absence)) => (absence.repair, absence.not_before) = (None, now + TRY_AGAIN),
+            (Err(_), Some(absence)) => {
+                absence.repair = None;
+                absence.attempts.put_off(now);
+            }
             (Err(_), None) => {}
         }
     }
@@ -187,9 +188,7 @@ impl Core {
             absence.cancelled = true;
             self.keep_absence(node);
         } else if left {
-            let pause = after.max(TRY_AGAIN).saturating_mul(1 << absence.failures.min(10));
-            absence.failures += 1;
-            absence.not_before = now + pause.min(TRY_AGAIN_AT_MOST.max(after));
+            absence.attempts.fail(now, after);
         }
     }
 
@@ -205,7 +204,7 @@ impl Core {
         let maintenance = self.maintenance_left(node).unwrap_or_default();
         // After a start of all machines at once, the last ones take longer to come than the coordinator.
         let start = START_GRACE.min(after).saturating_sub(self.now);
-        Some(grace.max(maintenance).max(start).max(absence.not_before.saturating_sub(self.now)))
+        Some(grace.max(maintenance).max(start).max(absence.attempts.wait(self.now)))
     }
 
     /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if somebody called its
@@ -233,7 +232,8 @@ impl Core {
             () if absence.cancelled => RecoveryState::Cancelled,
             () if self.repair_after() == RepairAfter::Never => RecoveryState::Off,
             () if self.is_behind() || self.too_many_gone().is_some() => RecoveryState::Held,
-            () if absence.failures > 0 => RecoveryState::Failed,
+            () if self.room_of(node).is_none() => RecoveryState::NoRoom,
+            () if absence.attempts.have_failed() => RecoveryState::Failed,
             () => RecoveryState::Waiting,
         }
     }
@@ -279,11 +279,10 @@ impl Core {
             RecoveryState::Store => format!(
                 "{name} is down: no repair reads or makes anything on its server until it is started (mend helper {name})"
             ),
-            RecoveryState::Waiting => {
-                format!(
-                    "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off"
-                )
-            }
+            RecoveryState::Waiting => format!(
+                "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off{}",
+                self.stuck_beside(node)
+            ),
             RecoveryState::Maintenance => {
                 let left = self.maintenance_left(node).map(in_words).unwrap_or_default();
                 let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
@@ -307,10 +306,34 @@ impl Core {
                 ),
                 None => format!("repair of {name} does not start while an old catalog stops everything"),
             },
-            RecoveryState::Failed => format!(
-                "a repair of {name} left blocks lost; it is tried again in {due_text}; mend history says what became of \
-                 it"
+            RecoveryState::NoRoom => {
+                let room = self.room_of(node);
+                format!(
+                    "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
+                    count(room.blocks, "block"),
+                    self.stuck_text(node, room.stuck, room)
+                )
+            }
+            RecoveryState::Failed => {
+                let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
+                format!(
+                    "a repair of {name} left blocks lost{}; it is tried again in {due_text}{}",
+                    last.unwrap_or_default(),
+                    self.stuck_beside(node)
+                )
+            }
+        }
+    }
+
+    /// Which blocks of a helper have nowhere to go though others have.
+    fn stuck_beside(&self, node: NodeId) -> String {
+        match self.room_of(node) {
+            room if room.stuck > 0 && room.is_any() => format!(
+                "; of {} there, no helper can take {}",
+                count(room.blocks, "block"),
+                self.stuck_text(node, room.stuck, room)
             ),
+            _ => String::new(),
         }
     }
 

@@ -58,7 +58,8 @@ impl RunningJob {
     /// What others have reserved where the job may move something. It is asked for only when another plan is due: most
     /// of what jobs hear ends in none.
     fn others(&self, scheduler: &Scheduler, topology: &Topology) -> Vec<(Resource, u64)> {
-        let is_due = matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes);
+        let is_due =
+            matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold);
         if !self.minds_others || !is_due {
             return Vec::new();
         }

@@ -3,9 +3,10 @@
 //! While repairs run under a cap that helpers share, they are asked every second what they leave unused of their shares, and
 //! it is dealt anew, by that and by what each has under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cluster::Network;
 use repair::recovery::{Budget, Caps, Dealer, Pace, Unused};
 use repair::wire::control::ToNode;
 use repair::{NodeId, NodeProfile};
@@ -76,6 +77,7 @@ impl Core {
     fn changed_caps(&self, request: &CapsRequest) -> Result<CapsView, RequestError> {
         let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
         named.map(|(name, _)| self.node_named(name)).collect::<Result<Vec<_>, _>>()?;
+        self.check_racks(request)?;
         let mut view = if request.none { CapsView::default() } else { self.caps_view() };
         if request.cluster.is_some() {
             view.cluster = request.cluster.filter(|&rate| rate > 0);
@@ -84,6 +86,27 @@ impl Core {
         change(&mut view.disks, &request.disks);
         change(&mut view.racks, &request.racks);
         Ok(view)
+    }
+
+    /// A cap for a rack that nobody is in would never hold anything back.
+    fn check_racks(&self, request: &CapsRequest) -> Result<(), RequestError> {
+        let known = self.known_racks();
+        let is_unknown = |(rack, rate): &(&String, &u64)| **rate > 0 && !known.contains(*rack);
+        match request.racks.iter().find(is_unknown) {
+            Some((rack, _)) => {
+                let known = known.into_iter().collect();
+                Err(RequestError::NoSuchRack { rack: rack.clone(), known })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Racks that helpers are in, or that mend.toml says something of.
+    fn known_racks(&self) -> BTreeSet<String> {
+        let Network { regions, trunks, .. } = &self.settings.network;
+        let racks = self.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
+        let configured = regions.keys().chain(trunks.keys()).cloned();
+        racks.chain(configured).collect()
     }
 
     /// Caps are kept: they hold from now on.

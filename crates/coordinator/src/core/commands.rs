@@ -64,7 +64,8 @@ pub(crate) enum Command {
     RemoveNode(String, Reply<NodeView>),
     Maintain(String, MaintenanceRequest, Reply<NodeView>),
     EndMaintenance(String, Reply<NodeView>),
-    OkToStop(Vec<String>, Reply<SafetyView>),
+    /// With the further blocks that each stripe must still be able to lose.
+    OkToStop(Vec<String>, u32, Reply<SafetyView>),
     SafeToRemove(Vec<String>, Reply<SafetyView>),
     ReplaceNode(String, ReplaceRequest, Reply<RepairView>),
     Rebalance(RebalanceRequest, Reply<RebalanceView>),
@@ -113,7 +114,7 @@ impl Core {
             Command::RemoveNode(name, reply) => self.remove_node(&name, reply),
             Command::Maintain(name, request, reply) => answer(reply, self.maintain(&name, request)),
             Command::EndMaintenance(name, reply) => answer(reply, self.end_maintenance(&name)),
-            Command::OkToStop(names, reply) => answer(reply, self.ok_to_stop(&names)),
+            Command::OkToStop(names, leave, reply) => answer(reply, self.ok_to_stop(&names, leave)),
             Command::SafeToRemove(names, reply) => answer(reply, self.safe_to_remove(&names)),
             Command::ReplaceNode(name, request, reply) => self.replace_node(&name, &request, reply),
             Command::Rebalance(request, reply) => self.rebalance(request, reply),

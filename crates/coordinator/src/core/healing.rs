@@ -17,11 +17,11 @@ use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Core;
+use super::durations::in_words;
 use super::grace::shortened;
 use super::picture::Slot;
 use super::safety::count;
 use super::storing::Then;
-use super::words::in_words;
 use views::WaitingStripes;
 
 /// How often damage is looked for.

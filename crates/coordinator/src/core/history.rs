@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use repair::recovery::Target;
 use repair::{BlockId, NodeId};
 use serde_json::Value;
 
 use super::absences::recall;
+use super::safety::count;
 use super::{Core, unix_ms};
-use views::{HistoryEntry, HistoryEvent};
+use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
 /// Entries that are kept.
 pub(super) const KEPT: usize = 1000;
@@ -72,11 +74,44 @@ impl Core {
         }
     }
 
+    /// Why the last repair of a target failed, if it did.
+    pub(super) fn last_failure(&self, target: &Target) -> Option<String> {
+        let text = self.target_text(target);
+        let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
+            HistoryEvent::RepairEnded { target, state, reasons, .. } if *target == text => {
+                Some((*state, reasons))
+            }
+            _ => None,
+        });
+        let (state, reasons) = ends.take(1).next()?;
+        let first = reasons.first().filter(|_| state == RepairState::Failed)?;
+        Some(failure_text(first))
+    }
+
+    /// The last repair, if it failed: which it was, and why.
+    pub(super) fn failed_last(&self) -> Option<String> {
+        let last = self.history.entries.iter().rev().find_map(|entry| match &entry.what {
+            HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {
+                Some((repair, target, *state, reasons))
+            }
+            _ => None,
+        });
+        let (repair, target, _, reasons) = last.filter(|(_, _, state, _)| *state == RepairState::Failed)?;
+        let texts: Vec<String> = reasons.iter().map(failure_text).collect();
+        (!texts.is_empty()).then(|| format!("repair {repair} ({target}) failed: {}", texts.join("; ")))
+    }
+
     /// The last entries, oldest first.
     pub(super) fn history(&self, most: usize) -> Vec<HistoryEntry> {
         let entries = &self.history.entries;
         entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()
     }
+}
+
+/// `17 stripes: REASON; NEXT STEP`
+fn failure_text(reason: &RepairReason) -> String {
+    let next = reason.next_step.as_ref().map_or_else(String::new, |next| format!("; {next}"));
+    format!("{}: {}{next}", count(reason.stripes, "stripe"), reason.reason)
 }
 
 fn key(number: u64) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use codes::BlockIndex;
 use rand::RngExt;
-use repair::recovery::{ItemId, ReservationId};
+use repair::recovery::{ItemId, Loads, ReservationId};
 use repair::wire::RequestFailure;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
@@ -44,6 +44,8 @@ pub(super) struct RunningJob {
     pub(super) reservation: Option<ReservationId>,
     /// What it is to the scheduler, if it is a repair.
     pub(super) item: Option<ItemId>,
+    /// The load of its first plan, if it is a repair.
+    pub(super) loads: Loads,
     /// Whether it chooses helpers by what others move.
     pub(super) minds_others: bool,
 }
@@ -119,6 +121,7 @@ impl Core {
             ended: None,
             reservation: None,
             item: None,
+            loads: Loads::default(),
             minds_others,
             job: Job::new(request, self.rng.random(), &self.topology, self.now),
         };
@@ -379,6 +382,7 @@ fn phase(phase: repair::JobPhase) -> views::JobPhase {
         Of::MovingSlices => views::JobPhase::MovingSlices,
         Of::StoppingPlan => views::JobPhase::StoppingPlan,
         Of::WaitingForNodes => views::JobPhase::WaitingForNodes,
+        Of::OnHold => views::JobPhase::OnHold,
         Of::MakingDurable => views::JobPhase::MakingDurable,
         Of::CheckingParity => views::JobPhase::CheckingParity,
         Of::Publishing => views::JobPhase::Publishing,

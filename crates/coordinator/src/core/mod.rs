@@ -8,6 +8,7 @@
 //! one job that publishes blocks; the picture is what the storage says.
 
 mod absences;
+mod attempts;
 mod balance;
 mod beside;
 mod caps;
@@ -16,7 +17,9 @@ mod claims;
 mod commands;
 mod condemned;
 mod contradictions;
+mod durations;
 mod figures;
+mod fullness;
 mod given;
 mod given_bytes;
 mod grace;
@@ -30,6 +33,7 @@ mod made_lately;
 mod maintenance;
 mod network;
 mod nodes;
+mod omitted;
 mod parity_checks;
 mod parity_scrub;
 mod picture;
@@ -40,6 +44,7 @@ mod questions;
 mod removals;
 mod repairs;
 mod requests;
+mod room;
 mod safety;
 mod scrubs;
 mod status;
@@ -53,7 +58,6 @@ mod suspects;
 mod tests;
 mod unjudged;
 mod unreadable;
-mod words;
 mod write_path;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -76,20 +80,24 @@ pub(crate) use commands::{Command, Reply};
 use condemned::Condemned;
 use contradictions::Contradictions;
 use figures::Figures;
+use fullness::Fullness;
 use given::Given;
 pub(crate) use healing::HealPolicy;
 use healing::Healing;
 use history::History;
 use jobs::RunningJob;
+use leaving::Leaving;
 use made_lately::MadeLately;
 use maintenance::Maintenance;
 use nodes::Peer;
+pub(crate) use omitted::Omitted;
 use parity_checks::ParityChecks;
 use picture::Picture;
 use probes::Probes;
 use puts::OpenPuts;
 use questions::Question;
 use repairs::{Repairs, Unproven};
+use room::Rooms;
 use scrubs::Scrub;
 use steady::Steady;
 use store_news::StoreNews;
@@ -225,7 +233,9 @@ pub(crate) struct Core {
     /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
     newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers that are to be emptied, and get no blocks.
-    leaving: BTreeSet<NodeId>,
+    leaving: Leaving,
+    rooms: Rooms,
+    fullness: Fullness,
     capping: Capping,
     /// Helpers that are back and have not said what their blocks are.
     unproven: BTreeMap<NodeId, Unproven>,
@@ -288,7 +298,9 @@ impl Core {
             news: StoreNews::new(unlisted),
             made_lately: MadeLately::default(),
             newer: BTreeMap::new(),
-            leaving: BTreeSet::new(),
+            leaving: Leaving::default(),
+            rooms: Rooms::default(),
+            fullness: Fullness::default(),
             capping: Capping::default(),
             unproven: BTreeMap::new(),
             retired: BTreeSet::new(),
@@ -365,7 +377,9 @@ impl Core {
         self.forget_retired();
         self.expire_maintenance();
         self.expire_figures();
+        self.look_for_room();
         self.begin_recoveries();
+        self.drain_again();
         self.note_all_bad();
         self.forget_given();
         self.look_at_claims();

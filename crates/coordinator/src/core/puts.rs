@@ -342,8 +342,7 @@ impl Core {
                     needed,
                     usable,
                     block_bytes,
-                    full: self.full_helpers(block_bytes),
-                    down: self.down_helpers(),
+                    omitted: Box::new(self.omitted(block_bytes, None)),
                 },
             }
         })
@@ -360,22 +359,28 @@ impl Core {
 
     /// Live helpers with room for a block, beside what is on its way to them.
     pub(super) fn candidates(&self, block_bytes: u64) -> Vec<Candidate> {
-        let stays = |node: &NodeId| !self.leaving.contains(node);
-        let roomy = self.live_helpers().filter(stays).filter(|&node| self.has_room(node, block_bytes));
+        let roomy = self.takers().filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
         let rack = |node| self.topology.get(node).and_then(|view| view.rack.clone());
         roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(node) }).collect()
     }
 
-    fn has_room(&self, node: NodeId, block_bytes: u64) -> bool {
+    /// Helpers that get blocks, with the bytes that each has room for.
+    pub(super) fn takers(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let serves = |node: &NodeId| !self.nature.tells_service || self.picture.is_up(*node);
+        let stay = self.live_helpers().filter(|node| !self.leaving.contains(node));
+        stay.filter(serves).map(|node| (node, self.room_on(node)))
+    }
+
+    pub(super) fn has_room(&self, node: NodeId, block_bytes: u64) -> bool {
+        self.room_on(node) >= block_bytes
+    }
+
+    /// Bytes that a helper has room for, beside what is on its way to it.
+    fn room_on(&self, node: NodeId) -> u64 {
         let coming = self.jobs.values().filter(|running| running.targets.contains(&node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
         let free = self.topology.get(node).map_or(0, |view| view.free_bytes);
-        free >= block_bytes.saturating_add(reserved)
-    }
-
-    fn full_helpers(&self, block_bytes: u64) -> Vec<String> {
-        let full = self.live_helpers().filter(|&node| !self.has_room(node, block_bytes));
-        full.map(|node| self.name(node)).collect()
+        free.saturating_sub(reserved)
     }
 
     pub(super) fn file_views(&self, prefix: &str) -> Result<Vec<FileView>, RequestError> {

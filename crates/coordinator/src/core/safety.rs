@@ -19,17 +19,27 @@ use views::{HistoryEvent, NodeView, RepairView, ReplaceRequest, SafetyView};
 const NAMED: usize = 20;
 
 impl Core {
-    /// Whether helpers may be stopped for a while: every stripe that can be read now still could.
-    pub(super) fn ok_to_stop(&mut self, names: &[String]) -> Result<SafetyView, RequestError> {
+    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could lose `leave` further
+    /// blocks.
+    pub(super) fn ok_to_stop(&mut self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
         // Helpers that have yet to come would count as gone, and all that they have as unreadable already.
         if !self.settled {
             return Err(RequestError::Settling);
         }
         let nodes = self.nodes_named(names)?;
         let mut view = self.weighed(&nodes)?;
-        view.safe = view.unreadable == 0;
+        let is_left = view.survives.is_none_or(|survives| survives >= leave);
+        view.safe = view.unreadable == 0 && is_left;
         let them = list(&view.nodes);
         view.text = match (view.safe, view.survives) {
+            (false, Some(survives)) if view.unreadable == 0 => format!(
+                "NOT OK to stop {them}: all of the {} with blocks there can still be read, and some {}",
+                count(view.stripes, "stripe"),
+                match survives {
+                    0 => "cannot lose another block".to_owned(),
+                    few => format!("can lose only {few} more"),
+                }
+            ),
             (false, _) => format!(
                 "NOT OK to stop {them}: {} of the {} with blocks there could not be read",
                 view.unreadable,
@@ -44,6 +54,9 @@ impl Core {
             (true, None) => format!("ok to stop {them}: no stripe that can be read has blocks there"),
         };
         view.next_step = (!view.safe).then(|| match nodes.len() {
+            1 if view.unreadable == 0 => {
+                "run mend repair --all if something is lost, and ask again; --leave 0 asks whether all could be read".to_owned()
+            }
             1 => "run mend repair --all, or start helpers that are down, and ask again".to_owned(),
             _ => "stop fewer at a time; mend repair --all first if some are down already".to_owned(),
         });

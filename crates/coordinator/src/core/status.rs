@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 
+use super::fullness::full_text;
 use super::nodes::{PeerKind, sorted};
 use super::puts::file_view;
 use super::safety::count;
@@ -13,7 +14,7 @@ use super::{Core, contradictions};
 use crate::error::RequestError;
 use crate::layout;
 use views::{
-    Census, FileLayout, FileStripe, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
+    Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
 };
 
 /// Unreadable stripes that are named.
@@ -21,19 +22,20 @@ const UNREADABLE_NAMED: usize = 100;
 
 impl Core {
     pub(super) fn status(&mut self) -> Result<Status, RequestError> {
+        self.look_for_room();
         let stripes = self.census()?;
         let (files, file_bytes) = self.picture.files().in_all();
         let nodes_up = sorted(self.live_helpers().map(|node| self.name(node)));
         let nodes_down = self.down_helpers();
-        let gone = self.gone_nodes();
+        let (gone, full) = (self.gone_nodes(), self.full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
                 && self.unjudged.is_empty()
                 && self.may_change()
                 && self.news.unlisted().is_none(),
-            severity: self.severity(&stripes),
-            summary: self.first_line(&stripes, &nodes_up, &nodes_down),
+            severity: self.severity(&stripes, &full),
+            summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
             advice: self.advice(&stripes, &gone),
             settling: !self.settled && self.news.unlisted().is_none(),
             own_files: self.nature.files,
@@ -46,6 +48,7 @@ impl Core {
             leaving: self.leaving_views(),
             gone,
             waiting: self.waiting_stripes(),
+            full,
             unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
             contradictions: self.contradiction_views(),
             jobs: self.job_views(),
@@ -77,14 +80,15 @@ impl Core {
         if self.settled { line } else { format!("starting, helpers are still registering; so far: {line}") }
     }
 
-    fn severity(&self, census: &Census) -> Severity {
+    fn severity(&self, census: &Census, full: &[FullNode]) -> Severity {
         let weakest = census.redundancy.iter().find(|class| class.degraded > 0).map(|class| class.survives);
         match () {
             () if !self.may_change() => Severity::Critical,
             () if !self.settled || self.news.unlisted().is_some() => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
             () if census.contradictory > 0 || !self.unjudged.is_empty() => Severity::Critical,
-            () if census.intact < census.stripes || !self.all_troubles().is_empty() => Severity::Warning,
+            () if census.intact < census.stripes => Severity::Warning,
+            () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
             () => Severity::Ok,
         }
     }
@@ -96,7 +100,7 @@ impl Core {
     }
 
     /// What happens by itself about what is lost, and what could be done.
-    fn advice(&self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
+    fn advice(&mut self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
         advice.extend(self.unjudged.advice());
@@ -105,6 +109,12 @@ impl Core {
         let here = census.blocks_lost.saturating_sub(on_gone);
         if here > 0 && self.settled && self.may_change() && self.open_repairs().is_empty() {
             advice.extend(self.healing_advice(here));
+        }
+        if census.intact < census.stripes {
+            advice.extend(self.failed_last().filter(|_| self.open_repairs().is_empty()));
+        }
+        if self.settled && self.may_change() && on_gone == 0 {
+            advice.extend(self.spare_advice());
         }
         advice
     }

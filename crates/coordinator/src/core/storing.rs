@@ -80,6 +80,8 @@ pub(super) enum Then {
     Needless { node: NodeId, block: BlockId },
     /// A repair that begins by itself is kept.
     Recovers { node: NodeId, id: u64, order: Box<Order> },
+    /// A drain that begins by itself is kept.
+    Drains { node: NodeId, id: u64, order: Box<Order> },
     /// Moves that even helpers out are kept and begin.
     Rebalances { id: u64, order: Box<Order>, view: Box<RebalanceView>, reply: Reply<RebalanceView> },
     /// A helper is taken off the list.
@@ -448,6 +450,7 @@ impl Core {
                 Err(error) => answer(reply, Err(error.into())),
             },
             Then::Recovers { node, id, order } => self.recovery_kept(node, id, *order, result.map(drop)),
+            Then::Drains { node, id, order } => self.drain_kept(node, id, *order, result.map(drop)),
             Then::Rebalances { id, order, mut view, reply } => {
                 let begun = result.map_err(RequestError::from).and_then(|_| self.begin_repair(id, *order));
                 view.repair = Some(id);

@@ -12,7 +12,8 @@
 //! A plan that becomes slow is looked into as well ([`pace`], [`places`]), and dropped for one that is predicted to be done much sooner
 //! ([`straggling`]). When something breaks, the reports of all nodes are gathered for a moment, a culprit is found
 //! ([`blame`]), the plan is stopped everywhere, requestors say which slices they have, and another plan is
-//! made for the slices that are still missing, without the culprit. No helper ever asks what to do next.
+//! made for the slices that are still missing, without the culprit. No helper ever asks what to do next. A job that is paused
+//! stops its plan in the same way, and makes another when it is resumed.
 //!
 //! **Always true:** at most one plan of a job runs; reports of earlier plans are dropped by their epoch; a
 //! block is published only after its whole length was delivered, its digest agreed with the recorded one
@@ -169,13 +170,23 @@ pub struct Job {
     /// What was found of parity in an ending that did not come to its end.
     parity: ParityOutcome,
     stragglers: Stragglers,
+    /// Paused: it moves no slice until it is resumed.
+    on_hold: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
     Running(Box<Running>),
-    Stopping { waiting: BTreeSet<NodeId>, until: Duration, sources: BTreeSet<BlockIndex> },
-    Pausing { until: Duration },
+    Stopping {
+        waiting: BTreeSet<NodeId>,
+        until: Duration,
+        sources: BTreeSet<BlockIndex>,
+    },
+    Pausing {
+        until: Duration,
+    },
+    /// Somebody has paused the job. Requestors keep what they have.
+    OnHold,
     Ending(Ending),
     Finished,
 }
@@ -218,6 +229,7 @@ impl Job {
             suspected: BTreeSet::new(),
             parity: ParityOutcome::NotAsked,
             stragglers: Stragglers::default(),
+            on_hold: false,
         };
         job.plan(topology, now);
         job
@@ -454,7 +466,7 @@ impl Job {
         match &mut self.phase {
             Phase::Running(running) => running.proof = None,
             Phase::Ending(_) => self.end(topology, now, Ending::hear_of_contradiction),
-            Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::Finished => {}
+            Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::OnHold | Phase::Finished => {}
         }
     }
 
@@ -502,14 +514,14 @@ impl Job {
                 self.work.policy.avoid.insert(node);
                 self.plan_when_stopped(topology, now);
             }
-            Phase::Pausing { .. } | Phase::Ending(_) if is_requestor => {
+            Phase::Pausing { .. } | Phase::OnHold | Phase::Ending(_) if is_requestor => {
                 self.requestor_failed(node, "it is gone", topology, now);
             }
             Phase::Ending(_) => {
                 self.work.policy.avoid.insert(node);
                 self.end(topology, now, |ending, work, scene| ending.handle_node_lost(node, work, scene));
             }
-            Phase::Pausing { .. } | Phase::Finished => {}
+            Phase::Pausing { .. } | Phase::OnHold | Phase::Finished => {}
         }
     }
 
@@ -538,7 +550,29 @@ impl Job {
             }
             Phase::Pausing { until } if *until <= now => self.plan(topology, now),
             Phase::Ending(_) => self.end(topology, now, Ending::handle_tick),
-            Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::Finished => {}
+            Phase::Stopping { .. } | Phase::Pausing { .. } | Phase::OnHold | Phase::Finished => {}
+        }
+    }
+
+    /// Stops the plan that runs, between two slices, and makes no other before [`resume`](Self::resume). Delivered
+    /// slices are kept; blocks that are delivered whole are still checked and published.
+    pub fn pause(&mut self, topology: &Topology, now: Duration) {
+        self.on_hold = true;
+        match self.phase {
+            Phase::Running(_) => {
+                self.end_pace();
+                self.stop_plan(topology, now);
+            }
+            Phase::Pausing { .. } => self.phase = Phase::OnHold,
+            Phase::Stopping { .. } | Phase::OnHold | Phase::Ending(_) | Phase::Finished => {}
+        }
+    }
+
+    /// Goes on after a [`pause`](Self::pause), with a plan for what is still missing.
+    pub fn resume(&mut self, topology: &Topology, now: Duration) {
+        self.on_hold = false;
+        if let Phase::OnHold = self.phase {
+            self.plan(topology, now);
         }
     }
 
@@ -578,6 +612,7 @@ impl Phase {
             Self::Running(_) => JobPhase::MovingSlices,
             Self::Stopping { .. } => JobPhase::StoppingPlan,
             Self::Pausing { .. } => JobPhase::WaitingForNodes,
+            Self::OnHold => JobPhase::OnHold,
             Self::Ending(ending) => ending.phase(),
             Self::Finished => JobPhase::Finished,
         }

@@ -136,6 +136,8 @@ pub enum JobPhase {
     StoppingPlan,
     /// It waits for nodes to come back.
     WaitingForNodes,
+    /// It is paused.
+    OnHold,
     /// What was delivered is being made durable.
     MakingDurable,
     /// A parity equation is being checked.

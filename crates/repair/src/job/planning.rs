@@ -40,6 +40,10 @@ const SECOND_CHANCE: Duration = Duration::from_millis(500);
 
 impl Job {
     pub(super) fn plan(&mut self, topology: &Topology, now: Duration) {
+        if self.on_hold {
+            self.phase = Phase::OnHold;
+            return;
+        }
         let turns = self.trust.turns();
         let mut error = None;
         for _ in 0..turns {

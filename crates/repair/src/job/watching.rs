@@ -147,6 +147,11 @@ impl Job {
             let replanned = self.work.replanned.clone();
             return self.finish(Err(JobError::NoProgress { attempts, replanned }));
         }
+        self.stop_plan(topology, now);
+    }
+
+    /// Has every node stop, and waits for what requestors have.
+    pub(super) fn stop_plan(&mut self, topology: &Topology, now: Duration) {
         let (job, epoch) = (self.work.id, self.work.epoch);
         let alive = self.work.touched.iter().copied().filter(|&node| topology.is_alive(node));
         for node in alive.collect::<Vec<_>>() {

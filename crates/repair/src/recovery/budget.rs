@@ -171,7 +171,11 @@ pub struct NodeLoad {
 }
 
 impl NodeLoad {
+    /// Its share of a budget: nothing, if no job moves anything.
     pub(super) fn need(&self) -> Budget {
+        if self.jobs == 0 {
+            return Budget::default();
+        }
         Budget {
             jobs: self.jobs,
             up_bytes: self.sent_bytes,
@@ -201,6 +205,14 @@ impl Loads {
             nodes: plan.node_costs().into_iter().map(node).collect(),
             links: plan.link_bytes().into_iter().map(|((from, to), bytes)| (from, to, bytes)).collect(),
         }
+    }
+
+    /// The load while nothing moves: the space of the blocks that are to be stored.
+    pub(super) fn at_rest(&self) -> Self {
+        let keeps = self.nodes.iter().filter(|load| load.stored_bytes > 0);
+        let rests =
+            keeps.map(|load| NodeLoad { jobs: 0, sent_bytes: 0, received_bytes: 0, read_bytes: 0, ..*load });
+        Self { nodes: rests.collect(), links: Vec::new() }
     }
 
     /// Bytes that the nodes that keep blocks receive, for each byte that they keep; `None` if none is kept.

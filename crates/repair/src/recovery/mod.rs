@@ -47,6 +47,7 @@ mod policy;
 mod progress;
 mod queue;
 mod redundancy;
+mod resting;
 mod scan;
 mod shares;
 mod stripes;

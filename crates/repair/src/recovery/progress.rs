@@ -15,6 +15,12 @@ use crate::Resource;
 const STRETCH: Duration = Duration::from_secs(5);
 /// Stretches that are remembered.
 const STRETCHES: usize = 12;
+/// Estimates need this many stretches,
+const LEAST_STRETCHES: usize = 2;
+/// and this part of the whole done, or a full window: the first slices say little about the rest.
+const LEAST_PART: f64 = 0.01;
+/// The slowest stretch counts from the first on that was at least this part of the fastest: until then work was starting.
+const STARTED: f64 = 0.1;
 
 /// What was done when.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +42,10 @@ pub struct Estimate {
 impl Progress {
     /// So many bytes of blocks were repaired by now. Bytes that were counted and are lost again may be taken back.
     pub fn note(&mut self, now: Duration, bytes_done: u64) {
+        // While nothing has moved yet, the window has not begun.
+        if self.samples.len() == 1 && self.samples[0].1 == bytes_done {
+            self.samples.clear();
+        }
         if self.samples.back().is_none_or(|&(at, _)| now >= at + STRETCH) {
             self.samples.push_back((now, bytes_done));
             if self.samples.len() > STRETCHES + 1 {
@@ -51,14 +61,19 @@ impl Progress {
         rate(first, last)
     }
 
-    /// When so many further bytes should be done.
+    /// When so many further bytes should be done; `None` while too little was done to tell.
     pub fn estimate(&self, bytes_left: u64) -> Option<Estimate> {
-        let mean = self.rate().filter(|&rate| rate > 0.0)?;
-        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
-        let (mut fastest, mut slowest) = (mean, mean);
-        for stretch in pairs.filter_map(|(&before, &after)| rate(before, after)) {
-            (fastest, slowest) = (fastest.max(stretch), slowest.min(stretch));
+        let mean = self.rate().filter(|&rate| rate > 0.0 && bytes_left > 0)?;
+        let (stretches, done) = (self.samples.len() - 1, self.latest?.1 as f64);
+        let is_little = done < LEAST_PART * (done + bytes_left as f64) && stretches < STRETCHES;
+        if stretches < LEAST_STRETCHES || is_little {
+            return None;
         }
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+        let rates: Vec<f64> = pairs.filter_map(|(&before, &after)| rate(before, after)).collect();
+        let fastest = rates.iter().copied().fold(mean, f64::max);
+        let begun = rates.iter().skip_while(|&&rate| rate < fastest * STARTED);
+        let slowest = begun.copied().fold(fastest, f64::min);
         let time = |rate: f64| Duration::try_from_secs_f64(bytes_left as f64 / rate).ok();
         Some(Estimate { soonest: time(fastest)?, latest: time(slowest).filter(|_| slowest > 0.0) })
     }
@@ -148,5 +163,22 @@ mod tests {
             progress.estimate(100),
             Some(Estimate { soonest: seconds(10), latest: Some(seconds(10)) })
         );
+    }
+
+    #[test]
+    fn nothing_is_estimated_from_a_slow_start() {
+        let mut progress = Progress::default();
+        // It waits for room for a minute, then the first slices come.
+        (0..60).for_each(|second| progress.note(seconds(second), 0));
+        progress.note(seconds(60), 10);
+        assert_eq!(progress.estimate(1_000_000), None);
+        progress.note(seconds(65), 2_000);
+        progress.note(seconds(70), 4_000);
+        assert_eq!(progress.estimate(1_000_000), None, "too little is done");
+        progress.note(seconds(75), 404_000);
+        let estimate = progress.estimate(596_000).unwrap();
+        assert_eq!(estimate.soonest, Duration::from_secs_f64(596_000.0 / 80_000.0));
+        assert_eq!(estimate.latest, Some(estimate.soonest), "work was starting until then");
+        assert_eq!(progress.estimate(0), None, "nothing is left to move");
     }
 }

@@ -252,6 +252,13 @@ impl Picture {
         self.holders.get(&node).map_or(0, BTreeSet::len)
     }
 
+    /// Stripes of files, no more than `most`, taken evenly.
+    pub(super) fn sample(&self, most: usize) -> Vec<StripeRecord> {
+        let step = self.stripes.len().div_ceil(most).max(1);
+        let of_files = self.stripes.iter().step_by(step).flatten().filter(|entry| !entry.pending);
+        of_files.map(|entry| entry.record(&self.shared)).collect()
+    }
+
     /// The stripes of files that lack a block now, by name.
     pub(super) fn damaged(&self) -> Vec<StripeRecord> {
         let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();

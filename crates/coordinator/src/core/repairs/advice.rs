@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::recovery::End;
+use repair::recovery::{End, Target};
 use repair::{Stripe, StripeId};
 use stores::StripeRecord;
 
 use super::start::Obstacle;
 use super::{Core, Order};
+use crate::core::Omitted;
+use crate::core::safety::count;
 use crate::core::stripes::indexed;
 use crate::error::list;
 
@@ -78,31 +80,55 @@ impl Core {
         format!("bring {} back, then run mend repair --all", names.join(" or "))
     }
 
+    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
+    /// together.
     pub(super) fn no_room(&self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
+        let emptied = match order.target {
+            Target::Drain(node) => Some(node),
+            _ => None,
+        };
+        let omitted = self.omitted(record.block_bytes, emptied);
+        let blocks = count(blocks as u64, "block");
         if !order.requestors.is_empty() {
             let only: Vec<String> = order.requestors.iter().map(|&node| self.name(node)).collect();
             return Obstacle {
                 end: End::Failed,
                 reason: format!(
-                    "{blocks} of its blocks may go to {} only, and none of them is up, holds no other block of the stripe and \
-                     has {} bytes free",
+                    "{blocks} may go to {} only, and none of them is up, holds no other block of the stripe and has {} bytes \
+                     free ({})",
                     list(&only),
-                    record.block_bytes
+                    record.block_bytes,
+                    self.why_omitted(&omitted)
                 ),
-                next_step: "name other helpers, or none: then any will do".to_owned(),
+                next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
             };
         }
-        let down = self.down_helpers();
         Obstacle {
             end: End::Failed,
             reason: format!(
-                "{blocks} of its blocks need a live helper that holds no other block of the stripe and has {} \
-                 bytes free, and there is none (down: {})",
+                "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
                 record.block_bytes,
-                list(&down)
+                self.why_omitted(&omitted)
             ),
-            next_step: "start helpers that are down, add a helper or make room, then run mend repair --all"
-                .into(),
+            next_step: format!("{}; {}", omitted.remedy(), next_attempt(order)),
         }
+    }
+
+    /// Why helpers are passed over; if none is, all hold blocks of the same stripes.
+    pub(in crate::core) fn why_omitted(&self, omitted: &Omitted) -> String {
+        match *omitted == Omitted::default() {
+            true => "each helper has a block of the stripe already".to_owned(),
+            false => omitted.to_string(),
+        }
+    }
+}
+
+/// How what is left of a repair gets done.
+fn next_attempt(order: &Order) -> &'static str {
+    match order.target {
+        Target::Drain(_) => "it goes on by itself when one can",
+        Target::Rebalance(_) => "then run mend rebalance again",
+        _ if order.by_itself => "it is tried again by itself",
+        _ => "then run mend repair --all",
     }
 }

@@ -26,7 +26,8 @@ impl Core {
         self.repair_state(id)
     }
 
-    /// Nothing of a repair starts until it is resumed, also after a restart; what runs goes to its end.
+    /// Pauses or resumes a repair. Paused, also over a restart, it starts no job; running jobs stop between two slices and keep
+    /// the delivered ones.
     pub(in crate::core) fn pause_repair(
         &mut self,
         id: u64,
@@ -40,9 +41,14 @@ impl Core {
             self.store(kept, Then::Nothing);
         }
         match paused {
-            true => self.repairs.scheduler.pause(RepairId(id)),
+            true => {
+                self.repairs.scheduler.pause(RepairId(id));
+                self.hold_jobs(id);
+            }
             false => self.repairs.scheduler.resume(RepairId(id)),
         }
+        self.pause_course(id, paused);
+        self.resume_jobs();
         self.poll_repairs();
         self.repair_state(id)
     }

@@ -8,8 +8,10 @@
 mod advice;
 mod control;
 mod facts;
+mod holding;
 mod orders;
 mod progress;
+mod reasons;
 mod records;
 mod refusals;
 mod start;
@@ -28,6 +30,7 @@ use super::storing::Then;
 use super::{Core, unix_ms};
 use crate::error::RequestError;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
+use holding::Held;
 pub(super) use orders::Order;
 use progress::Course;
 use refusals::Refusals;
@@ -42,6 +45,7 @@ pub(super) struct Repairs {
     /// Those whose stripes are not known: not before helpers had time to come back after a start.
     unexpanded: VecDeque<u64>,
     refusals: Refusals,
+    held: Held,
     pub scheduler: Scheduler,
 }
 
@@ -52,6 +56,7 @@ impl Repairs {
             repairs: BTreeMap::new(),
             unexpanded: VecDeque::new(),
             refusals: Refusals::default(),
+            held: Held::default(),
             scheduler: Scheduler::new(limits),
         }
     }
@@ -90,6 +95,8 @@ struct Repair {
     blocks_rebuilt: u64,
     bytes_rebuilt: u64,
     ended_unix_ms: Option<u64>,
+    /// Blocks that were still on the node that it was to empty, when it ended.
+    left_on_node: u64,
     /// Who waits for its end.
     waiting: Vec<Reply<()>>,
     course: Course,
@@ -153,7 +160,7 @@ impl Core {
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
         self.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
-            self.mark_leaving(node);
+            self.mark_leaving(node, &order);
         }
         self.repairs.add(id, order);
         self.start_repairs();
@@ -180,6 +187,7 @@ impl Core {
             return;
         }
         self.expand_repairs();
+        self.resume_jobs();
         self.poll_repairs();
     }
 
@@ -253,13 +261,28 @@ impl Core {
     /// Nothing of a repair is left to do.
     fn end_repair(&mut self, id: u64) {
         self.drop_order(id);
+        let left = self.left_on_node(id);
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(unix_ms());
+            repair.left_on_node = left;
             repair.waiting.drain(..).for_each(|waiting| answer(waiting, Ok(())));
             self.end_course(id);
             self.tell_end(id);
         }
         self.repairs.forget_oldest();
+    }
+
+    /// Blocks on the node that a repair is to empty.
+    fn left_on_node(&self, id: u64) -> u64 {
+        match self.repairs.repairs.get(&id).map(|repair| &repair.order.target) {
+            Some(Target::Drain(node)) => self.left_on(*node),
+            _ => 0,
+        }
+    }
+
+    /// Whether nothing of a repair starts for now.
+    pub(super) fn is_paused(&self, id: u64) -> bool {
+        self.repairs.repairs.get(&id).is_some_and(|repair| repair.order.paused)
     }
 
     /// Stripes that have been removed need no repair.
@@ -284,6 +307,7 @@ impl Repairs {
             blocks_rebuilt: 0,
             bytes_rebuilt: 0,
             ended_unix_ms: None,
+            left_on_node: 0,
             waiting: Vec::new(),
             course: Course::default(),
             lost_from: BTreeMap::new(),

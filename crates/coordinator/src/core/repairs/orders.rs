@@ -85,6 +85,12 @@ impl Order {
         }
     }
 
+    /// Whether it asks for something else than another one, whenever and by whom that was asked for.
+    pub fn differs(&self, other: &Self) -> bool {
+        let Self { paused, by_itself, asked_unix_ms, .. } = *other;
+        Self { paused, by_itself, asked_unix_ms, ..self.clone() } != *other
+    }
+
     /// How the stripes of its target get to where they shall be.
     pub fn kind(&self) -> Kind {
         match (&self.target, self.way) {

@@ -10,7 +10,7 @@ use stores::StripeRecord;
 
 use super::{Core, Order, Repair};
 use crate::core::stripes::indexed;
-use ::views::ProgressView;
+use ::views::{ProgressView, RepairState};
 
 /// Progress is noted this often.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -24,12 +24,38 @@ const FEW_NODES: usize = 64;
 pub(super) struct Course {
     progress: Progress,
     noted: Duration,
+    /// Since when it is paused.
+    paused: Option<Duration>,
+    /// How long it was paused before.
+    paused_for: Duration,
     began: Option<Duration>,
     ended: Option<Duration>,
     /// The least that it can take, from what links and disks carry within their caps as it began.
     bound: Option<Duration>,
     /// What limited it, and how often it was seen to.
     limits: BTreeMap<Resource, u32>,
+}
+
+impl Course {
+    /// How long it has gone on, without pauses.
+    fn lasts(&self, now: Duration) -> Duration {
+        let until = self.ended.unwrap_or(now);
+        let pause = self.paused.map_or(Duration::ZERO, |since| until.saturating_sub(since));
+        self.began.map_or(Duration::ZERO, |began| until.saturating_sub(began + self.paused_for + pause))
+    }
+
+    /// Rates from before a pause say nothing about the time after it.
+    fn set_paused(&mut self, paused: bool, now: Duration) {
+        match (paused, self.paused) {
+            (true, None) => self.paused = Some(now),
+            (false, Some(since)) => {
+                self.paused = None;
+                self.paused_for += now.saturating_sub(since.max(self.began.unwrap_or(now)));
+                self.progress = Progress::default();
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
 }
 
 impl Core {
@@ -39,13 +65,20 @@ impl Core {
         let course = &mut self.repairs.repairs.get_mut(&id).expect("it is being expanded").course;
         (course.began, course.bound) = (Some(self.now), bound);
         course.progress.note(self.now, 0);
+        self.pause_course(id, self.is_paused(id));
+    }
+
+    /// A repair is paused, or goes on.
+    pub(super) fn pause_course(&mut self, id: u64, paused: bool) {
+        let now = self.now;
+        self.repairs.repairs.get_mut(&id).expect("it is open").course.set_paused(paused, now);
     }
 
     /// Time has passed.
     pub(in crate::core) fn note_progress(&mut self) {
         let due = |repair: &Repair| {
-            let Course { began, ended, noted, .. } = repair.course;
-            began.is_some() && ended.is_none() && self.now >= noted + NOTE_EVERY
+            let Course { began, ended, noted, paused, .. } = repair.course;
+            began.is_some() && ended.is_none() && paused.is_none() && self.now >= noted + NOTE_EVERY
         };
         let open = self.repairs.repairs.iter().filter(|(_, repair)| due(repair));
         for id in open.map(|(&id, _)| id).collect::<Vec<_>>() {
@@ -70,25 +103,29 @@ impl Core {
 
     pub(super) fn progress_view(&self, id: u64, repair: &Repair) -> Option<ProgressView> {
         let course = &repair.course;
-        let began = course.began?;
+        course.began?;
         let done = repair.bytes_rebuilt + self.bytes_coming(id, repair);
         let left = repair.bytes.saturating_sub(done);
-        let took = course.ended.unwrap_or(self.now).saturating_sub(began);
+        let took = course.lasts(self.now);
         let running = course.ended.is_none();
         let mean = (took > Duration::ZERO).then(|| (done as f64 / took.as_secs_f64()) as u64);
-        let rate = if running { course.progress.rate().map(|rate| rate as u64).or(mean) } else { mean };
-        let estimate = if running { course.progress.estimate(left) } else { None };
+        let seen = || course.progress.rate().map(|rate| rate as u64).or(mean);
+        let rate = if running { seen().filter(|_| course.paused.is_none()) } else { mean };
+        let estimate = course.progress.estimate(left).filter(|_| running && course.paused.is_none());
         let limit = match running {
             true => self.repairs.scheduler.limited_by(RepairId(id)),
             false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
         };
+        // A repair that did not do all, or was faster than the figures allow, is not compared with the bound.
+        let is_whole = self.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
+        let bound = course.bound.filter(|&bound| running || (is_whole && bound <= took));
         Some(ProgressView {
             rate_bytes_per_s: rate,
             soonest_ms: estimate.map(|Estimate { soonest, .. }| soonest.as_millis() as u64),
             latest_ms: estimate.and_then(|estimate| estimate.latest).map(|latest| latest.as_millis() as u64),
             limited_by: limit.map(|limit| self.resource_name(&limit)),
             elapsed_ms: took.as_millis() as u64,
-            bound_ms: course.bound.map(|bound| bound.as_millis() as u64),
+            bound_ms: bound.map(|bound| bound.as_millis() as u64),
         })
     }
 

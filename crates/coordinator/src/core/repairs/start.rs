@@ -190,6 +190,9 @@ impl Core {
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
+        if let (Kind::Migrate { .. }, []) = (proposal.kind, &proposal.wanted[..]) {
+            return Err(self.no_room(order, &record, 1));
+        }
         let lost = match proposal.kind {
             Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
             _ => self.wanted_of(order, &record),
@@ -232,6 +235,7 @@ impl Core {
         let predicted = running.job.running_plan().map(|plan| plan.predict(&self.topology));
         match self.repairs.scheduler.admit(proposal.item, job, &loads) {
             Ok(()) => {
+                running.loads = loads;
                 if let (HelperPolicy::MPpr, Some(predicted)) = (order.helpers, predicted) {
                     let due = self.now + LATE_AFTER + predicted * LATE_TIMES;
                     self.repairs.scheduler.set_due(proposal.item, due);

@@ -6,10 +6,13 @@ use std::time::Duration;
 use repair::recovery::{End, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
+use super::reasons::Reasons;
 use super::{Core, Item, Repair, RequestError};
+use crate::core::durations::in_words;
 use crate::core::jobs::RunningJob;
-use crate::core::words::in_words;
-use ::views::{HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairState, RepairView};
+use ::views::{
+    HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairReason, RepairState, RepairView,
+};
 
 impl Core {
     pub(in crate::core) fn repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
@@ -48,6 +51,7 @@ impl Core {
             started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
             progress: self.progress_view(id, repair),
+            reasons: self.reasons(id, repair),
             items: if items { self.item_views(repair) } else { Vec::new() },
         }
     }
@@ -80,15 +84,19 @@ impl Core {
             stripes_failed: view.stripes_failed,
             lost_from: by_name(&repair.lost_from),
             rebuilt_on: by_name(&repair.rebuilt_on),
+            reasons: view.reasons.clone(),
         };
+        let reason = view.reasons.first().map(|first| first.reason.as_str()).unwrap_or_default();
         let target = repair.order.target.clone();
         tracing::info!(
             repair = id, target = view.target, state = %view.state, blocks = view.blocks_rebuilt,
-            failed_stripes = view.stripes_failed, took = in_words(Duration::from_millis(took_ms)), "a repair has ended"
+            failed_stripes = view.stripes_failed, took = in_words(Duration::from_millis(took_ms)), reason,
+            "a repair has ended"
         );
         self.note(event);
         if let Target::Node(node) | Target::Drain(node) = target {
             self.recovery_ended(node, id, view.state);
+            self.drain_ended(node);
         }
     }
 
@@ -105,12 +113,12 @@ impl Core {
         .sum()
     }
 
-    fn state_of_repair(&self, id: u64, repair: &Repair) -> RepairState {
+    pub(super) fn state_of_repair(&self, id: u64, repair: &Repair) -> RepairState {
         let counters = self.repairs.counters(id);
         if self.repairs.scheduler.repair(RepairId(id)).is_some_and(|state| state.cancelled) {
             RepairState::Cancelled
         } else if repair.ended_unix_ms.is_some() {
-            match counters.failed + counters.unreadable {
+            match counters.failed + counters.unreadable + repair.left_on_node {
                 0 => RepairState::Done,
                 _ => RepairState::Failed,
             }
@@ -121,6 +129,22 @@ impl Core {
         } else {
             RepairState::Running
         }
+    }
+
+    /// Why stripes were not repaired, those that failed alike together.
+    fn reasons(&self, id: u64, repair: &Repair) -> Vec<RepairReason> {
+        let counters = self.repairs.counters(id);
+        let mut reasons = Reasons::default();
+        if counters.failed + counters.unreadable > 0 {
+            let ended = |item: &Item| {
+                let state = self.repairs.scheduler.state(item.id);
+                matches!(state, Place::Ended(End::Failed | End::LostAgain | End::Unreadable { .. }))
+            };
+            repair.items.values().filter(|item| ended(item)).for_each(|item| reasons.add(item));
+        } else if repair.left_on_node > 0 {
+            reasons.add_left(repair.left_on_node);
+        }
+        reasons.into_views()
     }
 
     fn item_views(&self, repair: &Repair) -> Vec<RepairItem> {

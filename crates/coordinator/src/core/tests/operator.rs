@@ -35,8 +35,12 @@ impl Scene {
     }
 
     fn ok_to_stop(&mut self, names: &[&str]) -> SafetyView {
+        self.ok_to_stop_and_leave(names, 0)
+    }
+
+    fn ok_to_stop_and_leave(&mut self, names: &[&str], leave: u32) -> SafetyView {
         let names = names.iter().map(|&name| name.into()).collect();
-        self.ask(|reply| Command::OkToStop(names, reply)).unwrap()
+        self.ask(|reply| Command::OkToStop(names, leave, reply)).unwrap()
     }
 
     fn safe_to_remove(&mut self, name: &str) -> bool {
@@ -209,18 +213,24 @@ fn what_somebody_calls_off_does_not_begin_by_itself_again() {
 }
 
 #[test]
-fn a_repair_that_cannot_succeed_is_tried_again_ever_later() {
+fn a_repair_that_no_helper_can_take_begins_when_one_can() {
     let mut scene = Scene::new(4);
     let dead = home(&scene.put("f", 1), 0);
     scene.repair_after("5s");
     scene.kill(&dead); // Nobody is left who could take the block.
     scene.wait(Duration::from_secs(30));
-    assert_eq!((scene.repairs().len(), scene.gone(&dead).recovery), (1, RecoveryState::Failed));
-    scene.wait(Duration::from_secs(600));
-    assert_eq!(scene.repairs().len(), 4, "after 1, 2 and 4 minutes");
+    assert_eq!((scene.repairs().len(), scene.gone(&dead).recovery), (0, RecoveryState::NoRoom));
+    let text = scene.gone(&dead).text;
+    assert!(text.contains("no helper can take any of them") && text.contains("mend node add"), "{text}");
+    // Somebody tries all the same: why it failed is told until all is whole.
+    assert_eq!(scene.repair_all().state, RepairState::Failed);
+    let told = |scene: &mut Scene| {
+        scene.status().advice.concat().contains("failed: 1 stripe: no helper can take 1 block")
+    };
+    assert!(told(&mut scene));
     scene.start("h5");
-    scene.wait(Duration::from_secs(600));
-    assert!(scene.status().healthy);
+    scene.wait(Duration::from_secs(5));
+    assert!(scene.status().healthy && !told(&mut scene));
 }
 
 #[test]
@@ -248,13 +258,16 @@ fn what_may_be_stopped_and_removed_follows_from_the_stripes() {
     let spare = (1..=5).map(|n| format!("h{n}")).find(|name| !homes.contains(name)).unwrap();
     let two = scene.ok_to_stop(&[&homes[0], &homes[1]]);
     assert!(two.safe && two.survives == Some(0), "{two:?}");
+    let two = scene.ok_to_stop_and_leave(&[&homes[0], &homes[1]], 1);
+    assert!(!two.safe && two.unreadable == 0 && two.text.contains("cannot lose another block"), "{two:?}");
+    assert!(scene.ok_to_stop_and_leave(&[&homes[0]], 1).safe);
     let three = scene.ok_to_stop(&[&homes[0], &homes[1], &homes[2]]);
     assert!(!three.safe && three.unreadable_stripes.len() == 1, "{three:?}");
     scene.kill(&homes[3]);
     assert!(scene.ok_to_stop(&[&homes[0]]).safe);
     assert!(!scene.ok_to_stop(&[&homes[0], &homes[1]]).safe, "one is down already");
     assert!(scene.safe_to_remove(&spare) && !scene.safe_to_remove(&homes[0]));
-    let unknown = scene.ask(|reply| Command::OkToStop(vec!["h77".into()], reply));
+    let unknown = scene.ask(|reply| Command::OkToStop(vec!["h77".into()], 1, reply));
     assert!(matches!(unknown, Err(RequestError::NoSuchNode { .. })));
 
     let remove = |scene: &mut Scene, name: &str| scene.ask(|reply| Command::RemoveNode(name.into(), reply));
@@ -393,7 +406,7 @@ fn nobody_is_ok_to_stop_while_helpers_are_still_coming() {
     scene.put("f", 1);
     scene.restart();
     scene.start("h1");
-    let asked = scene.ask(|reply| Command::OkToStop(vec!["h1".into()], reply));
+    let asked = scene.ask(|reply| Command::OkToStop(vec!["h1".into()], 1, reply));
     assert!(matches!(asked, Err(RequestError::Settling)), "{asked:?}");
 }
 

@@ -1,7 +1,7 @@
 //! Whole nodes: recovered, emptied, paused, capped, and back in the middle.
 
 use repair::Caps;
-use views::{CapsRequest, CapsView, NodeView};
+use views::{CapsRequest, CapsView, JobPhase, NodeView};
 
 use super::*;
 
@@ -167,7 +167,9 @@ fn a_paused_repair_stays_so_over_a_restart() {
     assert_eq!(scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap().state.name(), "paused");
     scene.thaw();
     let view = scene.repair_state(repair);
-    assert_eq!((view.state.name(), view.stripes_done), ("paused", running), "what ran went to its end");
+    assert_eq!((view.state.name(), view.stripes_done), ("paused", 0), "what ran stands still");
+    let jobs = scene.status().jobs;
+    assert!(jobs.len() as u64 == running && jobs.iter().all(|job| job.phase == JobPhase::OnHold), "{jobs:?}");
     scene.restart_all(&["h1"]);
     assert_eq!(scene.repair_state(repair).state.name(), "paused");
     scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();

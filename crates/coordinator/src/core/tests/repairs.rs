@@ -196,8 +196,10 @@ fn without_a_node_to_take_a_block_the_repair_says_so() {
     let repair = scene.repair_all();
     assert_eq!(repair.state.name(), "failed");
     let reason = repair.items[0].reason.as_deref().unwrap();
-    assert!(reason.starts_with("1 of its blocks need a live helper that holds no other block"), "{reason}");
+    assert!(reason.starts_with("no helper can take 1 block of 4096 bytes"), "{reason}");
     assert!(reason.ends_with("(down: h4)"), "{reason}");
+    assert_eq!((repair.reasons.len(), repair.reasons[0].stripes), (1, 1), "{repair:#?}");
+    assert_eq!(repair.reasons[0].reason, reason);
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! No helper can take a block: drains and repairs say so, name who is passed over and why, and go on when one can.
+
+use crate::cluster::{Cluster, Said};
+
+const STRIPES: u64 = 8;
+
+/// A cluster of rs-6-4 with a film of eight stripes.
+fn cluster(helpers: u16) -> (Cluster, Vec<u8>) {
+    let cluster = Cluster::new(helpers, "rs-6-4", "64KiB");
+    let content = cluster.put("film", STRIPES as usize * 4 * (64 << 10));
+    (cluster, content)
+}
+
+fn blocks_on(cluster: &Cluster, name: &str) -> u64 {
+    let nodes = cluster.mend(&["node", "list", "--output", "json"]).ok().json();
+    let node = nodes.as_array().unwrap().iter().find(|node| node["name"] == name).unwrap();
+    node["blocks"].as_u64().unwrap()
+}
+
+fn restart_coordinator(cluster: &mut Cluster) {
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+}
+
+fn add_helper(cluster: &mut Cluster, name: &str) {
+    cluster.mend(&["node", "add", name, "--listen", "127.0.0.1:0"]).ok();
+    cluster.start(&["helper", name]);
+    cluster.await_ready();
+}
+
+#[track_caller]
+fn assert_says(said: &Said, texts: &[&str]) {
+    for text in texts {
+        assert!(said.out.contains(text) || said.err.contains(text), "`{text}` is not in {said:#?}");
+    }
+}
+
+#[test]
+fn a_drain_is_not_done_while_a_block_remains_and_goes_on_when_there_is_room() {
+    let (mut cluster, content) = cluster(6);
+    for how in [&[][..], &["--migrate-only"], &["--rebuild-only"]] {
+        let drain = cluster.mend(&[&["node", "drain", "h3"], how].concat());
+        assert_eq!((drain.code, blocks_on(&cluster, "h3")), (1, STRIPES), "{drain:#?}");
+        let of_each = cluster.block_name("1.0").split_once('.').unwrap().0.to_owned();
+        assert_says(&drain, &["failed after", "8 stripes failed", "no helper can take 1 block", &of_each]);
+        assert_says(
+            &drain,
+            &["each helper has a block", "h3 is to be emptied: 8 blocks on it", "mend node add"],
+        );
+        assert!(!drain.out.contains("nothing is lost") && !drain.out.contains("done"), "{drain:#?}");
+    }
+    let put = cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--as", "more"]);
+    put.fails_with(&["being emptied: h3", "mend node drain h3 --stop"]);
+    restart_coordinator(&mut cluster);
+    cluster.eventually("it is told again", |cluster| {
+        cluster.mend(&["status"]).out.contains("it goes on by itself when one can")
+    });
+    add_helper(&mut cluster, "h7");
+    cluster.eventually("it goes on by itself", |cluster| {
+        cluster.mend(&["status"]).out.contains("h3 is empty and safe to remove")
+    });
+    assert_eq!(blocks_on(&cluster, "h3"), 0);
+    assert_says(
+        &cluster.mend(&["history"]).ok(),
+        &["8 stripes: no helper can take 1 block", "(drain h3) done"],
+    );
+    cluster.assert_reads("film", &content, &[]);
+    cluster.mend(&["scrub"]).ok();
+}
+
+#[test]
+fn a_repair_that_no_helper_can_take_is_not_promised_and_says_why() {
+    let (mut cluster, content) = cluster(7);
+    cluster.mend(&["node", "drain", "h7"]).ok();
+    let lost = blocks_on(&cluster, "h1");
+    cluster.kill("h1");
+    cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.starts_with("DEGRADED"));
+    let why = ["no helper can take", "being emptied: h7", "mend node drain h7 --stop"];
+    let status = cluster.mend(&["status"]).ok();
+    assert!(!status.out.contains("repair of h1 starts in"), "{status:#?}");
+    assert_says(&status, &why);
+    cluster.mend(&["node", "recover", "h1"]).fails_with(&why);
+    for verb in ["status", "history"] {
+        let reason = format!("{lost} stripes: no helper can take 1 block");
+        let said = cluster.mend(&[verb]).ok();
+        assert_says(&said, &[&reason, "being emptied: h7"]);
+    }
+    cluster.mend(&["node", "repair-after", "1s"]).ok();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let history = cluster.mend(&["history"]).ok();
+    assert!(!history.out.contains("by itself"), "nothing begins that cannot end well: {history:#?}");
+    cluster.mend(&["node", "drain", "h7", "--stop"]).ok();
+    cluster.eventually("it is rebuilt once a helper can take it", |cluster| {
+        cluster.mend(&["status"]).out.starts_with("safe  all")
+    });
+    cluster.assert_reads("film", &content, &[]);
+}
+
+#[test]
+fn a_full_helper_is_told_before_there_is_no_room_to_repair() {
+    let Some((cluster, content)) = with_full_disk() else { return };
+    let mut cluster = cluster;
+    cluster.eventually("it is full", |cluster| cluster.mend(&["status"]).out.contains("full: h1"));
+    cluster.eventually("it is told", |cluster| cluster.mend(&["status"]).out.contains("no room to repair"));
+    let status = cluster.mend(&["status"]).ok();
+    assert!(status.out.starts_with("safe  all"), "{status:#?}");
+    assert_says(&status, &["; full: h1", "(full: h1)", "free space on h1", "mend node add"]);
+    let check = cluster.mend(&["status", "--check"]);
+    assert!(check.code == 1 && check.out.contains("WARNING") && check.out.contains("full: h1"), "{check:?}");
+    cluster.kill("h2");
+    cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.starts_with("DEGRADED"));
+    cluster.mend(&["node", "recover", "h2"]).fails_with(&[
+        "no helper can take 1 block",
+        "full: h1",
+        "free space on h1",
+    ]);
+    cluster.assert_reads("film", &content, &[]);
+    drop(cluster);
+}
+
+/// Seven helpers, of which the first has a disk with room for one block of several, and a stripe on each six of them. Needs root.
+fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
+    let mut cluster = Cluster::init(7, "rs-6-4", "1MiB");
+    let blocks = cluster.folder().join("helpers/h1/blocks");
+    std::fs::create_dir_all(&blocks).unwrap();
+    let mount = ["-t", "tmpfs", "-o", "size=1800k", "tmpfs"];
+    let mounted = std::process::Command::new("mount").args(mount).arg(&blocks).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: mounting a tmpfs needs root");
+        return None;
+    }
+    cluster.unmount_at_end(blocks);
+    cluster.start(&["coordinator"]);
+    (1..=7).for_each(|number| cluster.start(&["helper", &format!("h{number}")]));
+    cluster.await_ready();
+    // A stripe on which h1 has a block, then stripes for which it has no room.
+    let mut content = cluster.put("film", 4 << 20);
+    for _ in 0..8 {
+        if blocks_on(&cluster, "h1") > 0 {
+            break;
+        }
+        cluster.mend(&["rm", "film"]).ok();
+        content = cluster.put("film", 4 << 20);
+    }
+    cluster.eventually("it is full", |cluster| cluster.mend(&["status"]).out.contains("full: h1"));
+    for name in ["more", "most"] {
+        cluster.put(name, 4 << 20);
+    }
+    Some((cluster, content))
+}
+
+#[test]
+fn a_cap_for_a_rack_that_there_is_not_is_refused() {
+    let cluster = Cluster::new(3, "rs-3-2", "64KiB");
+    cluster
+        .mend(&["caps", "--rack", "nowhere=5MB/s"])
+        .fails_with(&["there is no rack `nowhere`", "mend node list"]);
+    assert!(cluster.mend(&["caps"]).ok().out.contains("not capped"));
+    // Taking one away that is left from a rack of old is fine.
+    cluster.mend(&["caps", "--rack", "nowhere=none"]).ok();
+}

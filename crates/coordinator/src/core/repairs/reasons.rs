@@ -1,0 +1,58 @@
+//! Why stripes were not repaired, told once for all that failed alike.
+
+use std::collections::BTreeMap;
+
+use super::Item;
+use ::views::RepairReason;
+
+/// Reasons that are told one by one; the rest are counted together.
+const TOLD: usize = 5;
+/// Blocks of a reason that are named.
+const NAMED: usize = 5;
+
+/// Stripes by why they were not repaired, and what to do about it.
+#[derive(Default)]
+pub(super) struct Reasons(BTreeMap<(String, Option<String>), Failed>);
+
+#[derive(Default)]
+struct Failed {
+    stripes: u64,
+    blocks: Vec<String>,
+}
+
+impl Reasons {
+    pub(super) fn add(&mut self, item: &Item) {
+        let reason = item.reason.clone().unwrap_or_else(|| "no reason is known".to_owned());
+        let failed = self.0.entry((reason, item.next_step.clone())).or_default();
+        failed.stripes += 1;
+        let missing = item.blocks.iter().filter(|block| !item.rebuilt.contains_key(*block));
+        let room = NAMED.saturating_sub(failed.blocks.len());
+        failed.blocks.extend(missing.take(room).map(ToString::to_string));
+    }
+
+    /// Blocks came to a node while it was emptied.
+    pub(super) fn add_left(&mut self, blocks: u64) {
+        let reason =
+            "blocks were stored on it meanwhile, or are of files that are still being stored".to_owned();
+        let failed = Failed { stripes: blocks, blocks: Vec::new() };
+        self.0.insert((reason, Some("they are moved by themselves next".to_owned())), failed);
+    }
+
+    /// The most frequent first.
+    pub(super) fn into_views(self) -> Vec<RepairReason> {
+        let view = |((reason, next_step), Failed { stripes, blocks })| RepairReason {
+            reason,
+            next_step,
+            stripes,
+            blocks,
+        };
+        let mut views: Vec<RepairReason> = self.0.into_iter().map(view).collect();
+        views.sort_by_key(|view| std::cmp::Reverse(view.stripes));
+        if views.len() > TOLD {
+            let rest: u64 = views.drain(TOLD - 1..).map(|view| view.stripes).sum();
+            let reason = "other reasons; mend watch with --verbose lists them".to_owned();
+            views.push(RepairReason { reason, next_step: None, stripes: rest, blocks: Vec::new() });
+        }
+        views
+    }
+}
