@@ -183,6 +183,37 @@ fn a_client_may_sleep_for_as_long_as_its_connection_lives() {
     assert!(ended.after > Duration::from_secs(8));
 }
 
+/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links between helpers, or
+/// between a helper and the requestor.
+#[test]
+fn two_links_that_break_between_helpers_are_gone_around() {
+    for scheme in [Scheme::Auto, Scheme::Pipelined] {
+        let quiet = Scenario::repair(CodeSpec::reed_solomon(6, 4), scheme);
+        let nodes: Vec<NodeId> =
+            (1..6).map(|block| quiet.holder(BlockIndex(block)).expect("it survives")).collect();
+        let links: Vec<(NodeId, NodeId)> = nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(at, &a)| nodes[at + 1..].iter().map(move |&b| (a, b)))
+            .collect();
+        for (at, &(a, b)) in links.iter().enumerate() {
+            for &(c, d) in links[at + 1..].iter().filter(|(c, d)| ![a, b].contains(c) && ![a, b].contains(d))
+            {
+                let scenario = quiet
+                    .clone()
+                    .with(When::At(Duration::ZERO), Fault::Cut { a, b })
+                    .with(When::At(Duration::ZERO), Fault::Cut { a: c, b: d });
+                let ended = World::new(&scenario, Tracing::Keep).run();
+                assert!(
+                    matches!(ended.result, Some(Ok(_))),
+                    "{scheme}: {a}-{b}, {c}-{d}: {:?}",
+                    ended.result
+                );
+            }
+        }
+    }
+}
+
 /// A connection that breaks once costs a helper, not the requestor and all it has.
 #[test]
 fn a_broken_connection_does_not_cost_a_requestor() {

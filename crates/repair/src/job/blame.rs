@@ -9,7 +9,8 @@
 //! Where two nodes blame each other, only what is between them is broken, and going without either of them
 //! will do. Then, and where a node is blamed by hearsay at all, the one that is easier to go without is
 //! dropped: rather a helper than a requestor, which would have to be delivered to from the start, and
-//! rather that than a client, which nobody can replace.
+//! rather that than a client, which nobody can replace. The link is remembered: if too few nodes are left without those that
+//! were dropped, all of them are used again, and plans go around the links ([`links`](super::links)).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,14 @@ impl Evidence {
             }
             Self::AtRest { .. } => false,
             _ => true,
+        }
+    }
+
+    /// The node that said it, and is there to say so.
+    pub(super) fn speaker(&self) -> Option<NodeId> {
+        match self {
+            Self::Closed { node, .. } | Self::AtRest { node } | Self::Waiting { node, .. } => Some(*node),
+            _ => None,
         }
     }
 
@@ -270,6 +279,26 @@ mod tests {
             waiting(1, &[], &[(2, 9)]),
         ];
         assert_eq!(culprits(&chain), [2]);
+    }
+
+    #[test]
+    fn a_broken_link_is_told_from_a_node_that_hangs() {
+        let links = |evidence: &[Evidence]| {
+            let rules = Rules { in_rounds: false, patience_ms: 1500 };
+            let links = super::waiting::broken_links(evidence, rules);
+            links.into_iter().map(|(a, b)| (a.0, b.0)).collect::<Vec<_>>()
+        };
+        // 1 → 2 → 3 → 100, and nothing passes from 2 to 3, which both say.
+        let beside = [waiting(100, &[(3, 7)], &[]), waiting(3, &[(2, 7)], &[]), waiting(1, &[], &[(2, 9)])];
+        assert_eq!(links(&[&beside[..], &[waiting(2, &[], &[(3, 7)])]].concat()), [(2, 3)]);
+        // It has sent everything, and nothing of it arrives.
+        assert_eq!(links(&[&beside[..], &[Evidence::AtRest { node: NodeId(2) }]].concat()), [(2, 3)]);
+        // It says nothing: it may be the node.
+        assert_eq!(links(&beside), []);
+        let closed =
+            |node, peer| Evidence::Closed { node: NodeId(node), peer: NodeId(peer), why: "reset".into() };
+        assert_eq!(links(&[closed(3, 2)]), []);
+        assert_eq!(links(&[closed(3, 2), closed(2, 3)]), [(2, 3)]);
     }
 
     #[test]

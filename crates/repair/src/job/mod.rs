@@ -22,6 +22,7 @@
 mod blame;
 mod check;
 mod ending;
+mod links;
 mod outcome;
 mod pace;
 mod places;
@@ -45,6 +46,7 @@ use rand_chacha::rand_core::SeedableRng;
 use self::blame::Evidence;
 use self::check::Fault;
 use self::ending::{Ending, Scene, Turn};
+use self::links::BrokenLinks;
 pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
 pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, Sent, SinkProblem};
 use self::straggling::Stragglers;
@@ -172,6 +174,7 @@ pub struct Job {
     stragglers: Stragglers,
     /// Paused: it moves no slice until it is resumed.
     on_hold: bool,
+    broken: BrokenLinks,
 }
 
 #[derive(Debug)]
@@ -230,6 +233,7 @@ impl Job {
             parity: ParityOutcome::NotAsked,
             stragglers: Stragglers::default(),
             on_hold: false,
+            broken: BrokenLinks::default(),
         };
         job.plan(topology, now);
         job

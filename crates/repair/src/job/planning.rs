@@ -101,7 +101,7 @@ impl Job {
         };
         request.policy.avoid.extend(slow);
         let stripe = self.trust.trusted_stripe(&self.work);
-        match plan(&stripe, &request, topology) {
+        match self.plan_around(&stripe, &request, topology) {
             // What is left cannot be moved as was asked for, and it is better moved in another way than not at all.
             Err(PlanError::Pacing { .. }) if self.work.epoch > Epoch(0) => {
                 let policy = Policy { pacing: None, ..request.policy };

@@ -70,6 +70,8 @@ fn slowed(topology: &Topology, slow: &BTreeMap<NodeId, f64>) -> Topology {
 impl Job {
     /// A plan that knows which nodes became slow: without them, or with them if that is faster or not possible otherwise.
     pub(super) fn make_plan(&mut self, topology: &Topology) -> Result<Plan, PlanError> {
+        let known = self.known(topology);
+        let topology = &*known;
         if self.stragglers.slow.is_empty() {
             return self.plan_without(&BTreeSet::new(), topology);
         }

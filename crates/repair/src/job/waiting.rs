@@ -77,6 +77,24 @@ pub(super) fn causes(
     causes
 }
 
+/// Pairs of nodes with nothing passing between them although both answer: it is the link that fails, and either of them may do
+/// well over others.
+pub(super) fn broken_links(evidence: &[Evidence], rules: Rules) -> BTreeSet<(NodeId, NodeId)> {
+    let waits = waits(evidence, rules);
+    let answers = |node: NodeId| evidence.iter().any(|item| item.speaker() == Some(node));
+    let at_rest = |node: NodeId| evidence.contains(&Evidence::AtRest { node });
+    let stalled = waits
+        .iter()
+        .filter(|wait| wait.is_stalled)
+        .filter(|wait| is_dead(&waits, **wait) || wait.receives && at_rest(wait.on))
+        .map(|wait| (wait.node, wait.on));
+    let closed = evidence.iter().filter_map(|item| match item {
+        Evidence::Closed { node, peer, .. } if answers(*peer) => Some((*node, *peer)),
+        _ => None,
+    });
+    stalled.chain(closed).map(|(a, b)| (a.min(b), a.max(b))).collect()
+}
+
 /// The last word of each node.
 fn waits(evidence: &[Evidence], rules: Rules) -> Vec<Wait> {
     let mut waits = BTreeMap::new();

@@ -89,6 +89,7 @@ impl Job {
         let evidence = std::mem::take(&mut running.evidence);
         running.judge_at = None;
         let (rules, limited) = (running.rules(), running.limited_at(now));
+        self.broken.note(&evidence, rules);
         let verdict = blame::judge(&evidence, |node| self.worth(node, topology), rules, &limited);
         let Some(verdict) = verdict else { return self.excuse_silence(now) };
         for (block, problem) in &verdict.bad_blocks {

@@ -17,6 +17,9 @@ pub use resource::{Resource, TopologyError, Trunk};
 use crate::NodeId;
 use resource::{checked, insert_once};
 
+/// Bytes per second between two nodes whose link is broken: a rate has to be above zero.
+const BROKEN: f64 = 1.0;
+
 /// What is known of the nodes at the moment of planning.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
@@ -150,6 +153,11 @@ impl Topology {
             return Err(TopologyError::Itself { what: from.to_string() });
         }
         insert_once(&mut self.pairs, (from, to), checked(rate, what)?, what)
+    }
+
+    /// Nothing passes between two nodes, whatever was said of them: so little that every other way is faster.
+    pub fn break_link(&mut self, a: NodeId, b: NodeId) {
+        self.pairs.extend([((a, b), BROKEN), ((b, a), BROKEN)]);
     }
 
     /// What all nodes of one rack or region together can send to those of another, in bytes per second.
