@@ -25,7 +25,6 @@ const COPY_LIMIT: Duration = Duration::from_secs(600);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// All of a small file has come by then.
 const SMALL_FILE_LIMIT: Duration = Duration::from_secs(60);
-const WHOLE_FILE: u64 = i64::MAX as u64;
 
 /// One volume server. Clones share their connection, which is made anew when it breaks.
 #[derive(Clone, Debug)]
@@ -35,7 +34,7 @@ pub struct VolumeServer {
 }
 
 /// A file of a volume that is no shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SmallFile {
     /// The sorted index.
     Ecx,
@@ -79,6 +78,11 @@ impl SmallFile {
             Self::Vif => ".vif",
             Self::Ecsum => ".ecsum",
         }
+    }
+
+    /// What a volume's file is called.
+    pub fn of(self, volume: &VolumeName) -> String {
+        format!("{volume}{}", self.extension())
     }
 }
 
@@ -148,16 +152,17 @@ impl VolumeServer {
             .map(drop)
     }
 
-    /// Makes the server fetch a volume's index, journal, `.vif` and `.ecsum` from another one, without which it mounts
-    /// no shard of it. `disk` 0 leaves the choice to the server. A source without `.ecsum` leaves it without.
+    /// Makes the server fetch small files of a volume from another one. `disk` 0 leaves the choice to the server. A source
+    /// without `.ecsum` leaves it without.
     ///
-    /// It overwrites index, `.vif` and `.ecsum` and appends to the journal: only for a server that has none of them.
+    /// It overwrites what is there, and appends to the journal.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn bring_small_files(
+    pub async fn bring(
         &self,
         volume: &VolumeName,
+        files: &[SmallFile],
         from: &ServerAddress,
         disk: u32,
     ) -> Result<(), AskError> {
@@ -165,12 +170,12 @@ impl VolumeServer {
             volume_id: volume.id(),
             collection: volume.collection().to_owned(),
             shard_ids: Vec::new(),
-            copy_ecx_file: true,
+            copy_ecx_file: files.contains(&SmallFile::Ecx),
             source_data_node: from.to_string(),
-            copy_ecj_file: true,
-            copy_vif_file: true,
+            copy_ecj_file: files.contains(&SmallFile::Ecj),
+            copy_vif_file: files.contains(&SmallFile::Vif),
             disk_id: disk,
-            copy_ecsum_file: true,
+            copy_ecsum_file: files.contains(&SmallFile::Ecsum),
         };
         let mut client = self.client.clone();
         self.ask("VolumeEcShardsCopy", COPY_LIMIT, client.volume_ec_shards_copy(request)).await.map(drop)
@@ -231,32 +236,11 @@ impl VolumeServer {
     ) -> Result<Option<Vec<u8>>, AskError> {
         let most = most as u64;
         let mut bytes = Vec::new();
-        let came = self.pull(volume, file, most + 1, Some(&mut bytes)).await?;
+        let came = self.pull(volume, file, most + 1, &mut bytes).await?;
         match came {
             Some(came) if came > most => Err(self.too_long(volume, file, most)),
             came => Ok(came.map(|_| bytes)),
         }
-    }
-
-    /// Whether it has a small file of a volume with something in it. Only its first byte is asked for.
-    ///
-    /// # Errors
-    /// [`AskError`].
-    pub async fn has_small_file(&self, volume: &VolumeName, file: SmallFile) -> Result<bool, AskError> {
-        Ok(self.pull(volume, file, 1, None).await?.is_some_and(|bytes| bytes > 0))
-    }
-
-    /// The length of a small file in bytes; `None` if the server does not have it. No call tells it, so that all of the file
-    /// comes, and is not kept.
-    ///
-    /// # Errors
-    /// [`AskError`].
-    pub async fn small_file_bytes(
-        &self,
-        volume: &VolumeName,
-        file: SmallFile,
-    ) -> Result<Option<u64>, AskError> {
-        self.pull(volume, file, WHOLE_FILE, None).await
     }
 
     fn too_long(&self, volume: &VolumeName, file: SmallFile, most: u64) -> AskError {
@@ -270,7 +254,7 @@ impl VolumeServer {
         volume: &VolumeName,
         file: SmallFile,
         stop: u64,
-        kept: Option<&mut Vec<u8>>,
+        kept: &mut Vec<u8>,
     ) -> Result<Option<u64>, AskError> {
         let pulled = self.pull_pieces(volume, file, stop, kept);
         let timed_out = || AskError::TimedOut { address: self.address.clone(), call: "CopyFile" };
@@ -283,7 +267,7 @@ impl VolumeServer {
         volume: &VolumeName,
         file: SmallFile,
         stop: u64,
-        mut kept: Option<&mut Vec<u8>>,
+        kept: &mut Vec<u8>,
     ) -> Result<Option<u64>, AskError> {
         let call = "CopyFile";
         let request = CopyFileRequest {
@@ -313,9 +297,7 @@ impl VolumeServer {
             if came > stop {
                 return Err(self.too_long(volume, file, stop));
             }
-            if let Some(kept) = kept.as_deref_mut() {
-                kept.extend(piece.file_content);
-            }
+            kept.extend(piece.file_content);
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Generation {
     pub homes: BTreeMap<u8, Vec<Home>>,
     /// Who had a shard last that nobody has.
     pub former: BTreeMap<u8, Home>,
+    /// Who had a shard before it was made elsewhere. Other servers may still look for it there.
+    pub origins: BTreeMap<u8, ServerId>,
     /// Its shards, once somebody who knows has told.
     pub ratio: Option<Ratio>,
 }
@@ -109,11 +111,20 @@ pub enum Standing {
     },
 }
 
+/// What is remembered of an encoding that is not listed yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub homes: BTreeMap<u8, Home>,
+    pub origins: BTreeMap<u8, ServerId>,
+}
+
 /// All volumes, as the last listing shows them.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     listed: Listing,
     volumes: BTreeMap<u32, Volume>,
+    /// What an earlier coordinator knew, until it is listed.
+    kept: BTreeMap<(u32, Encoding), Kept>,
 }
 
 type Key = (u32, Encoding, u8, ServerId, u32);
@@ -146,6 +157,11 @@ impl Volumes {
         whole
     }
 
+    /// Remembers where the shards of an encoding were, should it be listed.
+    pub(crate) fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
+        self.kept.insert((volume, encoding), kept);
+    }
+
     /// Takes in what a holder's `.vif` says.
     pub fn tell_ratio(&mut self, volume: u32, encoding: Encoding, ratio: Ratio) {
         let volume = self.volumes.get_mut(&volume);
@@ -170,14 +186,24 @@ impl Volumes {
     }
 
     fn take_homes(&mut self, listing: &Listing) {
-        for generation in self.volumes.values_mut().flat_map(|volume| volume.generations.values_mut()) {
-            let gone = std::mem::take(&mut generation.homes);
-            let last = gone.into_iter().filter_map(|(shard, homes)| Some((shard, homes.into_iter().next()?)));
-            generation.former.extend(last);
+        let mut before = BTreeMap::new();
+        for (&id, volume) in &mut self.volumes {
+            for (&encoding, generation) in &mut volume.generations {
+                let gone = std::mem::take(&mut generation.homes).into_iter();
+                let last = gone.filter_map(|(shard, homes)| Some((shard, homes.into_iter().next()?)));
+                generation.former.extend(last);
+                before.insert((id, encoding), generation.former.clone());
+            }
         }
         for (&id, holdings) in &listing.volumes {
             let volume = self.volumes.entry(id).or_default();
             holdings.iter().for_each(|holding| volume.take(holding));
+            for (&encoding, generation) in &mut volume.generations {
+                generation.note_moves(before.remove(&(id, encoding)).unwrap_or_default());
+                if let Some(kept) = self.kept.remove(&(id, encoding)) {
+                    generation.recall(kept);
+                }
+            }
         }
     }
 
@@ -233,7 +259,7 @@ impl Volume {
 
     /// The encoding that counts: the only one, or the only one that has enough shards to be read if no other can have
     /// enough.
-    fn current(&self) -> Option<(Encoding, &Generation)> {
+    pub(crate) fn current(&self) -> Option<(Encoding, &Generation)> {
         if self.generations.len() == 1 {
             return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));
         }
@@ -244,6 +270,28 @@ impl Volume {
 }
 
 impl Generation {
+    /// Notes who had shards before that others have now.
+    fn note_moves(&mut self, before: BTreeMap<u8, Home>) {
+        for (shard, home) in before {
+            let stays = |homes: &Vec<Home>| homes.iter().any(|other| other.server == home.server);
+            if self.homes.get(&shard).is_some_and(|homes| !stays(homes)) {
+                self.origins.insert(shard, home.server);
+            }
+        }
+    }
+
+    /// Takes remembered homes for shards that no server lists.
+    fn recall(&mut self, kept: Kept) {
+        for (shard, home) in kept.homes {
+            if !self.homes.contains_key(&shard) {
+                self.former.entry(shard).or_insert(home);
+            }
+        }
+        for (shard, server) in kept.origins {
+            self.origins.entry(shard).or_insert(server);
+        }
+    }
+
     /// Whether it has enough shards to be read, those counted that are not listed at the moment. One whose ratio nobody told
     /// is taken to be like `other`.
     fn may_be_readable(&self, other: &Self) -> bool {

@@ -20,6 +20,8 @@ use crate::master::MasterClient;
 
 /// What one cause changes comes in several messages: a shell that encodes a volume mounts its shards one by one.
 const SETTLE: Duration = Duration::from_millis(100);
+/// A list that takes long is made more seldom: a master spends no more than this part of its time on ours.
+const PAUSE_TIMES: u32 = 20;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 /// Events that wait for whoever takes them; the stream waits then as well.
@@ -43,7 +45,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a cluster, and lists everything at least this often.
+    /// Watches a cluster, and lists everything at least this often, unless a list takes more than a twentieth of that.
     pub fn start(master: MasterClient, list_every: Duration) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         Self { events, task: tokio::spawn(watch(master, list_every, sender)) }
@@ -114,8 +116,9 @@ async fn follow(
         // Listed after the stream was opened: nothing falls between the two.
         let asked = Instant::now();
         let listing = master.list().await?;
+        let pause = list_every.max(asked.elapsed() * PAUSE_TIMES);
         events.send(Event::Listed(listing, asked)).await.map_err(|_| Dropped)?;
-        let next = Instant::now() + list_every;
+        let next = Instant::now() + pause;
         while let Ok(message) = timeout_at(next, stream.message()).await {
             let Some(message) = message.map_err(ended)? else {
                 return Err(AskError::Unreachable {

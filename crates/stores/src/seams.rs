@@ -64,6 +64,8 @@ pub enum StripeWrite {
     },
     /// Others may change it again.
     Release(StripeId),
+    /// What the store keeps beside blocks is looked at, and what is found is [told](StoreChange::Spoiled) before this is answered.
+    Inspect,
 }
 
 /// A change of files, of puts, or of what nodes shall remove.
@@ -194,6 +196,17 @@ pub enum StoreChange {
     Remarks(Vec<String>),
     /// Why the store has not been listed yet, see [`Storage::unlisted`]; `None` follows the first listing.
     Unlisted(Option<String>),
+    /// A file that the store keeps beside blocks of a stripe is not what it should be.
+    Spoiled {
+        /// Where.
+        node: NodeId,
+        /// The stripe.
+        stripe: StripeId,
+        /// The file.
+        file: BlockId,
+        /// What is wrong with it.
+        problem: String,
+    },
 }
 
 /// A stripe of which the store's answers do not tell how it stands: it may lack nothing, or be lost.

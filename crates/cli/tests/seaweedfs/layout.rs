@@ -8,7 +8,7 @@ use stores::seaweedfs::{ShardName, VolumeName};
 
 use weed::eventually;
 
-use crate::healing::{GRACE, shard, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
+use crate::healing::{GRACE, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
 use crate::world::World;
 
 /// Moves the files of a volume with these endings; those of shards end in `.ecNN`.
@@ -39,14 +39,22 @@ fn split(world: &mut World, at: usize) {
     wait_until_whole(world);
 }
 
+/// The server that an earlier case gave an index folder, and the volume of which it has most shards.
+pub fn split_server(world: &World) -> (usize, VolumeName) {
+    let at = world.servers.iter().position(|server| server.index_folder.is_some()).expect("an earlier case");
+    let most = world.both().into_iter().max_by_key(|volume| shards_at(world, volume, at).len());
+    (at, most.expect("two volumes"))
+}
+
 /// Shards that a server has of a volume.
-fn shards_at(world: &World, volume: &VolumeName, at: usize) -> Vec<ShardName> {
+pub fn shards_at(world: &World, volume: &VolumeName, at: usize) -> Vec<ShardName> {
     world.shards(volume).into_iter().filter(|name| world.holder(name).0 == at).collect()
 }
 
 pub fn an_index_folder(world: &mut World) {
     let volume = world.pictures.clone();
-    let at = world.holder(&shard(&volume, 3)).0;
+    let most = (0..world.servers.len()).max_by_key(|&at| shards_at(world, &volume, at).len());
+    let at = most.expect("several servers");
     split(world, at);
     // Nobody has told Mend of the folder.
     let mend = world.attach_plain(GRACE);
@@ -70,23 +78,61 @@ pub fn an_index_folder(world: &mut World) {
     world.assert_whole();
 }
 
+/// A server has mounted two shards without the volume's `.vif`, and mounts every shard beside them as one of that encoding.
+pub fn a_failed_publication(world: &mut World) {
+    let (at, volume) = split_server(world);
+    let mut mend = world.attach(GRACE);
+    mend.kill_coordinator();
+    let ghosts = shards_at(world, &volume, at)[..2].to_vec();
+    let before: Vec<_> = ghosts.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
+    ghosts.iter().for_each(|name| mount_without_vif(world, name, at));
+    mend.start_coordinator();
+    // The first that is made again in this folder is taken back, and made elsewhere.
+    for (name, before) in ghosts.iter().zip(&before) {
+        wait_until_as_it_was(world, name, before);
+    }
+    wait_until_whole(world);
+    mend.wait_until_safe(2);
+    assert!(mend.coordinator_log().contains("taken back"), "a publication failed");
+    wait_until_unlocked(world);
+    drop(mend);
+    // What the server finds at its next start is as it should be; later cases want it in one folder again.
+    for tidy in [false, true] {
+        world.servers[at].kill();
+        let folders = &world.servers[at].folders;
+        if tidy {
+            move_files(&folders[0], &folders[1], &volume, |_| true);
+        }
+        world.start_server(at);
+        world.await_server(at);
+        wait_until_whole(world);
+    }
+    world.forget_locations(&world.both());
+    world.assert_whole();
+}
+
+/// Has a server with an index folder mount a shard from its first disk, which has no `.vif`.
+fn mount_without_vif(world: &World, name: &ShardName, at: usize) {
+    let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
+    let server = world.server(at);
+    world.runtime.block_on(server.unmount(&name.volume, &[name.shard])).expect("unmounted");
+    let vif = first.join(format!("{}.vif", name.volume));
+    if vif.exists() {
+        fs::remove_file(vif).expect("removed");
+    }
+    fs::rename(second.join(name.to_string()), first.join(name.to_string())).expect("moved");
+    let mounted = world.runtime.block_on(server.mount(&name.volume, &[name.shard]));
+    mounted.expect("SeaweedFS mounts it without a word");
+}
+
 /// A server has mounted a shard without the volume's `.vif`, as one of another encoding; then it dies.
 pub fn a_left_over_encoding(world: &mut World) {
-    let volume = world.pictures.clone();
+    let (at, volume) = split_server(world);
     let mut mend = world.attach(GRACE);
-    let at = world.servers.iter().position(|server| server.index_folder.is_some()).expect("an earlier case");
     mend.kill_coordinator();
     mend.kill_helper(at);
     let ghost = shards_at(world, &volume, at)[0].clone();
-    let folders = world.servers[at].folders.clone();
-    let server = world.server(at);
-    world.runtime.block_on(server.unmount(&volume, &[ghost.shard])).expect("unmounted");
-    let (from, to) = (folders[1].join(ghost.to_string()), folders[0].join(ghost.to_string()));
-    fs::rename(&from, &to).expect("moved");
-    world
-        .runtime
-        .block_on(server.mount(&volume, &[ghost.shard]))
-        .expect("SeaweedFS mounts it without a word");
+    mount_without_vif(world, &ghost, at);
     eventually("two encodings", || {
         let listing = world.list();
         let encodings: std::collections::BTreeSet<_> =
@@ -111,7 +157,7 @@ pub fn a_left_over_encoding(world: &mut World) {
         missing.is_empty().then_some(())
     });
     // As `mend status` says.
-    fs::remove_file(to).expect("there");
+    fs::remove_file(world.servers[at].folders[0].join(ghost.to_string())).expect("there");
     world.start_server(at);
     world.await_server(at);
     mend.start_helper(at);

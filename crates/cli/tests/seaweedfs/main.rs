@@ -10,6 +10,7 @@ mod healing;
 mod layout;
 mod parity;
 mod repairs;
+mod side_files;
 mod world;
 
 use std::process::ExitCode;
@@ -39,6 +40,10 @@ const CASES: &[(&str, Case<World>)] = &[
     ("mend_repairs_elsewhere_and_removes_what_comes_back", healing::a_server_that_goes),
     ("mend_killed_in_the_middle_beside_ec_rebuild", healing::killed_in_the_middle),
     ("mend_puts_shards_where_the_server_finds_their_files", layout::an_index_folder),
+    ("mend_replaces_small_files_that_rot", side_files::small_files_that_rot),
+    ("mend_repairs_elsewhere_what_a_home_does_not_take", side_files::a_home_that_takes_nothing),
+    ("mend_knows_the_home_of_what_was_lost_while_it_did_not_run", side_files::a_loss_that_nobody_saw),
+    ("mend_takes_back_what_is_not_served_as_it_should_be", layout::a_failed_publication),
     ("mend_repairs_beside_shards_of_another_encoding", layout::a_left_over_encoding),
     ("who_may_not_is_told_so", faults::who_may_not_is_told_so),
     ("a_cluster_with_tls", faults::a_cluster_with_tls),

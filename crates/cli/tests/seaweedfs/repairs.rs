@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{Sink, SinkEnd};
-use seaweedfs::{ServerId, Standing, place};
+use seaweedfs::{ServerId, SmallFile, Standing, place};
 use stores::seaweedfs::{Ratio, ShardBlocks, ShardName, VolumeName};
 use stores::{BlockError, Blocks, OpenGate, StoredBlock};
 
@@ -17,6 +17,7 @@ use crate::world::{World, counts};
 
 /// Decoded so many bytes at a time.
 const PIECE: usize = 1 << 20;
+const SMALL_FILES: [SmallFile; 4] = [SmallFile::Ecx, SmallFile::Ecj, SmallFile::Vif, SmallFile::Ecsum];
 
 fn code() -> Arc<dyn Code> {
     let spec: CodeSpec = "rs-14-10-vandermonde".parse().expect("SeaweedFS's code");
@@ -152,7 +153,10 @@ pub fn four_lost_shards(world: &mut World) {
             .expect("moved");
         if !world.servers[other].blocks().has_index(&volume).expect("readable") {
             let from = &world.servers[first].address;
-            world.runtime.block_on(world.server(other).bring_small_files(&volume, from, 0)).expect("brought");
+            world
+                .runtime
+                .block_on(world.server(other).bring(&volume, &SMALL_FILES, from, 0))
+                .expect("brought");
         }
         world.runtime.block_on(world.server(other).mount(&volume, &[at])).expect("mounted");
     }
@@ -166,7 +170,7 @@ pub fn four_lost_shards(world: &mut World) {
     let unmounted = world.runtime.block_on(world.server(first).mount(&volume, &[0]));
     assert!(unmounted.expect_err("no index").to_string().contains("ecx"));
     let from = &world.servers[other].address;
-    world.runtime.block_on(world.server(first).bring_small_files(&volume, from, 0)).expect("brought");
+    world.runtime.block_on(world.server(first).bring(&volume, &SMALL_FILES, from, 0)).expect("brought");
     targets[0] = first;
     let lost: Vec<_> = lost.into_iter().zip(targets).collect();
     repair(world, &volume, &lost).expect("repaired");

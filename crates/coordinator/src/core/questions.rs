@@ -114,6 +114,8 @@ impl Core {
         let result_digest = result.as_ref().ok().copied();
         let problem = match result {
             Ok(digest) if known.digest.is_none() || known.digest == digest => None,
+            // It can be read, and its node has nothing to hold it against.
+            Ok(None) => Some(BlockProblem::Unavailable("its node has no checksums of it now".to_owned())),
             Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
             Err(problem) => Some(problem),
         };

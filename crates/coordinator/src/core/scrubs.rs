@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
-use repair::{BlockProblem, NodeId, StripeId};
+use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde_json::Value;
-use stores::{BlockRecord, RecordWrite, Write};
+use stores::{BlockRecord, RecordWrite, StripeWrite, Write};
 
 use super::nodes::PeerKind;
 use super::parity_checks::Asker;
@@ -34,6 +34,8 @@ pub(super) struct Scrub {
     nodes: BTreeMap<NodeId, NodeScrub>,
     /// The stripes that are checked when all blocks are.
     parity: Option<ParityRound>,
+    /// Whether the store still looks at what it keeps beside blocks.
+    inspecting: bool,
 }
 
 /// What one helper has still to do.
@@ -59,7 +61,7 @@ impl Core {
     pub(super) fn recall_scrub(&mut self, records: &[(String, Value)]) {
         let last = records.iter().find(|(key, _)| key == LAST_KEY);
         let view = last.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
-        self.scrub = view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None });
+        self.scrub = view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
     }
 
     /// Starts a scrub, unless one runs: then it is that one, if it does what is asked for.
@@ -99,7 +101,9 @@ impl Core {
         while self.past_scrubs.len() > PAST_SCRUBS {
             self.past_scrubs.pop_front();
         }
-        self.scrub = Some(Scrub { view, nodes, parity: round });
+        let then = Then::Inspected { scrub: view.scrub };
+        self.scrub = Some(Scrub { view, nodes, parity: round, inspecting: true });
+        self.store(Write::Stripes(StripeWrite::Inspect), then);
         for node in asked {
             let ask = self.ask(node, Subject::List);
             self.send(node, ToNode::List { ask });
@@ -248,7 +252,8 @@ impl Core {
     fn end_scrub(&mut self) {
         let is_over = |scrub: &Scrub| {
             let stripes_done = scrub.parity.as_ref().is_none_or(ParityRound::is_done);
-            scrub.nodes.values().all(NodeScrub::is_done)
+            !scrub.inspecting
+                && scrub.nodes.values().all(NodeScrub::is_done)
                 && stripes_done
                 && self.checks.open_for(Asker::Scrub) == 0
         };
@@ -274,6 +279,29 @@ impl Core {
         tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
         self.scrub = Some(scrub);
         self.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
+    }
+
+    /// A file that the store keeps beside blocks is not what it should be.
+    pub(super) fn note_spoiled(&mut self, node: NodeId, stripe: &StripeId, file: &BlockId, problem: &str) {
+        self.remember_loss(node, file, problem.to_owned());
+        let name = self.name(node);
+        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        if scrub.view.findings.len() < FINDINGS_LISTED {
+            scrub.view.findings.push(Finding {
+                block: file.to_string(),
+                stripe: stripe.to_string(),
+                node: name,
+                problem: problem.to_owned(),
+            });
+        }
+    }
+
+    /// The store has looked at what it keeps beside blocks.
+    pub(super) fn inspected_in_scrub(&mut self, id: u64) {
+        if let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.view.scrub == id) {
+            scrub.inspecting = false;
+            self.end_scrub();
+        }
     }
 
     pub(super) fn is_scrubbing(&self) -> bool {

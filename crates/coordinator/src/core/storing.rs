@@ -98,6 +98,8 @@ pub(super) enum Then {
     Claimed { stripe: StripeId },
     /// A helper is forgotten.
     Forgotten { node: NodeId },
+    /// What the store keeps beside blocks was looked at, for this scrub.
+    Inspected { scrub: u64 },
 }
 
 /// What is under way.
@@ -348,6 +350,10 @@ impl Core {
                     self.troubles.clone_from(troubles);
                     continue;
                 }
+                StoreChange::Spoiled { node, stripe, file, problem } => {
+                    self.note_spoiled(*node, stripe, file, problem);
+                    continue;
+                }
                 StoreChange::Unjudged(stripes) => {
                     self.unjudged.set(stripes);
                     continue;
@@ -475,6 +481,7 @@ impl Core {
             }
             Then::Claimed { stripe } => self.claimed(&stripe, result),
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
+            Then::Inspected { scrub } => self.inspected_in_scrub(scrub),
         }
     }
 }

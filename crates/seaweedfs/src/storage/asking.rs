@@ -16,6 +16,8 @@ pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
             | StripeWrite::Claim { stripe, .. }
             | StripeWrite::Release(stripe),
         ) => Some(stripe.clone()),
+        // It is of no stripe, so that nothing which is asked about one waits for it.
+        Write::Stripes(StripeWrite::Inspect) => Some(StripeId(String::new())),
         Write::Files(FileWrite::Discard(_, block)) => Some(StripeId(shard_of(block)?.volume.to_string())),
         _ => None,
     }
@@ -29,6 +31,7 @@ pub(super) async fn carry_out(shared: &Arc<Shared>, term: Term, write: &Write) -
         }
         Write::Stripes(StripeWrite::Claim { stripe, nodes, .. }) => shared.claim(stripe, nodes).await?,
         Write::Stripes(StripeWrite::Release(stripe)) => shared.release(stripe).await,
+        Write::Stripes(StripeWrite::Inspect) => shared.inspect_all().await,
         Write::Files(FileWrite::Discard(node, block)) => {
             shared.take_out_of_service(*node, block).await?;
             return shared.state().ledger.write(term, write);

@@ -8,8 +8,11 @@
 
 mod asking;
 mod claims;
+mod homes;
+mod inspection;
 mod open;
 mod publishing;
+mod side_files;
 mod state;
 mod view;
 mod watching;

@@ -10,7 +10,7 @@ use stores::attached::StartError;
 use tokio::time::Instant;
 
 use super::state::Shared;
-use super::{AttachedStorage, watching};
+use super::{AttachedStorage, inspection, watching};
 use crate::address::ServerAddress;
 use crate::error::AskError;
 use crate::listing::{Server, ServerId};
@@ -72,6 +72,7 @@ pub fn open(
     let (shared, runtime) = (storage.system(), storage.runtime());
     shared.recall_bad()?;
     shared.recall_withdrawals()?;
+    shared.recall_homes()?;
     let asked = Instant::now();
     let listing = runtime.block_on(shared.master.list())?;
     shared.take_all(listing, asked)?;
@@ -80,5 +81,6 @@ pub fn open(
     watching::report(shared);
     runtime.spawn(watching::watch(Arc::downgrade(shared)));
     runtime.spawn(watching::tend(Arc::downgrade(shared)));
+    runtime.spawn(inspection::inspect(Arc::downgrade(shared)));
     Ok(storage)
 }

@@ -34,9 +34,26 @@ impl Shared {
         blocks: &[(BlockIndex, NodeId, Option<Digest>)],
     ) -> Result<(), StoreError> {
         for &(index, node, _) in blocks {
+            self.note_move(stripe, index, node);
             self.serve(term, stripe, index, node).await?;
         }
+        // Several blocks of a repair come one after the other, and the last makes the volume whole.
+        let due = self.state().next_to_refresh(stripe);
+        if let Some(name) = due {
+            self.refresh_locations(&name).await;
+        }
         Ok(())
+    }
+
+    /// Notes that other servers will look for a shard where it was, if it was elsewhere.
+    fn note_move(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
+        let mut state = self.state();
+        let (Some(volume), Some(server)) = (state.view.volume_of(stripe), state.view.server(node)) else {
+            return;
+        };
+        if !state.view.is_home(volume, shard_number(index), server) {
+            state.inspection.note_move(volume);
+        }
     }
 
     async fn serve(
@@ -83,6 +100,8 @@ impl Shared {
         let expected = self.state().view.expected(volume.id());
         let expected = expected.ok_or("it is not known any more how the volume stands")?;
         let connection = self.connect(server).await?;
+        let mounting = self.mounting(volume.id());
+        let _alone = mounting.lock().await;
         self.check_claim(stripe).await?;
         // What is mounted is served from the file that was there then.
         connection.unmount(volume, &[shard]).await.map_err(text)?;
@@ -164,28 +183,31 @@ impl Shared {
         let Some(shard) = shard_of(block) else { return Ok(()) };
         let Some(server) = self.state().view.server(node).cloned() else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
-        let was_ours = self.check_claim(&stripe).await.is_ok();
-        self.claim(&stripe, &[]).await?;
+        self.begin_upkeep(&stripe).await?;
         let done = self.unmount(&shard, &server).await;
-        if !was_ours {
-            self.release(&stripe).await;
-        }
+        self.end_upkeep(&stripe).await;
         done.map_err(|why| StoreError::Taken { stripe, why })
     }
 
-    async fn unmount(&self, shard: &ShardName, server: &ServerId) -> Result<(), String> {
+    async fn unmount(self: &Arc<Self>, shard: &ShardName, server: &ServerId) -> Result<(), String> {
         let connection = self.connect(server).await?;
         let homes = self.state().view.homes(shard.volume.id(), shard.shard);
         if !homes.iter().any(|home| home.server != *server) {
             return Err(format!("nobody but {server} has {shard}"));
         }
-        connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
-        self.refresh(shard.volume.id()).await
+        {
+            let mounting = self.mounting(shard.volume.id());
+            let _alone = mounting.lock().await;
+            connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
+            self.refresh(shard.volume.id()).await?;
+        }
+        self.refresh_locations(&shard.volume).await;
+        Ok(())
     }
 }
 
 /// Whether a server takes a shard that it has just mounted for what it is, and hands out its bytes.
-async fn check_mounted(
+pub(super) async fn check_mounted(
     server: &VolumeServer,
     volume: &VolumeName,
     shard: u8,

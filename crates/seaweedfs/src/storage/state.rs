@@ -1,7 +1,7 @@
 //! What the storage's threads share, and what they do to it.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::claims::Claims;
+use super::homes::Homes;
+use super::inspection::Inspection;
 use super::open::Attachment;
 use super::view::{View, shard_of};
 use super::withdrawals::Withdrawals;
@@ -26,6 +28,8 @@ pub struct Shared {
     pub(super) claims: tokio::sync::Mutex<Claims>,
     /// Held while a volume is claimed.
     pub(super) claiming: tokio::sync::Mutex<()>,
+    /// Held while a server is told what to serve of a volume, by the volume.
+    mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
     /// Something was listed that may have to be looked into.
     pub(super) listed: Notify,
     state: Mutex<State>,
@@ -35,6 +39,10 @@ pub struct Shared {
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
+    /// What was found of small files.
+    pub inspection: Inspection,
+    /// Where shards are, as it is kept.
+    pub homes: Homes,
     /// What is to be taken back.
     pub withdrawals: Withdrawals,
     /// What was said last of what keeps Mend from its work.
@@ -102,6 +110,7 @@ impl State {
             self.view.number(server, node);
         }
         self.forget_marks()?;
+        self.keep_homes(changes.iter().filter_map(Change::volume).collect::<BTreeSet<u32>>());
         let volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
         let service = self.view.tell_service();
         // A server comes before what it has, and goes after.
@@ -128,6 +137,8 @@ impl Shared {
         let state = State {
             ledger,
             view: View::default(),
+            inspection: Inspection::default(),
+            homes: Homes::default(),
             withdrawals: Withdrawals::default(),
             said: Vec::new(),
             unjudged: Vec::new(),
@@ -139,9 +150,16 @@ impl Shared {
             attachment,
             claims: tokio::sync::Mutex::default(),
             claiming: tokio::sync::Mutex::default(),
+            mounting: Mutex::default(),
             listed: Notify::new(),
             state: Mutex::new(state),
         }
+    }
+
+    /// To be held while a server is told what to serve of a volume, and looked at after that.
+    pub(super) fn mounting(&self, volume: u32) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.mounting.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(locks.entry(volume).or_default())
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

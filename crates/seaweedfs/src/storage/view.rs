@@ -10,7 +10,7 @@ use stores::seaweedfs::{Encoding, Ratio, ShardName, VolumeName};
 use stores::{BlockRecord, BlockState, Replica, StoreChange, StripeRecord, Unjudged};
 
 use crate::listing::{Listing, ServerId};
-use crate::volumes::{Change, Generation, Home, Standing, Volume, Volumes};
+use crate::volumes::{Change, Generation, Home, Kept, Standing, Volume, Volumes};
 
 /// What the files of an encoding say: `.vif`, and `.ecsum` if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,11 @@ pub(super) struct Expected {
 }
 
 impl View {
+    /// Remembers where the shards of an encoding were.
+    pub fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
+        self.volumes.recall(volume, encoding, kept);
+    }
+
     /// Takes in a listing. Servers that have no number are to get one before anything is told.
     pub fn list(&mut self, listing: Listing) -> Vec<Change> {
         let changes = self.volumes.apply(listing);
@@ -147,16 +152,37 @@ impl View {
         generations.filter(|(_, generation)| lists(generation)).map(|(&encoding, _)| encoding).collect()
     }
 
-    /// Whether a volume can be read without what a server has of one shard.
-    pub fn can_spare(&self, volume: u32, shard: u8, server: &ServerId) -> bool {
+    /// The name of a volume that is known, and what servers should say of its shards.
+    pub fn named(&self, volume: u32) -> Option<(VolumeName, Expected)> {
+        let collection = &self.volumes.get(volume)?.collection;
+        Some((VolumeName::new(collection, volume)?, self.expected(volume)?))
+    }
+
+    /// The number of a server.
+    pub fn node(&self, server: &ServerId) -> Option<NodeId> {
+        self.nodes.get(server).copied()
+    }
+
+    /// The connected servers that have shards of the encoding that counts.
+    pub fn holders_of(&self, volume: u32) -> Vec<ServerId> {
+        let Some(generation) = self.volumes.get(volume).and_then(current) else { return Vec::new() };
+        let servers: BTreeSet<&ServerId> =
+            generation.homes.values().flatten().map(|home| &home.server).collect();
+        let connected = servers.into_iter().filter(|server| self.volumes.servers().contains_key(*server));
+        connected.cloned().collect()
+    }
+
+    /// Whether a volume can be read without what a server has of it, or has of one shard.
+    pub fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
         let Some(Standing::Known { encoding, ratio, .. }) = self.volumes.get(volume).map(Volume::standing)
         else {
             return false;
         };
         let homes = &self.volumes.get(volume).expect("it stands").generations[&encoding].homes;
-        let elsewhere = homes
-            .iter()
-            .filter(|&(&other, homes)| other != shard || homes.iter().any(|home| home.server != *server));
+        let elsewhere = homes.iter().filter(|&(&other, homes)| {
+            let goes = shard.is_none_or(|shard| shard == other);
+            !goes || homes.iter().any(|home| home.server != *server)
+        });
         elsewhere.count() >= usize::from(ratio.data())
     }
 
@@ -214,7 +240,8 @@ impl View {
         })
     }
 
-    /// Who has a shard; first of several whoever has fewest of the volume, as it is the one to keep it.
+    /// Who has a shard; first of several the one to keep it: the server that had it before it was made elsewhere, as others
+    /// look for it there, or else the one that has fewest of the volume.
     ///
     /// One that nobody has is said to be where it was, and missing there only when its server says so: a server that comes
     /// back is listed a moment before its shards are.
@@ -234,8 +261,10 @@ impl View {
         let shards_at = |server: &ServerId| {
             generation.homes.values().filter(|homes| homes.iter().any(|home| home.server == *server)).count()
         };
+        let is_origin = |server: &ServerId| generation.origins.get(&shard) == Some(server);
         let mut homes: Vec<&Home> = homes.iter().collect();
-        homes.sort_by_key(|home| (shards_at(&home.server), &home.server, home.disk));
+        homes
+            .sort_by_key(|home| (!is_origin(&home.server), shards_at(&home.server), &home.server, home.disk));
         homes.dedup_by_key(|home| &home.server); // Two disks of one server are one node's.
         let bad = self.bad.get(stripe);
         let holder = |home: &Home| {
@@ -326,14 +355,18 @@ impl View {
         current.and_then(|generation| generation.homes.get(&shard).cloned()).unwrap_or_default()
     }
 
-    /// A good server to bring a volume's small files from, other than this one.
-    pub fn source(&self, volume: u32, besides: &ServerId) -> Option<ServerId> {
-        let generation = self.volumes.get(volume).and_then(current)?;
-        let homes = generation.homes.values().flatten().map(|home| &home.server);
-        homes
-            .filter(|server| *server != besides)
-            .find(|server| self.volumes.servers().contains_key(*server))
-            .cloned()
+    /// Whether every shard of a volume is listed.
+    pub fn is_whole(&self, volume: u32) -> bool {
+        let standing = self.volumes.get(volume).map(Volume::standing);
+        matches!(standing, Some(Standing::Known { missing, .. }) if missing.is_empty())
+    }
+
+    /// Whether a server has a shard, or had it last.
+    pub fn is_home(&self, volume: u32, shard: u8, server: &ServerId) -> bool {
+        let Some(generation) = self.volumes.get(volume).and_then(current) else { return false };
+        let mut homes =
+            generation.homes.get(&shard).into_iter().flatten().chain(generation.former.get(&shard));
+        homes.any(|home| home.server == *server)
     }
 
     /// Whether a server has shards of a volume mounted, of whatever encoding.

@@ -227,6 +227,7 @@ pub(super) fn report(shared: &Shared) {
     }
     let mut news: Vec<String> = state.view.left_overs();
     news.extend(state.withdrawals.lines());
+    news.extend(state.inspection.lines());
     for (id, server) in state.view.volumes().servers() {
         let shards = state.view.shards_at(id);
         if shards > 0 && shared.attachment.helper_of(id, server).is_none() {

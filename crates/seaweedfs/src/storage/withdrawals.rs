@@ -118,12 +118,9 @@ impl Shared {
     async fn take_back(self: &Arc<Self>, it: &Withdrawal) -> Result<(), String> {
         let (Some(shard), server) = (it.shard(), it.server()) else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
-        let was_ours = self.check_claim(&stripe).await.is_ok();
-        self.claim(&stripe, &[]).await.map_err(|error| error.to_string())?;
+        self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
         let done = self.unmount_and_delete(&stripe, &shard, &server).await;
-        if !was_ours {
-            self.release(&stripe).await;
-        }
+        self.end_upkeep(&stripe).await;
         done
     }
 
@@ -134,6 +131,8 @@ impl Shared {
         server: &ServerId,
     ) -> Result<(), String> {
         let volume = &shard.volume;
+        let mounting = self.mounting(volume.id());
+        let _alone = mounting.lock().await;
         if self.serves_as_expected(volume, shard.shard, server) {
             return Ok(());
         }
@@ -142,7 +141,7 @@ impl Shared {
         connection.unmount(volume, &[shard.shard]).await.map_err(text)?;
         self.refresh(volume.id()).await?;
         // What nothing could be made of again stays, unmounted.
-        if !self.state().view.can_spare(volume.id(), shard.shard, server) {
+        if !self.state().view.can_spare(volume.id(), Some(shard.shard), server) {
             return Err("the volume could not be read without it".to_owned());
         }
         self.check_claim(stripe).await?;
@@ -165,7 +164,7 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
     for it in pending {
         let (Some(shard), server) = (it.shard(), it.server()) else { continue };
         let is_there = shared.state().view.volumes().servers().contains_key(&server);
-        let can_go = shared.state().view.can_spare(shard.volume.id(), shard.shard, &server);
+        let can_go = shared.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
         let is_fine = shared.serves_as_expected(&shard.volume, shard.shard, &server);
         if is_fine || shared.state().view.volumes().get(shard.volume.id()).is_none() {
             shared.state().forget_withdrawal(&it);

@@ -127,6 +127,36 @@ fn a_lost_shard_is_remembered_where_it_was() {
     assert_eq!(volumes.get(5).expect("known").standing(), known(&[], &[1], &[], 1));
 }
 
+#[test]
+fn what_went_while_nobody_looked_is_remembered_where_it_was() {
+    let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 1, bytes: 100 };
+    let kept = Kept { homes: [(0, home("a")), (2, home("c"))].into(), origins: BTreeMap::new() };
+    let mut volumes = Volumes::default();
+    volumes.recall(5, Encoding(1), kept.clone());
+    volumes.recall(6, Encoding(1), kept.clone());
+    volumes.recall(5, Encoding(2), kept);
+    volumes.apply(listing("a b c", "b/0:5@1.0 b/0:5@1.1"));
+    told(&mut volumes, 5, &[1]);
+    let volume = volumes.get(5).expect("listed");
+    assert_eq!(volume.standing(), known(&[2], &[], &[], 0), "of another encoding nothing is said");
+    assert_eq!(volume.generations[&Encoding(1)].former, [(2, home("c"))].into(), "where 0 is, is listed");
+    assert!(volumes.get(6).is_none(), "what is not listed may have been deleted");
+}
+
+#[test]
+fn who_had_a_shard_before_it_was_made_elsewhere_is_remembered() {
+    let mut volumes = Volumes::default();
+    // The order in which servers are listed does not matter.
+    let (both, after) =
+        ("a/0:5@1.0 b/0:5@1.1 c/0:5@1.0 a/0:5@1.2", "c/0:5@1.0 b/0:5@1.1 a/0:5@1.0 a/0:5@1.2");
+    for shards in ["a/0:5@1.0 b/0:5@1.1 a/0:5@1.2", "b/0:5@1.1", "b/0:5@1.1 c/0:5@1.0 a/0:5@1.2", both, after]
+    {
+        volumes.apply(listing("a b c", shards));
+    }
+    let origins = &volumes.get(5).expect("listed").generations[&Encoding(1)].origins;
+    assert_eq!(*origins, [(0, ServerId("a".to_owned()))].into());
+}
+
 /// A master that was restarted lists nothing before the servers have called.
 #[test]
 fn nothing_is_forgotten_while_nobody_is_there_to_tell() {

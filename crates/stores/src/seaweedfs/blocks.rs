@@ -87,7 +87,7 @@ impl ShardBlocks {
     /// [`BlockError`].
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         let shard = shard(&block.id)?;
-        self.shared.folders.check_one_encoding(&shard.volume)?;
+        self.shared.folders.settle_encoding(&shard.volume)?;
         let folder = self.folder_for(&shard, block.bytes)?;
         if free_bytes(&folder)? < block.bytes {
             return Err(BlockError::NoSpace { block: block.id.clone(), path: folder.display().to_string() });

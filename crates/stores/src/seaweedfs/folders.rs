@@ -87,25 +87,29 @@ impl Folders {
     }
 
     /// Refuses a volume of which the server's disks have different encodings: a shard that is made here would be mounted
-    /// as one of whichever its own disk has.
-    pub(super) fn check_one_encoding(&self, volume: &VolumeName) -> Result<(), BlockError> {
-        let mut first: Option<(PathBuf, VolumeInfo)> = None;
+    /// as one of whichever its own disk has. A damaged `.vif` is replaced by that of another disk.
+    pub(super) fn settle_encoding(&self, volume: &VolumeName) -> Result<(), BlockError> {
+        let mut good: Option<(PathBuf, Vec<u8>, VolumeInfo)> = None;
+        let mut bad: Vec<(PathBuf, BlockError)> = Vec::new();
         for path in self.small(volume, ".vif", &self.data[0])? {
             let bytes = read_bounded(&path, MAX_VIF_BYTES)?;
             if bytes.is_empty() {
                 continue;
             }
-            let info = VolumeInfo::decode(&bytes).map_err(|error| damaged(&path, error))?;
-            match &first {
-                Some((other, known)) if *known != info => {
+            match (VolumeInfo::decode(&bytes), &good) {
+                (Err(error), _) => bad.push((path.clone(), damaged(&path, error))),
+                (Ok(info), None) => good = Some((path, bytes, info)),
+                (Ok(info), Some((other, _, known))) if info != *known => {
                     let why = format!("it describes another encoding of the volume than {}", other.display());
                     return Err(damaged(&path, why));
                 }
-                Some(_) => {}
-                None => first = Some((path, info)),
+                (Ok(_), Some(_)) => {}
             }
         }
-        Ok(())
+        match good {
+            Some((_, bytes, _)) => bad.iter().try_for_each(|(path, _)| self.put(path, &bytes)),
+            None => bad.into_iter().next().map_or(Ok(()), |(_, error)| Err(error)),
+        }
     }
 
     /// Puts `.vif` and `.ecsum` beside a shard that is about to get its name in `folder`, if only another folder of the
@@ -147,13 +151,18 @@ impl Folders {
 
     /// What the volume's `.vif` says, best the one beside its shard in `folder`; `None` if the server has none.
     pub(super) fn info(&self, volume: &VolumeName, folder: &Path) -> Result<Option<VolumeInfo>, BlockError> {
+        let mut first = None;
         for path in self.small(volume, ".vif", folder)? {
             let bytes = read_bounded(&path, MAX_VIF_BYTES)?;
-            if !bytes.is_empty() {
-                return VolumeInfo::decode(&bytes).map(Some).map_err(|error| damaged(&path, error));
+            if bytes.is_empty() {
+                continue;
+            }
+            match VolumeInfo::decode(&bytes) {
+                Ok(info) => return Ok(Some(info)),
+                Err(error) => first = first.or(Some(damaged(&path, error))),
             }
         }
-        Ok(None)
+        first.map_or(Ok(None), Err)
     }
 
     /// The volume's checksums, best those beside its shard in `folder`; `None` if the server has none.

@@ -307,7 +307,13 @@ fn where_disks_disagree_about_the_encoding_nothing_is_made() {
     server.write("b/p_5.vif", &vif(2, 1, BYTES + 1));
     let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("which of them?");
     assert!(error.to_string().contains("another encoding"), "{error}");
+    // What is damaged is replaced by what another disk has.
     server.write("b/p_5.vif", b"garbage");
+    make(&blocks, "p_5.ec02", &server.shards[2]).expect("one encoding");
+    assert_eq!(fs::read(server.folder("b/p_5.vif")).expect("there"), vif(2, 1, BYTES));
+    for folder in ["a", "b"] {
+        server.write(&format!("{folder}/p_5.vif"), b"garbage");
+    }
     let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("it would be mounted as anything");
     assert!(error.to_string().contains("p_5.vif"), "{error}");
 }

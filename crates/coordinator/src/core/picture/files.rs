@@ -43,7 +43,8 @@ impl FilesPicture {
             | StoreChange::Troubles(_)
             | StoreChange::Unjudged(_)
             | StoreChange::Remarks(_)
-            | StoreChange::Unlisted(_) => {}
+            | StoreChange::Unlisted(_)
+            | StoreChange::Spoiled { .. } => {}
         }
     }
 

@@ -108,6 +108,15 @@ fn of_two_copies_the_one_stays_whose_server_has_fewest() {
 }
 
 #[test]
+fn of_two_copies_the_one_stays_that_was_there_first() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    view.list(listing("a c", "a.0 c.2"));
+    view.list(listing("a c", "a.0 c.1 c.2"));
+    view.list(listing("a b c", "a.0 b.1 c.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy+2:Healthy 2:Healthy");
+}
+
+#[test]
 fn a_server_serves_a_volume_of_which_it_is_listed_with_a_shard() {
     let view = view("a b c", "a.0 b.1");
     let served = |server: &str, volume: u32| view.serves(volume, &ServerId(server.into()));

@@ -166,7 +166,8 @@ impl Told {
             | StoreChange::Troubles(_)
             | StoreChange::Unjudged(_)
             | StoreChange::Remarks(_)
-            | StoreChange::Unlisted(_) => {
+            | StoreChange::Unlisted(_)
+            | StoreChange::Spoiled { .. } => {
                 unreachable!("`dir` says nothing of the kind")
             }
         };

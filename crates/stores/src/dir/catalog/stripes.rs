@@ -239,7 +239,8 @@ impl Catalog for DirCatalog {
         match write {
             StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
             StripeWrite::SetStates(states) => self.set_states(states),
-            StripeWrite::Claim { .. } | StripeWrite::Release(_) => Ok(()), // Nobody else changes anything.
+            // Nobody else changes anything, and there is nothing but blocks.
+            StripeWrite::Claim { .. } | StripeWrite::Release(_) | StripeWrite::Inspect => Ok(()),
         }
     }
 }

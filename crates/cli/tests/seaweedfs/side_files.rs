@@ -1,0 +1,119 @@
+//! The small files of a volume that rot on one server, and a server that can take no shard.
+
+use std::fs;
+use std::path::PathBuf;
+
+use stores::seaweedfs::VolumeName;
+
+use weed::eventually;
+
+use crate::healing::{GRACE, shard, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
+use crate::layout::{shards_at, split_server};
+use crate::world::World;
+
+/// All copies of a file that a server has.
+fn files_of(world: &World, at: usize, volume: &VolumeName, extension: &str) -> Vec<PathBuf> {
+    let server = &world.servers[at];
+    let folders = server.folders.iter().chain(&server.index_folder);
+    let files = folders.map(|folder| folder.join(format!("{volume}.{extension}")));
+    files.filter(|path| path.exists()).collect()
+}
+
+/// Spoils a server's copies of a file; what was in them.
+fn spoil(files: &[PathBuf], how: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+    let before = fs::read(files.first().expect("it has the file")).expect("there");
+    for path in files {
+        let mut bytes = before.clone();
+        how(&mut bytes);
+        fs::write(path, bytes).expect("written");
+    }
+    before
+}
+
+fn wait_until_right(files: &[PathBuf], before: &[u8]) {
+    eventually("the file as it was", || {
+        let right = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == before);
+        files.iter().all(right).then_some(())
+    });
+}
+
+fn middle(bytes: &mut [u8]) {
+    let at = bytes.len() / 2;
+    bytes[at] ^= 0x10;
+}
+
+pub fn small_files_that_rot(world: &mut World) {
+    let mut mend = world.attach(GRACE);
+    // This server has one copy of each.
+    let (at, volume) = split_server(world);
+    for extension in ["ecsum", "vif"] {
+        let name = shards_at(world, &volume, at).remove(0);
+        // Before Mend looks at it by itself, the shard is lost as well.
+        mend.kill_coordinator();
+        let files = files_of(world, at, &volume, extension);
+        let garbage = |bytes: &mut Vec<u8>| match extension {
+            "vif" => *bytes = b"{ garbage".to_vec(),
+            _ => middle(bytes),
+        };
+        let right = spoil(&files, garbage);
+        let (_, before) = world.lose(&name);
+        mend.start_coordinator();
+        wait_until_as_it_was(world, &name, &before);
+        wait_until_right(&files, &right);
+        wait_until_whole(world);
+        mend.wait_until_safe(2);
+    }
+    // An index of the same length is named by the scrub, and replaced while its server goes on serving.
+    let files = files_of(world, at, &volume, "ecx");
+    let index = spoil(&files, |bytes| bytes[9] ^= 0x10);
+    let named = format!("{volume}.ecx");
+    let scrub = mend.ask(&["scrub"]).expect("it reports").to_string();
+    let status = mend.ask(&["status"]).expect("it reports")["lost_lately"].to_string();
+    assert!(scrub.contains(&named) || status.contains(&named), "{scrub} {status}");
+    wait_until_right(&files, &index);
+    wait_until_whole(world);
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.assert_whole();
+}
+
+/// One of its disks has the `.vif` of another encoding: what its server makes of a new shard nobody can know.
+pub fn a_home_that_takes_nothing(world: &mut World) {
+    let mend = world.attach(GRACE);
+    let (at, volume) = split_server(world);
+    let name = shards_at(world, &volume, at).remove(0);
+    let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
+    let vif = fs::read_to_string(second.join(format!("{volume}.vif"))).expect("beside its shards");
+    let other = first.join(format!("{volume}.vif"));
+    let encoding =
+        vif.split("encodeTsNs").nth(1).and_then(|rest| rest.split('"').nth(2)).expect("it has one");
+    fs::write(&other, vif.replace(encoding, "1234567")).expect("written");
+    let (_, before) = world.lose(&name);
+    wait_until_as_it_was(world, &name, &before);
+    wait_until_whole(world);
+    assert_ne!(world.holder(&name).0, at, "another server has it");
+    fs::remove_file(other).expect("there");
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.assert_whole();
+}
+
+/// Lost while no coordinator ran: the one that starts knows where it was.
+pub fn a_loss_that_nobody_saw(world: &mut World) {
+    let mut mend = world.attach(GRACE);
+    mend.kill_coordinator();
+    let lost = [2, 12].map(|at| shard(&world.pictures, at));
+    let before = lost.clone().map(|name| world.lose(&name));
+    mend.start_coordinator();
+    for (name, (holder, before)) in lost.iter().zip(before) {
+        wait_until_as_it_was(world, name, &before);
+        assert_eq!(world.holder(name).0, holder, "it goes back to where it was");
+    }
+    wait_until_whole(world);
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    drop(mend);
+    world.assert_whole();
+}

@@ -1,0 +1,77 @@
+use super::*;
+
+fn vif(encoding: i64) -> Vec<u8> {
+    format!(
+        r#"{{"version": 3, "ecShardConfig": {{"dataShards": 2, "parityShards": 1, "encodeTsNs": "{encoding}"}}}}"#
+    )
+    .into_bytes()
+}
+
+fn verdict(file: SmallFile, copies: &[(&str, Option<Vec<u8>>)]) -> Verdict {
+    let mut found = Copies::default();
+    for (server, bytes) in copies {
+        found.add(file, ServerId((*server).to_owned()), bytes.clone());
+    }
+    found.verdict(file, Encoding(7))
+}
+
+fn names(servers: &[ServerId]) -> Vec<&str> {
+    servers.iter().map(|server| server.0.as_str()).collect()
+}
+
+fn problem<'a>(verdict: &'a Verdict, server: &str) -> Option<&'a Problem> {
+    verdict.bad.get(&ServerId(server.to_owned()))
+}
+
+#[test]
+fn most_are_right() {
+    let spaced = [vif(7), b"\n".to_vec()].concat();
+    let found = verdict(
+        SmallFile::Vif,
+        &[("a", Some(vif(7))), ("b", Some(b"garbage".to_vec())), ("c", Some(spaced)), ("d", None)],
+    );
+    assert_eq!(names(&found.good), ["a", "c"]);
+    assert!(matches!(problem(&found, "b"), Some(Problem::Damaged(_))));
+    assert_eq!(problem(&found, "d"), Some(&Problem::Missing));
+}
+
+#[test]
+fn where_no_more_than_half_agree_nobody_is_blamed() {
+    let found = verdict(SmallFile::Vif, &[("a", Some(vif(7))), ("b", Some(vif(8)))]);
+    assert_eq!(found, Verdict::default());
+    let found = verdict(SmallFile::Vif, &[("a", Some(vif(7))), ("b", Some(vif(8))), ("c", Some(vif(8)))]);
+    assert_eq!(found, Verdict::default(), "most have it of another encoding than the one that counts");
+    assert_eq!(verdict(SmallFile::Vif, &[("a", None), ("b", None)]), Verdict::default());
+}
+
+#[test]
+fn indexes_differ_by_what_was_deleted_and_by_nothing_else() {
+    let entry = |key: u8, size: [u8; 4]| [[0, 0, 0, 0, 0, 0, 0, key, 0, 0, 0, 9].as_slice(), &size].concat();
+    let size = [0, 0, 0, 5];
+    let index = [entry(1, size), entry(2, size)].concat();
+    let deleted = [entry(1, size), entry(2, TOMBSTONE)].concat();
+    let (rotten, short) = ([entry(1, [0, 0, 0, 4]), entry(2, size)].concat(), entry(1, size));
+    let found = verdict(
+        SmallFile::Ecx,
+        &[
+            ("a", Some(index.clone())),
+            ("b", Some(deleted)),
+            ("c", Some(rotten)),
+            ("d", Some(short)),
+            ("e", Some(index)),
+        ],
+    );
+    assert_eq!(names(&found.good), ["a", "b", "e"]);
+    assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
+}
+
+#[test]
+fn checksums_that_one_server_alone_has_are_not_missed_elsewhere() {
+    let sums = |damaged: bool| {
+        let mut bytes = b"ECSU\0\x01\0\0\0\0\0\0\0\0".to_vec();
+        bytes[0] ^= u8::from(damaged);
+        bytes
+    };
+    let found = verdict(SmallFile::Ecsum, &[("a", Some(sums(true))), ("b", None), ("c", None)]);
+    assert_eq!(found, Verdict::default(), "there is none to hold it against");
+}
