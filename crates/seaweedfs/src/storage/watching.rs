@@ -210,7 +210,14 @@ async fn ask_about(
     for (volume, shards) in volumes {
         match connection.mounted(volume).await {
             Ok(mounted) => {
-                let missing = shards.into_iter().filter(|(_, shard)| !mounted.shards.contains_key(shard));
+                // A shard that the server has mounted as one of another encoding is not this one.
+                let is_other = |encoding: Encoding, shard: u8| {
+                    let listed = shared.state().view.listed(volume, shard, server);
+                    !listed.is_empty() && !listed.contains(&encoding)
+                };
+                let missing = shards.into_iter().filter(|&(encoding, shard)| {
+                    !mounted.shards.contains_key(&shard) || is_other(encoding, shard)
+                });
                 gone.extend(missing.map(|(encoding, shard)| (volume, encoding, shard)));
             }
             Err(error) => tracing::debug!(%error, "a shard that is not listed"),
