@@ -307,7 +307,14 @@ pub enum CatalogAction {
         wait: u64,
     },
     /// Go on with the catalog as it is, though helpers hold blocks that are newer
-    Accept,
+    Accept {
+        /// Only say which helpers claim to hold which blocks
+        #[arg(long, conflicts_with = "reject")]
+        list: bool,
+        /// Do not believe this helper, and change nothing else; until it is taken off the list of helpers
+        #[arg(long, value_name = "HELPER")]
+        reject: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use client::Client;
+use client::{AcceptRequest, Client, NewerBlocks};
 use cluster::Cluster;
 use coordinator::{CoordinatorConfig, RebuiltCatalog};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-use crate::format::count;
+use crate::format::{count, printable};
 
 /// Names that are listed.
 const LISTED: usize = 20;
@@ -22,16 +22,42 @@ pub async fn backup(client: &Client, file: &Path) -> Result<Answer, Failure> {
 }
 
 /// `mend catalog accept`
-pub async fn accept(client: &Client) -> Result<Answer, Failure> {
-    let accepted = client.accept_catalog().await?;
-    let text = match accepted.blocks {
-        0 => "no helper holds blocks that are newer than the catalog: nothing to decide".to_owned(),
-        blocks => format!(
+pub async fn accept(client: &Client, reject: Option<String>) -> Result<Answer, Failure> {
+    let accepted = client.accept_catalog(&AcceptRequest { reject: reject.clone() }).await?;
+    let decided = match (&reject, accepted.blocks) {
+        (Some(helper), _) => format!("what {} claims of newer blocks is not believed", printable(helper)),
+        (None, 0) => "no helper holds blocks that are newer than the catalog: nothing to decide".to_owned(),
+        (None, blocks) => format!(
             "going on without {} newer than the catalog; `mend status` lists them as blocks that no stripe knows",
             count(blocks, "block")
         ),
     };
-    Ok(Answer::new(text, &accepted))
+    Ok(Answer::new(format!("{}{decided}", claims_text(&accepted.claims)), &accepted))
+}
+
+/// `mend catalog accept --list`
+pub async fn claims(client: &Client) -> Result<Answer, Failure> {
+    let claims = client.status().await?.newer;
+    let text = match claims.is_empty() {
+        true => "no helper holds blocks that are newer than the catalog".to_owned(),
+        false => format!(
+            "{}next: mend catalog restore or rebuild if the catalog is an old one; mend catalog accept if nothing is missed; \
+             mend catalog accept --reject HELPER if a helper is not to be believed",
+            claims_text(&claims)
+        ),
+    };
+    Ok(Answer::new(text, &claims))
+}
+
+/// A line for each helper with newer blocks.
+fn claims_text(claims: &[NewerBlocks]) -> String {
+    let line = |claim: &NewerBlocks| {
+        let more = if claim.blocks > claim.first.len() as u64 { ", …" } else { "" };
+        let others = if claim.confirmed { "other helpers confirm it" } else { "no other helper confirms it" };
+        let (blocks, first) = (count(claim.blocks, "block"), claim.first.join(", "));
+        format!("{} claims {blocks}: {}{more}; {others}\n", printable(&claim.node), printable(&first))
+    };
+    claims.iter().map(line).collect()
 }
 
 /// `mend catalog restore FILE`
@@ -58,10 +84,14 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
         "unreadable": found.unreadable,
         "left": found.left.iter().map(|(name, blocks)| serde_json::json!({ "name": name, "blocks": blocks }))
             .collect::<Vec<_>>(),
+        "rivals": found.rivals.iter().map(|rival| serde_json::json!({
+            "name": rival.name, "kept_as": rival.kept_as, "helpers": rival.helpers,
+        })).collect::<Vec<_>>(),
         "strangers": found.strangers,
         "replaced": found.replaced,
     });
-    let exit = if found.unreadable.is_empty() { Exit::Done } else { Exit::Data };
+    let is_clear = found.unreadable.is_empty() && found.rivals.is_empty();
+    let exit = if is_clear { Exit::Done } else { Exit::Data };
     Ok(Answer::new(rebuilt_text(&rebuilt), &facts).with_exit(exit))
 }
 
@@ -79,6 +109,18 @@ fn rebuilt_text(rebuilt: &RebuiltCatalog) -> String {
     }
     if !found.unreadable.is_empty() {
         text += &format!("cannot be read until more helpers are back: {}\n", list(&found.unreadable));
+    }
+    for rival in found.rivals.iter().take(LISTED) {
+        text += &format!(
+            "another put claims the name {}, and too few helpers hold it (on {}): kept apart as {}; compare them with mend \
+             get, then mend rm the wrong one\n",
+            printable(&rival.name),
+            rival.helpers.join(", "),
+            printable(&rival.kept_as)
+        );
+    }
+    if found.rivals.len() > LISTED {
+        text += &format!("and {} more; see --output json\n", found.rivals.len() - LISTED);
     }
     let left: Vec<String> = found
         .left

@@ -119,6 +119,10 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     let (done, bad): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
     match detail {
         Detail::Stripes => bad.iter().chain(&done).for_each(|item| text += &item_text(item)),
+        // A single stripe without a rebuilt block needs an explanation.
+        Detail::Bad if view.stripes == 1 && view.blocks_rebuilt == 0 && bad.is_empty() => {
+            done.iter().for_each(|item| text += &item_text(item));
+        }
         Detail::Bad => text += &bad_text(&bad),
     }
     if bad.is_empty() {

@@ -26,8 +26,8 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     let status = client.status().await?;
     let exit = match () {
         () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
-        () if !status.newer.is_empty() => Exit::Failed, // It says STOPPED.
-        () if status.write_fault.is_some() => Exit::Failed, // It says READ-ONLY.
+        () if status.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // It says STOPPED.
+        () if status.write_fault.is_some() => Exit::Failed,                     // It says READ-ONLY.
         () => Exit::Done,
     };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))

@@ -94,7 +94,8 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
             Verb::Compare(args) => compare::compare(&client, &args).await,
             Verb::Scrub(args) => scrubs::scrub(&client, &args).await,
             Verb::Catalog(CatalogAction::Backup { file }) => catalogs::backup(&client, &file).await,
-            Verb::Catalog(CatalogAction::Accept) => catalogs::accept(&client).await,
+            Verb::Catalog(CatalogAction::Accept { list: true, .. }) => catalogs::claims(&client).await,
+            Verb::Catalog(CatalogAction::Accept { reject, .. }) => catalogs::accept(&client, reject).await,
             Verb::Init(_)
             | Verb::Attach(_)
             | Verb::Coordinator(_)

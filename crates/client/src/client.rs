@@ -18,9 +18,9 @@ use crate::http::{Http, patiently};
 use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
-    AcceptedView, BlockPlace, CapsRequest, CapsView, ClientError, FileLayout, FileView, GivenStripe,
-    OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView, ReadRequest,
-    RepairRequest, RepairView, ScrubView, Status, StripeView, TopologyView,
+    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ClientError, FileLayout, FileView,
+    GivenStripe, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView,
+    ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView, TopologyView,
 };
 
 /// A client of one cluster; cheap to clone.
@@ -348,12 +348,13 @@ impl Client {
         Ok(copy.len() as u64)
     }
 
-    /// Goes on with the catalog as it is, though some helper holds blocks that are newer.
+    /// Goes on with the catalog as it is, though some helper holds blocks that are newer; or does not believe one of
+    /// those helpers.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn accept_catalog(&self) -> Result<AcceptedView, ClientError> {
-        self.inner.http.post("/v1/catalog/accept", &serde_json::json!({})).await
+    pub async fn accept_catalog(&self, request: &AcceptRequest) -> Result<AcceptedView, ClientError> {
+        self.inner.http.post("/v1/catalog/accept", request).await
     }
 
     /// Begins to remove the blocks that no stripe knows, if it can be shown of them that nothing refers to them.

@@ -32,8 +32,9 @@ use crate::error::RequestError;
 use crate::http::{self, Caller};
 use asking::{Answer, ApiError, Asking, Body, number};
 use views::{
-    AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, ErrorBody, GivenStripe,
-    OrphansView, PlanRequestView, PlanView, RepairRequest, RepairView, ScrubView, Status, StripeView,
+    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, ErrorBody,
+    GivenStripe, OrphansView, PlanRequestView, PlanView, RepairRequest, RepairView, ScrubView, Status,
+    StripeView,
 };
 
 /// No request is longer.
@@ -449,9 +450,18 @@ async fn catalog_copy(State(core): State<Asking>) -> Result<Response, ApiError> 
 }
 
 /// Goes on with the catalog as it is, though some helper holds blocks that are newer; those belong to no stripe then.
-#[utoipa::path(post, path = "/v1/catalog/accept", responses((status = 200, description = "What was decided", body = AcceptedView)))]
-async fn accept_catalog(State(core): State<Asking>) -> Answer<AcceptedView> {
-    core.ask(Command::AcceptCatalog).await
+/// Or a helper's claims are rejected.
+#[utoipa::path(
+    post,
+    path = "/v1/catalog/accept",
+    request_body = AcceptRequest,
+    responses((status = 200, description = "What was decided", body = AcceptedView), (status = 404, description = "There is no such helper", body = ErrorBody))
+)]
+async fn accept_catalog(
+    State(core): State<Asking>,
+    Body(request): Body<AcceptRequest>,
+) -> Answer<AcceptedView> {
+    core.ask(|reply| Command::AcceptCatalog(request, reply)).await
 }
 
 /// Begins to remove the blocks that no stripe knows, if it can be shown of them that nothing refers to them: they say that

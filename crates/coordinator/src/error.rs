@@ -131,6 +131,8 @@ pub(crate) enum RequestError {
         list(.nodes)
     )]
     CatalogBehind { nodes: Vec<String>, blocks: u64 },
+    #[error("nothing is removed while {node} lists blocks that are newer than the catalog")]
+    CatalogDoubted { node: String },
     #[error("stripe {position} of put {put} is being stored already")]
     StripeBusy { put: PutId, position: u32 },
     #[error("stripes of put {0} are still being stored")]
@@ -216,9 +218,10 @@ impl RequestError {
             | Self::NotGiven(_) => ErrorKind::NotFound,
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_))
             | Self::Put(PutError::NoSuchPut(_)) => ErrorKind::NotFound,
-            Self::Catalog(CatalogError::Storage { .. } | CatalogError::Damaged { .. }) | Self::Copy(_) => {
-                ErrorKind::Internal
-            }
+            Self::Catalog(
+                CatalogError::Storage { .. } | CatalogError::Damaged { .. } | CatalogError::NumbersUsedUp,
+            )
+            | Self::Copy(_) => ErrorKind::Internal,
             Self::Put(
                 PutError::Exists { .. } | PutError::MissingStripe { .. } | PutError::Unpublished { .. },
             )
@@ -229,6 +232,7 @@ impl RequestError {
             | Self::ScrubEnded { .. }
             | Self::NodeIsUp { .. }
             | Self::CatalogBehind { .. }
+            | Self::CatalogDoubted { .. }
             | Self::NodeUp(_)
             | Self::NodeDown(_)
             | Self::ProbesRun
@@ -368,7 +372,10 @@ impl RequestError {
             }
             Self::Catalog(CatalogError::Ambiguous { .. }) => "say which, with what is behind the hyphen".into(),
             Self::Catalog(CatalogError::Storage { .. }) | Self::Copy(_) => "look at the coordinator's log and disk".into(),
-            Self::Catalog(CatalogError::Damaged { .. }) => "stop the coordinator, then do one of these".into(),
+            Self::Catalog(CatalogError::Damaged { .. } | CatalogError::NumbersUsedUp) => "stop the coordinator, then do one of these".into(),
+            Self::CatalogDoubted { node } => {
+                format!("see mend catalog accept --list; then mend catalog accept, or mend catalog accept --reject {node}")
+            }
             Self::CatalogBehind { .. } => {
                 "restore the newest copy of the catalog (`mend catalog restore FILE`), make it anew from the helpers \
                  (`mend catalog rebuild`), or go on without what is newer (`mend catalog accept`)"

@@ -57,9 +57,9 @@ pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Resul
         expected.into_iter().filter(|helper| !answered.contains_key(helper)).collect();
     let counts = answered.iter().map(|(name, inventory)| (name.clone(), inventory.blocks.len())).collect();
     let inventories: Vec<Inventory> = answered.into_values().collect();
-    let (path, complete) = (config.catalog, silent.is_empty());
+    let (path, missing) = (config.catalog, silent.len());
     let rebuilt =
-        tokio::task::spawn_blocking(move || DirCatalog::rebuild(&path, &cluster_id, &inventories, complete));
+        tokio::task::spawn_blocking(move || DirCatalog::rebuild(&path, &cluster_id, &inventories, missing));
     let found = rebuilt.await.expect("making a catalog does not panic")?;
     Ok(RebuiltCatalog { answered: counts, silent, found })
 }

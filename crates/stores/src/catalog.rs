@@ -162,6 +162,12 @@ pub enum CatalogError {
         /// Their whole names.
         candidates: Vec<StripeId>,
     },
+    /// There are no numbers left for stripes and puts.
+    #[error(
+        "the catalog has no numbers left to name stripes with; stop the coordinator and make the catalog anew with `mend \
+         catalog rebuild`, which counts on from the blocks that there are"
+    )]
+    NumbersUsedUp,
     /// The catalog's own storage fails.
     #[error("the catalog {place} cannot be used: {detail}; check its disk")]
     Storage {

@@ -13,7 +13,7 @@ use repair::{BlockId, Digest, NodeId, Permit, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::dir::{FileRecord, NodeRecord, OpenError, PutError, PutId, PutRecord, Snapshot};
+use crate::dir::{Eras, FileRecord, NodeRecord, OpenError, PutError, PutId, PutRecord, Snapshot};
 use crate::{BlockSize, BlockState, Catalog, CatalogError, StripeRecord};
 
 /// One coordinator's time in office. Whoever opens the storage later has a higher one, and from then on nothing that
@@ -105,8 +105,8 @@ pub enum FileWrite {
     Discard(NodeId, BlockId),
     /// A node does not have a block any more.
     Discarded(NodeId, BlockId),
-    /// Count on beyond these blocks.
-    CountBeyond(BTreeSet<BlockId>),
+    /// Marks the eras of these blocks, which are newer than the catalog, as not missed.
+    Disclaim(BTreeSet<BlockId>),
 }
 
 /// A change of the coordinator's own records.
@@ -184,6 +184,8 @@ pub enum StoreChange {
     NodeGone(NodeId),
     /// Stripes are counted from this number on.
     Counted(u64),
+    /// Which names were given so far.
+    Eras(Eras),
     /// Whether the store has what a node holds, in stores that [tell](Nature::tells_service).
     Service(NodeId, bool),
     /// A claim on a stripe is lost: others may change it.

@@ -228,7 +228,11 @@ pub struct Census {
     pub blocks_lost: u64,
     /// Bytes of those blocks.
     pub bytes_lost: u64,
-    /// Stripes by the number of further blocks that they can surely lose and stay readable, fewest first.
+    /// Stripes of which a helper holds several blocks, in stores that keep one on each: that helper's death loses all
+    /// of these at once.
+    #[serde(default)]
+    pub misplaced: u64,
+    /// Stripes by the number of further helpers that they can surely lose and stay readable, fewest first.
     pub redundancy: Vec<Redundancy>,
     /// Stripes that cannot be read now.
     pub unreadable: u64,
@@ -239,15 +243,27 @@ pub struct Census {
     pub contradictory: u64,
 }
 
-/// Stripes that can lose the same number of further blocks.
+/// Stripes that can lose as much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Redundancy {
     /// Further blocks that they can surely lose.
     pub survives: u32,
+    /// Further helpers that they can surely lose: fewer than blocks if some helper holds several of a stripe.
+    #[serde(default)]
+    pub helpers: u32,
+    /// Further hosts that they can surely lose, by the addresses of helpers; absent if all are on one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<u32>,
+    /// Further racks that they can surely lose; absent unless several are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub racks: Option<u32>,
     /// How many stripes.
     pub stripes: u64,
     /// How many of them lack a block.
     pub degraded: u64,
+    /// How many of them have several blocks on one helper, in stores that keep one on each.
+    #[serde(default)]
+    pub misplaced: u64,
 }
 
 /// Blocks on a helper that are newer than the catalog.
@@ -257,6 +273,20 @@ pub struct NewerBlocks {
     pub node: String,
     /// How many.
     pub blocks: u64,
+    /// The first of them.
+    #[serde(default)]
+    pub first: Vec<String>,
+    /// Whether another helper holds blocks of one of their stripes, too: then nothing is changed until somebody decides.
+    #[serde(default)]
+    pub confirmed: bool,
+}
+
+/// How to go on with a catalog that is older than blocks on some helpers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcceptRequest {
+    /// A helper whose claims are not believed from now on; all others stand. Without it, nothing that is newer is missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reject: Option<String>,
 }
 
 /// What was decided about blocks that are newer than the catalog.
@@ -264,6 +294,9 @@ pub struct NewerBlocks {
 pub struct AcceptedView {
     /// How many blocks were newer, and belong to no stripe from now on.
     pub blocks: u64,
+    /// The helpers that had claimed them.
+    #[serde(default)]
+    pub claims: Vec<NewerBlocks>,
 }
 
 /// Orphans that are looked at, to be removed.

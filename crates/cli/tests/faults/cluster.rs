@@ -123,7 +123,8 @@ impl Cluster {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command of this cluster.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
         command.args(arguments).env("MEND_CLUSTER", self.folder()).stdin(Stdio::null());
         command

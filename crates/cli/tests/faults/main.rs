@@ -4,6 +4,7 @@
 mod catalogs;
 mod certificates;
 mod chunks;
+mod claims;
 mod cluster;
 mod contradictions;
 mod edges;
@@ -21,10 +22,12 @@ mod operator;
 mod outputs;
 mod parity;
 mod pausing;
+mod placement;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod processes;
 mod recoveries;
+mod replacing;
 mod room;
 mod silence;
 mod starting;

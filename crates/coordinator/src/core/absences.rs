@@ -222,6 +222,20 @@ impl Core {
         (gone > there).then_some((gone, there))
     }
 
+    /// A helper that is gone and may be back before its repair begins.
+    pub(super) fn awaited_helper(&self) -> Option<NodeId> {
+        self.absences.keys().copied().find(|&node| match self.recovery_of(node) {
+            RecoveryState::Needless => !self.retired.contains(&node) && self.is_discarding(node),
+            RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
+            _ => true,
+        })
+    }
+
+    /// Whether a helper may have blocks that it is to remove.
+    fn is_discarding(&self, node: NodeId) -> bool {
+        self.picture.files().discard_count(node) > 0 && self.due_in(node).is_none_or(|due| !due.is_zero())
+    }
+
     fn recovery_of(&self, node: NodeId) -> RecoveryState {
         let Some(absence) = self.absences.get(&node) else { return RecoveryState::Needless };
         match () {

@@ -10,10 +10,11 @@ use super::Core;
 use super::storing::Ask;
 use crate::error::RequestError;
 use views::{
-    AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, FileLayout, FileView, GivenStripe,
-    HistoryEntry, MaintenanceRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest,
-    ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView,
-    ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
+    AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, FileLayout,
+    FileView, GivenStripe, HistoryEntry, MaintenanceRequest, NodeView, OrphansView, PlanRequestView,
+    PlanView, ProbeRequest, ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest,
+    RepairView, ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView,
+    TopologyView,
 };
 
 /// Where an answer goes.
@@ -59,7 +60,7 @@ pub(crate) enum Command {
     StopScrub(u64, Reply<ScrubView>),
     ScrubState(u64, Reply<ScrubView>),
     Snapshot(Reply<Snapshot>),
-    AcceptCatalog(Reply<AcceptedView>),
+    AcceptCatalog(AcceptRequest, Reply<AcceptedView>),
     RemoveOrphans(Reply<OrphansView>),
     RemoveNode(String, Reply<NodeView>),
     Maintain(String, MaintenanceRequest, Reply<NodeView>),
@@ -109,7 +110,7 @@ impl Core {
             Command::StopScrub(scrub, reply) => answer(reply, self.stop_scrub(scrub)),
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub)),
             Command::Snapshot(reply) => self.ask_storage(Ask::Snapshot(reply)),
-            Command::AcceptCatalog(reply) => self.accept_catalog(reply),
+            Command::AcceptCatalog(request, reply) => self.accept_catalog(request, reply),
             Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans()),
             Command::RemoveNode(name, reply) => self.remove_node(&name, reply),
             Command::Maintain(name, request, reply) => answer(reply, self.maintain(&name, request)),

@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, Digest, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeWrite, Write};
+use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeRecord, StripeWrite, Write};
 
 use super::Core;
-use super::commands::Reply;
 use super::nodes::PeerKind;
 use super::questions::{ANSWER_LIMIT, Subject};
 use super::storing::Then;
+use super::stripes::indexed;
 use crate::error::RequestError;
-use views::{AcceptedView, NewerBlocks, OrphansView};
+use views::OrphansView;
 
 impl Core {
     /// Holds what a node has against what the catalog thinks it has.
@@ -60,8 +60,7 @@ impl Core {
         self.note_orphans(node, blocks);
     }
 
-    /// Remembers the blocks that the catalog does not place on this node. They are never removed by themselves: who
-    /// knows whose they are.
+    /// Remembers the blocks that the catalog does not place on this node.
     pub(super) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) {
         if !self.nature.trusts_lists {
             return;
@@ -83,83 +82,26 @@ impl Core {
         if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
             *orphans = found;
         }
+        self.orphans.forget(node);
         self.note_newer(node, newer);
         if self.settled {
             self.find_homes(node);
         }
     }
 
-    /// Whether a node's copy of a block is one too many: no stripe knows it, or it can be read on another node. A note
-    /// that it shall go may be an old one.
+    /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as spread as it can be
+    /// without this copy. A note that it shall go may be an old one.
     pub(super) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
-        let Some((_, _, record)) = self.record_of(block) else {
+        let Some((stripe, index, record)) = self.record_of(block) else {
             // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
             return !self.nature.claims;
         };
-        record.node != Some(node) && self.proven_readers(&record).any(|other| other != node)
+        record.node != Some(node) && self.is_spare(&stripe, index, node)
     }
 
-    fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
-        if newer.is_empty() {
-            if self.newer.remove(&node).is_some() && !self.is_behind() {
-                self.after_settling();
-            }
-            return;
-        }
-        let (name, blocks) = (self.name(node), newer.len());
-        tracing::error!(
-            node = %name, blocks, "the catalog is older than blocks on this helper: nothing is stored, removed or \
-             repaired until somebody decides; see mend status"
-        );
-        self.newer.insert(node, newer);
-    }
-
-    /// Whether some helper holds blocks of stripes that the catalog has yet to count.
-    /// Whether anything may be repaired or removed: the catalog is as new as the blocks, and takes writes.
-    pub(super) fn may_change(&self) -> bool {
-        !self.is_behind() && !self.storing.write_path.is_failing()
-    }
-
-    pub(super) fn is_behind(&self) -> bool {
-        !self.newer.is_empty()
-    }
-
-    /// Refuses to change anything while the catalog is an old one.
-    pub(super) fn check_not_behind(&self) -> Result<(), RequestError> {
-        if !self.is_behind() {
-            return Ok(());
-        }
-        Err(RequestError::CatalogBehind {
-            nodes: self.newer.keys().map(|&node| self.name(node)).collect(),
-            blocks: self.newer.values().map(|blocks| blocks.len() as u64).sum(),
-        })
-    }
-
-    pub(super) fn newer_views(&self) -> Vec<NewerBlocks> {
-        let view = |(&node, blocks): (&NodeId, &BTreeSet<BlockId>)| NewerBlocks {
-            node: self.name(node),
-            blocks: blocks.len() as u64,
-        };
-        self.newer.iter().map(view).collect()
-    }
-
-    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on.
-    pub(super) fn accept_catalog(&mut self, reply: Reply<AcceptedView>) {
-        let beyond: BTreeSet<BlockId> = self.newer.values().flatten().cloned().collect();
-        let blocks = beyond.len() as u64;
-        self.store(Write::Files(FileWrite::CountBeyond(beyond)), Then::Accepted { blocks, reply });
-    }
-
-    pub(super) fn catalog_accepted(&mut self, blocks: u64) -> AcceptedView {
-        // What came meanwhile and is newer still is asked about again.
-        let Self { newer, picture, .. } = self;
-        newer.values_mut().for_each(|blocks| blocks.retain(|block| picture.is_from_the_future(block)));
-        newer.retain(|_, blocks| !blocks.is_empty());
-        if !self.is_behind() {
-            tracing::warn!(blocks, "going on without the blocks that are newer than the catalog");
-            self.after_settling();
-        }
-        AcceptedView { blocks }
+    /// Whether a stripe survives all that its code tolerates without a node's copy of a block.
+    pub(super) fn is_spare(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> bool {
+        self.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
     }
 
     /// All helpers have come that are expected: what was put off is done now.
@@ -184,8 +126,8 @@ impl Core {
         let homeless: Vec<(StripeId, BlockIndex)> = orphans
             .iter()
             .filter_map(|block| self.record_of(block))
-            .filter(|(_, _, record)| self.is_wanted_from(node, record))
             .map(|(stripe, index, _)| (stripe, index))
+            .filter(|(stripe, index)| self.is_wanted_from(node, stripe, *index))
             .collect();
         let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) else { return };
         let idle = rechecks.is_empty();
@@ -202,13 +144,42 @@ impl Core {
         (record.id == *block).then_some((stripe, index, record))
     }
 
-    /// Whether a node's copy of a block is worth verifying: it was bad there, or nobody has it who should.
-    fn is_wanted_from(&self, node: NodeId, block: &BlockRecord) -> bool {
+    /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or who has it holds
+    /// another block of the stripe as well, and this node does not.
+    fn is_wanted_from(&self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
+        let Ok(record) = self.picture.stripe(stripe) else { return false };
+        let block = &record.blocks[usize::from(index.0)];
         match block.state_on(node) {
             // What is only not listed is looked at as well.
             Some(state) => state != BlockState::Healthy || !self.nature.trusts_lists,
-            None => self.settled && self.may_change() && self.is_lost(block),
+            None if !self.settled || !self.may_change() => false,
+            None if self.nature.files && self.shares_helper(&record, index, node) => {
+                self.is_lost(block) && self.nobody_else_has(&record, block)
+            }
+            None if self.is_lost(block) => true,
+            None => {
+                let home = if self.nature.files { self.readable_at(block) } else { None };
+                home.is_some_and(|home| self.shares_helper(&record, index, home))
+            }
         }
+    }
+
+    /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add to the helpers
+    /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
+    /// cannot be read until then.
+    fn nobody_else_has(&self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
+        let returns = |node: NodeId| !self.peers.contains_key(&node) && !self.retired.contains(&node);
+        let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
+        !comes_back || !self.is_readable(stripe)
+    }
+
+    /// Whether enough blocks of a stripe can be read now.
+    fn is_readable(&self, stripe: &StripeRecord) -> bool {
+        let (lost, there): (Vec<BlockIndex>, Vec<BlockIndex>) = indexed(stripe)
+            .map(|(index, _)| index)
+            .partition(|index| self.is_lost(&stripe.blocks[usize::from(index.0)]));
+        let code = stripe.code.build();
+        lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &there).is_ok())
     }
 
     /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
@@ -216,12 +187,13 @@ impl Core {
         while let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node)
             && let Some((stripe, index)) = rechecks.pop_front()
         {
-            let record = self.picture.stripe(&stripe).ok();
-            let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
-            if let Some(known) = known.filter(|known| self.is_wanted_from(node, known)) {
-                self.ask_for_block(node, stripe, index, known, false);
-                return;
+            if !self.is_wanted_from(node, &stripe, index) {
+                continue;
             }
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = record.blocks[usize::from(index.0)].clone();
+            self.ask_for_block(node, stripe, index, known, false);
+            return;
         }
     }
 
@@ -239,7 +211,10 @@ impl Core {
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.is_removing(node, &known.id)
                 && !self.condemned.has(&known.id);
-        if !is_it || !self.is_wanted_from(node, known) || self.picture.is_pending(stripe) != Some(false) {
+        if !is_it
+            || !self.is_wanted_from(node, stripe, index)
+            || self.picture.is_pending(stripe) != Some(false)
+        {
             return;
         }
         let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
@@ -251,6 +226,7 @@ impl Core {
     pub(super) fn adopted(&mut self, node: NodeId, block: &BlockId) {
         tracing::info!(%block, node = %self.name(node), "found a block that was lost");
         self.drop_orphan(node, block);
+        self.removals_due = self.now; // Its stripe may be whole without other copies now.
     }
 
     /// A block on a node is one that nobody knows no more.
@@ -263,7 +239,7 @@ impl Core {
     /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
     /// them. How many there are.
     pub(super) fn remove_orphans(&mut self) -> Result<OrphansView, RequestError> {
-        self.check_not_behind()?;
+        self.check_not_doubted()?;
         if !self.settled {
             return Err(RequestError::Settling);
         }
@@ -282,9 +258,10 @@ impl Core {
     /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
     pub(super) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
         let asked = self.asks.get(&ask).filter(|ask| ask.node == node);
-        let returned = match asked.map(|ask| &ask.subject) {
-            Some(Subject::Orphans) => false,
-            Some(Subject::Returned) => true,
+        let (returned, by_itself) = match asked.map(|ask| &ask.subject) {
+            Some(Subject::Orphans) => (false, false),
+            Some(Subject::Tidying) => (false, true),
+            Some(Subject::Returned) => (true, false),
             _ => return tracing::warn!(node = %self.name(node), "an answer that nobody asked for"),
         };
         if last {
@@ -296,25 +273,34 @@ impl Core {
             return self.take_returned(node, blocks, last);
         }
         for block in blocks {
-            if self.is_needless(node, block) {
+            let is_proven = !by_itself || self.is_unreferenced(node, &block.id);
+            if is_proven && self.is_needless(node, block) {
                 tracing::info!(block = %block.id, node = %self.name(node), "removing a block that nothing refers to");
                 let then = Then::Needless { node, block: block.id.clone() };
                 self.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
             }
         }
+        if by_itself && last {
+            self.end_tidying(node);
+        }
     }
 
-    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe or whole
-    /// on another helper that is up.
+    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
+    /// without which its stripe survives all that the code tolerates.
     fn is_needless(&self, node: NodeId, block: &Description) -> bool {
         let ours = block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.settings.cluster_id);
         let kind = self.peers.get(&node).map(|peer| &peer.kind);
         let orphan = matches!(kind, Some(PeerKind::Helper { orphans, .. }) if orphans.contains(&block.id));
-        if !ours || !orphan || !self.may_change() || self.picture.is_from_the_future(&block.id) {
+        if !ours
+            || !orphan
+            || self.is_worked_on(&block.id)
+            || !self.may_remove()
+            || self.picture.is_from_the_future(&block.id)
+        {
             return false;
         }
-        self.record_of(&block.id).is_none_or(|(_, _, record)| {
-            record.digest == block.digest && self.proven_readers(&record).any(|other| other != node)
+        self.record_of(&block.id).is_none_or(|(stripe, index, record)| {
+            record.digest == block.digest && self.is_spare(&stripe, index, node)
         })
     }
 

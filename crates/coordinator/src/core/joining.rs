@@ -209,6 +209,7 @@ impl Core {
         }
         let view = view_of(role, name, &hello);
         let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
+        self.picture.set_rack(node, view.rack.as_deref());
         self.topology.set(node, NodeProfile { rates, knows_links, ..view });
         self.lay_links();
         let peer = Peer {

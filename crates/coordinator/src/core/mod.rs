@@ -31,9 +31,12 @@ mod joining;
 mod leaving;
 mod made_lately;
 mod maintenance;
+mod misplaced;
 mod network;
+mod newer;
 mod nodes;
 mod omitted;
+mod orphans;
 mod parity_checks;
 mod parity_scrub;
 mod picture;
@@ -41,6 +44,7 @@ mod plans;
 mod probes;
 mod puts;
 mod questions;
+mod readers;
 mod removals;
 mod repairs;
 mod requests;
@@ -67,7 +71,7 @@ use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{BlockId, Job, JobId, NodeId, Topology};
+use repair::{Job, JobId, NodeId, Topology};
 use stores::dir::OpenError;
 use stores::{Done, Nature, StoreChange, StoreError};
 use tokio::sync::mpsc;
@@ -89,13 +93,17 @@ use jobs::RunningJob;
 use leaving::Leaving;
 use made_lately::MadeLately;
 use maintenance::Maintenance;
+use misplaced::Misplaced;
+use newer::Newer;
 use nodes::Peer;
 pub(crate) use omitted::Omitted;
+use orphans::Orphans;
 use parity_checks::ParityChecks;
 use picture::Picture;
 use probes::Probes;
 use puts::OpenPuts;
 use questions::Question;
+use readers::Readers;
 use repairs::{Repairs, Unproven};
 use room::Rooms;
 use scrubs::Scrub;
@@ -214,10 +222,13 @@ pub(crate) struct Core {
     asks: BTreeMap<u64, Question>,
     next_ask: u64,
     puts: OpenPuts,
+    readers: Readers,
     given: Given,
     repairs: Repairs,
     healing: Healing,
     surplus: Surplus,
+    misplaced: Misplaced,
+    orphans: Orphans,
     scrub: Option<Scrub>,
     past_scrubs: VecDeque<ScrubView>,
     steady: Steady,
@@ -230,8 +241,7 @@ pub(crate) struct Core {
     unjudged: UnjudgedStripes,
     news: StoreNews,
     made_lately: MadeLately,
-    /// Blocks of stripes that the catalog has yet to count, by the helper that holds them.
-    newer: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    newer: Newer,
     /// Helpers that are to be emptied, and get no blocks.
     leaving: Leaving,
     rooms: Rooms,
@@ -282,10 +292,13 @@ impl Core {
             asks: BTreeMap::new(),
             next_ask: 0,
             puts: OpenPuts::default(),
+            readers: Readers::default(),
             given: Given::default(),
             repairs: Repairs::new(nature),
             healing: Healing::default(),
             surplus: Surplus::default(),
+            misplaced: Misplaced::default(),
+            orphans: Orphans::default(),
             scrub: None,
             past_scrubs: VecDeque::new(),
             steady: Steady::default(),
@@ -297,7 +310,7 @@ impl Core {
             unjudged: UnjudgedStripes::default(),
             news: StoreNews::new(unlisted),
             made_lately: MadeLately::default(),
-            newer: BTreeMap::new(),
+            newer: Newer::default(),
             leaving: Leaving::default(),
             rooms: Rooms::default(),
             fullness: Fullness::default(),
@@ -329,6 +342,7 @@ impl Core {
         core.recall_contradictions(&records);
         core.recall_absences(&records);
         core.recall_maintenance(&records);
+        core.recall_rejected(&records);
         core.settle();
         core
     }
@@ -373,6 +387,7 @@ impl Core {
         self.abort_idle_puts();
         self.expire_asks();
         self.expire_checks();
+        self.expire_readers();
         self.retry_removals();
         self.forget_retired();
         self.expire_maintenance();
@@ -385,6 +400,8 @@ impl Core {
         self.look_at_claims();
         self.heal();
         self.look_for_surplus();
+        self.mend_placement();
+        self.tidy_orphans();
         self.keep_copy();
         self.note_progress();
         self.share_caps();
@@ -438,7 +455,7 @@ impl Core {
         let (changes, kept) = (self.storing.changes, self.copied);
         if kept.is_some_and(|(at, kept)| self.now < at + COPY_EVERY || changes == kept)
             || !self.settled
-            || !self.may_change()
+            || !self.may_remove()
         {
             return;
         }

@@ -190,6 +190,7 @@ impl Core {
             self.asks.iter().filter(|(_, ask)| ask.node == node).map(|(&number, _)| number).collect();
         for number in unanswered {
             self.asks.remove(&number);
+            self.looked(number, node, None, None);
         }
         self.skip_in_scrub(node, "it is down");
         self.leave_out_of_checks(node);

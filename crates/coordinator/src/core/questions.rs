@@ -29,6 +29,8 @@ pub(super) enum Subject {
     List,
     /// What its blocks say of themselves, so that its orphans can be removed.
     Orphans,
+    /// The same, and only what is proven to be needless goes.
+    Tidying,
     /// The same, since it was away and is back.
     Returned,
 }
@@ -38,7 +40,7 @@ impl Subject {
     fn patience(&self) -> Duration {
         match self {
             Self::Block { known, .. } => patience(known.bytes),
-            Self::List | Self::Orphans | Self::Returned => patience(0),
+            Self::List | Self::Orphans | Self::Tidying | Self::Returned => patience(0),
         }
     }
 }
@@ -84,9 +86,10 @@ impl Core {
         for number in late.map(|(&number, _)| number).collect::<Vec<_>>() {
             let Some(Question { node, subject, .. }) = self.asks.remove(&number) else { continue };
             tracing::warn!(node = %self.name(node), "a helper does not answer what it is asked; its disk may hang");
+            self.looked(number, node, None, None);
             match subject {
                 Subject::Block { scrub: false, .. } => self.recheck_next(node),
-                Subject::Orphans => {}
+                Subject::Orphans | Subject::Tidying => {}
                 // What is wrong with its blocks shows when they are read.
                 Subject::Returned => self.trust_returned(node),
                 Subject::Block { .. } | Subject::List => self.skip_in_scrub(node, "it does not answer"),
@@ -137,6 +140,8 @@ impl Core {
         if is_good {
             self.drop_copies_besides(node, &stripe, index);
         }
+        let is_bad = problem.as_ref().and_then(state_for).is_some();
+        self.looked(number, node, Some(index), still.then_some(is_good).filter(|good| *good || is_bad));
         if scrub {
             self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
         } else {

@@ -19,7 +19,7 @@ impl Core {
     /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
     pub(super) fn remove_discards(&mut self, node: NodeId) {
         // Until all helpers have said what they hold, an old catalog passes for the newest.
-        if !self.settled || !self.may_change() {
+        if !self.settled || !self.may_remove() {
             return;
         }
         let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
@@ -35,11 +35,10 @@ impl Core {
             }
             match self.record_of(&block) {
                 // It is a copy of a block that has another home.
-                Some((stripe, index, _)) if self.is_whole(&stripe) => {
+                Some((stripe, index, _)) => {
                     told += 1;
                     self.tell_surplus(node, &stripe, index);
                 }
-                Some(_) => {} // It may be needed yet.
                 None => {
                     removing.insert(block.clone());
                     self.send(node, ToNode::Remove { block });
@@ -80,11 +79,13 @@ impl Core {
         self.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
     }
 
-    /// Whether a running job publishes blocks of the stripe that this block is named after.
-    fn is_worked_on(&self, block: &BlockId) -> bool {
-        self.jobs.values().any(|running| {
-            !running.targets.is_empty() && running.job.stripe().blocks.iter().any(|other| other.id == *block)
-        })
+    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still reads it.
+    pub(super) fn is_worked_on(&self, block: &BlockId) -> bool {
+        self.readers.hold(block)
+            || self.jobs.values().any(|running| {
+                !running.targets.is_empty()
+                    && running.job.stripe().blocks.iter().any(|other| other.id == *block)
+            })
     }
 
     pub(super) fn note_removed(&mut self, node: NodeId, block: &BlockId) {
@@ -100,7 +101,9 @@ impl Core {
     pub(super) fn block_discarded(&mut self, node: NodeId, block: &BlockId) {
         let Some(PeerKind::Helper { removing, .. }) = self.kind_mut(node) else { return };
         removing.remove(block);
-        if removing.is_empty() {
+        let last = removing.is_empty();
+        self.drop_orphan(node, block);
+        if last {
             self.remove_discards(node); // There may be more than were asked for at once.
         }
     }

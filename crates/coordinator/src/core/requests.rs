@@ -77,6 +77,7 @@ impl Core {
             return Err(RequestError::NotGiven(read.stripe));
         }
         let record = self.stripe_record(&read.stripe)?;
+        self.note_reader(&record);
         Self::check_indices(&record, &read.blocks)?;
         let stripe = self.stripe_now(&record, &read.pretend_lost)?;
         // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.

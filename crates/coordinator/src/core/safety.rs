@@ -86,14 +86,19 @@ impl Core {
 
     fn weighed(&mut self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
         let (mut stripes, mut unreadable, mut named, mut weakest) = (0, 0, Vec::new(), None);
-        for Loss { code, lost, lost_without, stripes: of_kind } in self.picture.without(nodes) {
+        for Loss { code, lost, lost_without, together_without, stripes: of_kind } in
+            self.picture.without(nodes)
+        {
             let code = self.codes.get(code)?;
             if self.risks.survives(&*code, &lost).is_none() {
                 continue; // It cannot become worse.
             }
             stripes += of_kind.len() as u64;
             match self.risks.survives(&*code, &lost_without) {
-                Some(survives) => weakest = Some(weakest.unwrap_or(survives).min(survives)),
+                Some(blocks) => {
+                    let survives = together_without.survives(blocks).nodes;
+                    weakest = Some(weakest.unwrap_or(survives).min(survives));
+                }
                 None => {
                     unreadable += of_kind.len() as u64;
                     let room = NAMED.saturating_sub(named.len());
@@ -173,6 +178,7 @@ impl Core {
         }
         self.forget_maintenance(node);
         self.unmark_leaving(node);
+        self.forget_rejected(node);
         if let Ok(name) = name.parse() {
             self.certificates.forget(&Role::Helper(name));
         }

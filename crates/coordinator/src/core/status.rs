@@ -8,6 +8,7 @@ use repair::{NodeId, StripeId};
 
 use super::fullness::full_text;
 use super::nodes::{PeerKind, sorted};
+use super::picture::Survives;
 use super::puts::file_view;
 use super::safety::count;
 use super::{Core, contradictions};
@@ -32,6 +33,7 @@ impl Core {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
                 && self.unjudged.is_empty()
+                && stripes.misplaced == 0
                 && self.may_change()
                 && self.news.unlisted().is_none(),
             severity: self.severity(&stripes, &full),
@@ -81,13 +83,14 @@ impl Core {
     }
 
     fn severity(&self, census: &Census, full: &[FullNode]) -> Severity {
-        let weakest = census.redundancy.iter().find(|class| class.degraded > 0).map(|class| class.survives);
+        let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
         match () {
             () if !self.may_change() => Severity::Critical,
             () if !self.settled || self.news.unlisted().is_some() => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
             () if census.contradictory > 0 || !self.unjudged.is_empty() => Severity::Critical,
-            () if census.intact < census.stripes => Severity::Warning,
+            () if self.doubts_catalog() => Severity::Warning,
+            () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
             () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
             () => Severity::Ok,
         }
@@ -101,6 +104,8 @@ impl Core {
 
     /// What happens by itself about what is lost, and what could be done.
     fn advice(&mut self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
+        let mut claims = self.newer_advice();
+        claims.extend(self.misplaced_advice(census));
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
         advice.extend(self.unjudged.advice());
@@ -116,19 +121,23 @@ impl Core {
         if self.settled && self.may_change() && on_gone == 0 {
             advice.extend(self.spare_advice());
         }
+        advice.extend(claims);
         advice
     }
 
     /// From the counts that the picture keeps; what a kind of stripe survives is known from the last time.
     pub(super) fn census(&mut self) -> Result<Census, RequestError> {
         let mut census = Census { contradictory: self.contradictory_stripes(), ..Census::default() };
-        let mut by_survives: BTreeMap<u32, Redundancy> = BTreeMap::new();
+        let mut by_survives: BTreeMap<Survives, Redundancy> = BTreeMap::new();
+        let (hosts, racks) = self.picture.knows_domains();
         for kind in self.picture.kinds() {
             let (lost, code) = (kind.lost.len() as u64, self.codes.get(kind.code)?);
+            let misplaced = if self.nature.files && kind.together.shares_nodes() { kind.stripes } else { 0 };
             census.stripes += kind.stripes;
             census.intact += if lost == 0 { kind.stripes } else { 0 };
             census.blocks_lost += lost * kind.stripes;
             census.bytes_lost += lost * kind.block_bytes;
+            census.misplaced += misplaced;
             let Some(survives) = self.risks.survives(&*code, &kind.lost) else {
                 census.unreadable += kind.stripes;
                 let room = UNREADABLE_NAMED - census.unreadable_stripes.len();
@@ -136,10 +145,11 @@ impl Core {
                 census.unreadable_stripes.extend(named);
                 continue;
             };
-            let empty = Redundancy { survives, stripes: 0, degraded: 0 };
-            let class = by_survives.entry(survives).or_insert(empty);
+            let survives = kind.together.survives(survives);
+            let class = by_survives.entry(survives).or_insert_with(|| empty_class(survives, hosts, racks));
             class.stripes += kind.stripes;
             class.degraded += if lost == 0 { 0 } else { kind.stripes };
+            class.misplaced += misplaced;
         }
         for (stripe, stored) in self.doubted_stripes() {
             self.count_doubted((&stripe, &stored), &mut census, &mut by_survives)?;
@@ -161,7 +171,7 @@ impl Core {
         &mut self,
         (stripe, stored): (&StripeId, &[BlockIndex]),
         census: &mut Census,
-        by_survives: &mut BTreeMap<u32, Redundancy>,
+        by_survives: &mut BTreeMap<Survives, Redundancy>,
     ) -> Result<(), RequestError> {
         let record = self.stripe_record(stripe)?;
         let code = self.codes.get(&record.code)?;
@@ -174,16 +184,27 @@ impl Core {
         census.bytes_lost += more * record.block_bytes;
         census.intact -= u64::from(stored.is_empty());
         let Some(before) = self.risks.survives(&*code, stored) else { return Ok(()) };
-        if let Some(class) = by_survives.get_mut(&before) {
+        let (hosts, racks) = self.picture.knows_domains();
+        let together = self.picture.together(&self.picture.readers_of(stripe));
+        let was_shared = u64::from(self.nature.files && together.shares_nodes());
+        census.misplaced -= was_shared;
+        if let Some(class) = by_survives.get_mut(&together.survives(before)) {
             class.stripes -= 1;
             class.degraded -= u64::from(!stored.is_empty());
+            class.misplaced -= was_shared;
         }
+        let readers: Vec<NodeId> = record.blocks.iter().filter_map(|block| self.readable_at(block)).collect();
+        let together = self.picture.together(&readers);
+        let is_shared = u64::from(self.nature.files && together.shares_nodes());
+        census.misplaced += is_shared;
         match self.risks.survives(&*code, &lost) {
             Some(survives) => {
+                let survives = together.survives(survives);
                 let class =
-                    by_survives.entry(survives).or_insert(Redundancy { survives, stripes: 0, degraded: 0 });
+                    by_survives.entry(survives).or_insert_with(|| empty_class(survives, hosts, racks));
                 class.stripes += 1;
                 class.degraded += 1;
+                class.misplaced += is_shared;
             }
             None => {
                 census.unreadable += 1;
@@ -237,6 +258,9 @@ impl Core {
         let mut stripes = Vec::with_capacity(file.stripes.len());
         for (id, position) in file.stripes.iter().zip(0..) {
             let record = self.stripe_record(id)?;
+            if position == 0 {
+                self.note_reader(&record); // The client is about to read it.
+            }
             let extent = layout::extent(&*code, file.bytes, file.size(), position);
             stripes.push(FileStripe {
                 position,
@@ -279,32 +303,74 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
         );
     }
     let weakest = census.redundancy.first().expect("what can be read is of some class");
-    let lose = |survives: u32| match survives {
-        0 => "cannot lose another block".to_owned(),
-        1 => "can lose only 1 more block".to_owned(),
-        survives => format!("can lose {survives} more blocks"),
-    };
-    if let (Some(doubt), true) = (&doubt, census.intact == all) {
+    if let (Some(doubt), true) = (&doubt, census.intact == all && census.misplaced == 0) {
         return format!("IN DOUBT  {doubt}; no block is missing; {helpers}");
     }
-    if census.intact == all {
+    if census.intact == all && census.misplaced == 0 {
         let whole = if all == 1 {
             "the only stripe is whole".to_owned()
         } else {
             format!("all {all} stripes are whole")
         };
-        let more = match weakest.survives {
-            0 => "cannot lose a block".to_owned(),
-            survives => format!("can lose {}", count(survives.into(), "block")),
-        };
-        return format!("safe  {whole} and {more}; {helpers}");
+        return format!("safe  {whole} and {}; {helpers}", can_lose(weakest));
     }
-    let degraded = census.redundancy.iter().find(|class| class.degraded > 0).unwrap_or(weakest);
-    let word = if degraded.survives == 0 { "AT RISK" } else { "DEGRADED" };
-    let degraded = format!("{} of {} {}", degraded.degraded, count(all, "stripe"), lose(degraded.survives));
-    match doubt {
-        Some(doubt) => format!("IN DOUBT  {doubt}; {degraded}; {helpers}"),
-        None => format!("{word}  {degraded}; {helpers}"),
+    let weakened = census.redundancy.iter().find(|class| is_weakened(class)).unwrap_or(weakest);
+    let stripes = format!("{} of {}", weakened.degraded.max(weakened.misplaced), count(all, "stripe"));
+    let lose = can_lose_more(weakened);
+    let word = match () {
+        () if doubt.is_some() => "IN DOUBT",
+        () if weakened.helpers == 0 => "AT RISK",
+        () if census.intact < all => "DEGRADED",
+        () => "MISPLACED",
+    };
+    let doubt = doubt.map(|doubt| format!("{doubt}; ")).unwrap_or_default();
+    let several = if weakened.misplaced > 0 { "have several blocks on one helper and " } else { "" };
+    format!("{word}  {doubt}{stripes} {several}{lose}; {helpers}")
+}
+
+fn empty_class(survives: Survives, hosts: bool, racks: bool) -> Redundancy {
+    Redundancy {
+        survives: survives.blocks,
+        helpers: survives.nodes,
+        hosts: hosts.then_some(survives.hosts),
+        racks: racks.then_some(survives.racks),
+        stripes: 0,
+        degraded: 0,
+        misplaced: 0,
+    }
+}
+
+/// Whether stripes of a class lack something.
+fn is_weakened(class: &Redundancy) -> bool {
+    class.degraded > 0 || class.misplaced > 0
+}
+
+/// The losses that whole stripes survive: in blocks, and in domains where several blocks share one.
+fn can_lose(class: &Redundancy) -> String {
+    let blocks = match class.survives {
+        0 => return "cannot lose a block".to_owned(),
+        survives => format!("can lose {}", count(survives.into(), "block")),
+    };
+    let mut least = class.survives;
+    let mut only = Vec::new();
+    for (domains, noun) in [(Some(class.helpers), "helper"), (class.hosts, "host"), (class.racks, "rack")] {
+        if let Some(domains) = domains.filter(|&domains| domains < least) {
+            least = domains;
+            only.push(match domains {
+                0 => format!("no {noun}"),
+                _ => format!("only {}", count(domains.into(), noun)),
+            });
+        }
+    }
+    if only.is_empty() { blocks } else { format!("{blocks}, but {}", only.join(" and ")) }
+}
+
+fn can_lose_more(class: &Redundancy) -> String {
+    let noun = if class.helpers < class.survives { "helper" } else { "block" };
+    match class.helpers {
+        0 => format!("cannot lose another {noun}"),
+        1 => format!("can lose only 1 more {noun}"),
+        more => format!("can lose {more} more {noun}s"),
     }
 }
 
@@ -314,7 +380,11 @@ mod tests {
 
     #[test]
     fn the_first_line_answers_the_question() {
-        let class = |survives, stripes, degraded| Redundancy { survives, stripes, degraded };
+        let class = |survives, stripes, degraded| Redundancy {
+            stripes,
+            degraded,
+            ..empty_class(Survives { blocks: survives, nodes: survives, hosts: 0, racks: 0 }, false, false)
+        };
         let up = vec!["h1".to_owned()];
         let census = |intact, redundancy: Vec<Redundancy>, unreadable| Census {
             stripes: 10,
@@ -351,6 +421,14 @@ mod tests {
         let doubted = Census { contradictory: 2, ..risk };
         assert!(line(&doubted).starts_with("IN DOUBT  the blocks of 2 of 10 stripes contradict each other"));
         assert!(line(&doubted).contains("; 2 of 10 stripes cannot lose another block; "));
+        let on_hosts = Redundancy { hosts: Some(2), racks: Some(0), ..class(4, 10, 0) };
+        let racks = "safe  all 10 stripes are whole and can lose 4 blocks, but only 2 hosts and no rack; ";
+        assert!(line(&census(10, vec![on_hosts], 0)).starts_with(racks));
+        let shared = Redundancy { helpers: 1, misplaced: 3, ..class(2, 3, 0) };
+        let misplaced = Census { misplaced: 3, ..census(10, vec![shared, class(2, 7, 0)], 0) };
+        let text =
+            "MISPLACED  3 of 10 stripes have several blocks on one helper and can lose only 1 more helper; ";
+        assert!(line(&misplaced).starts_with(text), "{}", line(&misplaced));
         let all = Census { stripes: 1, unreadable: 1, ..Census::default() };
         assert!(line(&all).starts_with("UNREADABLE  1 of 1 stripe cannot be read; "));
     }

@@ -91,7 +91,7 @@ pub(super) enum Then {
     /// Caps are kept and hold.
     Capped { view: Box<CapsView>, reply: Reply<CapsView> },
     /// The catalog is good as it is.
-    Accepted { blocks: u64, reply: Reply<AcceptedView> },
+    Accepted { view: Box<AcceptedView>, reply: Reply<AcceptedView> },
     /// A repair that nobody asked for is kept and begins.
     Healed { id: u64, order: Box<Order> },
     /// A stripe is ours, or is not.
@@ -386,7 +386,10 @@ impl Core {
             nodes.extend(homes.flat_map(BlockRecord::holders).map(|holder| holder.node));
             self.settle_doubts(before.as_ref(), now.as_ref());
             match (stripe, now) {
-                (Some(stripe), None) => self.forget_stripe(&stripe),
+                (Some(stripe), None) => {
+                    self.forget_stripe(&stripe);
+                    before.into_iter().for_each(|stripe| self.retire_stripe(stripe));
+                }
                 (Some(stripe), Some(now)) => {
                     self.read_displaced(&now);
                     self.tell_blocks(&stripe);
@@ -470,8 +473,8 @@ impl Core {
                 }
                 answer(reply, result.map(|_| *view).map_err(Into::into));
             }
-            Then::Accepted { blocks, reply } => match result {
-                Ok(_) => answer(reply, Ok(self.catalog_accepted(blocks))),
+            Then::Accepted { view, reply } => match result {
+                Ok(_) => answer(reply, Ok(self.catalog_accepted(*view))),
                 Err(error) => answer(reply, Err(error.into())),
             },
             Then::Healed { id, order } => {

@@ -31,8 +31,8 @@ impl Codes {
 
 impl Core {
     pub(super) fn stripe_record(&self, id: &StripeId) -> Result<StripeRecord, RequestError> {
-        match self.given.get(id) {
-            Some(given) => Ok(given.clone()),
+        match self.given.get(id).or_else(|| self.readers.get(id)) {
+            Some(known) => Ok(known.clone()),
             None => Ok(self.picture.stripe(id)?),
         }
     }

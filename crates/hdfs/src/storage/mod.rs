@@ -79,7 +79,7 @@ impl System for Shared {
     }
 
     fn keeps(&self, write: &FileWrite) -> bool {
-        matches!(write, FileWrite::Discarded(..) | FileWrite::CountBeyond(_))
+        matches!(write, FileWrite::Discarded(..) | FileWrite::Disclaim(_))
     }
 
     fn heed(&self, write: &Write, done: &Done) {

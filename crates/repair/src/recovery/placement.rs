@@ -69,10 +69,15 @@ impl Placer<'_> {
         Placement::Chosen(chosen.into_iter().map(wanted).collect())
     }
 
-    /// The node that had the block, if it can have it again.
+    /// The node that had the block, if it can have it again. One that has another block of the stripe is its home only if
+    /// no other node may take it.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let home = self.stripe.blocks[usize::from(block.0)].node?;
-        let fits = !self.shares_nodes || self.survivors_on(home) < self.share();
+        let others = self.survivors_on(home);
+        let fits = match self.shares_nodes {
+            true => others < self.share(),
+            false => others == 0 || self.best(&[], |_| 0).is_none(),
+        };
         (fits && self.may_take(self.table.get(home))).then_some(home)
     }
 

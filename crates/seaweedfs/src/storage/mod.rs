@@ -63,7 +63,7 @@ impl System for Shared {
 
     /// What is noted of single blocks.
     fn keeps(&self, write: &FileWrite) -> bool {
-        matches!(write, FileWrite::Discard(..) | FileWrite::Discarded(..) | FileWrite::CountBeyond(_))
+        matches!(write, FileWrite::Discard(..) | FileWrite::Discarded(..) | FileWrite::Disclaim(_))
     }
 
     fn prepare(&self, term: Term, write: &Write) -> Result<(), StoreError> {

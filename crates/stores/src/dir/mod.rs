@@ -37,7 +37,7 @@ pub mod fuzzing {
 
 pub use blocks::DirBlocks;
 pub use catalog::{
-    CATALOG_VERSION, DirCatalog, FileRecord, Inventory, NodeRecord, OpenError, PutError, PutId, PutRecord,
-    Rebuilt, Snapshot, is_from_the_future,
+    CATALOG_VERSION, DirCatalog, Eras, FileRecord, Inventory, NodeRecord, OpenError, PutError, PutId,
+    PutRecord, Rebuilt, Rival, Snapshot, is_from_the_future,
 };
 pub use tree::{BlockHash, DIGEST_KIND};

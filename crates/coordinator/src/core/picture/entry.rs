@@ -230,6 +230,20 @@ impl Entry {
         lost.map(|(index, _)| index).collect()
     }
 
+    /// The node from which each readable block is read.
+    pub(super) fn readers(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+        let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
+        let elsewhere = |index: u16| {
+            let mut others = self.replicas().iter().filter(move |(of, _)| *of == index);
+            others.find(|(_, place)| good(place)).map(|(_, place)| place.node)
+        };
+        let reader = |(index, place): (u16, &Place)| match good(place) {
+            true => Some(place.node),
+            false => elsewhere(index),
+        };
+        (0..).zip(&self.places).filter_map(reader).map(NodeId).collect()
+    }
+
     /// All that was stored of it.
     pub(super) fn record(&self, shared: &Shared) -> StripeRecord {
         let mut digests = &*self.digests;

@@ -38,6 +38,7 @@ impl FilesPicture {
             | StoreChange::Node(_)
             | StoreChange::NodeGone(_)
             | StoreChange::Counted(_)
+            | StoreChange::Eras(_)
             | StoreChange::Service(..)
             | StoreChange::ClaimLost(_)
             | StoreChange::Troubles(_)

@@ -8,6 +8,7 @@
 //! of their file is kept once.
 
 mod census;
+mod domains;
 mod entry;
 mod files;
 #[cfg(test)]
@@ -20,11 +21,13 @@ use std::sync::Arc;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
-use stores::dir::{NodeRecord, is_from_the_future};
+use stores::dir::{Eras, NodeRecord, is_from_the_future};
 use stores::{CatalogError, StoreChange, StripeRecord};
 
 use census::Counts;
 pub(super) use census::Kind;
+use domains::{Fleet, host_of};
+pub(super) use domains::{Survives, Together};
 use entry::{Entry, Shared};
 use files::FilesPicture;
 pub(super) use without::Loss;
@@ -46,13 +49,14 @@ pub(super) struct Picture {
     rotten: BTreeSet<Slot>,
     /// The blocks that each node holds or held last.
     holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,
-    up: BTreeSet<NodeId>,
+    fleet: Fleet,
     shared: Shared,
     counts: Counts,
     files: FilesPicture,
     nodes: BTreeMap<NodeId, NodeRecord>,
     /// The number of the next stripe.
     counted: u64,
+    eras: Eras,
 }
 
 impl Picture {
@@ -61,9 +65,17 @@ impl Picture {
         match change {
             StoreChange::Stripe(stripe, pending) => self.set_stripe(&stripe, pending),
             StoreChange::StripeGone(stripe) => self.drop_stripe(&stripe),
-            StoreChange::Node(node) => drop(self.nodes.insert(node.id, node)),
-            StoreChange::NodeGone(node) => drop(self.nodes.remove(&node)),
+            StoreChange::Node(node) => {
+                self.set_host(node.id, node.address.as_deref().map(host_of));
+                self.nodes.insert(node.id, node);
+            }
+            StoreChange::NodeGone(node) => {
+                self.set_host(node, None);
+                self.set_rack(node, None);
+                self.nodes.remove(&node);
+            }
             StoreChange::Counted(next) => self.counted = self.counted.max(next),
+            StoreChange::Eras(eras) => self.eras = eras,
             StoreChange::Service(node, up) => self.set_up(node, up),
             change => self.files.apply(change),
         }
@@ -96,7 +108,7 @@ impl Picture {
         if !entry.pending && !entry.lost(|_| true).is_empty() {
             self.rotten.insert(slot);
         }
-        self.counts.add(slot, &entry, &self.up);
+        self.counts.add(slot, &entry, &self.fleet);
         if slot as usize == self.stripes.len() {
             self.stripes.push(Some(entry));
         } else {
@@ -109,7 +121,7 @@ impl Picture {
         let entry = self.stripes[slot as usize].take().expect("a name has a stripe");
         self.replicated.remove(&slot);
         self.rotten.remove(&slot);
-        self.counts.remove(slot, &entry, &self.up);
+        self.counts.remove(slot, &entry, &self.fleet);
         for (index, node) in entry.holders() {
             if let Some(blocks) = self.holders.get_mut(&node) {
                 blocks.remove(&(slot, index));
@@ -130,25 +142,58 @@ impl Picture {
 
     /// Whether what a node holds is in service.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
-        self.up.contains(&node)
+        self.fleet.is_up(node)
     }
 
     /// What a node holds is in service from now on, or is not.
     pub(super) fn set_up(&mut self, node: NodeId, up: bool) {
-        if self.up.contains(&node) == up {
-            return;
+        if self.fleet.is_up(node) != up {
+            self.recount(node, |fleet| fleet.set_up(node, up));
         }
+    }
+
+    fn set_host(&mut self, node: NodeId, host: Option<&str>) {
+        if !self.fleet.stands(node, host) {
+            self.recount(node, |fleet| fleet.set_host(node, host));
+        }
+    }
+
+    /// A node is in this rack, or in none that is known.
+    pub(super) fn set_rack(&mut self, node: NodeId, rack: Option<&str>) {
+        if !self.fleet.is_in_rack(node, rack) {
+            self.recount(node, |fleet| fleet.set_rack(node, rack));
+        }
+    }
+
+    /// Counts the stripes of a node anew, as something else is known of it.
+    fn recount(&mut self, node: NodeId, change: impl FnOnce(&mut Fleet)) {
         let mut slots: Vec<Slot> =
             self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
         slots.dedup();
         let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");
-        slots.iter().for_each(|&slot| self.counts.remove(slot, entry(slot), &self.up));
-        if up {
-            self.up.insert(node)
-        } else {
-            self.up.remove(&node)
-        };
-        slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.up));
+        slots.iter().for_each(|&slot| self.counts.remove(slot, entry(slot), &self.fleet));
+        change(&mut self.fleet);
+        slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.fleet));
+    }
+
+    /// The nodes from which the blocks of a stripe can be read, one for each.
+    pub(super) fn readers_of(&self, stripe: &StripeId) -> Vec<NodeId> {
+        self.entry(stripe).map_or_else(|_| Vec::new(), |entry| entry.readers(|node| self.is_up(node)))
+    }
+
+    /// How blocks that are read from these nodes share domains.
+    pub(super) fn together(&self, readers: &[NodeId]) -> Together {
+        self.fleet.together(readers)
+    }
+
+    /// Whether several hosts are known, and several racks.
+    pub(super) fn knows_domains(&self) -> (bool, bool) {
+        (self.fleet.has_hosts(), self.fleet.has_racks())
+    }
+
+    /// Stripes of files of which some helper has several readable blocks.
+    pub(super) fn doubled(&self) -> impl Iterator<Item = StripeRecord> + '_ {
+        self.counts.doubled().map(|slot| self.record(slot))
     }
 
     fn slot(&self, id: &StripeId) -> Result<Slot, CatalogError> {
@@ -284,7 +329,7 @@ impl Picture {
     /// The blocks that a stripe of a file lacks by what is stored.
     pub(super) fn lost_of(&self, id: &StripeId) -> Option<Vec<BlockIndex>> {
         let entry = self.entry(id).ok().filter(|entry| !entry.pending)?;
-        Some(entry.lost(|node| self.up.contains(&node)).into_iter().map(BlockIndex).collect())
+        Some(entry.lost(|node| self.fleet.is_up(node)).into_iter().map(BlockIndex).collect())
     }
 
     /// The name of a stripe of a [`Kind`].
@@ -307,8 +352,15 @@ impl Picture {
         self.nodes.values().find(|node| node.name == name)
     }
 
-    /// Whether a block of this name would be of a stripe that is yet to be counted.
+    /// Whether a block of this name would be of a stripe that is yet to be counted, by a coordinator that this catalog knows
+    /// nothing of.
     pub(super) fn is_from_the_future(&self, block: &BlockId) -> bool {
-        is_from_the_future(block, self.counted.max(1))
+        is_from_the_future(block, self.counted.max(1)) && self.eras.may_be_lost(block)
+    }
+
+    /// Whether a coordinator over this catalog gave a block its name: what no stripe has of it was removed, or never became
+    /// part of a file.
+    pub(super) fn was_given(&self, block: &BlockId) -> bool {
+        self.eras.were_given(block, self.counted.max(1))
     }
 }

@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::{BlockIndex, CodeSpec};
 use repair::NodeId;
 
-use super::{Picture, Slot};
+use super::{Picture, Slot, Together};
 
-/// A code, what is lost now, and what would be lost.
-type KindWithout = (u16, Vec<u16>, Vec<u16>);
+/// A code, what is lost now, what would be lost, and how the others would share helpers.
+type KindWithout = (u16, Vec<u16>, Vec<u16>, Together);
 
 /// Stripes that lack the same blocks now, and would lack the same without some nodes.
 pub(in crate::core) struct Loss<'p> {
     pub code: &'p CodeSpec,
     pub lost: Vec<BlockIndex>,
     pub lost_without: Vec<BlockIndex>,
+    pub together_without: Together,
     /// Their names.
     pub stripes: Vec<&'p str>,
 }
@@ -28,16 +29,19 @@ impl Picture {
         for slot in slots {
             let entry = self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");
             if !entry.pending {
-                let lost = entry.lost(|node| self.up.contains(&node));
-                let lost_without = entry.lost(|node| self.up.contains(&node) && !nodes.contains(&node));
-                kinds.entry((entry.code, lost, lost_without)).or_default().push(entry.name());
+                let lost = entry.lost(|node| self.fleet.is_up(node));
+                let stays = |node| self.fleet.is_up(node) && !nodes.contains(&node);
+                let together = self.fleet.together(&entry.readers(stays));
+                let kind = (entry.code, lost, entry.lost(stays), together);
+                kinds.entry(kind).or_default().push(entry.name());
             }
         }
         let indices = |lost: Vec<u16>| lost.into_iter().map(BlockIndex).collect();
-        let loss = |((code, lost, lost_without), stripes)| Loss {
+        let loss = |((code, lost, lost_without, together_without), stripes)| Loss {
             code: self.shared.code_of(code),
             lost: indices(lost),
             lost_without: indices(lost_without),
+            together_without,
             stripes,
         };
         kinds.into_iter().map(loss).collect()

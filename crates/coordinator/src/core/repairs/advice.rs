@@ -18,7 +18,7 @@ impl Core {
     /// An item has ended: says why, if it was not the job that did.
     pub(super) fn explain_end(&mut self, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
-            End::NothingLost => ("nothing is lost".to_owned(), None),
+            End::NothingLost => (self.nothing_lost(stripe), None),
             End::LostAgain => (
                 "its blocks are lost again and again".to_owned(),
                 Some("look at mend status for bad disks".to_owned()),

@@ -9,6 +9,7 @@ mod advice;
 mod control;
 mod facts;
 mod holding;
+mod looks;
 mod orders;
 mod progress;
 mod reasons;
@@ -31,6 +32,7 @@ use super::{Core, unix_ms};
 use crate::error::RequestError;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
+use looks::Looks;
 pub(super) use orders::Order;
 use progress::Course;
 use refusals::Refusals;
@@ -46,6 +48,7 @@ pub(super) struct Repairs {
     unexpanded: VecDeque<u64>,
     refusals: Refusals,
     held: Held,
+    looks: Looks,
     pub scheduler: Scheduler,
 }
 
@@ -57,6 +60,7 @@ impl Repairs {
             unexpanded: VecDeque::new(),
             refusals: Refusals::default(),
             held: Held::default(),
+            looks: Looks::default(),
             scheduler: Scheduler::new(limits),
         }
     }
@@ -82,6 +86,7 @@ impl Core {
     pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
         self.forget_condemned_of(stripe);
         self.repairs.refusals.forget(stripe);
+        self.repairs.looks.forget(stripe);
         self.forget_contradiction(stripe);
         self.repairs.scheduler.drop_stripe(stripe);
     }

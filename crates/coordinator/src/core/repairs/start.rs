@@ -48,7 +48,10 @@ impl Core {
         for id in due {
             let order = self.repairs.repairs[&id].order.clone();
             let records = self.stripes_of(&order.target);
-            records.iter().for_each(|record| self.push_item(id, &order, record));
+            for record in &records {
+                self.look_first(&order, record);
+                self.push_item(id, &order, record);
+            }
             self.begin_course(id, &records);
             self.repairs.scheduler.close(RepairId(id));
         }
@@ -134,7 +137,11 @@ impl Core {
     ) -> Option<(BlockIndex, NodeId)> {
         let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
         let from = self.readable_at(block)?;
-        (!onto.contains(&from)).then_some((index, from))
+        let moves = match onto {
+            [] => self.shares_helper(record, index, from), // It is to leave the stripe's other block.
+            onto => !onto.contains(&from),
+        };
+        moves.then_some((index, from))
     }
 
     /// The blocks that a repair is to bring elsewhere.

@@ -109,13 +109,6 @@ impl Core {
         }
     }
 
-    /// Whether all blocks of a stripe can be read.
-    pub(in crate::core) fn is_whole(&self, stripe: &StripeId) -> bool {
-        let record = self.picture.stripe(stripe);
-        record
-            .is_ok_and(|record| record.blocks.iter().all(|block| self.proven_readers(block).next().is_some()))
-    }
-
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.
     pub(in crate::core) fn tell_surplus(&mut self, node: NodeId, stripe: &StripeId, index: BlockIndex) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
@@ -127,7 +120,7 @@ impl Core {
     pub(super) fn drop_surplus(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         let Ok(record) = self.picture.stripe(stripe) else { return };
         let block: BlockId = record.blocks[usize::from(index.0)].id.clone();
-        if self.is_whole(stripe) {
+        if self.survives_without(&record, index, node) {
             self.remove_copy(node, block);
         }
     }

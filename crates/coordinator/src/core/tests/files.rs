@@ -127,6 +127,7 @@ fn a_removed_file_leaves_nothing_even_on_a_helper_that_was_down() {
     scene.play();
     assert_eq!(scene.node("h2").disk.len(), 2);
     scene.start("h2");
+    scene.wait(Duration::from_secs(40)); // Somebody may still read it.
     assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
     assert!(scene.status().orphans.is_empty());
 }

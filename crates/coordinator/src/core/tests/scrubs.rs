@@ -109,7 +109,7 @@ fn a_removal_that_failed_is_asked_for_again_and_not_at_once() {
     let (name, block) = (home(&file, 0), block(&file, 0));
     scene.frozen.insert(name.clone());
     scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
-    scene.play();
+    scene.wait(Duration::from_secs(40)); // Somebody may still read it.
     let asked = |scene: &mut Scene| {
         let backlog = std::mem::take(&mut scene.node(&name).backlog);
         backlog.iter().filter(|message| matches!(message, ToNode::Remove { .. })).count()

@@ -11,6 +11,7 @@ use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, Tabl
 use tempfile::NamedTempFile;
 
 use super::engine::MARK;
+use super::eras::ERAS;
 use super::names;
 use super::open::open_fault;
 use super::tables::{FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard};
@@ -125,7 +126,8 @@ impl Snapshot {
         let database = database.map_err(|error| open_fault(to, error))?;
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
-        copy.table(META, |key| *key != MARK)?; // A copy is never taken for the catalog that it was made of.
+        // A copy is never taken for the catalog that it was made of, and does not know which names were given.
+        copy.table(META, |key| *key != MARK && *key != ERAS)?;
         copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;
         copy.table(FILES, |_| true)?;

@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::engine::MARK;
+use super::eras::{ERAS, begin_era};
 use super::stripes::NEXT_STRIPE;
 use super::tables::{self, Change, META, NODES, PUTS};
 use super::tables::{DISCARDS, FILES};
@@ -139,6 +140,7 @@ impl Files for DirCatalog {
                 visit(StoreChange::Discard(NodeId(node), BlockId(block.to_owned())));
             })?;
             visit(StoreChange::Counted(view.get(META, NEXT_STRIPE)?.unwrap_or(1)));
+            visit(StoreChange::Eras(view.get(META, ERAS)?.unwrap_or_default()));
             Ok(())
         })
     }
@@ -168,8 +170,8 @@ impl Files for DirCatalog {
                 self.discarded(*node, block)?;
                 Answer::Nothing
             }
-            FileWrite::CountBeyond(blocks) => {
-                self.count_beyond(blocks)?;
+            FileWrite::Disclaim(blocks) => {
+                self.disclaim(blocks)?;
                 Answer::Nothing
             }
         })
@@ -178,10 +180,12 @@ impl Files for DirCatalog {
 
 impl Records for DirCatalog {
     fn begin_term(&mut self) -> Result<Term, CatalogError> {
+        let era = self.era;
         self.change(|change| {
             let last: Term = change.get(META, TERM)?.unwrap_or(Term(0));
             let term = Term(last.0 + 1);
             change.put(META, TERM, &term)?;
+            begin_era(change, era)?;
             Ok(term)
         })
     }

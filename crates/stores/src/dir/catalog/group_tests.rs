@@ -160,6 +160,7 @@ impl Told {
                 return drop(self.others.remove(&format!("discard {node} {block}")));
             }
             StoreChange::Counted(_) => "counted".into(),
+            StoreChange::Eras(_) => "eras".into(),
             StoreChange::Node(_) | StoreChange::NodeGone(_) => return,
             StoreChange::Service(..)
             | StoreChange::ClaimLost(_)

@@ -5,6 +5,7 @@
 
 mod copies;
 mod engine;
+mod eras;
 mod group;
 #[cfg(test)]
 mod group_tests;
@@ -27,9 +28,10 @@ use codes::BlockIndex;
 use redb::WriteTransaction;
 
 pub use copies::Snapshot;
+pub use eras::Eras;
 pub use open::{CATALOG_VERSION, OpenError};
 pub use puts::PutError;
-pub use rebuild::{Inventory, Rebuilt};
+pub use rebuild::{Inventory, Rebuilt, Rival};
 pub use records::{FileRecord, NodeRecord, PutId, PutRecord};
 pub use stripes::is_from_the_future;
 

@@ -10,6 +10,8 @@ use std::ops::RangeInclusive;
 use codes::BlockIndex;
 use repair::{BlockId, StripeId};
 
+use crate::CatalogError;
+
 const ERA_BITS: u32 = 30;
 const ERA_DIGITS: usize = 6;
 /// Without the letters that are taken for others.
@@ -28,6 +30,15 @@ impl Era {
     pub(super) fn new() -> Self {
         Self(rand::random_range(1..1 << ERA_BITS))
     }
+
+    pub(super) fn number(self) -> u64 {
+        self.0.into()
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_number(number: u64) -> Self {
+        Self(number as u32)
+    }
 }
 
 /// What a stripe is kept under: its count above, its era below, so that keys are in the order of counting.
@@ -36,10 +47,21 @@ impl Era {
 pub(super) struct Key(pub(super) u64);
 
 impl Key {
+    /// The key of a number that was just counted.
+    ///
+    /// # Errors
+    /// [`CatalogError::NumbersUsedUp`] after 2^34 stripes.
+    pub(super) fn counted(count: u64, era: Era) -> Result<Self, CatalogError> {
+        if count > MAX_COUNT {
+            return Err(CatalogError::NumbersUsedUp);
+        }
+        Ok(Self::new(count, era))
+    }
+
     /// # Panics
-    /// If there are more stripes than 2^34.
+    /// If the count is above [`MAX_COUNT`].
     pub(super) fn new(count: u64, era: Era) -> Self {
-        assert!(count <= MAX_COUNT, "a cluster has fewer than 2^34 stripes in its life");
+        assert!(count <= MAX_COUNT, "counts that are read are checked, and new ones are counted");
         Self(count << ERA_BITS | u64::from(era.0))
     }
 
@@ -52,7 +74,7 @@ impl Key {
         self.0 >> ERA_BITS
     }
 
-    fn era(self) -> u64 {
+    pub(super) fn era(self) -> u64 {
         self.0 & ((1 << ERA_BITS) - 1)
     }
 

@@ -16,7 +16,8 @@ use crate::{BlockSize, BlockState, CatalogError, StoreChange, StripeRecord};
 /// The counter of puts.
 pub(super) const NEXT_PUT: &str = "next-put";
 
-const MAX_NAME_BYTES: usize = 1024;
+/// A file's name is no longer.
+pub(super) const MAX_NAME_BYTES: usize = 1024;
 
 /// Why a file cannot be put.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -173,7 +174,7 @@ impl DirCatalog {
         let era = self.era;
         self.change(|change| {
             put.id = PutId(change.count(NEXT_PUT, 1)?);
-            put.name_of_put = Key::new(put.id.0, era).stripe().0;
+            put.name_of_put = Key::counted(put.id.0, era)?.stripe().0;
             put.begun_unix_ms = change.later("last-begun", unix_ms())?;
             change.put(PUTS, put.id.0, &put)?;
             change.tell(StoreChange::Put(put.clone()));
@@ -301,7 +302,7 @@ fn add_stripe(
     nodes: &[NodeId],
     era: Era,
 ) -> Result<StripeRecord, PutError> {
-    let key = Key::new(change.count(NEXT_STRIPE, 1)?, era);
+    let key = Key::counted(change.count(NEXT_STRIPE, 1)?, era)?;
     let stripe = new_stripe(key, put, position, size, nodes);
     store(change, key, stripe.clone(), true)?;
     change.tell(StoreChange::Counted(key.count() + 1));

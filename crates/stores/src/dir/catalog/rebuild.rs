@@ -3,6 +3,10 @@
 //! What is known: every block's label, length and digest. What is not: whether a put was committed, and what was
 //! removed. So of several puts of one name the newest counts of which everything can be read; the others stay on the
 //! helpers as blocks that no stripe knows. A file of no bytes has no blocks, and does not come back.
+//!
+//! A helper says what it likes, so that helpers count and not blocks. The *witnesses* of a put are the fewest helpers that
+//! hold blocks of any of its stripes. A put never takes the name of a file that has more witnesses than the put and the helpers
+//! that are silent: it is kept apart, under a name of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,12 +19,15 @@ use repair::{FilePart, NodeId, StripeId, StripeLabel};
 use super::copies::{check_unused, draft_beside, install};
 use super::names::{Key, MAX_COUNT};
 use super::open::{open_fault, write_empty};
-use super::puts::NEXT_PUT;
+use super::puts::{MAX_NAME_BYTES, NEXT_PUT};
 use super::records::stripe_count;
 use super::stripes::NEXT_STRIPE;
 use super::tables::{Change, FILES, META, NODE_NAMES, NODES, STRIPES, guard};
 use super::{DirCatalog, FileRecord, NodeRecord, OpenError, block_index};
 use crate::{BlockRecord, BlockSize, BlockState, StripeRecord};
+
+/// Room for what is added to the name of a rival.
+const RIVAL_BYTES: usize = 32;
 
 /// What a helper holds, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +47,31 @@ pub struct Rebuilt {
     pub files: Vec<String>,
     /// The names of files that some helper lacks too much of, among those that did not answer perhaps.
     pub unreadable: Vec<String>,
+    /// Puts that claim the name of a file and have too few witnesses for it.
+    pub rivals: Vec<Rival>,
     /// Names of puts that no file was made of: older ones, and ones that were never complete; with their blocks.
     pub left: Vec<(String, usize)>,
     /// Blocks that say nothing of a stripe, or contradict the others of theirs, or are of another cluster.
     pub strangers: usize,
     /// Where the catalog is that was there before.
     pub replaced: Option<PathBuf>,
+}
+
+/// A put that can be read and claims the name of a file that more helpers vouch for, or as few.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// The name that it claims.
+    pub name: String,
+    /// The name of the file that was made of it.
+    pub kept_as: String,
+    /// The helpers that hold its blocks.
+    pub helpers: Vec<String>,
+}
+
+/// All copies of blocks that were found of a stripe.
+struct Heard {
+    label: StripeLabel,
+    copies: BTreeMap<BlockIndex, Vec<BlockRecord>>,
 }
 
 /// The blocks that were found of a stripe.
@@ -57,9 +83,21 @@ struct Found {
 /// The stripes of one put, by position.
 type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 
+/// A put that may be the file of its name.
+struct Candidate {
+    part: FilePart,
+    stripes: Stripes,
+    /// The fewest helpers that hold blocks of any of its stripes.
+    witnesses: usize,
+    /// The most that it could have if silent helpers vouched for it. A single witness is nobody's confirmation.
+    reach: usize,
+    readable: bool,
+    whole: bool,
+}
+
 impl DirCatalog {
     /// Makes the catalog at `path` anew. One that is there keeps its bytes under another name. No coordinator may use
-    /// it. `complete` says whether all helpers of the cluster are among the inventories.
+    /// it. `silent` helpers of the cluster are not among the inventories.
     ///
     /// # Errors
     /// [`OpenError`]; nothing has changed then.
@@ -67,7 +105,7 @@ impl DirCatalog {
         path: &Path,
         cluster_id: &str,
         inventories: &[Inventory],
-        complete: bool,
+        silent: usize,
     ) -> Result<Rebuilt, OpenError> {
         check_unused(path)?;
         let mut rebuilt = Rebuilt::default();
@@ -75,11 +113,15 @@ impl DirCatalog {
         let found = gather(cluster_id, &nodes, &mut rebuilt.strangers);
         let highest = found.keys().map(|key| key.count()).max().unwrap_or(0);
         let puts = by_put(found, &mut rebuilt.strangers);
-        let begun = puts.values().map(|(part, _)| part.begun_unix_ms).max().unwrap_or(0);
         let put_count = |part: &FilePart| Some(Key::of(&StripeId(part.put.clone()))?.count());
         let counts = puts.values().filter_map(|(part, _)| put_count(part));
         let highest_put = counts.filter(|&count| count < MAX_COUNT / 2).max();
-        let files = choose(puts, complete, &mut rebuilt);
+        let names = nodes.iter().map(|&(id, inventory)| (id, inventory.node.clone())).collect();
+        let files = choose(puts, silent, &names, &mut rebuilt);
+        // The time in a rival's label is not believed.
+        let chosen =
+            files.iter().filter(|(file, _)| rebuilt.rivals.iter().all(|rival| rival.kept_as != file.name));
+        let begun = chosen.map(|(file, _)| file.created_unix_ms).max().unwrap_or(0);
 
         let draft = draft_beside(path)?;
         write_empty(&draft, path, cluster_id)?;
@@ -110,52 +152,68 @@ impl DirCatalog {
 /// The blocks of all stripes of this cluster.
 fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) -> BTreeMap<Key, Found> {
     // By what blocks say of the stripe, since some of them may say something else.
-    let mut stripes: BTreeMap<(Key, String), Found> = BTreeMap::new();
-    let mut disputed: BTreeSet<(Key, String, BlockIndex)> = BTreeSet::new();
+    let mut stripes: BTreeMap<(Key, String), Heard> = BTreeMap::new();
     for &(node, inventory) in nodes {
         for block in &inventory.blocks {
             let Some((key, index, label)) = placed(cluster, block) else {
                 *strangers += 1;
                 continue;
             };
-            let new = || Found { label: label.clone(), blocks: BTreeMap::new() };
-            let told = as_text(label);
-            let stripe = stripes.entry((key, told.clone())).or_insert_with(new);
-            let record = BlockRecord {
+            let new = || Heard { label: label.clone(), copies: BTreeMap::new() };
+            let stripe = stripes.entry((key, as_text(label))).or_insert_with(new);
+            stripe.copies.entry(index).or_default().push(BlockRecord {
                 id: block.id.clone(),
                 bytes: block.bytes,
                 node: Some(node),
                 state: BlockState::Healthy,
                 replicas: Vec::new(),
                 digest: block.digest,
-            };
-            let first = stripe.blocks.entry(index).or_insert(record);
-            if first.digest != block.digest {
-                disputed.insert((key, told, index));
-            }
+            });
         }
     }
-    // Two copies that differ: nobody can tell which of them is the block, and the others of the stripe can.
-    for (key, label, index) in disputed {
-        *strangers += 1;
-        let block = stripes.get_mut(&(key, label)).and_then(|found| found.blocks.get_mut(&index));
-        let block = block.expect("it was found");
-        (block.node, block.digest, block.state) = (None, None, BlockState::Corrupt);
-    }
-    most_told(stripes, strangers)
+    let settled = stripes.into_iter().map(|((key, _), heard)| (key, settle(heard, strangers))).collect();
+    most_told(settled, strangers)
 }
 
-/// Of several tales of a stripe, the one that most of its blocks tell.
-fn most_told(stripes: BTreeMap<(Key, String), Found>, strangers: &mut usize) -> BTreeMap<Key, Found> {
+/// One copy of each block. A helper has one block of a stripe, so that one with fewer of them is believed before one with
+/// more. Of copies that differ all the same nobody can tell which is the block, and the others of the stripe can.
+fn settle(heard: Heard, strangers: &mut usize) -> Found {
+    let Heard { label, copies } = heard;
+    let mut held: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
+    copies.values().flatten().for_each(|copy| *held.entry(copy.node).or_default() += 1);
+    let mut blocks = BTreeMap::new();
+    for (index, mut copies) in copies {
+        copies.sort_by_key(|copy| (held[&copy.node], copy.node));
+        let fewest = held[&copies[0].node];
+        let rank = copies.iter().take_while(|copy| held[&copy.node] == fewest);
+        let differ = rank.into_iter().any(|copy| copy.digest != copies[0].digest);
+        *strangers += usize::from(copies.iter().any(|copy| copy.digest != copies[0].digest));
+        let mut block = copies.swap_remove(0);
+        if differ {
+            (block.node, block.digest, block.state) = (None, None, BlockState::Corrupt);
+        }
+        blocks.insert(index, block);
+    }
+    Found { label, blocks }
+}
+
+/// Of several tales of a stripe, the one that most helpers tell.
+fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut usize) -> BTreeMap<Key, Found> {
+    let weight = |found: &Found| (witnesses(found.blocks.values()), found.blocks.len());
     let mut best: BTreeMap<Key, Found> = BTreeMap::new();
-    for ((key, _), found) in stripes {
+    for (key, found) in stripes {
         let other = match best.get(&key) {
-            Some(known) if known.blocks.len() >= found.blocks.len() => Some(found),
+            Some(known) if weight(known) >= weight(&found) => Some(found),
             _ => best.insert(key, found),
         };
         *strangers += other.map_or(0, |other| other.blocks.len());
     }
     best
+}
+
+/// How many helpers hold these blocks.
+fn witnesses<'b>(blocks: impl Iterator<Item = &'b BlockRecord>) -> usize {
+    blocks.filter_map(|block| block.node).collect::<BTreeSet<_>>().len()
 }
 
 fn as_text(value: &impl serde::Serialize) -> String {
@@ -182,14 +240,21 @@ fn by_put(found: BTreeMap<Key, Found>, strangers: &mut usize) -> BTreeMap<String
     let mut puts: BTreeMap<String, (FilePart, Stripes)> = BTreeMap::new();
     for (key, found) in found {
         let part = found.label.file.clone();
-        let blocks = found.blocks.len();
         let told = as_text(&FilePart { position: 0, ..part.clone() });
         let (_, stripes) = puts.entry(told).or_insert_with(|| (part.clone(), Stripes::new()));
-        if stripes.contains_key(&part.position) {
-            *strangers += blocks;
-            continue;
-        }
-        stripes.insert(part.position, (key, record(key, found)));
+        // Of two stripes for one place, the one that more helpers hold.
+        let new = (key, record(key, found));
+        let loser = match stripes.remove(&part.position) {
+            Some(known) if witnesses(known.1.blocks.iter()) >= witnesses(new.1.blocks.iter()) => {
+                stripes.insert(part.position, known);
+                Some(new)
+            }
+            known => {
+                stripes.insert(part.position, new);
+                known
+            }
+        };
+        *strangers += loser.map_or(0, |(_, stripe)| held(&stripe));
     }
     puts
 }
@@ -210,34 +275,113 @@ fn record(key: Key, mut found: Found) -> StripeRecord {
     StripeRecord { id, code, block_bytes, chunk_bytes, blocks, file: Some(file) }
 }
 
-/// The put of each name that is its file.
+/// How many blocks of a stripe were found.
+fn held(stripe: &StripeRecord) -> usize {
+    stripe.blocks.iter().filter(|block| block.node.is_some()).count()
+}
+
+impl Candidate {
+    fn new(part: FilePart, stripes: Stripes, silent: usize) -> Self {
+        let of_stripe = |(_, stripe): &(Key, StripeRecord)| witnesses(stripe.blocks.iter());
+        let witnesses = stripes.values().map(of_stripe).min().unwrap_or(0);
+        let blocks = stripes.values().map(|(_, stripe)| stripe.blocks.len()).min().unwrap_or(0);
+        let confirmed = if witnesses > 1 { silent.min(blocks.saturating_sub(witnesses)) } else { 0 };
+        let readable = is_whole(&part, &stripes, is_readable);
+        let whole = is_whole(&part, &stripes, |_| true);
+        Self { part, stripes, witnesses, reach: witnesses + confirmed, readable, whole }
+    }
+
+    fn blocks(&self) -> usize {
+        self.stripes.values().map(|(_, stripe)| held(stripe)).sum()
+    }
+
+    fn helpers(&self, names: &BTreeMap<NodeId, String>) -> Vec<String> {
+        let blocks = self.stripes.values().flat_map(|(_, stripe)| &stripe.blocks);
+        let nodes: BTreeSet<NodeId> = blocks.filter_map(|block| block.node).collect();
+        nodes.iter().map(|node| names[node].clone()).collect()
+    }
+}
+
+/// The put of each name that is its file, and its rivals under names of their own.
 fn choose(
     puts: BTreeMap<String, (FilePart, Stripes)>,
-    complete: bool,
+    silent: usize,
+    helpers: &BTreeMap<NodeId, String>,
     rebuilt: &mut Rebuilt,
 ) -> Vec<(FileRecord, Stripes)> {
-    let mut names: BTreeMap<String, Vec<(FilePart, Stripes)>> = BTreeMap::new();
+    let mut names: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
     for (part, stripes) in puts.into_values() {
-        names.entry(part.name.clone()).or_default().push((part, stripes));
+        names.entry(part.name.clone()).or_default().push(Candidate::new(part, stripes, silent));
     }
+    let mut taken: BTreeSet<String> = names.keys().cloned().collect();
     let mut files = Vec::new();
     for (name, mut puts) in names {
-        puts.sort_by(|(a, _), (b, _)| (b.begun_unix_ms, &b.put).cmp(&(a.begun_unix_ms, &a.put)));
-        let whole = puts.iter().position(|(part, stripes)| is_whole(part, stripes, is_readable));
-        // What cannot be read may be waiting for a helper that did not answer. If all did, it is a put that ended early.
-        let waiting =
-            || puts.iter().position(|(part, stripes)| !complete && is_whole(part, stripes, |_| true));
-        let chosen = whole.or_else(waiting).map(|at| puts.remove(at));
-        for (_, stripes) in &puts {
-            let held =
-                |stripe: &StripeRecord| stripe.blocks.iter().filter(|block| block.node.is_some()).count();
-            rebuilt.left.push((name.clone(), stripes.values().map(|(_, stripe)| held(stripe)).sum()));
+        puts.sort_by_key(|put| std::cmp::Reverse((put.part.begun_unix_ms, put.part.put.clone())));
+        let Some(at) = pick(&puts, silent > 0) else {
+            rebuilt.left.extend(puts.iter().map(|put| (name.clone(), put.blocks())));
+            continue;
+        };
+        let older = puts.split_off(at + 1);
+        let chosen = puts.pop().expect("it was picked");
+        let disputed = chosen.witnesses < 2; // Then nothing speaks for it that does not speak for the others.
+        for (put, is_rival) in
+            puts.into_iter().map(|put| (put, true)).chain(older.into_iter().map(|put| (put, disputed)))
+        {
+            if !put.readable || !is_rival {
+                rebuilt.left.push((name.clone(), put.blocks()));
+                continue;
+            }
+            let kept_as = own_name(&put.part, &mut taken);
+            rebuilt.rivals.push(Rival {
+                name: name.clone(),
+                kept_as: kept_as.clone(),
+                helpers: put.helpers(helpers),
+            });
+            files.push(kept_apart(put, kept_as));
         }
-        let Some((part, stripes)) = chosen else { continue };
-        if whole.is_some() { &mut rebuilt.files } else { &mut rebuilt.unreadable }.push(name);
-        files.push((file(part, &stripes), stripes));
+        if chosen.readable { &mut rebuilt.files } else { &mut rebuilt.unreadable }.push(name);
+        files.push((file(chosen.part, &chosen.stripes), chosen.stripes));
     }
     files
+}
+
+/// The newest put that enough helpers vouch for, of those that can be read if there are any. An unreadable one may be
+/// waiting for a helper that did not answer; if all did, it is a put that ended early.
+fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
+    let best = |fits: &dyn Fn(&Candidate) -> bool| {
+        let most = puts.iter().filter(|put| fits(put)).map(|put| put.witnesses).max()?;
+        puts.iter().position(|put| fits(put) && put.reach >= most)
+    };
+    let readable = best(&|put| put.readable);
+    let waiting = if some_are_silent { best(&|put| put.whole && !put.readable) } else { None };
+    match (readable, waiting) {
+        (Some(readable), Some(waiting)) if puts[waiting].witnesses > puts[readable].reach => Some(waiting),
+        (readable, waiting) => readable.or(waiting),
+    }
+}
+
+/// A name that no file has, for a put that may not have its own.
+fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
+    let mut most = MAX_NAME_BYTES - RIVAL_BYTES;
+    while !part.name.is_char_boundary(most.min(part.name.len())) {
+        most -= 1;
+    }
+    let stem = &part.name[..most.min(part.name.len())];
+    let mut names = (1..).map(|number| format!("{stem}.rival-{number}"));
+    let name = names.find(|name| !taken.contains(name)).expect("numbers do not end");
+    taken.insert(name.clone());
+    name
+}
+
+/// The file of a put under another name than it claims.
+fn kept_apart(put: Candidate, name: String) -> (FileRecord, Stripes) {
+    let mut stripes = put.stripes;
+    for (_, stripe) in stripes.values_mut() {
+        if let Some(part) = &mut stripe.file {
+            part.name.clone_from(&name);
+        }
+    }
+    (file(FilePart { name, ..put.part }, &stripes), stripes)
 }
 
 /// Whether a put has all its stripes, and all of them are `good`.

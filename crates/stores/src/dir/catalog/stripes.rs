@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use repair::{BlockId, Digest, NodeId, StripeId};
 
 use super::names::{Key, parse_count};
-use super::tables::{Change, DISCARDS, META, PUT_STRIPES, STRIPES};
+use super::tables::{Change, DISCARDS, PUT_STRIPES, STRIPES};
 use super::{DirCatalog, PutRecord, block_index};
 use crate::{
     BlockRecord, BlockSize, BlockState, Catalog, CatalogError, StoreChange, StripeRecord, StripeWrite,
@@ -105,23 +105,6 @@ impl DirCatalog {
             return Err(CatalogError::Ambiguous { name: StripeId(count.to_string()), candidates });
         }
         Ok(found.pop())
-    }
-
-    /// Counts on beyond all these blocks, so that they are no longer newer than the catalog but merely unknown to it.
-    ///
-    /// # Errors
-    /// [`CatalogError`].
-    pub fn count_beyond(&mut self, blocks: &BTreeSet<BlockId>) -> Result<(), CatalogError> {
-        let counts = blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.count()));
-        self.change(|change| {
-            let next: u64 = change.get(META, NEXT_STRIPE)?.unwrap_or(1);
-            let beyond = counts
-                .filter(|count| (next..next + FAR).contains(count))
-                .max()
-                .map_or(next, |count| count + 1);
-            change.tell(StoreChange::Counted(beyond));
-            change.put(META, NEXT_STRIPE, &beyond)
-        })
     }
 }
 

@@ -344,7 +344,7 @@ impl<'c> Change<'c> {
     /// A number that is at least `least` and higher than all that were given under this name.
     pub(super) fn later(&self, name: &str, least: u64) -> Result<u64, CatalogError> {
         let last: u64 = self.get(META, name)?.unwrap_or(0);
-        let next = least.max(last + 1);
+        let next = least.max(last.saturating_add(1));
         self.put(META, name, &next)?;
         Ok(next)
     }

@@ -12,7 +12,7 @@ use super::names::{Era, Key};
 use super::stripes::NEXT_STRIPE;
 use super::tables::META;
 use super::*;
-use crate::{BlockSize, BlockState, Catalog, StripeRecord};
+use crate::{BlockSize, BlockState, Catalog, Files, StripeRecord};
 
 fn digest(sum: u32) -> Option<Digest> {
     Some(Digest::of_u32("crc32c-list", sum))
@@ -630,7 +630,7 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
 fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("catalog.redb");
-    let said = DirCatalog::rebuild(&path, CLUSTER, inventories, complete).expect("rebuilt");
+    let said = DirCatalog::rebuild(&path, CLUSTER, inventories, usize::from(!complete)).expect("rebuilt");
     (DirCatalog::open(path, CLUSTER).expect("whole"), said)
 }
 
@@ -682,15 +682,39 @@ fn a_short_name_of_several_stripes_lists_them() {
 }
 
 #[test]
-fn counting_goes_on_beyond_blocks_that_were_newer() {
+fn what_nobody_misses_is_not_newer_and_costs_no_numbers() {
     let mut scene = Scene::new();
     scene.file("a", 1);
     assert!(scene.catalog.is_from_the_future(&block("7.1")).expect("readable"));
     assert!(!scene.catalog.is_from_the_future(&block("1.1")).expect("readable"));
     assert!(!scene.catalog.is_from_the_future(&block("somebody's")).expect("readable"));
-    scene.catalog.count_beyond(&[block("7.1"), block("somebody's")].into()).expect("written");
-    assert!(!scene.catalog.is_from_the_future(&block("7.1")).expect("readable"));
-    assert_eq!(scene.file("b", 1).stripes[0].0, "8");
+    scene.catalog.disclaim(&[block("7-bbbbbb.1"), block("somebody's")].into()).expect("written");
+    let mut eras = None;
+    scene
+        .catalog
+        .each_file(&mut |change| match change {
+            StoreChange::Eras(known) => eras = Some(known),
+            _ => {}
+        })
+        .expect("readable");
+    let eras = eras.expect("told");
+    assert!(!eras.may_be_lost(&block("9-bbbbbb.0")) && eras.may_be_lost(&block("9-cccccc.0")));
+    assert_eq!(scene.file("b", 1).stripes[0].0, "2");
+}
+
+#[test]
+fn numbers_that_are_used_up_are_an_error_with_a_next_step() {
+    let mut scene = Scene::new();
+    let put = scene.begin("a", 1);
+    scene
+        .catalog
+        .change(|change| change.put(META, NEXT_STRIPE, &(super::names::MAX_COUNT + 1)))
+        .expect("written");
+    let size = BlockSize::whole(64);
+    let nodes: Vec<NodeId> =
+        scene.catalog.nodes().expect("readable").iter().map(|node| node.id).take(3).collect();
+    let error = scene.catalog.allocate_stripe(put, 0, size, &nodes).expect_err("no number").to_string();
+    assert!(error.contains("mend catalog rebuild"), "{error}");
 }
 
 #[test]

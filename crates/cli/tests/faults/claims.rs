@@ -1,0 +1,149 @@
+//! Blocks that a helper with a valid certificate made up, with checksums and labels as they should be.
+
+use std::fs;
+
+use codes::BlockIndex;
+use repair::{BlockId, FilePart, Sink, SinkEnd, StripeId, StripeLabel};
+use stores::dir::DirBlocks;
+
+use crate::cluster::Cluster;
+
+fn cluster_id(cluster: &Cluster) -> String {
+    let text = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();
+    let line = text.lines().find(|line| line.trim_start().starts_with("cluster_id")).unwrap();
+    line.split('"').nth(1).unwrap().to_owned()
+}
+
+/// Puts a block of `bytes` in the folder of a helper that does not run, as block `index` of a stripe of this name.
+fn invent(
+    cluster: &Cluster,
+    helper: &str,
+    stripe: &str,
+    index: u16,
+    code: &str,
+    file: FilePart,
+    bytes: &[u8],
+) {
+    let folder = cluster.folder().join("helpers").join(helper).join("blocks");
+    let label = StripeLabel {
+        cluster: cluster_id(cluster),
+        stripe: StripeId(stripe.to_owned()),
+        code: code.parse().unwrap(),
+        block_bytes: bytes.len() as u64,
+        chunk_bytes: None,
+        file,
+    };
+    let end = SinkEnd::Kept { label: Some(Box::new(label)), permit: None };
+    let id = BlockId(format!("{stripe}.{index}"));
+    let sink = Sink { index: BlockIndex(index), id, bytes: bytes.len() as u64, digest: None, end };
+    let mut writer = DirBlocks::open(folder).unwrap().create(&sink).unwrap();
+    writer.write_at(0, bytes).unwrap();
+    writer.seal().unwrap();
+    writer.commit().unwrap();
+}
+
+fn part(name: &str, bytes: usize, begun_unix_ms: u64) -> FilePart {
+    FilePart {
+        name: name.to_owned(),
+        bytes: bytes as u64,
+        block_bytes: bytes as u64,
+        chunk_bytes: None,
+        position: 0,
+        put: "900-aaaaab".to_owned(),
+        begun_unix_ms,
+    }
+}
+
+const FUTURE_MS: u64 = 9_000_000_000_000;
+
+fn first_line(cluster: &Cluster) -> String {
+    cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn one_block_does_not_take_the_name_of_a_file_when_a_catalog_is_made_anew() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 300_000);
+    let forged = b"not the film".repeat(100);
+    cluster.kill("h1");
+    invent(&cluster, "h1", "77-aaaaab", 0, "rs-2-1", part("film", forged.len(), FUTURE_MS), &forged);
+    cluster.start(&["helper", "h1"]);
+    cluster.await_ready();
+    cluster.kill("coordinator");
+    fs::remove_file(cluster.folder().join("coordinator/catalog.redb")).unwrap();
+    let said = cluster.mend(&["catalog", "rebuild", "--wait", "20"]);
+    assert_eq!(said.code, 3, "a rival is no quiet matter: {said:?}");
+    assert!(said.out.contains("film") && said.out.contains("h1"), "{said:?}");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.assert_reads("film", &content, &[]);
+    // The rival is kept apart, where whoever knows better finds it.
+    let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
+    let names: Vec<&str> =
+        listed.as_array().unwrap().iter().filter_map(|file| file["name"].as_str()).collect();
+    let rival = names.iter().find(|name| **name != "film").unwrap_or_else(|| panic!("{names:?}"));
+    cluster.assert_reads(rival, &forged, &[]);
+}
+
+#[test]
+fn a_claim_of_one_helper_stops_nobody_and_numbers_do_not_run_out() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 300_000);
+    for round in 0..5 {
+        // As far ahead as a claim is believed, and each time of another coordinator's time.
+        let count = (1_u64 << 32) - 100;
+        cluster.kill("h2");
+        let stripe = format!("{count}-bbbbb{}", ["b", "c", "d", "e", "f"][round]);
+        invent(&cluster, "h2", &stripe, 1, "rs-6-4", part("later", 4096, FUTURE_MS), &[7; 1024]);
+        cluster.start(&["helper", "h2"]);
+        cluster.await_ready();
+        cluster.eventually("seven helpers are up", |cluster| {
+            let status = cluster.mend(&["status", "--output", "json"]).json();
+            status["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 7)
+        });
+        assert!(!first_line(&cluster).starts_with("STOPPED"), "{}", first_line(&cluster));
+        let file = format!("more-{round}");
+        let more = cluster.put(&file, 100_000);
+        cluster.assert_reads(&file, &more, &[]);
+        let status = cluster.mend(&["status"]);
+        assert!(status.out.contains("h2"), "who claims it is said: {status:?}");
+        let accepted = cluster.mend(&["catalog", "accept"]).ok();
+        assert!(accepted.out.contains("h2"), "{accepted:?}");
+    }
+    cluster.assert_reads("film", &content, &[]);
+    let log = cluster.log("coordinator");
+    assert!(!log.contains("panicked"), "{log}");
+    assert!(cluster.runs("coordinator"));
+}
+
+/// Two helpers that hold blocks of one unknown stripe are what an old catalog looks like; who they are is said, and one of
+/// them can be disbelieved.
+#[test]
+fn a_helper_whose_claims_stop_all_can_be_rejected() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    cluster.put("film", 300_000);
+    for (index, helper) in [(1, "h2"), (2, "h3")] {
+        cluster.kill(helper);
+        let later = part("later", 4096, FUTURE_MS);
+        invent(&cluster, helper, "5000-bbbbbb", index, "rs-6-4", later, &[7; 1024]);
+        cluster.start(&["helper", helper]);
+        cluster.await_ready();
+    }
+    cluster.eventually("it stops", |cluster| first_line(cluster).starts_with("STOPPED"));
+    let line = first_line(&cluster);
+    assert!(line.contains("h2") && line.contains("h3"), "{line}");
+    let listed = cluster.mend(&["catalog", "accept", "--list"]).ok();
+    assert!(listed.out.contains("h2") && listed.out.contains("h3"), "{listed:?}");
+    assert!(listed.out.contains("5000-bbbbbb"), "{listed:?}");
+    cluster.mend(&["catalog", "accept", "--reject", "h3"]).ok();
+    cluster.eventually("it goes on", |cluster| first_line(cluster).starts_with("safe"));
+    let more = cluster.put("more", 100_000);
+    cluster.assert_reads("more", &more, &[]);
+    // It holds after a restart of everything, too.
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("it is safe", |cluster| first_line(cluster).starts_with("safe"));
+    let again = cluster.put("again", 100_000);
+    cluster.assert_reads("again", &again, &[]);
+}

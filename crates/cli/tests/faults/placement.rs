@@ -1,0 +1,168 @@
+//! Blocks that are not where they should be: several of a stripe on one helper, and copies that nobody counts.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cluster::Cluster;
+
+const BLOCK: usize = 64 << 10;
+
+/// Copies a block with its checksums to another helper, which must not run. Killed coordinators leave such copies.
+fn copy_block(cluster: &Cluster, block: &str, to: &str) {
+    let file = cluster.block_file(block);
+    let helpers = cluster.folder().join("helpers");
+    let from = helpers.join(cluster.holder(block)).join("blocks");
+    let copy = helpers.join(to).join("blocks").join(file.strip_prefix(from).unwrap());
+    fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    for suffix in ["", ".crc"] {
+        let with = |path: &Path| format!("{}{suffix}", path.display());
+        fs::copy(with(&file), with(&copy)).unwrap();
+    }
+}
+
+fn first_line(cluster: &Cluster) -> String {
+    cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
+}
+
+/// The helpers of stripe 1, as the catalog has them.
+fn homes(cluster: &Cluster) -> Vec<String> {
+    (0..6).map(|index| cluster.holder(&format!("1.{index}"))).collect()
+}
+
+fn are_apart(homes: &[String]) -> bool {
+    let mut sorted = homes.to_vec();
+    sorted.sort();
+    sorted.dedup();
+    sorted.len() == homes.len()
+}
+
+/// A path to data loss under "safe": a helper adopts copies of blocks whose holders are down, beside its own block, and
+/// the good copies go when the holders are back.
+#[test]
+fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 4 * BLOCK);
+    let homes_before = homes(&cluster);
+    let hoarder = homes_before[0].clone();
+    let away: Vec<String> = homes_before[1..4].to_vec();
+    cluster.kill(&hoarder);
+    for index in 1..4 {
+        copy_block(&cluster, &format!("1.{index}"), &hoarder);
+    }
+    away.iter().for_each(|helper| cluster.kill(helper));
+    cluster.start(&["helper", &hoarder]);
+    cluster.await_ready();
+    // Without one of the copies the stripe could not be read, so that one counts for as long as nobody else has the block.
+    cluster.eventually("a copy is found", |cluster| {
+        homes(cluster).iter().filter(|home| **home == hoarder).count() >= 2
+    });
+    cluster.assert_reads("film", &content, &[]);
+    let line = first_line(&cluster);
+    assert!(!line.starts_with("safe"), "two blocks depend on one helper: {line}");
+    // Redundancy is counted in helpers.
+    let status = cluster.mend(&["status", "--output", "json"]).json();
+    assert_eq!(status["stripes"]["redundancy"][0]["helpers"], 0, "{status:#}");
+    let asked = cluster.mend(&["node", "ok-to-stop", &hoarder]);
+    assert_ne!(asked.code, 0, "{asked:?}");
+    away.iter().for_each(|helper| cluster.start(&["helper", helper]));
+    cluster.await_ready();
+    cluster.eventually("blocks are apart again", |cluster| are_apart(&homes(cluster)));
+    cluster.mend(&["scrub", "--remove-orphans"]).ok();
+    cluster.eventually("the copies are gone", |cluster| cluster.block_files().len() == 6);
+    let line = first_line(&cluster);
+    assert!(line.starts_with("safe") && line.contains("can lose 2 blocks;"), "{line}");
+    // As the status says: any two helpers may die.
+    cluster.kill(&hoarder);
+    cluster.assert_reads("film", &content, &[]);
+    cluster.kill(&away[0]);
+    cluster.assert_reads("film", &content, &[]);
+}
+
+/// The holders never come back: the blocks move to helpers that have none of the stripe.
+#[test]
+fn several_blocks_on_one_helper_are_told_and_moved_apart() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 4 * BLOCK);
+    let before = homes(&cluster);
+    let hoarder = before[0].clone();
+    cluster.kill(&hoarder);
+    let lost = before[1].clone();
+    copy_block(&cluster, "1.1", &hoarder);
+    // The holder is there and does not have it: nobody else has.
+    let block = cluster.block_name("1.1");
+    cluster.kill(&lost);
+    for path in cluster.block_files() {
+        let is_its = path.components().any(|part| part.as_os_str() == lost.as_str());
+        if is_its && path.file_name().unwrap().to_str() == Some(&block) {
+            fs::remove_file(&path).unwrap();
+            fs::remove_file(format!("{}.crc", path.display())).unwrap();
+        }
+    }
+    cluster.start(&["helper", &lost]);
+    cluster.start(&["helper", &hoarder]);
+    cluster.await_ready();
+    cluster.eventually("blocks are apart", |cluster| {
+        first_line(cluster).starts_with("safe") && are_apart(&homes(cluster))
+    });
+    cluster.eventually("no copy is left over", |cluster| cluster.block_files().len() == 6);
+    cluster.kill(&hoarder);
+    cluster.kill(&before[2]);
+    cluster.assert_reads("film", &content, &[]);
+}
+
+/// With no helper to move to, the status says that a helper is too many to lose, and what would help.
+#[test]
+fn a_stripe_that_cannot_be_moved_apart_is_no_safe_one() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 4 * BLOCK);
+    let before = homes(&cluster);
+    let (hoarder, leaves) = (before[0].clone(), before[1].clone());
+    cluster.kill(&hoarder);
+    copy_block(&cluster, "1.1", &hoarder);
+    // The cluster has one helper less for good.
+    cluster.kill(&leaves);
+    let config = cluster.folder().join("mend.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let start = text.find(&format!("[[helper]]\nname = \"{leaves}\"")).unwrap();
+    let end = text[start + 1..].find("[[helper]]").map_or(text.len(), |at| start + 1 + at);
+    fs::write(&config, format!("{}{}", &text[..start], &text[end..])).unwrap();
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.start(&["helper", &hoarder]);
+    cluster.await_ready();
+    cluster.eventually("it is told", |cluster| first_line(cluster).starts_with("MISPLACED  1 of 1 stripe"));
+    let check = cluster.mend(&["status", "--check"]);
+    assert_eq!(check.code, 1, "a warning: {check:?}");
+    let status = cluster.mend(&["status"]);
+    assert!(status.out.contains("add a helper"), "{status:?}");
+    let json = cluster.mend(&["status", "--output", "json"]).json();
+    let class = &json["stripes"]["redundancy"][0];
+    assert_eq!((class["survives"].as_u64(), class["helpers"].as_u64()), (Some(2), Some(1)), "{json:#}");
+    cluster.assert_reads("film", &content, &[]);
+}
+
+/// Copies that killed coordinators leave, and blocks of removed files, go without being asked for; what an older catalog
+/// may have forgotten does not.
+#[test]
+fn orphans_go_by_themselves_once_nothing_refers_to_them() {
+    let mut cluster = Cluster::new(8, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 4 * BLOCK);
+    cluster.put("gone", 4 * BLOCK);
+    let spare = |cluster: &Cluster, stripe: usize| {
+        let held: Vec<String> = (0..6).map(|index| cluster.holder(&format!("{stripe}.{index}"))).collect();
+        (1..=8).map(|number| format!("h{number}")).find(|name| !held.contains(name)).unwrap()
+    };
+    let (first, second) = (spare(&cluster, 1), spare(&cluster, 2));
+    for (block, helper) in [("1.3", &first), ("2.3", &second)] {
+        cluster.kill(helper);
+        copy_block(&cluster, block, helper);
+        if block.starts_with('2') {
+            cluster.mend(&["rm", "gone"]).ok();
+        }
+        cluster.start(&["helper", helper]);
+        cluster.await_ready();
+    }
+    cluster.eventually("the copies are gone", |cluster| cluster.block_files().len() == 6);
+    cluster.assert_reads("film", &content, &[]);
+    assert!(first_line(&cluster).starts_with("safe"));
+}

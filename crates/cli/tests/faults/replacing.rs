@@ -1,0 +1,84 @@
+//! Files that are replaced while they are read, and blocks that are lost before anybody notices.
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cluster::{Cluster, finish, noise};
+
+#[test]
+fn a_reader_sees_the_old_or_the_new_file_and_never_an_error() {
+    let cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let versions: Vec<Vec<u8>> = (0..2).map(|version| noise(1_500_000 + version)).collect();
+    for (version, content) in versions.iter().enumerate() {
+        fs::write(cluster.path(&format!("v{version}")), content).unwrap();
+    }
+    let put = |version: usize| {
+        let path = cluster.path(&format!("v{version}"));
+        cluster.mend(&["put", path.to_str().unwrap(), "--as", "film", "--replace"]).ok();
+    };
+    put(0);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..3 {
+            let (cluster, versions, ended) = (&cluster, &versions, &ended);
+            scope.spawn(move || {
+                let copy = cluster.path(&format!("copy-{reader}"));
+                while !ended.load(Ordering::Relaxed) {
+                    cluster.mend(&["get", "film", "-o", copy.to_str().unwrap()]).ok();
+                    assert!(versions.contains(&fs::read(&copy).unwrap()), "neither the old nor the new file");
+                    fs::remove_file(&copy).unwrap();
+                }
+            });
+        }
+        (1..25).for_each(|round| put(round % 2));
+        ended.store(true, Ordering::Relaxed);
+    });
+    // Blocks of generations without readers go.
+    let needed = 6 * versions[0].len().div_ceil(4 * (64 << 10));
+    cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == needed);
+}
+
+/// A reader that is slower than the replacement, in the middle of a stream.
+#[test]
+fn a_long_read_goes_on_with_the_file_that_it_began() {
+    let cluster = Cluster::new(6, "rs-6-4", "1MiB");
+    let old = cluster.put("film", 96 << 20);
+    let new = cluster.path("new");
+    fs::write(&new, noise(1 << 20)).unwrap();
+    let mut get = cluster.command(&["get", "film", "-o", "-"]);
+    let mut child = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut read = vec![0; 1 << 20];
+    out.read_exact(&mut read).unwrap();
+    cluster.mend(&["put", new.to_str().unwrap(), "--as", "film", "--replace"]).ok();
+    out.read_to_end(&mut read).unwrap();
+    let said = finish(child);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(read == old, "{} bytes", read.len());
+    cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == 6);
+}
+
+#[test]
+fn a_repair_of_a_block_looks_at_it_first() {
+    let cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 300_000);
+    fs::remove_file(cluster.block_file("1.2")).unwrap();
+    let lost = cluster.block_name("1.2");
+    let said = cluster.mend(&["repair", "1.2"]).ok();
+    assert!(said.out.contains("1 block"), "{said:?}");
+    assert!(cluster.block_files().iter().any(|file| file.ends_with(&lost)), "{said:?}");
+    cluster.assert_reads("film", &content, &[]);
+    // One that changed its bytes is found the same way, and so is any of a stripe.
+    let file = cluster.block_file("1.3");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[5000] ^= 4;
+    fs::write(&file, &bytes).unwrap();
+    let said = cluster.mend(&["repair", "1"]).ok();
+    assert!(said.out.contains("1 block"), "{said:?}");
+    cluster.mend(&["scrub"]).ok();
+    // A healthy one is said to be healthy.
+    let said = cluster.mend(&["repair", "1.2", "-v"]).ok();
+    assert!(format!("{}{}", said.out, said.err).contains("has just read its block"), "{said:?}");
+}
