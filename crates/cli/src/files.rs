@@ -75,13 +75,13 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
         let got = got.map_err(|error| Failure::from(error).beside_stdout())?;
         let notes: Vec<String> = garbled(&got).chain(unverified(&got)).collect();
         let answer = if notes.is_empty() { Answer::silent() } else { Answer::note(notes.join("\n")) };
-        return Ok(answer.with_exit(exit_of(&got)));
+        return Ok(answer.with_exit(exit_of(&got, &options)));
     }
     let bar = Bar::new(&format!("get {}", args.name), found.bytes());
     let start = Instant::now();
     let got = client.get(&found, &options, GetTarget::File(path.clone()), bar.progress()).await?;
     drop(bar);
-    Ok(Answer::new(got_text(&args.name, &path, &got, start), &got).with_exit(exit_of(&got)))
+    Ok(Answer::new(got_text(&args.name, &path, &got, start), &got).with_exit(exit_of(&got, &options)))
 }
 
 /// The last part of the file's name, in this folder. Whoever put the file chose its name, so it decides neither what
@@ -132,8 +132,8 @@ fn garbled(got: &Got) -> impl Iterator<Item = String> {
 }
 
 /// A read that was to be verified and could not be is not what was asked for, though the bytes are there.
-fn exit_of(got: &Got) -> Exit {
-    if got.unverified > 0 { Exit::Failed } else { Exit::Done }
+fn exit_of(got: &Got, options: &GetOptions) -> Exit {
+    if options.verify && got.unverified > 0 { Exit::Failed } else { Exit::Done }
 }
 
 /// What is to be said of reads that were to be verified and could not be.
