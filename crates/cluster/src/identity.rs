@@ -199,7 +199,8 @@ impl Identity {
             files: Arc::new(files),
             current: current.clone(),
             server: Arc::new(server(&provider)?),
-            client: Arc::new(client(&provider)?),
+            // A resumed session would show the certificate with which it began, not a renewed one.
+            client: Arc::new(without_resumption(client(&provider)?)),
             edge_server: Arc::new(without_tickets(server(&edges)?)),
             edge_client: Arc::new(without_resumption(client(&edges)?)),
         })

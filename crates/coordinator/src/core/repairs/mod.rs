@@ -188,11 +188,14 @@ impl Core {
     }
 
     pub(super) fn start_repairs(&mut self) {
-        if !self.may_change() {
+        if self.is_behind() {
             return;
         }
-        self.expand_repairs();
-        self.resume_jobs();
+        if self.may_change() {
+            self.expand_repairs();
+            self.resume_jobs();
+        }
+        // Repairs also end while the catalog cannot be written.
         self.poll_repairs();
     }
 
