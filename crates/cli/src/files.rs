@@ -131,16 +131,18 @@ fn garbled(got: &Got) -> impl Iterator<Item = String> {
     got.garbled.iter().map(note)
 }
 
-/// A read that was to be verified and could not be is not what was asked for, though the bytes are there.
+/// `--verify` fails if a stripe has no block to spare, though the bytes are there.
 fn exit_of(got: &Got, options: &GetOptions) -> Exit {
-    if options.verify && got.unverified > 0 { Exit::Failed } else { Exit::Done }
+    if options.verify && got.without_spare() > 0 { Exit::Failed } else { Exit::Done }
 }
 
-/// What is to be said of reads that were to be verified and could not be.
-fn unverified(got: &Got) -> Option<String> {
-    let Got { unverified, reads, .. } = got;
-    let reads = count(*reads, "read");
-    (*unverified > 0).then(|| format!("not verified, as no block was to spare: {unverified} of {reads}"))
+/// The notes on reads that `--verify` could not verify.
+fn unverified(got: &Got) -> impl Iterator<Item = String> {
+    let reads = count(got.reads, "read");
+    let note =
+        |number: u64, why: &str| (number > 0).then(|| format!("not verified, as {why}: {number} of {reads}"));
+    let in_part = note(got.in_part, "parity covers whole blocks of this code only");
+    note(got.without_spare(), "no block was to spare").into_iter().chain(in_part)
 }
 
 fn rate(bytes: u64, start: Instant) -> String {

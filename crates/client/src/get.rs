@@ -90,8 +90,11 @@ pub struct Got {
     pub schemes: BTreeSet<Scheme>,
     /// Plans that were dropped on the way, and why.
     pub replanned: Vec<String>,
-    /// Reads that were to be verified, and had no block to spare for that.
+    /// Reads that were to be verified and could not be: those [`in_part`](Self::in_part), and those of stripes without a
+    /// block to spare.
     pub unverified: u64,
+    /// Reads that were to be verified of some of a block's sub-blocks: a parity equation covers all of them or none.
+    pub in_part: u64,
     /// Blocks that were read with other bytes than were stored, and were decoded from the others instead.
     pub garbled: Vec<String>,
 }
@@ -205,6 +208,7 @@ impl Client {
             while running.is_full(part.bytes()) {
                 got.add_part(running.next(&fault).await?);
             }
+            got.expect(&part.fetches, options);
             let span = part.fetches[0].span;
             let target = StripeTarget {
                 file: file.clone(),
@@ -242,6 +246,7 @@ impl Client {
             while ahead.len() < STREAM_READS_AT_ONCE
                 && let Some(fetch) = fetches.next()
             {
+                got.expect(std::slice::from_ref(&fetch), options);
                 ahead.push_back((self.read_ahead(options.clone(), fetch.clone()), fetch));
             }
             let Some((mut next, fetch)) = ahead.pop_front() else { break };
@@ -403,6 +408,17 @@ impl Got {
         Self { bytes: wanted.end - wanted.start, file_bytes: layout.file.bytes, ..Self::default() }
     }
 
+    /// Counts the reads that parity cannot verify because they are of some sub-blocks only.
+    fn expect(&mut self, fetches: &[Fetch], options: &GetOptions) {
+        let in_part = |fetch: &&Fetch| options.verify && fetch.is_in_part();
+        self.in_part += fetches.iter().filter(in_part).count() as u64;
+    }
+
+    /// Reads that were to be verified, of stripes without a block to spare.
+    pub fn without_spare(&self) -> u64 {
+        self.unverified.saturating_sub(self.in_part)
+    }
+
     fn add(&mut self, ended: Ended) {
         self.reads += 1;
         self.unverified += u64::from(ended.parity == Some(ParityOutcome::NoSpareBlock));
@@ -476,6 +492,11 @@ impl StripePart {
 }
 
 impl Fetch {
+    /// Whether it reads some of the sub-blocks only.
+    fn is_in_part(&self) -> bool {
+        self.piece.sub_blocks.len() < usize::from(self.span.chunking.sub_blocks())
+    }
+
     fn request(&self, options: &GetOptions) -> ReadRequest {
         ReadRequest {
             stripe: self.stripe.clone(),

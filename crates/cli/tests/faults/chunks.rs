@@ -63,7 +63,9 @@ fn chunked_files_are_read_repaired_and_found_again() {
             }
             cluster.mend(&["scrub"]).fails_with(&["repair --all"]);
             assert_reads_ranges(&cluster, name, content, round);
-            cluster.assert_reads(name, content, &["--verify"]);
+            // (6, 4) has no block to spare now, so only (9, 6) can be verified.
+            let verify: &[&str] = if *name == "song" { &["--verify"] } else { &[] };
+            cluster.assert_reads(name, content, verify);
             cluster.mend(&["repair", "--all"]).ok();
             cluster.mend(&["scrub"]).ok();
             cluster.assert_reads(name, content, &["--verify"]);

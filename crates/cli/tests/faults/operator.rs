@@ -109,7 +109,7 @@ fn what_may_be_stopped_is_an_exit_code_and_monitors_get_theirs() {
     cluster.assert_reads("film", &content, &[]);
     cluster.kill("coordinator");
     let unknown = cluster.mend(&["status", "--check"]);
-    assert!(unknown.code == 3 && unknown.err.contains("cannot reach the coordinator"), "{unknown:?}");
+    assert!(unknown.code == 3 && unknown.out.contains("cannot reach the coordinator"), "{unknown:?}");
 }
 
 #[test]
