@@ -56,7 +56,17 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     greet();
     while (true) {
       Thread.sleep(REFRESH_MS / 2 + ThreadLocalRandom.current().nextLong(REFRESH_MS));
-      refresh();
+      keepUp();
+    }
+  }
+
+  /** Asks for contradictions in the background. A failure does not open the breaker: commands find out for themselves. */
+  private void keepUp() {
+    try {
+      contradictions.refresh();
+      breaker.succeeded();
+    } catch (IOException | RuntimeException problem) {
+      MendPlugin.LOG.debug("contradictions are not told", problem);
     }
   }
 
