@@ -1,9 +1,11 @@
-//! What single repairs read: for each code that is named, n, k, overhead, α, blocks read (mean over all n), and the losses
-//! that are always repaired. `cargo run -p mend-codes --example reads rs-14-10 lrc-12-2-2`
+//! Prints the cost of single-block repairs: for each named code n, k, overhead, α, blocks read (mean over all
+//! n), and the number of losses that are always repairable.
+//!
+//! `cargo run -p mend-codes --example reads rs-14-10 lrc-12-2-2`
 
 use codes::{BlockIndex, Code, CodeSpec};
 
-/// Sets of losses that are tried for codes of which not any k blocks decode.
+/// The number of loss patterns tried for codes that are not MDS.
 const MOST_SETS: usize = 300_000;
 
 fn mean_reads(code: &dyn Code) -> f64 {

@@ -10,14 +10,14 @@
 //! U = o·C + p·C*      U* = o′·C* + p′·C      (and U = C for a dotted node)
 //! ```
 //!
-//! where U and C are of the node of higher x in the pair. In each plane the U of all nodes are a codeword of one
-//! Reed-Solomon code; that is the whole definition. Which coupling and which Reed-Solomon code is open
+//! where U and C are of the node of higher x in the pair. In each plane the U of all nodes are a codeword of
+//! one Reed-Solomon code; that is the whole definition. Which coupling and which Reed-Solomon code is open
 //! ([`ClayVariant`]): any do for which every two of a pair's four values give the other two.
 //!
 //! Everything here is symbolic: instead of bytes, a sub-block is the list of source sub-blocks that sum to
-//! it. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever made. The work is m·k additions
-//! of lists in each solved plane. For (14, 10, 13) a row is about 25 terms when one block is lost, 30 for
-//! encoding, and up to 120 when losses are spread over the grid, where planes build on each other.
+//! it. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever made. The work is m·k
+//! additions of lists in each solved plane. For (14, 10, 13) a row is about 25 terms when one block is lost,
+//! 30 for encoding, and up to 120 when losses are spread over the grid, where planes build on each other.
 
 use std::fmt;
 use std::ops::Range;
@@ -34,12 +34,12 @@ use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, S
 /// more, both would be out of proportion.
 const MAX_SUB_BLOCKS: usize = 4096;
 
-/// How the two sub-blocks of a pair are coupled: the coefficients of U over C and C*, with the node of higher x first.
+/// The coupling of a pair's two sub-blocks: the coefficients of U over C and C*, the node of higher x first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Coupling {
-    /// Of C in U, for the node of higher x, and of C* in it.
+    /// Coefficients of C and C* in U, for the node of higher x.
     pub high: [u8; 2],
-    /// Of C in U, for the node of lower x, and of C* in it.
+    /// Coefficients of C and C* in U, for the node of lower x.
     pub low: [u8; 2],
 }
 
@@ -63,7 +63,7 @@ impl Coupling {
     }
 }
 
-/// What may differ between Clay codes of the same n, k and d.
+/// The parameters in which Clay codes of the same n, k and d differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClayVariant {
     /// The Reed-Solomon code of the planes.
@@ -76,8 +76,8 @@ impl ClayVariant {
     /// Mend's own, `clay-N-K-D`.
     pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
 
-    /// The variants that have a name: Mend's own has none, and Ceph's are those of its plug-ins. There a pair is
-    /// coupled by the same plug-in's code of two data and two parity blocks, solved for the data.
+    /// The variants that have a name: Mend's own has none, and Ceph's are those of its plug-ins. There a pair
+    /// is coupled by the same plug-in's code of two data and two parity blocks, solved for the data.
     const NAMED: [(&str, Self); 3] = [
         (
             "ceph-jerasure",
@@ -90,7 +90,7 @@ impl ClayVariant {
         ),
     ];
 
-    /// Reads what follows the numbers of a Clay code's name; `None` if it says nothing that a variant could be.
+    /// Parses the suffix of a Clay code's name; `None` if no variant has it.
     ///
     /// # Errors
     /// If it names a Reed-Solomon family that does not exist.
@@ -113,7 +113,7 @@ impl ClayVariant {
 }
 
 impl fmt::Display for ClayVariant {
-    /// What follows the numbers in the code's name, with its hyphen.
+    /// The suffix of the code's name after the numbers, with its hyphen.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::MEND {
             return Ok(());
@@ -301,7 +301,7 @@ impl Grid {
         node / self.width
     }
 
-    /// What a digit of row `row` counts for in the number of a plane; that of row 0 counts most.
+    /// The place value of row `row`'s digit in a plane's number; row 0 is the most significant.
     fn weight(&self, row: usize) -> usize {
         self.width.pow((self.height - 1 - row) as u32)
     }
@@ -329,7 +329,7 @@ impl Grid {
 #[derive(Clone, Debug, Default)]
 struct Sum(Vec<(u32, u8)>);
 
-/// Where a sum is added up: dense, so that adding a list is one pass over it.
+/// A dense accumulator, which adds a list in one pass over the list.
 struct Accumulator {
     coefficients: Vec<u8>,
     touched: Vec<u32>,
@@ -428,7 +428,8 @@ impl<'a> Layers<'a> {
                 self.add_stored(accumulator, node, z, mul(scale, own));
                 self.add_stored(accumulator, partner, plane, mul(scale, of_star));
             }
-            // C* is unknown, but U* is solved: C* = (U* + p′·C) / o′, hence U = (o + p·p′ / o′)·C + p / o′·U*.
+            // C* is unknown, but U* is solved: C* = (U* + p′·C) / o′,
+            // hence U = (o + p·p′ / o′)·C + p / o′·U*.
             Some(place) => {
                 let [partners_own, _] = self.coefficients(partner, node);
                 let scale = mul(scale, inverse_of(partners_own));

@@ -73,7 +73,7 @@ pub enum DecodeError {
 ///
 /// Implementations are immutable and cheap to query; a stripe's code is looked up once and shared.
 pub trait Code: Send + Sync + fmt::Debug {
-    /// What it is, in the form that is stored in metadata and typed by users.
+    /// The code's name and parameters, as stored in metadata and typed by users.
     fn spec(&self) -> &CodeSpec;
 
     /// n: blocks in a stripe.
@@ -91,10 +91,10 @@ pub trait Code: Send + Sync + fmt::Debug {
 
     /// How to obtain all sub-blocks of the `wanted` blocks from `available` ones.
     ///
-    /// `available` is in order of preference: where the code leaves a choice, earlier blocks are read.
-    /// A wanted block that is itself available is simply read. The recipe reads as little as the code
-    /// allows (local groups, half blocks, sub-chunks) and falls back to any decodable set. Its outputs are
-    /// the wanted blocks, each once, in the order asked for; its sources come block by block; the sub-blocks of a
+    /// `available` is in order of preference: where the code leaves a choice, earlier blocks are read. A
+    /// wanted block that is itself available is simply read. The recipe reads as little as the code allows
+    /// (local groups, half blocks, sub-chunks) and falls back to any decodable set. Its outputs are the
+    /// wanted blocks, each once, in the order asked for; its sources come block by block; the sub-blocks of a
     /// block ascend, so that neighbours can be read at once.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a repair is asked for, checked once for every code.
+//! The request for a repair (lost, available and wanted blocks), validated once for all codes.
 
 use crate::{BlockIndex, DecodeError};
 

@@ -149,8 +149,8 @@ pub(crate) fn check(variant: HitchhikerVariant, n: usize, k: usize) -> Result<()
     if m < 2 {
         return Err(SpecError::HitchhikerParities { n, k });
     }
-    // Hadoop numbers the groups of the remainder on, in a table that has room for one number more; and it fails when
-    // each data block is a group by itself.
+    // Hadoop numbers the groups of the remainder on, in a table that has room for one number more; and it
+    // fails when each data block is a group by itself.
     let (size, left) = (k / (m - 1), k % (m - 1));
     if variant == HitchhikerVariant::Hadoop && (k < m || left > size) {
         return Err(SpecError::HitchhikerHadoop { k, m, size, left });

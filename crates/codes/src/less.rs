@@ -1,16 +1,16 @@
 //! LESS: few sub-blocks, and a single loss of any block, data or parity, reads a part of each of the others.
 //!
-//! The n blocks of α sub-blocks are in α + 1 groups, whose sizes differ by one at most, larger ones first. There are
-//! α + 1 *extended sub-stripes*: number z < α has sub-block z of every block and all sub-blocks of group z; the last
-//! has all sub-blocks of the last group and sub-block z of the blocks of each group z < α. Each sub-block has an element
-//! v of its own, and each of the first α extended sub-stripes satisfies the n − k equations Σ v^e·b = 0, e < n − k. The
-//! last does, too, since its equations are the sum of theirs. So a block, all of whose sub-blocks are in the extended
-//! sub-stripe of its group, is rebuilt from that alone.
+//! The n blocks of α sub-blocks are in α + 1 groups, whose sizes differ by one at most, larger ones first.
+//! There are α + 1 *extended sub-stripes*: number z < α has sub-block z of every block and all sub-blocks of
+//! group z; the last has all sub-blocks of the last group and sub-block z of the blocks of each group z < α.
+//! Each sub-block has an element v of its own, and each of the first α extended sub-stripes satisfies the n −
+//! k equations Σ v^e·b = 0, e < n − k. The last does, too, since its equations are the sum of theirs. So a
+//! block, all of whose sub-blocks are in the extended sub-stripe of its group, is rebuilt from that alone.
 //!
-//! Source: Cheng, Li, Li, Hu and Lee, "LESS is More for I/O-Efficient Repairs in Erasure-Coded Storage" (USENIX FAST
-//! 2026), section 3, with its elements: p to the power of (h·(α + 1) + g)·α + j for sub-block j of the h-th block of
-//! group g. The paper leaves p open, as not every primitive element makes the code MDS. Here it is 2^e for the least e
-//! that does, which is found by trying all losses, once for each size.
+//! Source: Cheng, Li, Li, Hu and Lee, "LESS is More for I/O-Efficient Repairs in Erasure-Coded Storage"
+//! (USENIX FAST 2026), section 3, with its elements: p to the power of (h·(α + 1) + g)·α + j for sub-block j
+//! of the h-th block of group g. The paper leaves p open, as not every primitive element makes the code MDS.
+//! Here it is 2^e for the least e that does, which is found by trying all losses, once for each size.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -73,7 +73,8 @@ impl Layout {
         })
     }
 
-    /// The primitive element with which any n − k blocks can be lost; none if there is none, or too many losses to try.
+    /// The primitive element with which any n − k blocks can be lost; none if there is none, or too many
+    /// losses to try.
     fn primitive(self) -> Option<u8> {
         let m = self.n - self.k;
         if sets(self.n, m) > MOST_LOSSES || self.n * self.alpha > ELEMENTS {
@@ -130,8 +131,8 @@ impl Less {
         Ok(Self { spec, layout, encoding: code.encoding(), code })
     }
 
-    /// What rebuilds the only lost block from its extended sub-stripe, by preference; `None` if too much of that is
-    /// missing.
+    /// The (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe, preferred
+    /// ones first; `None` if too many of them are missing.
     fn saving_reads(&self, lost: usize, erasure: &Erasure) -> Option<Vec<(usize, usize)>> {
         let Layout { n, k, alpha } = self.layout;
         let (stripe, _) = self.layout.group(lost);

@@ -2,7 +2,7 @@
 //!
 //! Every code here is linear: each sub-block of a stripe is a fixed combination of the stripe's data
 //! sub-blocks. A repair is therefore a [`Recipe`]: a list of sub-blocks to read and, for each wanted
-//! sub-block, the coefficients to sum them with. Nothing in this crate knows about nodes, sockets or disks.
+//! sub-block, the coefficients to sum them with. This crate knows no nodes, sockets or disks.
 //!
 //! The way in is a [`CodeSpec`]: it is read from text, and builds a shared [`Code`].
 //!

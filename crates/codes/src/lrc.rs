@@ -1,7 +1,7 @@
 //! Azure's local reconstruction codes, and the same with one block more ("LRC+1").
 //!
 //! The data are in groups that have an XOR of their own, so that a single loss is rebuilt from its group.
-//! What a group cannot rebuild is solved for with the global parity blocks.
+//! Losses that exceed a group's parity are solved for with the global parity blocks.
 
 use gf::mul;
 

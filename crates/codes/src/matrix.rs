@@ -140,7 +140,7 @@ impl Matrix {
 
     /// Coefficients `c`, one per row of `self`, with `c · self = target`; `None` if there are none.
     ///
-    /// Where several exist, the first rows that suffice are used and the others get 0.
+    /// If there are several solutions, the first rows that suffice are used and the others get 0.
     ///
     /// # Panics
     /// If `target` is not as long as a row.
@@ -150,7 +150,7 @@ impl Matrix {
 
     /// The matrix `C` with `C · self = targets`, by one elimination for all rows of `targets`.
     ///
-    /// Where several exist, the first rows of `self` that suffice are used and the others get 0.
+    /// If there are several solutions, the first rows of `self` that suffice are used and the others get 0.
     ///
     /// # Errors
     /// The first row of `targets` that is not a combination of rows of `self`.

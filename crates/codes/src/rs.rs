@@ -124,8 +124,9 @@ impl FromStr for RsFamily {
     }
 }
 
-/// Where the powers of the generator are not MDS, some loss of m blocks could not be repaired: in (26, 22) that of data
-/// blocks 0, 10, 21 and parity block 2; and with m = 5 it begins at k = 6.
+/// Refuses (k, m) for which powers of the generator are not MDS: some loss of m blocks could not be repaired.
+/// In (26, 22) that is the loss of data blocks 0, 10, 21 and parity block 2; with m = 5 the first such k is
+/// 6.
 fn check_powers(n: usize, k: usize) -> Result<(), SpecError> {
     let parities = n - k;
     if parities > ISAL_MAX_PARITIES {
@@ -141,8 +142,8 @@ fn cauchy(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| inverse_of((k + i) as u8 ^ j as u8))
 }
 
-/// Row r of a Vandermonde matrix is 1, x, x², … for the r-th point x; a change of basis makes its first k rows the
-/// identity.
+/// Row r of a Vandermonde matrix is 1, x, x², … for the r-th point x; a change of basis makes its first k
+/// rows the identity.
 fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
     let matrix = Matrix::from_fn(n, k, |i, j| pow(point(i), j as u32));
     let top: Vec<usize> = (0..k).collect();

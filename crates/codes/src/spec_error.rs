@@ -14,7 +14,7 @@ pub enum SpecError {
     /// The code exists, but its parameters are not written as it needs them.
     #[error("`{text}` is not of the form {expected}")]
     Form {
-        /// What was given.
+        /// The text as given.
         text: String,
         /// The form of that code's names, with an example.
         expected: &'static str,

@@ -152,7 +152,7 @@ impl Systematic {
     }
 }
 
-/// Where each of `size` indices stands in `sources`.
+/// The position of each of `size` indices in `sources`.
 fn positions(size: usize, sources: &[usize]) -> Vec<Option<usize>> {
     let mut position = vec![None; size];
     sources.iter().enumerate().for_each(|(place, &index)| position[index] = Some(place));

@@ -1,4 +1,4 @@
-//! What holds for every code: any request gives the right bytes, or is refused for a true reason.
+//! Properties of every code: any request gives the right bytes or is refused for a true reason.
 
 mod stripe;
 

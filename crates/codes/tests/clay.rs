@@ -127,7 +127,7 @@ fn recipes_of_single_repairs_are_sparse() {
     assert!(longest <= Some(4 * 12), "{longest:?}");
 }
 
-/// Whatever the coupling and the planes' code, repairs read as little and any k blocks decode.
+/// Every coupling and every code of the planes reads as little and decodes from any k blocks.
 #[test]
 fn every_variant_repairs_alike() {
     for suffix in

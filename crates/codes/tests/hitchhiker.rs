@@ -66,7 +66,7 @@ fn what_hadoop_fails_on_is_refused() {
     }
 }
 
-/// What a data block reads on average, in thousandths of plain Reed-Solomon.
+/// The average read of a data block's repair, in thousandths of plain Reed-Solomon.
 #[test]
 fn average_fraction_of_reed_solomon() {
     for (name, thousandths) in [

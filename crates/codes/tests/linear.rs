@@ -63,8 +63,8 @@ fn local_groups_of_wide_codes_are_found() {
 
 #[test]
 fn a_group_whose_block_another_group_rebuilds_is_enough() {
-    // b0 and the global parity block b4 of its group: with l = 3 each is in one group of Ceph's, so both together need
-    // the rest; the data block of the other group is repaired locally.
+    // b0 and the global parity block b4 of its group: with l = 3 each is in one group of Ceph's, so both
+    // together need the rest; the data block of the other group is repaired locally.
     let stripe = Stripe::named("ceph-lrc-8-4-3");
     let recipe = stripe.repair_lost(&[0, 2]).expect("one loss in each of two groups");
     assert_eq!(recipe.sources().len(), 6);

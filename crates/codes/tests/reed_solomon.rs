@@ -83,7 +83,7 @@ fn powers_of_the_generator_are_refused_beyond() {
         let spec = CodeSpec::ReedSolomon { family: RsFamily::Isal, n, k };
         assert_eq!(spec.check().is_ok(), is_taken, "({n}, {k})");
     }
-    // What is refused first has losses of as many blocks as parities that its matrix cannot repair.
+    // The first refused parameters have m-block losses that the matrix cannot repair.
     for (rows, data) in [([0, 1, 3], [0, 10, 21]), ([0, 3, 4], [0, 2, 5])] {
         let minor = codes::Matrix::from_fn(3, 3, |i, j| gf::pow(2, rows[i] * data[j]));
         assert!(minor.rank() < 3);

@@ -62,7 +62,7 @@ fn reads_of_choice(n: usize, k: usize, r: usize, lost: usize, choice: &[usize]) 
     read.len()
 }
 
-/// Of all m^r choices of one parity block per row none reads less than two parity blocks in turn.
+/// Alternating two parity blocks reads the least of all m^r choices of one parity block per row.
 #[test]
 fn no_choice_of_equations_reads_less() {
     for (n, k, r) in

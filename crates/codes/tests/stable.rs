@@ -17,7 +17,7 @@ fn fingerprint(encoding: &Recipe, columns: usize) -> u64 {
     hash
 }
 
-/// Of codes that were held against Ceph's plug-ins byte for byte (`make test-foreign`).
+/// Fingerprints of codes that match Ceph's plug-ins byte for byte (`make test-foreign`).
 const CEPH_FINGERPRINTS: &[(&str, u64)] = &[
     ("ceph-shec-4-3-2", 0x31ff94f440bbfcd4),
     ("ceph-shec-10-5-3", 0xba67b97fa65cdec8),

@@ -1,7 +1,7 @@
 //! [`Kernel`]: the safe way to the vector instructions of this CPU.
 //!
-//! Lengths are checked here, so that backends need not check them. CPU features are detected once, when the list of
-//! kernels is first asked for.
+//! Lengths are checked here, so that backends need not check them. CPU features are detected once, when the
+//! list of kernels is first asked for.
 //!
 //! # How a kernel is added
 //!
@@ -29,11 +29,11 @@ pub struct Kernel(&'static dyn Backend);
 /// A source that is a sum of two: first + c·second.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
-    /// What is added as it is.
+    /// The summand with coefficient 1.
     pub first: &'a [u8],
     /// The coefficient of `second`.
     pub c: u8,
-    /// What is multiplied.
+    /// The summand that is multiplied by the coefficient.
     pub second: &'a [u8],
 }
 
@@ -44,20 +44,20 @@ pub struct Single<'a> {
     pub target: usize,
     /// The coefficient of `source`.
     pub c: u8,
-    /// What is multiplied.
+    /// The summand that is multiplied by the coefficient.
     pub source: &'a [u8],
 }
 
-/// What the sums of some targets are made of.
+/// The terms of the sums of some targets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms<'a> {
     /// A row for each target, with a column for each source and then one for each pair.
     pub coefficients: &'a [u8],
-    /// They go to all targets.
+    /// Sources of all targets.
     pub sources: &'a [&'a [u8]],
-    /// Further sources that go to all targets.
+    /// Sums of two that are sources of all targets.
     pub pairs: &'a [Pair<'a>],
-    /// What goes to single targets, ascending by target.
+    /// Terms of single targets, ascending by target.
     pub singles: &'a [Single<'a>],
 }
 
@@ -194,13 +194,13 @@ impl Kernel {
         self.combine_terms(Terms { coefficients, sources, ..Terms::default() }, targets, true);
     }
 
-    /// As [`Kernel::combine`], or if it is to `accumulate` as [`Kernel::combine_add`], with all kinds of terms: the sum of a
-    /// pair is made in registers, once for every four targets, and never in memory; what goes to a single target is added
-    /// while its sum is in registers.
+    /// As [`Kernel::combine`], or if it is to `accumulate` as [`Kernel::combine_add`], with all kinds of
+    /// terms: the sum of a pair is made in registers, once for every four targets, and never in memory; what
+    /// goes to a single target is added while its sum is in registers.
     ///
     /// # Panics
-    /// If the number of coefficients is not targets times sources and pairs, any two lengths differ, or a single term goes
-    /// to a target that does not exist, or comes before one with a lower target.
+    /// If the number of coefficients is not targets times sources and pairs, any two lengths differ, or a
+    /// single term goes to a target that does not exist, or comes before one with a lower target.
     pub fn combine_terms(self, terms: Terms<'_>, targets: &mut [&mut [u8]], accumulate: bool) {
         let Terms { coefficients, sources, pairs, singles } = terms;
         let (r, k) = (targets.len(), sources.len() + pairs.len());

@@ -1,6 +1,6 @@
 //! The loops that all vector kernels share, written once over a small seam, [`Vector`].
 //!
-//! Nothing here is unsafe: a `Vector` value is the proof that its CPU features were detected, and its
+//! This module has no `unsafe`: a `Vector` value is the proof that its CPU features were detected, and its
 //! loads and stores take references to whole arrays. Everything is `#[inline(always)]` because code only
 //! gets vector instructions by being inlined into the `#[target_feature]` function of a kernel; a loop
 //! left outside runs at a fifth of the speed.
@@ -39,8 +39,8 @@ pub(crate) fn run<V: Vector<N>, const N: usize>(v: V, work: Work<'_, '_>) {
         Work::Xor { source, target } => xor(v, source, target),
         Work::Scale { c, buffer } => scale(v, c, buffer),
         Work::Mix { ratios, first, second } => mix(v, ratios, first, second),
-        // One source is a case of its own so that the compiler drops the loop over sources; and sources alone, which is
-        // what most sums are of.
+        // One source is a case of its own so that the compiler drops the loop over sources; and sources
+        // alone, which is what most sums are of.
         Work::Combine { terms, targets, accumulate } => match terms {
             Terms { coefficients, sources: &[source], pairs: &[], singles: &[] } => {
                 let terms = Terms { coefficients, sources: &[source], ..Terms::default() };
@@ -138,7 +138,8 @@ fn combine<V: Vector<N>, const N: usize>(
     }
 }
 
-/// What a walk reads: `R` rows of coefficients, each as long as `sources` and `pairs` together, and what goes to one row.
+/// The input of a walk: `R` rows of coefficients, one column for each of `sources` and `pairs`, and terms of
+/// single rows.
 #[derive(Clone, Copy)]
 struct Rows<'a, const R: usize> {
     coefficients: [&'a [u8]; R],
@@ -211,7 +212,7 @@ fn tile<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// Adds the products of all sources. Where three registers are xored at once, sources go in pairs.
+/// Adds the products of all sources. CPUs that xor three registers at once take sources in pairs.
 #[inline(always)]
 fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -250,7 +251,7 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// Adds what goes to one sum only; most of it as it is.
+/// Adds the terms of a single sum; most have coefficient 1.
 #[inline(always)]
 fn add_single<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,

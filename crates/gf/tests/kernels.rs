@@ -179,8 +179,8 @@ proptest! {
         });
     }
 
-    /// What is made in registers is what it is when made in memory first, and what goes to one target is what it is when it
-    /// goes to all with a coefficient of zero for the others; scalar, too, is held to that.
+    /// Pairs summed in registers equal pairs summed in memory first, and a term of one target equals a term
+    /// of all targets with coefficient zero for the others; the scalar kernel included.
     #[test]
     fn terms_are_the_sources_that_they_stand_for(
         scene in scenes(),

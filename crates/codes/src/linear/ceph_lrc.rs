@@ -1,9 +1,9 @@
 //! Ceph's plug-in lrc with k, m and l: layers of jerasure's codes.
 //!
-//! The global layer is jerasure's `reed_sol_van` over all data. The k + m blocks are then cut into groups of l, each with
-//! as many data and as many global parity blocks as the others, and a group's local parity block is the XOR of them.
-//! Ceph's order is group by group: data, global parity, local parity. Here the data come first, then the global parity
-//! blocks, then the local ones.
+//! The global layer is jerasure's `reed_sol_van` over all data. The k + m blocks are then cut into groups of
+//! l, each with as many data and as many global parity blocks as the others, and a group's local parity block
+//! is the XOR of them. Ceph's order is group by group: data, global parity, local parity. Here the data come
+//! first, then the global parity blocks, then the local ones.
 
 use crate::{Matrix, RsFamily, SpecError};
 

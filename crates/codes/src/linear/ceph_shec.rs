@@ -1,8 +1,9 @@
 //! Ceph's plug-in shec: a shingled code, in which each parity block is of a part of the data.
 //!
-//! Its matrix is jerasure's `reed_sol_van` with zeros. The m parity blocks are m₁ and m₂ = m − m₁; parity block r of the
-//! first takes a share c₁/m₁ of the data from ⌊r·k/m₁⌋ on, those of the second likewise, and c₁ + c₂ = c. Of all such
-//! choices the plug-in takes the first for which the repair of a single block reads the least on average.
+//! Its matrix is jerasure's `reed_sol_van` with zeros. The m parity blocks are m₁ and m₂ = m − m₁; parity
+//! block r of the first takes a share c₁/m₁ of the data from ⌊r·k/m₁⌋ on, those of the second likewise, and
+//! c₁ + c₂ = c. The plug-in takes the first of these choices that minimizes the average number of blocks read
+//! to repair one.
 
 use std::ops::Range;
 
@@ -63,7 +64,7 @@ fn best(k: usize, m: usize, c: usize) -> [Shingles; 2] {
     best.expect("all parity blocks spread alike exist").1
 }
 
-/// What the repair of each block reads, summed up.
+/// The number of blocks that single-block repairs read, summed over all blocks.
 fn reads(k: usize, pair: &[Shingles; 2]) -> usize {
     let rows = || pair.iter().flat_map(|&shingles| (0..shingles.count).map(move |row| (shingles, row)));
     let size = |(shingles, row): (Shingles, usize)| shingles.range(row, k).len();

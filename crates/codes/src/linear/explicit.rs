@@ -1,8 +1,9 @@
 //! A code by its generator matrix, whoever wrote it.
 //!
 //! The matrix is part of the code's name, so that a stripe needs nothing but its metadata to be decoded:
-//! `explicit-N-K-T-xHEX` has the parity rows in hexadecimal, row by row, and T, the losses that are always decoded.
-//! People give it as a text ([`Generator::from_text`]): n rows of k numbers, of which the first k are the identity.
+//! `explicit-N-K-T-xHEX` has the parity rows in hexadecimal, row by row, and T, the losses that are always
+//! decoded. People give it as a text ([`Generator::from_text`]): n rows of k numbers, of which the first k
+//! are the identity.
 
 use std::fmt;
 
@@ -28,7 +29,7 @@ pub enum GeneratorError {
     Number {
         /// The line, from 1.
         line: usize,
-        /// What stands there.
+        /// The token found.
         text: String,
     },
     /// Rows differ in length.
@@ -107,8 +108,9 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Reads n rows of k numbers (decimal, or hexadecimal after `0x`), separated by blanks or commas. A line `tolerates T`
-    /// claims that any T losses are decoded, and without it that is found by trying. What follows `#` is a comment.
+    /// Reads n rows of k numbers (decimal, or hexadecimal after `0x`), separated by blanks or commas. A line
+    /// `tolerates T` claims that any T losses are decoded, and without it T is found by trying. Text after
+    /// `#` is a comment.
     ///
     /// # Errors
     /// If it is not that, or claims what is not true.

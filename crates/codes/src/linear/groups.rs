@@ -1,7 +1,8 @@
-//! What the rows of a code alone tell: its local groups, and how many losses it surely survives.
+//! Finds a code's local groups, and the number of losses it always survives, from its parity rows alone.
 //!
-//! Both are read off the parity-check matrix H, the parity rows beside an identity. Blocks are a group if a combination
-//! of H's rows is zero everywhere else, and a loss is decodable if the lost blocks' columns of H are independent.
+//! Both are read off the parity-check matrix H, the parity rows beside an identity. Blocks are a group if a
+//! combination of H's rows is zero everywhere else, and a loss is decodable if the lost blocks' columns of H
+//! are independent.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,12 @@ use crate::matrix::{add_scaled, inverse_of};
 
 /// Sets of columns that are tried one by one, before groups are looked for at random.
 const MOST_SETS: f64 = 20_000.0;
-/// Random orders of blocks that are tried beyond that; in each, as many groups appear as there are parity blocks.
+/// Random orders of blocks that are tried beyond that; in each, as many groups appear as there are parity
+/// blocks.
 const RANDOM_ORDERS: usize = 64;
 
-/// The sets of blocks, smallest first, of which each is a combination of the others, that are smaller than what any
-/// decoding reads; all of them in a small code, those that a search finds in a wide one.
+/// The sets of blocks, smallest first, of which each is a combination of the others, that are smaller than
+/// what any decoding reads; all of them in a small code, those that a search finds in a wide one.
 pub(crate) fn find_groups(parity: &Matrix) -> Vec<Vec<usize>> {
     let (m, k) = (parity.rows(), parity.columns());
     let check = check_matrix(parity);
@@ -62,7 +64,8 @@ pub(crate) fn sets(n: usize, size: usize) -> f64 {
     (0..size).map(|i| (n - i.min(n)) as f64 / (i + 1) as f64).product()
 }
 
-/// Whether `holds` for every set of `size` of `0..n`, in lexicographic order up to the first for which it does not.
+/// Whether `holds` for every set of `size` of `0..n`, in lexicographic order up to the first for which it
+/// does not.
 pub(crate) fn every_set(n: usize, size: usize, mut holds: impl FnMut(&[usize]) -> bool) -> bool {
     let mut set: Vec<usize> = (0..size).collect();
     if size > n {
@@ -93,7 +96,8 @@ fn vanishing_on(check: &Matrix, columns: &[usize]) -> Vec<u8> {
     sum
 }
 
-/// The rows after elimination with the columns in this order: each is zero in all other rows' leading columns.
+/// The rows after elimination with the columns in this order: each is zero in all other rows' leading
+/// columns.
 fn reduced_in_order(check: &Matrix, order: &[usize]) -> Matrix {
     let mut reduced = check.clone();
     let mut top = 0;
@@ -138,7 +142,8 @@ fn without_supersets(groups: impl Iterator<Item = Vec<usize>>) -> Vec<Vec<usize>
     kept
 }
 
-/// Whether all ways to add `left` of the vectors from `from` on to these, which are reduced, leave them independent.
+/// Whether all ways to add `left` of the vectors from `from` on to these, which are reduced, leave them
+/// independent.
 fn all_independent(vectors: &Matrix, left: usize, from: usize, reduced: &mut Vec<(usize, Vec<u8>)>) -> bool {
     if left == 0 {
         return true;

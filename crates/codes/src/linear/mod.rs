@@ -1,7 +1,8 @@
 //! Codes of single sub-blocks that are given by their parity rows, whatever these are.
 //!
-//! Local groups are found in the rows, so that a single loss reads as few blocks as the rows allow without being told;
-//! a loss that its groups do not rebuild is solved for with as many independent blocks as it takes.
+//! Local groups are found in the rows, so that a single loss reads as few blocks as the rows allow without
+//! being told; a loss that its groups do not rebuild is solved for with as many independent blocks as it
+//! takes.
 
 mod ceph_lrc;
 mod ceph_shec;
@@ -197,8 +198,8 @@ impl Linear {
         &self.groups
     }
 
-    /// The available blocks from which groups rebuild each loss that they can; a group may need a block that another
-    /// one rebuilds first. The lost blocks that no group rebuilds are the others.
+    /// The available blocks from which groups rebuild each loss that they can; a group may need a block that
+    /// another one rebuilds first. The lost blocks that no group rebuilds are the others.
     fn read_by_groups(&self, erasure: &Erasure) -> (Vec<bool>, bool) {
         let n = self.blocks();
         let mut group_of: Vec<Option<&Vec<usize>>> = vec![None; n];
@@ -239,8 +240,8 @@ impl Linear {
         })
     }
 
-    /// What to read: blocks that are wanted themselves, what groups need to rebuild the losses, and for losses that no
-    /// group rebuilds, in order of preference, blocks that are independent of these.
+    /// The blocks to read: those wanted themselves; those that local groups need to rebuild their losses;
+    /// and, for losses that no group rebuilds, linearly independent blocks in order of preference.
     fn sources(&self, erasure: &Erasure) -> Vec<usize> {
         let (is_read, all) = self.read_by_groups(erasure);
         let is_first = |block: &usize| erasure.read_anyway().contains(block) || is_read[*block];

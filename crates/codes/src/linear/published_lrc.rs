@@ -1,8 +1,9 @@
-//! Azure's shape of code with global rows that others have published: kept for stripes that were written with them.
+//! Azure's shape of code with global rows that others have published: kept for stripes that were written with
+//! them.
 //!
-//! Order of blocks, as in `lrc`: data, the XOR of each group, global parity. Neither set of rows repairs all that the shape
-//! could; the powers repeat in every group, and so do not even repair all losses of g + 1 blocks. New stripes are better off
-//! with `lrc`.
+//! Order of blocks, as in `lrc`: data, the XOR of each group, global parity. Neither set of rows repairs all
+//! that the shape could; the powers repeat in every group, and so do not even repair all losses of g + 1
+//! blocks. New stripes are better off with `lrc`.
 
 use gf::{inv, pow};
 
@@ -18,7 +19,7 @@ pub enum LrcGlobals {
 }
 
 impl LrcGlobals {
-    /// What stands behind the numbers of the code's name.
+    /// The suffix after the numbers of the code's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Powers => "powers",
@@ -26,7 +27,7 @@ impl LrcGlobals {
         }
     }
 
-    /// What a suffix means.
+    /// Parses a suffix of the code's name.
     pub(crate) fn of(suffix: &str) -> Option<Self> {
         [Self::Powers, Self::Cauchy].into_iter().find(|globals| globals.suffix() == suffix)
     }

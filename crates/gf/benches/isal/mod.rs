@@ -1,4 +1,4 @@
-//! ISA-L through its shared library, loaded at run time so that nothing needs it to build.
+//! ISA-L through its shared library, loaded at run time; building does not need it.
 
 use libloading::{Library, Symbol};
 
@@ -43,7 +43,7 @@ impl IsaL {
         tables
     }
 
-    /// What `Kernel::combine` does.
+    /// ISA-L's equivalent of `Kernel::combine`.
     pub fn combine(&self, tables: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
         let bytes = targets[0].len();
         assert!(sources.iter().all(|s| s.len() == bytes) && targets.iter().all(|t| t.len() == bytes));
@@ -63,7 +63,7 @@ impl IsaL {
         }
     }
 
-    /// What `Kernel::mul_add` does.
+    /// ISA-L's equivalent of `Kernel::mul_add`.
     pub fn mul_add(&self, tables: &[u8], source: &[u8], target: &mut [u8]) {
         assert_eq!(source.len(), target.len());
         assert_eq!(tables.len(), 32);
