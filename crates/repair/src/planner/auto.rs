@@ -1,37 +1,37 @@
-//! Which scheme when the policy does not say: the one with the least predicted time.
+//! Scheme choice when the policy names none: the scheme with the least predicted time.
 
 use std::time::Duration;
 
-use super::ground::Ground;
+use super::inputs::Inputs;
 use super::{PlanError, Scheme};
 use crate::Plan;
 
-/// Above this a chain over equal links has so many slices that nothing beats it.
+/// For larger windows, a chain over equal links has so many slices that no scheme beats it.
 const SHORT_WINDOW_BYTES: u64 = 8 << 20;
-/// The terms of all lanes, if each helper has a lane, that can be drawn without making plans slow.
+/// The largest number of terms, one lane per helper, that can be drawn without making planning slow.
 const REPEATABLE_TERMS: usize = 1 << 12;
-/// Among so many the best chain is quickly found.
+/// Up to this many helpers, the best chain is found quickly.
 const SEARCHABLE_HELPERS: usize = 64;
-/// Predictions closer than this are equal: they are no more exact, and bytes that are not sent leave room for other
-/// repairs.
+/// Predictions within this factor count as equal: they are no more exact, and bytes that are not sent leave
+/// room for other repairs.
 const TIE: f64 = 1.015;
 
-/// The fastest plan; among equals, that with the fewest bytes over the network, then the fewest connections, then the fewest
-/// hops. Also what was weighed.
-pub(super) fn weighed(ground: &Ground) -> Result<(Plan, Vec<(Scheme, Duration)>), PlanError> {
-    if ground.placement.decoded.is_empty() {
-        let copies = ground.placement.only_copies();
+/// Returns the fastest plan and the predictions compared. Ties go to fewer bytes on the network, then fewer
+/// connections, then fewer hops.
+pub(super) fn weighed(inputs: &Inputs) -> Result<(Plan, Vec<(Scheme, Duration)>), PlanError> {
+    if inputs.placement.decoded.is_empty() {
+        let copies = inputs.placement.only_copies();
         let scheme = if copies { Scheme::Migration } else { Scheme::Conventional };
-        return Ok((ground.plan(scheme)?, Vec::new()));
+        return Ok((inputs.plan(scheme)?, Vec::new()));
     }
-    let schemes = worth_trying(ground);
+    let schemes = worth_trying(inputs);
     if let [only] = schemes[..] {
-        return Ok((ground.plan(only)?, Vec::new()));
+        return Ok((inputs.plan(only)?, Vec::new()));
     }
     let (plans, refused): (Vec<_>, Vec<_>) =
-        schemes.into_iter().map(|scheme| ground.plan(scheme)).partition(Result::is_ok);
+        schemes.into_iter().map(|scheme| inputs.plan(scheme)).partition(Result::is_ok);
     let timed: Vec<(Duration, Plan)> =
-        plans.into_iter().flatten().map(|plan| (plan.predict(ground.topology), plan)).collect();
+        plans.into_iter().flatten().map(|plan| (plan.predict(inputs.topology), plan)).collect();
     let Some(least) = timed.iter().map(|&(time, _)| time).min() else {
         let refused = refused.into_iter().find_map(Result::err);
         return Err(refused.expect("something was tried, and none of it was a plan"));
@@ -43,12 +43,12 @@ pub(super) fn weighed(ground: &Ground) -> Result<(Plan, Vec<(Scheme, Duration)>)
     Ok((best.expect("the fastest is as fast as itself"), weighed))
 }
 
-/// The schemes of which one may be the fastest.
-fn worth_trying(ground: &Ground) -> Vec<Scheme> {
-    let placement = &ground.placement;
-    let window = &ground.request.window;
+/// The schemes that may be the fastest.
+fn worth_trying(inputs: &Inputs) -> Vec<Scheme> {
+    let placement = &inputs.placement;
+    let window = &inputs.request.window;
     let short = window.end - window.start <= SHORT_WINDOW_BYTES;
-    let uniform = ground.candidates().is_none_or(|candidates| candidates.network.is_uniform());
+    let uniform = inputs.candidates().is_none_or(|candidates| candidates.network.is_uniform());
     let one = placement.decoded.len() == 1;
     if uniform && one && !short && placement.helpers.len() > 2 {
         return vec![Scheme::Pipelined]; // Nothing takes less than a block over every link.
@@ -57,7 +57,7 @@ fn worth_trying(ground: &Ground) -> Vec<Scheme> {
     if !uniform && placement.helpers.len() <= SEARCHABLE_HELPERS {
         schemes.push(Scheme::Weighted);
     }
-    if ground.topology.has_links() {
+    if inputs.topology.has_links() {
         schemes.push(Scheme::RackAware);
     }
     if placement.terms() * placement.helpers.len() <= REPEATABLE_TERMS {

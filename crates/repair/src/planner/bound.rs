@@ -1,35 +1,35 @@
-//! What no plan can beat: the least time in which enough can leave some nodes, or come to others.
+//! Lower bounds on the time of any plan: the bytes that must leave some set of nodes, or enter it.
 //!
-//! Of an MDS code any `k` blocks have something to say about a lost one that the others have not. So if all requestors
-//! are outside a set of nodes, and `o` of the blocks are outside as well, then at least `min(k − o, f)` blocks' worth
-//! must leave the set; a requestor receives what it wants and does not hold; and of every slice at least `k` holders
-//! send something, each of them at most once for its share. Whatever the code's bytes, no linear plan over these nodes
-//! does with less. `docs/schemes.md` tells it at more length.
+//! In an MDS code, any `k` blocks are independent. If all requestors are outside a set of nodes, and `o` of
+//! the blocks are outside as well, then at least `min(k − o, f)` blocks' worth of bytes must leave the set. A
+//! requestor receives every block that it wants and does not hold. For every slice at least `k` holders send,
+//! each at most its share once. No linear plan over these nodes does with less, whatever the bytes.
+//! `docs/schemes.md` explains it at more length.
 
 use std::time::Duration;
 
 use super::candidates::Candidates;
 use crate::{NodeId, Topology};
 
-/// A bound, and what sets it.
+/// A lower bound and the resource that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// No plan takes less.
+    /// The least time of any plan.
     pub time: Duration,
-    /// Because of this.
+    /// The limiting resource.
     pub limit: Limit,
 }
 
-/// What sets a bound.
+/// The resource that limits a bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// What a requestor wants has to come to it.
+    /// The downlink of a requestor.
     Into(NodeId),
-    /// So many helpers have to send.
+    /// The uplinks of the helpers, of which at least k must send.
     Uplinks,
-    /// Something has to leave a rack or a region.
+    /// The trunk out of a rack or region.
     OutOf(String),
-    /// Something has to come into the racks or regions of the requestors.
+    /// The trunks into the racks or regions of the requestors.
     IntoDomain(String),
 }
 
@@ -49,7 +49,7 @@ pub(super) fn bound(candidates: &Candidates, bytes: u64, topology: &Topology) ->
     Bound { time: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX), limit }
 }
 
-/// Requestors, and how many blocks each has to receive.
+/// Requestors, each with the number of blocks it has to receive.
 fn requestors(candidates: &Candidates) -> impl Iterator<Item = (usize, f64)> + '_ {
     let mut once: Vec<usize> = candidates.requestors.clone();
     once.sort_unstable();
@@ -61,7 +61,7 @@ fn requestors(candidates: &Candidates) -> impl Iterator<Item = (usize, f64)> + '
     })
 }
 
-/// Bytes per second that can come to a node from all others.
+/// The total rate from all other nodes into this one, in bytes per second.
 fn into(candidates: &Candidates, to: usize) -> f64 {
     let network = &candidates.network;
     let others: f64 =
@@ -80,7 +80,7 @@ fn uplinks(candidates: &Candidates) -> f64 {
         .map(|holder| network.rates[network.uplink(holder)])
         .collect();
     up.sort_by(f64::total_cmp);
-    // If the slowest `slow` send all the time and the others a whole block each.
+    // Here the slowest `slow` helpers send all the time, and each of the others sends a whole block.
     let most = |slow: usize| {
         let whole = up.len() - slow;
         let slowest: f64 = up[..slow].iter().sum();
@@ -89,7 +89,7 @@ fn uplinks(candidates: &Candidates) -> f64 {
     (0..=up.len()).map(most).fold(f64::INFINITY, f64::min)
 }
 
-/// Racks, and nodes by number that are in them. Nodes without a rack are in none.
+/// Racks with their members, by node number. Nodes without a rack are in none.
 fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<bool>)> {
     let nodes = &candidates.network.nodes;
     let mut names: Vec<String> =
@@ -101,7 +101,7 @@ fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<boo
     names.into_iter().map(|name| (name.clone(), inside(&name))).collect()
 }
 
-/// How many blocks have to leave, or to enter, a domain, and at which rate they can.
+/// The number of blocks that must leave or enter a domain, the rate of that, and the limit.
 fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64, f64, Limit)> {
     let wanted_inside = candidates.requestors.iter().filter(|&&requestor| inside[requestor]).count();
     let f = candidates.requestors.len();
@@ -115,8 +115,8 @@ fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64,
     (blocks > 0).then(|| (blocks as f64, crossing(candidates, |node| inside[node] == out), limit))
 }
 
-/// At most so many bytes per second can go from the nodes on one side to the others: what the senders, and what all that
-/// lies between, carry.
+/// An upper bound on the rate from the senders to the other nodes, in bytes per second: the lesser of the
+/// senders' uplinks and of everything between the two sides.
 fn crossing(candidates: &Candidates, is_sender: impl Fn(usize) -> bool) -> f64 {
     let network = &candidates.network;
     let (senders, receivers): (Vec<usize>, Vec<usize>) =
@@ -129,7 +129,7 @@ fn crossing(candidates: &Candidates, is_sender: impl Fn(usize) -> bool) -> f64 {
     let mut all_shared = true;
     let mut common: Option<f64> = None;
     for (&from, &to) in senders.iter().flat_map(|from| receivers.iter().map(move |to| (from, to))) {
-        // The last of what lies between is what most pairs share.
+        // The last resource on the way is the one that most pairs share.
         match network.passed(from, to).skip(2).last() {
             Some(between) if !network.is_pair(between) => shared.push(between),
             _ => all_shared = false,

@@ -1,4 +1,4 @@
-//! Who could help, where a code leaves a choice: the network of these nodes, and which blocks do.
+//! The candidates for a repair where a code leaves a choice of helpers: their network and their blocks.
 
 use codes::{BlockIndex, CodeSpec};
 
@@ -7,31 +7,31 @@ use super::routes::Routes;
 use super::{PlanRequest, Wanted};
 use crate::{NodeId, Reach, Stripe, Topology};
 
-/// Each of the nodes that only pass something on makes planning longer.
+/// Each pure relay makes planning longer.
 const MOST_RELAYS: usize = 4;
-/// A node that only passes something on is worth that if it does so this much faster than half of the holders could.
+/// A pure relay must forward this much faster than half of the holders can.
 const FASTER: f64 = 1.25;
 
-/// Everybody who could take part in a repair of whole lost blocks, each with one block at most.
+/// Every node that could take part in a repair of whole lost blocks, with at most one block each.
 pub(super) struct Candidates {
-    /// Holders first, then requestors that hold nothing, then relays: nodes that have nothing to do with the stripe.
+    /// Holders first, then requestors without a block, then pure relays.
     pub network: Network,
-    /// The first of the relays.
+    /// The number of the first relay.
     first_relay: usize,
     /// The block that each holder has.
     pub blocks: Vec<BlockIndex>,
-    /// Where the wanted blocks go, as numbers in the network.
+    /// The requestors of the wanted blocks, as numbers in the network.
     pub requestors: Vec<usize>,
-    /// How many of the blocks do, whichever.
+    /// The number of blocks needed; any will do.
     pub needed: usize,
 }
 
 impl Candidates {
-    /// The candidates, or `None` where blocks cannot be chosen one by one: blocks that have sub-blocks or are still
-    /// there, and holders of several blocks without whom there would be too few.
+    /// The candidates, or `None` where blocks cannot be chosen one by one: the code is sub-packetized, a
+    /// wanted block still exists, or too few holders remain without those that hold several blocks.
     ///
-    /// `available` are the blocks that may be read, best first, and `sources` those that a recipe reads which the code
-    /// itself chose: where not any `k` will do, it is these.
+    /// `available` are the readable blocks, best first. `sources` are the blocks that the code's own recipe
+    /// reads; if not any `k` blocks decode, exactly these are used.
     pub fn new(
         stripe: &Stripe,
         request: &PlanRequest,
@@ -70,7 +70,7 @@ impl Candidates {
         Some(Self { first_relay: network.nodes.len(), network, blocks, requestors, needed })
     }
 
-    /// The same with nodes that could decode, or pass sums on, where links of the holders are slow.
+    /// Adds relays that could decode or forward sums where the holders' links are slow.
     pub fn with_relays(mut self, request: &PlanRequest, topology: &Topology) -> Self {
         let relays = self.relays(request, topology);
         if !relays.is_empty() {
@@ -81,7 +81,7 @@ impl Candidates {
         self
     }
 
-    /// Nodes that have nothing to do with the stripe and over which more comes through, the fastest first.
+    /// Nodes without a part in the stripe that forward faster than the holders, fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -103,7 +103,7 @@ impl Candidates {
         relays.into_iter().map(|(_, node)| node).take(MOST_RELAYS).collect()
     }
 
-    /// Helpers that are up and not to be avoided, and have nothing to do with the stripe.
+    /// Live, allowed helpers without a part in the stripe.
     fn strangers<'a>(
         &'a self,
         request: &'a PlanRequest,
@@ -115,7 +115,7 @@ impl Candidates {
         helpers.map(|(node, _)| node).filter(move |node| !known(node))
     }
 
-    /// Whether a node only passes something on.
+    /// Whether a node is a pure relay.
     pub fn is_relay(&self, number: usize) -> bool {
         number >= self.first_relay
     }
@@ -133,7 +133,7 @@ impl Candidates {
         }
     }
 
-    /// The only node to which wanted blocks go, if there is but one.
+    /// The only node that receives wanted blocks, if there is just one.
     pub fn sole_requestor(&self) -> Option<usize> {
         let first = *self.requestors.first()?;
         self.requestors.iter().all(|&requestor| requestor == first).then_some(first)
@@ -145,13 +145,13 @@ fn bytes(request: &PlanRequest) -> u64 {
     request.window.end - request.window.start
 }
 
-/// What a node can send to each of the requestors, the least of it.
+/// The least rate from a node to any requestor.
 fn out(from: NodeId, request: &PlanRequest, topology: &Topology) -> f64 {
     let ends = request.wanted.iter().map(|wanted| wanted.requestor).filter(|&to| to != from);
     ends.map(|to| topology.link_rate(from, to)).fold(f64::INFINITY, f64::min)
 }
 
-/// What can come to a node from one of the holders, the most of it.
+/// The highest rate from any holder to a node.
 fn into(to: NodeId, holders: &[NodeId], topology: &Topology) -> f64 {
     let others = holders.iter().filter(|&&from| from != to);
     others.map(|&from| topology.link_rate(from, to)).fold(0.0, f64::max)

@@ -1,22 +1,22 @@
 //! Chains of partial sums: repair pipelining, basic and cyclic, and its baselines.
 
+use super::helper_order::HelperOrder;
 use super::placement::Placement;
-use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
 /// One chain through all helpers.
-pub(super) fn chain(placement: &Placement, seating: &Seating) -> SumShape {
-    let (ranks, helpers) = ranks(placement, seating);
+pub(super) fn chain(placement: &Placement, order: &HelperOrder) -> SumShape {
+    let (ranks, helpers) = ranks(placement, order);
     let stations: Vec<usize> = (0..helpers).collect();
     let route = route(&stations, &ranks);
     SumShape { ranks, routes: vec![route] }
 }
 
-/// As many chains as there are helpers but one, each starting one helper further on.
-pub(super) fn cyclic(placement: &Placement, seating: &Seating) -> SumShape {
-    let (ranks, helpers) = ranks(placement, seating);
+/// One chain fewer than there are helpers, each starting one helper further on.
+pub(super) fn cyclic(placement: &Placement, order: &HelperOrder) -> SumShape {
+    let (ranks, helpers) = ranks(placement, order);
     if helpers <= 2 {
-        return chain(placement, seating);
+        return chain(placement, order);
     }
     let routes = (0..helpers - 1)
         .map(|start| {
@@ -27,14 +27,14 @@ pub(super) fn cyclic(placement: &Placement, seating: &Seating) -> SumShape {
     SumShape { ranks, routes }
 }
 
-/// The helpers in chain order and, if there is only one requestor, that requestor behind them; also how
-/// many helpers there are before it.
+/// The helpers in chain order, followed by the requestor if there is only one; and the number of helpers
+/// before it.
 ///
-/// A helper that is itself a requestor comes last, as the output that ends there then saves a stream.
-fn ranks(placement: &Placement, seating: &Seating) -> (Vec<Rank>, usize) {
+/// A helper that is also a requestor comes last: the output that ends there saves a stream.
+fn ranks(placement: &Placement, order: &HelperOrder) -> (Vec<Rank>, usize) {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
-        seating.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
+        order.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
     helpers.sort_by_key(|&h| placement.is_requestor(placement.helpers[h].node));
     let mut ranks: Vec<Rank> = helpers.iter().map(|&helper| placement.rank_of(helper)).collect();
     ranks.extend(end.map(|node| Rank { node, helper: placement.helper_at(node) }));

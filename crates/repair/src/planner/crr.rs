@@ -1,16 +1,16 @@
 //! Collective reconstruction read: reductions over a hypercube of helpers.
 //!
-//! Both printed algorithms hang or overrun unless the number of helpers is a power of two; the forms here
-//! are corrected for any number. `docs/schemes.md` lists the corrections.
+//! Both printed algorithms hang or overrun unless the number of helpers is a power of two. These forms are
+//! corrected for any number; `docs/schemes.md` lists the corrections.
 
+use super::helper_order::HelperOrder;
 use super::placement::Placement;
-use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
-/// CRR-R: in round i every rank whose lowest set bit is i sends all it has to the rank without that bit;
-/// what rank 0 then has goes to the requestor.
-pub(super) fn halving(placement: &Placement, seating: &Seating) -> SumShape {
-    let mut ranks = ranks(placement, seating);
+/// CRR-R: in round i, every rank whose lowest set bit is i sends its sums to the rank without that bit. Rank
+/// 0 sends the total to the requestor.
+pub(super) fn halving(placement: &Placement, order: &HelperOrder) -> SumShape {
+    let mut ranks = ranks(placement, order);
     let mut moves = Vec::with_capacity(ranks.len());
     for round in 0..dimensions(ranks.len()) {
         let bit = 1 << round;
@@ -20,7 +20,7 @@ pub(super) fn halving(placement: &Placement, seating: &Seating) -> SumShape {
     moves.extend(end.map(|_| (0, ranks.len())));
     ranks.extend(end.map(|node| Rank { node, helper: None }));
     let route = Route::new(moves, end.map_or(0, |_| ranks.len() - 1));
-    if seating.sorted {
+    if order.sorted {
         route.seat_by_leaving(&mut ranks);
     }
     SumShape { ranks, routes: vec![route] }
@@ -28,8 +28,8 @@ pub(super) fn halving(placement: &Placement, seating: &Seating) -> SumShape {
 
 /// CRR-S: as many fragments as the hypercube has corners, each reduced to the corner of its number and then
 /// passed down a binomial tree to rank 0.
-pub(super) fn splitting(placement: &Placement, seating: &Seating) -> SumShape {
-    let mut ranks = ranks(placement, seating);
+pub(super) fn splitting(placement: &Placement, order: &HelperOrder) -> SumShape {
+    let mut ranks = ranks(placement, order);
     let dimensions = fill_cube(&mut ranks);
     let corners = ranks.len();
     let end = placement.sole_requestor().filter(|&node| node != ranks[0].node);
@@ -43,9 +43,9 @@ pub(super) fn splitting(placement: &Placement, seating: &Seating) -> SumShape {
 }
 
 /// CRR-S without the tree: each fragment goes to the requestors from the corner of its number.
-pub(super) fn splitting_direct(placement: &Placement, seating: &Seating) -> SumShape {
+pub(super) fn splitting_direct(placement: &Placement, order: &HelperOrder) -> SumShape {
     let end = placement.sole_requestor();
-    let helpers = seating.helpers.iter().filter(|&&h| Some(placement.helpers[h].node) != end);
+    let helpers = order.helpers.iter().filter(|&&h| Some(placement.helpers[h].node) != end);
     let mut ranks: Vec<Rank> = helpers.map(|&h| placement.rank_of(h)).collect();
     let dimensions = fill_cube(&mut ranks);
     let corners = ranks.len();
@@ -58,10 +58,10 @@ pub(super) fn splitting_direct(placement: &Placement, seating: &Seating) -> SumS
     SumShape { routes: routes.collect(), ranks }
 }
 
-/// Adds the corners beyond the helpers; returns the cube's dimensions.
+/// Adds the cube's corners beyond the helpers; returns the cube's dimensions.
 ///
-/// Such a corner starts with nothing and is played by the helper half a cube below, which is its first
-/// partner: so its first, empty exchange is no message at all.
+/// Such a corner starts empty and is played by the helper half a cube below, its first partner; so its first,
+/// empty exchange is no message.
 fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     let dimensions = dimensions(ranks.len());
     let corners = 1 << dimensions;
@@ -71,8 +71,9 @@ fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     dimensions
 }
 
-/// The exchanges of the reduce-scatter that concern one fragment: in the round of bit i, from the highest
-/// down, each rank that still has a share of it and differs from its number in bit i sends across bit i.
+/// The exchanges of the reduce-scatter that concern one fragment. In the round of bit i, from the highest
+/// down, each rank that still holds a share and differs from the fragment's number in bit i sends across bit
+/// i.
 fn reduction(fragment: usize, dimensions: u32) -> Vec<(usize, usize)> {
     let mut moves = Vec::with_capacity(1 << dimensions);
     for round in (0..dimensions).rev() {
@@ -90,10 +91,10 @@ fn gathering(fragment: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(fragment), clear)
 }
 
-/// The helpers; the requestor first, where sums end, if it is one of them and the only requestor.
-fn ranks(placement: &Placement, seating: &Seating) -> Vec<Rank> {
+/// The helpers; if the only requestor is one of them, it comes first, where sums end.
+fn ranks(placement: &Placement, order: &HelperOrder) -> Vec<Rank> {
     let end = placement.sole_requestor().and_then(|node| placement.helper_at(node));
-    let others = seating.helpers.iter().copied().filter(|&helper| Some(helper) != end);
+    let others = order.helpers.iter().copied().filter(|&helper| Some(helper) != end);
     end.into_iter().chain(others).map(|helper| placement.rank_of(helper)).collect()
 }
 

@@ -1,34 +1,35 @@
-//! Plans over chains that somebody else has dealt: whoever starts many repairs sees what all nodes have to do.
+//! Plans over chains dealt by the scheduler, which sees the load of all nodes.
 //!
-//! A node that is gone since, or is to be avoided, is replaced in its chains by the most preferred one that is not in them;
-//! a chain that cannot be made whole is left out, and the others carry its slices.
+//! A dead or avoided node is replaced in its chains by the most preferred node outside of them. Incomplete
+//! chains are dropped, and the others carry their slices.
 
 use std::collections::BTreeSet;
 
 use super::candidates::Candidates;
-use super::ground::Ground;
+use super::inputs::Inputs;
 use super::routes::Route;
 use super::{PlanError, Scheme, routed};
 use crate::recovery::Stretch;
 use crate::{NodeId, Plan};
 
-/// The plan over the stretches of the policy, if it has some and they can be used.
+/// The plan over the policy's stretches, if it has any and they are usable.
 ///
-/// They cannot where blocks cannot be chosen freely. They were dealt by what nodes carry: where the links between these
-/// would hold such a plan up, the stripe is planned for itself, and all others keep their chains.
-pub(super) fn plan(ground: &Ground) -> Option<Result<Plan, PlanError>> {
-    let stretches = &ground.request.policy.stretches;
+/// They are unusable where blocks cannot be chosen freely. The scheduler deals by the capacity of nodes; if
+/// the links between them would slow this plan down, the stripe is planned on its own, and all other stripes
+/// keep their chains.
+pub(super) fn plan(inputs: &Inputs) -> Option<Result<Plan, PlanError>> {
+    let stretches = &inputs.request.policy.stretches;
     if stretches.is_empty() {
         return None;
     }
-    let candidates = ground.candidates()?;
+    let candidates = inputs.candidates()?;
     let routes = routes(stretches, &candidates);
     if routes.is_empty() {
         return None;
     }
-    let stripe = ground.placement.stripe;
-    let made = routed::draw(Scheme::Packed, &routes, &candidates, stripe, ground.request, ground.topology);
-    let held_up = made.as_ref().is_ok_and(|plan| plan.is_held_up_between(ground.topology));
+    let stripe = inputs.placement.stripe;
+    let made = routed::draw(Scheme::Packed, &routes, &candidates, stripe, inputs.request, inputs.topology);
+    let held_up = made.as_ref().is_ok_and(|plan| plan.is_held_up_between(inputs.topology));
     (!held_up).then_some(made)
 }
 
@@ -38,7 +39,7 @@ fn routes(stretches: &[Stretch], candidates: &Candidates) -> Vec<(Route, f64)> {
     stretches.iter().filter_map(route).collect()
 }
 
-/// The holders of a chain, in order, each once, whoever dealt it; `None` if too few are there.
+/// The holders of a chain in order, each once; `None` if too few are available.
 fn chain(stretch: &Stretch, candidates: &Candidates) -> Option<Vec<usize>> {
     let holders = &candidates.network.nodes[..candidates.blocks.len()];
     let mut seen = BTreeSet::new();
@@ -51,7 +52,7 @@ fn chain(stretch: &Stretch, candidates: &Candidates) -> Option<Vec<usize>> {
     (chain.len() == candidates.needed && chain.len() == dealt.len()).then_some(chain)
 }
 
-/// A chain on to the requestor, or to all of several from its last helper.
+/// The route of a chain to the requestor; with several requestors, the last helper sends to all.
 fn route(chain: &[usize], candidates: &Candidates) -> Route {
     let end = candidates.sole_requestor();
     let mut stations: Vec<usize> = chain.iter().copied().filter(|&holder| Some(holder) != end).collect();

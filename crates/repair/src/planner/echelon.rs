@@ -1,25 +1,26 @@
-//! Row echelon form over GF(2^8), grown row by row: how many streams a set of sums is worth.
+//! Row echelon form over GF(2^8), grown row by row; its rank is the number of streams that a set of sums
+//! needs.
 //!
-//! Dense, as the matrices are those of one node: at most α sums of what it reads and receives.
+//! Dense: a matrix belongs to one node, with at most α sums of the inputs that it reads and receives.
 
 use gf::{Kernel, inv};
 
-/// Independent rows, each with a 1 in a column (its pivot) where the rows that came after it have a 0.
+/// Independent rows. Each has a 1 in its pivot column, where all later rows have a 0.
 pub(super) struct Echelon {
     kernel: Kernel,
     rows: Vec<Vec<u8>>,
     pivots: Vec<usize>,
-    /// The row whose pivot a column is.
+    /// The row that has its pivot in each column.
     row_at: Vec<Option<usize>>,
 }
 
 impl Echelon {
-    /// No rows yet; those to come have this many columns.
+    /// An empty form for rows of this many columns.
     pub fn new(columns: usize) -> Self {
         Self { kernel: Kernel::best(), rows: Vec::new(), pivots: Vec::new(), row_at: vec![None; columns] }
     }
 
-    /// How many of the rows so far are independent.
+    /// The number of independent rows so far.
     pub fn rank(&self) -> usize {
         self.rows.len()
     }
@@ -29,7 +30,7 @@ impl Echelon {
         self.rank() == self.row_at.len()
     }
 
-    /// Takes in a row; one that depends on those before it changes nothing.
+    /// Inserts a row; a dependent row changes nothing.
     pub fn insert(&mut self, mut row: Vec<u8>) {
         for column in 0..row.len() {
             match (inv(row[column]), self.row_at[column]) {
@@ -45,7 +46,7 @@ impl Echelon {
         }
     }
 
-    /// The reduced rows, each with its pivot, in which every other row now has a 0.
+    /// The reduced rows with their pivots; every other row has a 0 in a pivot's column.
     pub fn reduced(mut self) -> Vec<(usize, Vec<u8>)> {
         for (at, &pivot) in self.pivots.iter().enumerate() {
             let row = std::mem::take(&mut self.rows[at]);

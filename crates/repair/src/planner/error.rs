@@ -1,4 +1,4 @@
-//! Why a plan cannot be made.
+//! The errors of planning.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,15 +7,15 @@ use codes::{BlockIndex, DecodeError};
 
 use crate::{Geometry, NodeId, Pacing, Scheme, SliceSet, StripeId};
 
-/// Why a plan cannot be made.
+/// The reason why no plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The blocks that can be read do not give the wanted ones.
+    /// The readable blocks do not determine the wanted ones.
     #[error("stripe {stripe}: {source}; {missing}")]
     Decode {
         /// The stripe.
         stripe: StripeId,
-        /// What the code says.
+        /// The decoder's error.
         source: DecodeError,
         /// The blocks that cannot be read, and why.
         missing: Box<Missing>,
@@ -26,7 +26,7 @@ pub enum PlanError {
         /// The node.
         requestor: NodeId,
     },
-    /// A requestor that takes no tasks now.
+    /// A requestor that is down.
     #[error("requestor {requestor} ({name}) is down")]
     DeadRequestor {
         /// The node.
@@ -34,7 +34,7 @@ pub enum PlanError {
         /// Its name.
         name: String,
     },
-    /// A requestor that can receive nothing.
+    /// A requestor with a downlink of zero.
     #[error(
         "requestor {requestor} ({name}) has a downlink of 0 bytes per second: nothing can be delivered there"
     )]
@@ -44,7 +44,7 @@ pub enum PlanError {
         /// Its name.
         name: String,
     },
-    /// Enough blocks are there, but no route of the scheme carries anything.
+    /// Enough blocks are readable, but no route of the scheme has a positive rate.
     #[error(
         "stripe {stripe}: {scheme} finds no way to the requestor over links that carry anything; {missing}; try another scheme"
     )]
@@ -91,7 +91,7 @@ pub enum PlanError {
         /// The size asked for.
         slice_bytes: u32,
     },
-    /// More slices than can be numbered.
+    /// The window has more slices than a slice number can count.
     #[error("slices of {slice_bytes} bytes cut a window of {window_bytes} bytes into more than 2^32 slices")]
     TooManySlices {
         /// The size asked for.
@@ -99,7 +99,7 @@ pub enum PlanError {
         /// Bytes of the window.
         window_bytes: u64,
     },
-    /// The slices to resume with are none, or are not slices of the geometry.
+    /// The slices to resume are empty, or outside of the geometry.
     #[error("slices {slices} are not among the {in_window} of the window")]
     Resume {
         /// The slices asked for.
@@ -107,7 +107,7 @@ pub enum PlanError {
         /// Slices of the geometry.
         in_window: u32,
     },
-    /// Migration copies, but nobody holds this block.
+    /// Migration copies a block, but no node holds it.
     #[error("stripe {stripe}: {block} cannot be migrated, as no node that may be read holds it; {missing}")]
     NothingToMigrate {
         /// The stripe.
@@ -124,15 +124,15 @@ pub enum PlanError {
         scheme: Scheme,
         /// The pacing asked for.
         pacing: Pacing,
-        /// Why not.
+        /// The conflict between shape and pacing.
         reason: PacingProblem,
     },
 }
 
-/// Slice sizes are multiples of a cache line, so that every slice but the last is aligned.
+/// Slice sizes are multiples of a cache line, which aligns every slice but the last.
 pub(super) const SLICE_MULTIPLE: u32 = 64;
 
-/// Why a shape does not work with a pacing.
+/// The reason why a shape does not work with a pacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacingProblem {
     /// The scheme is defined by another pacing.
@@ -153,9 +153,9 @@ pub struct Missing {
     pub lost: Vec<BlockIndex>,
     /// Their holders are down.
     pub unreachable: Vec<(BlockIndex, NodeId)>,
-    /// Their holders are to be avoided.
+    /// Their holders are on the policy's avoid list.
     pub avoided: Vec<(BlockIndex, NodeId)>,
-    /// No bytes can come from their holders.
+    /// Their holders have no route to a requestor.
     pub cut_off: Vec<(BlockIndex, NodeId)>,
 }
 

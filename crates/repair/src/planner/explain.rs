@@ -1,11 +1,11 @@
-//! A plan with what speaks for it: what holds it up, what no plan can beat, and what else was weighed.
+//! A plan with its justification: its bottleneck, the lower bound, and the alternatives considered.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::bound::{Bound, Limit, bound};
-use super::ground::Ground;
-use super::{PlanError, PlanRequest, Scheme, auto, on_ground};
+use super::inputs::Inputs;
+use super::{PlanError, PlanRequest, Scheme, auto, with_inputs};
 use crate::{Forecast, Plan, Stripe, Topology};
 
 /// A plan, explained.
@@ -13,15 +13,15 @@ use crate::{Forecast, Plan, Stripe, Topology};
 pub struct Explanation {
     /// The plan.
     pub plan: Plan,
-    /// When it should be done, and what holds it up.
+    /// The predicted end and the bottleneck.
     pub forecast: Forecast,
-    /// What no plan over these nodes can beat; `None` where the code does not let blocks be chosen.
+    /// The lower bound of any plan over these nodes; `None` where the code leaves no choice of blocks.
     pub bound: Option<Bound>,
-    /// What [`Scheme::Auto`] weighed, with predictions; empty if the scheme was given.
+    /// The predictions that [`Scheme::Auto`] compared; empty if the policy named the scheme.
     pub weighed: Vec<(Scheme, Duration)>,
 }
 
-/// Makes the plan that [`plan`](super::plan()) makes, and says what speaks for it.
+/// Makes the plan that [`plan`](super::plan()) makes and explains it.
 ///
 /// # Errors
 /// As [`plan`](super::plan()).
@@ -30,24 +30,24 @@ pub fn explain(
     request: &PlanRequest,
     topology: &Topology,
 ) -> Result<Explanation, PlanError> {
-    on_ground(stripe, request, topology, |ground| {
+    with_inputs(stripe, request, topology, |inputs| {
         let (plan, weighed) = match request.policy.scheme {
-            Scheme::Auto => auto::weighed(ground)?,
-            scheme => (ground.plan(scheme)?, Vec::new()),
+            Scheme::Auto => auto::weighed(inputs)?,
+            scheme => (inputs.plan(scheme)?, Vec::new()),
         };
         let forecast = plan.forecast(topology);
-        Ok(Explanation { forecast, bound: least(ground), weighed, plan })
+        Ok(Explanation { forecast, bound: least(inputs), weighed, plan })
     })
 }
 
-fn least(ground: &Ground) -> Option<Bound> {
-    let bytes = ground.request.window.end - ground.request.window.start;
-    let candidates = ground.candidates()?.with_relays(ground.request, ground.topology);
-    Some(bound(&candidates, bytes, ground.topology))
+fn least(inputs: &Inputs) -> Option<Bound> {
+    let bytes = inputs.request.window.end - inputs.request.window.start;
+    let candidates = inputs.candidates()?.with_relays(inputs.request, inputs.topology);
+    Some(bound(&candidates, bytes, inputs.topology))
 }
 
 impl Explanation {
-    /// What speaks for the plan, in words.
+    /// The explanation as text.
     pub fn text(&self, topology: &Topology) -> String {
         let Forecast { time, bottleneck, busy } = &self.forecast;
         let mut text =
@@ -78,7 +78,7 @@ impl Limit {
     }
 }
 
-/// Milliseconds, or that it never ends.
+/// Milliseconds, or "never".
 fn ms(time: Duration) -> String {
     if time == Duration::MAX { "never".to_owned() } else { format!("{:.1} ms", time.as_secs_f64() * 1e3) }
 }

@@ -1,25 +1,25 @@
-//! A topology boiled down to the nodes that a plan may use: numbers instead of names.
+//! A topology reduced to the nodes that a plan may use, numbered from 0.
 //!
-//! Rates are those that are left for bytes of a repair: if others have reserved `r` bytes of a resource and the repair
+//! Rates are the share left for this repair: if others have reserved `r` bytes of a resource and the repair
 //! has `b` bytes to deliver, both pass in `(b + r) / rate`, so `rate · b / (b + r)` is left.
 
 use std::collections::BTreeMap;
 
 use crate::{NodeId, Resource, Topology};
 
-/// The nodes and all that bytes between them pass.
+/// The nodes, and the resources between them.
 pub(super) struct Network {
     pub nodes: Vec<NodeId>,
-    /// Of every resource, by number: three for each node, then what lies between.
+    /// The rate of every resource, by number: three for each node, then those between nodes.
     pub rates: Vec<f64>,
-    /// What lies between two nodes, by number of the sender and then of the receiver.
+    /// The resources between two nodes, by number of the sender, then of the receiver.
     between: Vec<Vec<usize>>,
-    /// Of every resource, whether only one pair of nodes uses it.
+    /// For every resource, whether only one pair of nodes uses it.
     is_pair: Vec<bool>,
 }
 
 impl Network {
-    /// The network as `bytes` find it.
+    /// The network as a repair of `bytes` finds it.
     pub fn new(nodes: Vec<NodeId>, bytes: u64, topology: &Topology) -> Self {
         let mut resources: Vec<Resource> = Vec::new();
         for &node in &nodes {
@@ -64,23 +64,23 @@ impl Network {
         self.is_pair[resource]
     }
 
-    /// All that a byte from one node to another passes.
+    /// All resources on the way from one node to another.
     pub fn passed(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
         let between = &self.between[from * self.nodes.len() + to];
         [self.uplink(from), self.downlink(to)].into_iter().chain(between.iter().copied())
     }
 
-    /// Bytes per second from one node to another if nothing else moves.
+    /// The rate from one node to another in bytes per second if nothing else moves.
     pub fn rate(&self, from: usize, to: usize) -> f64 {
         self.passed(from, to).map(|resource| self.rates[resource]).fold(f64::INFINITY, f64::min)
     }
 
-    /// What a byte from one node to another costs at these prices.
+    /// The cost of a byte from one node to another at these prices.
     pub fn price(&self, from: usize, to: usize, prices: &[f64]) -> f64 {
         self.passed(from, to).map(|resource| prices[resource]).sum()
     }
 
-    /// Whether all nodes are alike and nothing lies between them that holds bytes up.
+    /// Whether all nodes are alike and no resource between them is slower than their ports.
     pub fn is_uniform(&self) -> bool {
         let same =
             |first: usize| self.rates.iter().skip(first).step_by(3).all(|rate| *rate == self.rates[first]);

@@ -1,29 +1,30 @@
 //! Packed (ours): slices dealt over many routes so that all links are busy.
 //!
-//! For several lost blocks every helper and every requestor decodes a share of the slices, which loads no link with much
-//! more than one block. For uneven links the shares follow what links carry. `docs/schemes.md` has the bounds and why
-//! they hold.
+//! For several lost blocks, every helper and every requestor decodes a share of the slices, which loads no
+//! link with much more than one block. For uneven links, the shares follow the link rates. `docs/schemes.md`
+//! has the bounds and their proofs.
 
 use super::candidates::Candidates;
 use super::packing::{Packing, pack};
 use super::routes::{Route, Routes};
 use crate::Topology;
 
-/// Routes that carry less than this share of the best are not worth their connections.
+/// Routes below this share of the best are not worth their connections.
 const LEAST_SHARE: f64 = 0.004;
-/// Helpers' ports are filled to this share where that is enough: a node that only sends runs ahead of the others into the
-/// buffers of its connections, and where all ports are full, what is needed next waits behind that.
+/// Helpers' ports are filled only to this share if that suffices. A node that only sends runs ahead of the
+/// others into its connections' buffers, and where all ports are full, the slice that is due waits behind
+/// those.
 const RELAXED: f64 = 0.8;
-/// It is enough if this share of the slices still goes through.
+/// It suffices if this share of the throughput remains.
 const ENOUGH: f64 = 0.998;
 
-/// The routes, and the share of slices that each carries; none if nothing gets through.
+/// The routes with their shares of the slices; empty if no route has a positive rate.
 pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route, f64)> {
-    // Sums pay where several links share a trunk, or some links are much slower than others.
+    // Partial sums pay where several links share a trunk, or some links are much slower than others.
     let trees = candidates.requestors.len() == 1 && topology.has_links();
     let mut routes = candidates.routes(trees);
     let full = pack(&candidates.network.rates, &mut routes);
-    // Over links it is rarely ports that are full, and packing takes long.
+    // Where links are known, ports are rarely the bottleneck, and packing takes long.
     let packing = if topology.has_links() { full } else { relaxed(full, candidates, &mut routes) };
     let value = value(&packing);
     debug_assert!(trees || value <= packing.bound * 1.0001, "{value} is more than {}", packing.bound);
@@ -35,7 +36,7 @@ pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route
     kept
 }
 
-/// A packing that leaves helpers' ports some room, if there is one that is as good.
+/// A packing that leaves some room at helpers' ports, if there is one that is as good.
 fn relaxed(full: Packing<Route>, candidates: &Candidates, routes: &mut Routes) -> Packing<Route> {
     let network = &candidates.network;
     let into: Vec<usize> = candidates.requestors.iter().map(|&node| network.downlink(node)).collect();
@@ -46,7 +47,7 @@ fn relaxed(full: Packing<Route>, candidates: &Candidates, routes: &mut Routes) -
     if value(&relaxed) >= ENOUGH * value(&full) { relaxed } else { full }
 }
 
-/// How much goes over all routes.
+/// The total throughput of a packing.
 fn value(packing: &Packing<Route>) -> f64 {
     packing.routes.iter().map(|(_, amount)| amount).sum()
 }

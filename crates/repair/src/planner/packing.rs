@@ -1,46 +1,46 @@
-//! Packing routes into a network: how much should go over which of very many routes, so that all is done soonest.
+//! Packing routes into a network: distributes the load over a very large set of routes to finish soonest.
 //!
-//! The linear programme is `maximise Σ x_c` with `Σ x_c · use_c(r) ≤ capacity(r)` for every resource `r`. There is a
-//! column `c` for every route, far too many to write down; so the simplex method is used in its form with *delayed
-//! columns*: given a price for each resource, an [`Oracle`] names a route that costs least, and if that costs less than
-//! what it brings it enters the basis. At the end the prices prove how good the packing is: with `q` the cost of the
-//! cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
+//! The linear programme is `maximise Σ x_c` with `Σ x_c · use_c(r) ≤ capacity(r)` for every resource `r`.
+//! Every route is a column `c`, far too many to write down, so this is the simplex method with *delayed
+//! column generation*: given a price for each resource, an [`Oracle`] returns a cheapest route, which enters
+//! the basis if it costs less than it brings. At the end the prices bound the optimum: with `q` the cost of
+//! the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
 //!
-//! Most resources are never full. So only rows that became tight once are in the basis matrix, whose inverse is kept
-//! dense and small; all others are looked at when a step is measured.
+//! Most resources never become full. So only rows that were tight once are in the basis matrix, whose inverse
+//! stays dense and small; all other rows are checked when a step is measured.
 
-/// What a unit of a route takes of resources: ascending by resource, none twice, nothing zero.
+/// The resources that a unit of a route uses: ascending by resource, each once, none zero.
 pub(super) type Use = Vec<(usize, f64)>;
 
-/// Finds routes.
+/// Finds cheap routes.
 pub(super) trait Oracle {
-    /// What a route is, beside what it takes.
+    /// The description of a route.
     type Route;
 
-    /// A route that costs least at these prices, at least nearly, or none if there is none.
+    /// A cheapest, or nearly cheapest, route at these prices; `None` if there is no route.
     fn cheapest(&mut self, prices: &[f64]) -> Option<(Self::Route, Use)>;
 }
 
 /// A packing.
 pub(super) struct Packing<R> {
-    /// Routes, and how much goes over each; none of them nothing.
+    /// Routes with their amounts, all positive.
     pub routes: Vec<(R, f64)>,
-    /// No packing is worth more, if the oracle's routes are really the cheapest.
+    /// An upper bound on the value of any packing, if the oracle's routes are the cheapest.
     pub bound: f64,
 }
 
-/// A packing is good enough if no other is better by more than this.
+/// A packing is accepted if no other is better by more than this factor.
 const GOOD_ENOUGH: f64 = 1.006;
-/// The part that the best prices so far have in those at which routes are asked for. Prices of a step swing widely, and
-/// routes that are cheap at prices in between are better ones.
+/// The weight of the best prices so far in the prices that the oracle is asked with. Prices of single steps
+/// oscillate, and routes that are cheap at averaged prices are better.
 const STEADY: f64 = 0.7;
-/// Steps for each resource and as many more; by far fewer are usual.
+/// The step limit per resource, plus as many again; far fewer are usual.
 const STEPS: usize = 1000;
 const TINY: f64 = 1e-9;
-/// What a route must save to be worth a step.
+/// The reduced cost below which a route is not worth a step.
 const SAVING: f64 = 1e-7;
 
-/// The routes that carry most together.
+/// Returns the routes and amounts that carry most together.
 pub(super) fn pack<O: Oracle>(capacity: &[f64], oracle: &mut O) -> Packing<O::Route> {
     let mut simplex = Simplex::new(capacity);
     for _ in 0..STEPS + capacity.len() {
@@ -64,13 +64,13 @@ struct Column<R> {
 
 struct Simplex<R> {
     capacity: Vec<f64>,
-    /// The place of a row among those in the basis matrix.
+    /// The position of each row in the basis matrix.
     place: Vec<Option<usize>>,
     rows: Vec<usize>,
     columns: Vec<Column<R>>,
-    /// How much of each column.
+    /// The amount of each basic column.
     amounts: Vec<f64>,
-    /// Inverse of the rows by the columns.
+    /// The inverse of the basis matrix, rows by columns.
     inverse: Vec<Vec<f64>>,
     prices: Vec<f64>,
     /// The prices that prove the bound.
@@ -79,7 +79,7 @@ struct Simplex<R> {
 }
 
 impl<R> Simplex<R> {
-    /// Capacities are made a little different: among equal ones the method might turn in circles.
+    /// Perturbs capacities slightly: with equal ones the method may cycle.
     fn new(capacity: &[f64]) -> Self {
         let apart = |row: usize| 1.0 + 1e-6 * ((row * 7919) % 1009) as f64 / 1009.0;
         let capacity: Vec<f64> = capacity.iter().enumerate().map(|(row, &c)| c * apart(row)).collect();
@@ -98,8 +98,8 @@ impl<R> Simplex<R> {
         simplex
     }
 
-    /// The prices at which every column in the basis costs what it is worth. What is free gets a trifle of a price, so
-    /// that of several cheap routes that is found which takes least.
+    /// Computes the prices at which every basic column costs what it is worth. Free resources get a tiny
+    /// price, so that among cheap routes the oracle finds the one that uses least.
     fn price(&mut self) {
         for (price, &capacity) in self.prices.iter_mut().zip(&self.capacity) {
             *price = if capacity.is_finite() && capacity > 0.0 { 1e-9 / capacity } else { 0.0 };
@@ -122,7 +122,7 @@ impl<R> Simplex<R> {
         self.rows.iter().map(|&row| (self.prices[row] * self.capacity[row]).abs()).sum()
     }
 
-    /// A route that is worth taking in, if there is one and what there is is not good enough.
+    /// A route worth entering the basis; `None` if the packing is good enough or no such route exists.
     fn route<O: Oracle<Route = R>>(&mut self, oracle: &mut O) -> Option<Column<R>> {
         let value: f64 =
             self.amounts.iter().zip(&self.columns).map(|(amount, column)| amount * column.worth).sum();
@@ -145,7 +145,7 @@ impl<R> Simplex<R> {
         saves.then_some(Column { route: Some(route), uses, worth: 1.0 })
     }
 
-    /// Remembers what prices prove at which this is a cheapest route.
+    /// Records the bound that these prices prove, given a cheapest route at them.
     fn prove(&mut self, prices: &[f64], cheapest: &Use) {
         let cost = cost(cheapest, prices);
         if self.rows.is_empty() || cost <= 0.0 || prices.iter().any(|&price| price < 0.0) {
@@ -159,7 +159,8 @@ impl<R> Simplex<R> {
         }
     }
 
-    /// Takes in a column, as much as fits, in place of another or of a row's slack; whether it could.
+    /// Enters a column, as far as it fits, in place of another column or a row's slack; returns whether it
+    /// could.
     fn enter(&mut self, column: Column<R>) -> bool {
         let steps = self.solve(&column.uses);
         let (left, rates) = self.slacks(&column.uses, &steps);
@@ -174,14 +175,14 @@ impl<R> Simplex<R> {
         true
     }
 
-    /// How the basic columns change for a unit of a new one.
+    /// The change of the basic columns per unit of a new one.
     fn solve(&self, uses: &Use) -> Vec<f64> {
         let tight: Vec<(usize, f64)> =
             uses.iter().filter_map(|&(row, uses)| Some((self.place[row]?, uses))).collect();
         self.inverse.iter().map(|line| tight.iter().map(|&(place, uses)| line[place] * uses).sum()).collect()
     }
 
-    /// For every row what is left of it, and how fast that goes with the new column.
+    /// For every row its slack, and the rate at which the new column uses it up.
     fn slacks(&self, uses: &Use, steps: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut left, mut rates) = (self.capacity.clone(), vec![0.0; self.capacity.len()]);
         uses.iter().for_each(|&(row, uses)| rates[row] += uses);
@@ -226,7 +227,8 @@ impl<R> Simplex<R> {
         self.columns[at] = column;
     }
 
-    /// One more row and one more column; `pivot` is what a unit of the column takes of the row in the end.
+    /// Adds a row and a column to the basis; `pivot` is the row's use per unit of the column after
+    /// elimination.
     fn border(&mut self, row: usize, column: Column<R>, steps: &[f64], pivot: f64) {
         let in_row: Vec<f64> = self.columns.iter().map(|column| uses_of(&column.uses, row)).collect();
         let mut line: Vec<f64> = (0..self.rows.len())
@@ -252,7 +254,7 @@ impl<R> Simplex<R> {
         self.amounts = self.inverse.iter().map(amount).collect();
     }
 
-    /// What was found, scaled so that it surely fits.
+    /// The result, scaled to fit the unperturbed capacities.
     fn finish(self, capacity: &[f64]) -> Packing<R> {
         let mut taken = vec![0.0; capacity.len()];
         for (column, &amount) in
@@ -289,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// All routes written down.
+    /// An oracle over an explicit list of routes.
     struct Listed(Vec<Use>);
 
     impl Oracle for Listed {
@@ -302,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Packs by multiplicative weights: slow, simple, and right to a few percent.
+    /// A reference solution by multiplicative weights: slow, simple, and correct within a few percent.
     fn by_weights(capacity: &[f64], routes: &[Use]) -> f64 {
         let step = 0.02;
         let mut lengths: Vec<f64> = capacity.iter().map(|capacity| 1.0 / capacity).collect();

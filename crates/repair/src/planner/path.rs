@@ -1,5 +1,5 @@
-//! Chains whose members and order are chosen (Li et al., TOS 2021): the rack-aware path (Algorithm 1) and the weighted
-//! path (Algorithm 2).
+//! Chains with chosen members and order (Li et al., TOS 2021): the rack-aware path (Algorithm 1) and the
+//! weighted path (Algorithm 2).
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use super::candidates::Candidates;
 use super::routes::Route;
 use crate::Topology;
 
-/// Algorithm 1: first the helpers in the requestor's rack, next to it, then those of the rack with most, and so on.
-/// Slices leave each rack once and enter it once, and as few racks as possible are used.
+/// Algorithm 1: nearest to the requestor are the helpers of its rack, then those of the rack with the most
+/// helpers, and so on. Slices leave each rack once and enter it once, and as few racks as possible are used.
 pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route {
     let rack = |number: usize| topology.rack(candidates.network.nodes[number]);
     let home = rack(candidates.requestors[0]);
@@ -25,10 +25,10 @@ pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route 
     chain(candidates, &helpers)
 }
 
-/// Algorithm 2: of all chains the one whose slowest link is fastest; `None` if no chain gets through.
+/// Algorithm 2: the chain whose slowest link is fastest; `None` if no chain has a positive rate.
 ///
-/// Link rates are tried in order of bisection, and for each it is searched whether there is a chain of links that are at
-/// least as fast. Exact, unless the search is given up for its length, which random networks do not come near.
+/// Bisects over the link rates and searches, for each, a chain of links that are at least as fast. Exact
+/// unless a search exceeds its step limit, which random networks do not come near.
 pub(super) fn weighted(candidates: &Candidates) -> Option<Route> {
     if members(candidates) == 0 {
         return Some(chain(candidates, &[]));
@@ -65,19 +65,19 @@ pub(super) fn weighted(candidates: &Candidates) -> Option<Route> {
     Some(chain(candidates, &found))
 }
 
-/// Holders other than the only requestor, whose block needs no link.
+/// Holders other than the sole requestor, whose own block needs no link.
 fn helpers(candidates: &Candidates) -> Vec<usize> {
     let end = candidates.sole_requestor();
     (0..candidates.blocks.len()).filter(|&holder| Some(holder) != end).collect()
 }
 
-/// How many helpers a chain has.
+/// The number of helpers in a chain.
 fn members(candidates: &Candidates) -> usize {
     let own = candidates.sole_requestor().is_some_and(|end| end < candidates.blocks.len());
     candidates.needed - usize::from(own)
 }
 
-/// The chain of these helpers, of whom the first is next to the requestors.
+/// The chain of these helpers, the one next to the requestors first.
 fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
     let end = candidates.sole_requestor();
     let stations: Vec<usize> = outward.iter().rev().copied().chain(end).collect();
@@ -88,29 +88,29 @@ fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
     Route { readers, moves, root: stations[stations.len() - 1] }
 }
 
-/// Whether some helpers form a chain of fast links only.
+/// Searches for a chain that uses fast links only.
 ///
-/// Helpers that have fast links from and to the same others are alike: of several only the first that is unused is
-/// tried, and what was tried in vain is remembered by how many of each sort were used.
+/// Helpers with fast links from and to the same others are interchangeable: only the first unused one of each
+/// kind is tried, and failures are remembered by the number used of each kind.
 struct Search {
-    /// For each helper those that can send to it.
+    /// For each helper, the helpers with a fast link to it.
     into: Vec<Vec<usize>>,
     last: Vec<usize>,
-    /// The first helper that is like this one.
+    /// The first helper of the same kind.
     like: Vec<usize>,
-    /// Heads with helpers used, from which nothing was found.
+    /// Chain heads, with the numbers used of each kind, from which the search failed.
     failed: BTreeSet<(usize, Vec<u16>)>,
     steps: u32,
 }
 
-/// After so many steps it is taken that there is no chain.
+/// After this many steps the search gives up.
 const MOST_STEPS: u32 = 200_000;
 
 /// A chain being extended.
 struct Trial {
     chain: Vec<usize>,
     used: Vec<bool>,
-    /// How many of each sort are used, at the place of the first of them.
+    /// The number used of each kind, at the index of its first helper.
     sorts: Vec<u16>,
 }
 
@@ -154,7 +154,7 @@ impl Search {
         self.try_each(&last, &mut trial, members).then_some(trial.chain)
     }
 
-    /// Whether the chain can be completed by way of one of these.
+    /// Whether the chain can be completed through one of these.
     fn try_each(&mut self, next: &[usize], trial: &mut Trial, members: usize) -> bool {
         let mut tried: Vec<usize> = Vec::new();
         for &helper in next {
@@ -184,7 +184,7 @@ impl Search {
         {
             return false;
         }
-        // Helpers that few can send to are dead ends later on.
+        // Helpers that few can send to become dead ends later.
         let free = |helper: usize| self.into[helper].iter().filter(|&&from| !trial.used[from]).count();
         let mut next: Vec<(usize, usize)> = self.into[head]
             .iter()
@@ -196,7 +196,7 @@ impl Search {
         self.try_each(&next, trial, members)
     }
 
-    /// How many unused helpers there are from which one can come to `head` at all.
+    /// The number of unused helpers with a path to `head`.
     fn reachable(&self, head: usize, used: &[bool]) -> usize {
         let mut seen = used.to_vec();
         let (mut waiting, mut count) = (vec![head], 0);
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// All chains, tried one by one.
+    /// Reference: tries all chains one by one.
     fn exists(rates: &[Vec<f64>], ends: &[f64], least: f64, chain: &mut Vec<usize>, members: usize) -> bool {
         chain.len() == members
             || (0..rates.len()).any(|next| {
@@ -243,7 +243,7 @@ mod tests {
             let mut rates: Vec<Vec<f64>> =
                 rates.into_iter().map(|line| line.into_iter().map(f64::from).collect()).collect();
             let mut ends: Vec<f64> = ends.into_iter().map(f64::from).collect();
-            // The first ones become alike.
+            // Makes the first ones interchangeable.
             for at in 1..alike {
                 rates[at] = rates[0].clone();
                 ends[at] = ends[0];

@@ -1,4 +1,4 @@
-//! A recipe placed on nodes: who can compute what from its own blocks.
+//! A recipe placed on nodes: which node computes which terms from its own blocks.
 
 use codes::{Recipe, SubBlock};
 
@@ -10,11 +10,11 @@ use crate::{Combination, Input, NodeId, Stripe, Term};
 pub(super) struct Placement<'a> {
     pub stripe: &'a Stripe,
     pub recipe: &'a Recipe,
-    /// Where each output goes.
+    /// The requestor of each output.
     pub requestors: Vec<NodeId>,
-    /// Outputs whose sources are all on one node: computed there and sent straight to the requestor.
+    /// Outputs with all sources on one node, which computes them and sends them to the requestor directly.
     pub direct: Vec<(usize, NodeId)>,
-    /// The other outputs: what shapes are about.
+    /// The other outputs, which the schemes' shapes carry.
     pub decoded: Vec<usize>,
     /// The nodes with a term for a decoded output, in the order of the recipe's sources.
     pub helpers: Vec<Helper>,
@@ -44,12 +44,12 @@ impl Helper {
         reads
     }
 
-    /// The most streams that it ever has to send of its own: its sub-blocks, or the sums it adds to.
+    /// The most streams that its own contribution needs: one per sub-block read, or one per sum it feeds.
     pub fn streams(&self) -> usize {
         self.reads().len().min(self.rows())
     }
 
-    /// Number of decoded outputs to which it adds something.
+    /// The number of decoded outputs that it feeds.
     pub fn rows(&self) -> usize {
         self.terms.iter().filter(|terms| !terms.is_empty()).count()
     }
@@ -93,7 +93,7 @@ impl<'a> Placement<'a> {
         self.helpers.iter().position(|helper| helper.node == node)
     }
 
-    /// The rank that a helper plays with its own terms.
+    /// The rank that starts with a helper's own terms.
     pub fn rank_of(&self, helper: usize) -> Rank {
         Rank { node: self.helpers[helper].node, helper: Some(helper) }
     }
@@ -103,7 +103,7 @@ impl<'a> Placement<'a> {
         self.decoded.iter().map(|&output| self.recipe.row(output).len()).sum()
     }
 
-    /// Whether every output is itself a source: there is nothing to compute.
+    /// Whether every output is itself a source, so that no decoding is needed.
     pub fn only_copies(&self) -> bool {
         let outputs = self.recipe.outputs().iter().enumerate();
         outputs.into_iter().all(|(output, sub_block)| match self.recipe.row(output) {
@@ -155,7 +155,7 @@ fn requestor(wanted: &[Wanted], output: SubBlock) -> NodeId {
     wanted.expect("a recipe has outputs only of wanted blocks").requestor
 }
 
-/// The node that holds every source of a row, if it is one.
+/// The node that holds all sources of a row, if there is one.
 fn only_node(row: &[(u32, u8)], holders: &[NodeId]) -> Option<NodeId> {
     let mut nodes = row.iter().map(|&(source, _)| holders[source as usize]);
     let first = nodes.next()?;

@@ -1,18 +1,18 @@
 //! Partial parallel repair: a binomial tree of partial sums whose root is the requestor.
 
+use super::helper_order::HelperOrder;
 use super::placement::Placement;
-use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
-/// In every round neighbours in the list pair up and the left one sends to the right one and leaves; the
-/// requestor, last in the list, is who remains.
-pub(super) fn tree(placement: &Placement, seating: &Seating) -> SumShape {
+/// In every round, neighbours in the list pair up; the left one sends to the right one and leaves. The
+/// requestor is last in the list and remains.
+pub(super) fn tree(placement: &Placement, order: &HelperOrder) -> SumShape {
     let root = placement.requestors[placement.decoded[0]];
-    let helpers = seating.helpers.iter().copied().filter(|&h| placement.helpers[h].node != root);
+    let helpers = order.helpers.iter().copied().filter(|&h| placement.helpers[h].node != root);
     let mut ranks: Vec<Rank> = helpers.map(|helper| placement.rank_of(helper)).collect();
     ranks.push(Rank { node: root, helper: placement.helper_at(root) });
     let route = Route::new(rounds(ranks.len()), ranks.len() - 1);
-    if seating.sorted {
+    if order.sorted {
         route.seat_by_leaving(&mut ranks);
     }
     SumShape { ranks, routes: vec![route] }
@@ -23,7 +23,7 @@ fn rounds(ranks: usize) -> Vec<(usize, usize)> {
     let mut moves = Vec::with_capacity(ranks);
     while list.len() > 1 {
         moves.extend(list.chunks_exact(2).map(|pair| (pair[0], pair[1])));
-        // Of each pair the right one remains; an unpaired last one rests.
+        // The right one of each pair remains; an unpaired last one waits.
         list = list.chunks(2).map(|pair| pair[pair.len() - 1]).collect();
     }
     moves

@@ -1,4 +1,4 @@
-//! Plans of routes over chosen nodes: each lane reads its own blocks, so each has its own recipe.
+//! Plans over routes of chosen nodes: each lane reads its own blocks and so has its own recipe.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::candidates::Candidates;
 use super::placement::Placement;
 use super::routes::Route;
 use super::shape::{self, Rank, Shape, SumShape};
-use super::{PlanError, PlanRequest, Scheme, drawing, ground};
+use super::{PlanError, PlanRequest, Scheme, assemble, inputs};
 use crate::plan::PlanBuilder;
 use crate::{Plan, Stripe, Topology};
 
-/// A plan whose lanes are these routes, each with the share of slices that goes over it.
+/// The plan whose lanes are these routes, each with its share of the slices.
 pub(super) fn draw(
     scheme: Scheme,
     routes: &[(Route, f64)],
@@ -27,7 +27,7 @@ pub(super) fn draw(
     for (route, _) in routes {
         let blocks: Vec<BlockIndex> = route.readers.iter().map(|&reader| candidates.blocks[reader]).collect();
         if !numbers.contains_key(&blocks) {
-            recipes.push(ground::recipe(stripe, request, &blocks, topology)?);
+            recipes.push(inputs::recipe(stripe, request, &blocks, topology)?);
             numbers.insert(blocks.clone(), recipes.len() - 1);
         }
         recipe_of.push(numbers[&blocks]);
@@ -40,7 +40,7 @@ pub(super) fn draw(
         Shape::Sums(sums(route, candidates, &placements[recipe])).draw(0, &placements[recipe], &mut builder);
     }
     let shares: Vec<f64> = routes.iter().map(|&(_, share)| share).collect();
-    drawing::finish(builder, &shares, scheme, request, topology)
+    assemble::finish(builder, &shares, scheme, request, topology)
 }
 
 /// A route as ranks and moves.

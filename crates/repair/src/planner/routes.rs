@@ -1,48 +1,48 @@
-//! Cheapest routes, for [`packing`](super::packing): ways in which one slice of every lost block can be rebuilt.
+//! Cheapest routes for [`packing`](super::packing): the ways to rebuild one slice of every lost block.
 //!
-//! *Two hops:* `k` blocks go raw to one node, the decoder, which sums every lost block and sends each where it belongs. A
-//! decoder that holds one of the blocks receives one less. At given prices the `k` cheapest are sorted out for every
-//! decoder, so a cheapest route is really found.
+//! *Two hops:* `k` blocks go raw to one node, the decoder, which sums every lost block and sends each to its
+//! requestor. A decoder that holds one of the blocks receives one less. At given prices, the `k` cheapest
+//! holders are selected for every decoder, so the result is optimal.
 //!
-//! *In-trees*, for a single lost block: `k` holders send partial sums towards the requestor, each to one other. This is what
-//! trunks want, since all that comes together behind a trunk passes it as one sum. Nodes that hold nothing may pass sums on as
-//! well, where links between them and the others cost less than the direct one. A cheapest in-tree over some `k` of
-//! the holders is hard to find; here one is grown from the requestor by the cheapest link from outside, which is a good
-//! one and no more. So with trees the bound of a packing is an estimate.
+//! *In-trees*, for a single lost block: `k` holders send partial sums towards the requestor, each to one
+//! other node. This suits trunks, since everything that meets behind a trunk passes it as one sum. Pure
+//! relays may forward sums where the links through them cost less than the direct one. A cheapest in-tree
+//! over `k` of the holders is hard to find; here one grows from the requestor by the cheapest link into it,
+//! which is good but not always optimal. So with trees the bound of a packing is an estimate.
 
 use super::network::Network;
 use super::packing::{Oracle, Use};
 
-/// One way to rebuild a slice. Nodes are numbers in a [`Network`].
+/// A way to rebuild one slice of every lost block. Nodes are numbers in a [`Network`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Route {
     /// The holders that read.
     pub readers: Vec<usize>,
-    /// Who passes all it has to whom, in order.
+    /// (from, to): each move passes on all partial sums so far, in order.
     pub moves: Vec<(usize, usize)>,
-    /// Where the sums end, and are sent on to requestors.
+    /// The node where the sums end and are sent on to the requestors.
     pub root: usize,
 }
 
-/// What routes are made of.
+/// The nodes from which routes are formed.
 pub(super) struct Routes<'a> {
     pub network: &'a Network,
     /// Nodes that hold a block each.
     pub holders: Vec<usize>,
     /// Nodes that may decode.
     pub decoders: Vec<usize>,
-    /// Where each lost block goes.
+    /// The requestor of each lost block.
     pub requestors: Vec<usize>,
-    /// Nodes that hold nothing and may pass sums on.
+    /// Pure relays, which may forward sums.
     pub relays: Vec<usize>,
-    /// Blocks that are needed.
+    /// The number of blocks needed.
     pub needed: usize,
     /// Whether partial sums may be formed on the way.
     pub trees: bool,
 }
 
 impl Routes<'_> {
-    /// What a unit of a route takes.
+    /// The resources that a unit of a route uses.
     pub fn uses(&self, route: &Route) -> Use {
         let mut passed: Vec<usize> = route.readers.iter().map(|&reader| self.network.disk(reader)).collect();
         passed.extend(route.moves.iter().flat_map(|&(from, to)| self.network.passed(from, to)));
@@ -52,7 +52,7 @@ impl Routes<'_> {
         passed.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as f64)).collect()
     }
 
-    /// The best way over one decoder, and what it costs.
+    /// The best route over one decoder, and its cost.
     fn over(&self, decoder: usize, prices: &[f64], costs: &mut Vec<(f64, usize)>) -> Option<(f64, Route)> {
         costs.clear();
         let others = self.holders.iter().filter(|&&holder| holder != decoder);
@@ -79,7 +79,7 @@ impl Routes<'_> {
         Some((cost, Route { readers, moves, root: decoder }))
     }
 
-    /// An in-tree that ends at the requestor, and what it costs.
+    /// An in-tree that ends at the requestor, and its cost.
     fn tree(&self, prices: &[f64]) -> Option<(f64, Route)> {
         let root = *self.requestors.first()?;
         let own = self.holders.contains(&root);
@@ -89,7 +89,7 @@ impl Routes<'_> {
             growth.grow()?;
         }
         let Growth { mut moves, cost, .. } = growth;
-        // Who joined last sends first.
+        // The last to join sends first.
         moves.reverse();
         let senders = moves.iter().map(|&(from, _)| from);
         let mut readers: Vec<usize> = senders.filter(|from| !self.relays.contains(from)).collect();
@@ -99,7 +99,7 @@ impl Routes<'_> {
     }
 }
 
-/// A tree that grows from its root by the cheapest link from outside.
+/// A tree that grows from its root by the cheapest link into it.
 struct Growth<'a> {
     routes: &'a Routes<'a>,
     prices: &'a [f64],
@@ -131,7 +131,8 @@ impl<'a> Growth<'a> {
         Self { routes, prices, moves: Vec::with_capacity(routes.needed), cost: 0.0, holders, relays }
     }
 
-    /// The cheapest holder joins, by way of a relay that is not in the tree if that costs less; `None` if all have.
+    /// Adds the cheapest holder, through a relay outside of the tree if that costs less; `None` if all have
+    /// joined.
     fn grow(&mut self) -> Option<()> {
         let direct = cheapest(self.holders.iter().map(|link| link.cost + self.disk(link.from)))?;
         let over = |relay: &Link| {
@@ -156,13 +157,13 @@ impl<'a> Growth<'a> {
         Some(())
     }
 
-    /// A holder joins, and reads.
+    /// Adds a holder, which reads its block.
     fn take(&mut self, link: Link) {
         self.cost += self.disk(link.from);
         self.join(link);
     }
 
-    /// A node joins, over which others may.
+    /// Adds a node that others may join through.
     fn join(&mut self, joined: Link) {
         self.cost += joined.cost;
         self.moves.push((joined.from, joined.to));
@@ -184,7 +185,7 @@ impl<'a> Growth<'a> {
     }
 }
 
-/// The least of some costs, and its place; of equal ones the first.
+/// The least cost and its position; ties go to the first.
 fn cheapest(costs: impl Iterator<Item = f64>) -> Option<(f64, usize)> {
     costs.zip(0..).min_by(|a, b| a.0.total_cmp(&b.0))
 }

@@ -1,21 +1,21 @@
-//! Scatter: helpers take turns as the place where a slice is summed.
+//! Scatter: helpers take turns as the node that sums a slice.
 //!
-//! One node that sums everything receives everything. Here each slice has such a node, and the next slice
-//! another: sub-blocks travel raw, as in the star and as few, while what comes in is shared out and the
-//! requestor receives no more than what it wanted.
+//! One node that sums everything receives everything. Here the summing node changes with every slice:
+//! sub-blocks travel raw, as few as in the star, but the incoming load is shared and the requestor receives
+//! only what it wanted.
 
 use std::cmp::Reverse;
 
+use super::helper_order::HelperOrder;
 use super::placement::Placement;
-use super::seating::Seating;
 use super::shape::{Rank, Route, SumShape};
 
-/// One lane for each helper that takes a turn: all others send to it, and it sends to the requestors.
-pub(super) fn scatter(placement: &Placement, seating: &Seating) -> SumShape {
+/// One lane per helper that takes a turn: all others send to it, and it sends to the requestors.
+pub(super) fn scatter(placement: &Placement, order: &HelperOrder) -> SumShape {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
-        seating.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
-    // What a summing helper has itself need not travel.
+        order.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
+    // A summing helper's own sub-blocks need not travel.
     helpers.sort_by_key(|&helper| Reverse(placement.helpers[helper].streams()));
     let (last, turns) = (helpers.len(), turns(placement, &helpers));
     let mut ranks: Vec<Rank> = helpers.iter().map(|&helper| placement.rank_of(helper)).collect();
@@ -28,12 +28,12 @@ pub(super) fn scatter(placement: &Placement, seating: &Seating) -> SumShape {
     SumShape { routes: routes.collect(), ranks }
 }
 
-/// What all lanes together may sum. A lane repeats the whole recipe, which for several lost blocks of a
-/// code with many sub-blocks has 100,000 terms; as messages, a term is some 20 bytes.
+/// The most terms in all lanes together. A lane repeats the whole recipe, which for several lost blocks of a
+/// code with many sub-blocks has 100,000 terms of some 20 bytes each on the wire.
 const MOST_TERMS: usize = 1 << 18;
 
-/// How many helpers take turns: so many that none receives more than a requestor does, if the plan does
-/// not become too large. More would make it larger and nothing faster.
+/// The number of helpers that take turns: enough that none receives more than a requestor does, unless the
+/// plan becomes too large. More turns would enlarge the plan without making it faster.
 fn turns(placement: &Placement, helpers: &[usize]) -> usize {
     let raw: usize = helpers.iter().map(|&helper| placement.helpers[helper].streams()).sum();
     let requestors = placement.decoded.iter().map(|&output| placement.requestors[output]);

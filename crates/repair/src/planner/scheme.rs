@@ -11,7 +11,7 @@ use crate::Pacing;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
-    /// Whichever is predicted to be fastest.
+    /// The scheme with the least predicted time.
     #[default]
     Auto,
     /// Raw sub-blocks into the requestor, which decodes; also called SRR.
@@ -34,13 +34,13 @@ pub enum Scheme {
     PipeB,
     /// A chain whose helpers do one thing at a time (baseline).
     PipeS,
-    /// Slices over many routes at once, so that all links are busy.
+    /// Slices dealt over many routes at once, which keeps all links busy.
     Packed,
     /// The chain whose slowest link is fastest.
     Weighted,
     /// A chain that enters and leaves each rack once.
     RackAware,
-    /// A copy of what some node still holds.
+    /// A copy of a block that some node still holds.
     Migration,
 }
 
@@ -85,7 +85,7 @@ impl Scheme {
         }
     }
 
-    /// What it is, in one line, with where it was published.
+    /// A one-line description with its source.
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Auto => "whichever is predicted to be fastest for this stripe and these nodes",
@@ -118,7 +118,7 @@ impl Scheme {
         }
     }
 
-    /// The pacing it has unless a policy asks for another.
+    /// The pacing unless the policy asks for another.
     pub(super) const fn pacing(self) -> Pacing {
         match self {
             Self::PipeB => Pacing::WholeBlock,
@@ -138,7 +138,7 @@ impl fmt::Display for Scheme {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no scheme `{0}`; the schemes are:{catalogue}", catalogue = catalogue())]
 pub struct UnknownScheme(
-    /// What was given.
+    /// The text as given.
     pub String,
 );
 

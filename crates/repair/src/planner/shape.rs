@@ -1,8 +1,8 @@
-//! A shape: in each lane, which node passes its partial sums to which.
+//! A shape: the routes of partial sums between nodes, lane by lane.
 
 use std::collections::BTreeMap;
 
-use super::holding::Holding;
+use super::partial_sums::PartialSums;
 use super::placement::{Helper, Placement};
 use crate::plan::{Input, PlanBuilder, Term};
 use crate::{Combination, NodeId};
@@ -21,7 +21,7 @@ pub(super) struct SumShape {
     pub routes: Vec<Route>,
 }
 
-/// A place where sums are collected. A node may play several ranks.
+/// A position where sums are collected. A node may play several ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Rank {
     pub node: NodeId,
@@ -31,24 +31,25 @@ pub(super) struct Rank {
 
 /// One lane.
 pub(super) struct Route {
-    /// Who passes everything it has so far to whom, in order. What a rank does not change never comes there.
+    /// (from, to): each move passes on everything collected so far, in order. Data that a rank does not
+    /// change bypasses it.
     pub moves: Vec<(usize, usize)>,
-    /// The ranks through which the sums then go, changed or not, from that where the moves end; none if
-    /// that is the root.
+    /// The ranks that the sums pass after the last move, changed or not; empty if the moves end at the root.
     pub gather: Vec<usize>,
     /// The rank where everything ends; it sends each output to its requestor.
     pub root: usize,
-    /// Ranks that what comes to them passes, whether they change it or not: links to them are better than past them.
+    /// Ranks that forward even data they do not change, because links through them are better than links
+    /// around them.
     pub relays: Vec<usize>,
 }
 
 impl Route {
-    /// A route on which everything ends where the moves do.
+    /// A route that ends where its moves end.
     pub fn new(moves: Vec<(usize, usize)>, root: usize) -> Self {
         Self { moves, gather: Vec::new(), root, relays: Vec::new() }
     }
 
-    /// Exchanges the ranks other than the root, so that those that leave first are those listed first.
+    /// Reorders the ranks other than the root, so that those listed first leave first.
     pub fn seat_by_leaving(&self, ranks: &mut [Rank]) {
         let listed: Vec<Rank> = (0..ranks.len()).filter(|&at| at != self.root).map(|at| ranks[at]).collect();
         self.moves.iter().zip(listed).for_each(|(&(from, _), rank)| ranks[from] = rank);
@@ -84,7 +85,8 @@ impl Shape {
     }
 }
 
-/// Every helper sends its sub-blocks as they are; the decoder sums and forwards what is not its own.
+/// Every helper sends its sub-blocks unchanged; the decoder sums them and forwards the outputs of other
+/// requestors.
 fn draw_star(placement: &Placement, decoder: NodeId, builder: &mut PlanBuilder) {
     let mut sums = vec![Combination::new(); placement.decoded.len()];
     for helper in &placement.helpers {
@@ -102,7 +104,7 @@ fn draw_star(placement: &Placement, decoder: NodeId, builder: &mut PlanBuilder) 
     }
 }
 
-/// Sends what a helper reads, each sub-block as a stream; what each is for the receiver.
+/// Sends each sub-block that a helper reads as a stream, and returns the receiver's input for each.
 fn send_raw(helper: &Helper, to: NodeId, builder: &mut PlanBuilder) -> BTreeMap<Input, Input> {
     let reads = helper.reads().into_iter().map(Input::Local);
     reads.map(|input| (input, builder.send(helper.node, to, vec![Term { input, coefficient: 1 }]))).collect()
@@ -111,10 +113,11 @@ fn send_raw(helper: &Helper, to: NodeId, builder: &mut PlanBuilder) -> BTreeMap<
 fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &mut PlanBuilder) {
     let outputs = placement.decoded.len();
     let own = |rank: &Rank| {
-        rank.helper.map_or_else(|| Holding::empty(outputs), |helper| Holding::of(&placement.helpers[helper]))
+        rank.helper
+            .map_or_else(|| PartialSums::empty(outputs), |helper| PartialSums::of(&placement.helpers[helper]))
     };
-    let mut holdings: Vec<Holding> = shape.ranks.iter().map(own).collect();
-    // A rank that has passed on what it has takes no further part.
+    let mut holdings: Vec<PartialSums> = shape.ranks.iter().map(own).collect();
+    // A rank that has passed on its sums takes no further part.
     for &(from, to) in &route.moves {
         let leaving = std::mem::take(&mut holdings[from]);
         let (here, there) = (shape.ranks[from].node, shape.ranks[to].node);
@@ -136,8 +139,8 @@ fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &m
     end(all, root.node, placement, builder);
 }
 
-/// Delivers what has come together at the root.
-fn end(all: Holding, root: NodeId, placement: &Placement, builder: &mut PlanBuilder) {
+/// Delivers the sums collected at the root.
+fn end(all: PartialSums, root: NodeId, placement: &Placement, builder: &mut PlanBuilder) {
     if placement.sole_requestor() == Some(root) {
         let sums = all.gathered(root, builder);
         sums.into_iter().zip(&placement.decoded).for_each(|(sum, &output)| builder.deliver(output, sum));

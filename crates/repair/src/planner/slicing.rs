@@ -1,4 +1,4 @@
-//! How large slices are, and which lane each of them travels.
+//! Chooses the slice size and deals slices to lanes.
 
 use super::error::SLICE_MULTIPLE;
 use super::{PlanError, PlanRequest};
@@ -6,21 +6,22 @@ use crate::forecast::SLICE_OVERHEAD;
 use crate::plan::{Footprint, PlanBuilder};
 use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
-/// No slice is larger unless the policy says so: a pipeline should fill soon.
+/// The largest slice chosen without a policy: small slices fill a pipeline sooner.
 const LARGEST_CHOSEN: u32 = 1 << 20;
-/// What the streams of one slice number may hold in memory at one node, where that can be kept.
+/// The memory limit at one node for the streams of one slice number, where it can be kept.
 const BYTES_AT_A_NODE: u64 = 1 << 20;
-/// The same for one stream where a node that sends holds few of its streams at a time, and one that receives holds what its
-/// disk has not taken yet: below it, reading and sending many small pieces takes longer than encoding them.
+/// The memory limit per stream where a sender holds few of its streams at a time, and a receiver holds only
+/// what its disk has not yet taken. Below it, reading and sending many small pieces takes longer than
+/// encoding them.
 const BYTES_PASSED_ON: u64 = 32 << 10;
-/// What one slice of every lane amounts to at most: lanes take turns, and short turns keep all links busy.
+/// The most bytes in a round of one slice per lane: lanes take turns, and short turns keep all links busy.
 const ROUND_BYTES: u64 = 256 << 10;
-/// Filling a pipeline for this part of the transfer is next to nothing.
+/// Filling the pipeline for at most 1/64 of the transfer is negligible.
 const SHARE_FOR_FILLING: u64 = 64;
-/// Fewer slices per lane would leave lanes unevenly loaded.
+/// With fewer slices per lane, lanes would be loaded unevenly.
 const SLICES_PER_LANE: u64 = 4;
 
-/// Checks what a request says about offsets, sub-blocks and slices.
+/// Checks the request's offsets, sub-blocks and slices.
 pub(super) fn check(stripe: &Stripe, request: &PlanRequest) -> Result<(), PlanError> {
     if let Some(sub_blocks) = &request.sub_blocks
         && (sub_blocks.is_empty() || usize::from(sub_blocks.end) > stripe.code.sub_blocks())
@@ -75,16 +76,17 @@ fn check_count(geometry: &Geometry) -> Result<(), PlanError> {
     }
 }
 
-/// The rate of the slowest link that a plan uses, in bytes per second, and of the requestors if it uses none.
+/// The rate of the slowest link that a plan uses, or of the requestors' downlinks if it uses none, in bytes
+/// per second.
 fn slowest_link(builder: &PlanBuilder, topology: &Topology) -> f64 {
     let into = builder.outputs().iter().map(|output| topology.rates(output.requestor).down);
     let links = builder.links().map(|(from, to)| topology.link_rate(from, to));
     into.chain(links).fold(f64::INFINITY, f64::min)
 }
 
-/// The power of two S that minimises `hops · S / rate + overhead · bytes / S`, the time that a pipeline
-/// takes beyond moving the bytes: filling it, and handling slices. A larger one if filling is next to nothing even so, since
-/// each slice also costs its nodes a wake-up. Within bounds of memory and of lanes.
+/// The power of two S that minimises `hops · S / rate + overhead · bytes / S`, the time that a pipeline takes
+/// beyond moving the bytes: filling it, and handling slices. Larger if filling stays negligible, since each
+/// slice costs its nodes a wake-up. Bounded by memory and by the number of lanes.
 fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     let handling = SLICE_OVERHEAD.as_secs_f64() * window_bytes as f64;
     let filling = f64::from(footprint.hops.max(1)) / rate;
@@ -107,12 +109,12 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     slice as u32
 }
 
-/// The most slices of a round where lanes have different shares.
+/// The most slices in a round of lanes with different shares.
 const LONGEST_ROUND: u32 = 2048;
 
-/// The lanes that some slice uses, and how slices are dealt to these; of each lane the share is given.
+/// The lanes that some slice uses, and the dealing of slices to them, given each lane's share.
 ///
-/// Without lanes that get nothing the others may get other slices, and so some of them nothing, which repeats.
+/// Dropping a lane without slices changes the dealing, which may leave another lane empty, so this repeats.
 pub(super) fn deal(shares: &[f64], slices: &SliceSet) -> (Vec<usize>, Dealing) {
     let weights = weights(shares, slices.len().min(LONGEST_ROUND));
     let mut kept: Vec<usize> = (0..weights.len()).filter(|&lane| weights[lane] > 0).collect();
@@ -129,7 +131,7 @@ pub(super) fn deal(shares: &[f64], slices: &SliceSet) -> (Vec<usize>, Dealing) {
     }
 }
 
-/// Shares in whole slices of a round, by largest remainders; equal ones stay equal.
+/// Shares rounded to whole slices of a round by largest remainders; equal shares stay equal.
 fn weights(shares: &[f64], round: u32) -> Vec<u32> {
     if shares.iter().all(|share| *share == shares[0]) {
         return vec![1; shares.len()];

@@ -1,4 +1,4 @@
-//! What is there to plan with: the blocks that may be read, and the nodes between which bytes can pass.
+//! The inputs of planning: the readable blocks and the nodes that bytes can reach.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,22 +9,23 @@ use super::candidates::Candidates;
 use super::error::Missing;
 use super::placement::Placement;
 use super::routes::Route;
-use super::{PlanError, PlanRequest, Scheme, drawing, packed, path, routed};
+use super::{PlanError, PlanRequest, Scheme, assemble, packed, path, routed};
 use crate::{NodeId, Plan, Stripe, Topology};
 
-/// All that plans of a request are made from, whatever their scheme.
-pub(super) struct Ground<'a> {
+/// The inputs that all schemes share.
+pub(super) struct Inputs<'a> {
     pub placement: Placement<'a>,
-    /// The blocks that may be read, the preferred ones first.
+    /// The readable blocks, preferred ones first.
     pub available: &'a [BlockIndex],
     pub request: &'a PlanRequest,
     pub topology: &'a Topology,
 }
 
-impl Ground<'_> {
+impl Inputs<'_> {
     /// A plan of one scheme.
     pub fn plan(&self, scheme: Scheme) -> Result<Plan, PlanError> {
-        // Where blocks cannot be chosen, chosen routes come to shapes of all that the code reads.
+        // Where blocks cannot be chosen, a scheme that chooses routes falls back to a shape over all blocks
+        // that the code reads.
         let otherwise = match scheme {
             Scheme::Packed => Scheme::Scatter,
             Scheme::Weighted | Scheme::RackAware => Scheme::Pipelined,
@@ -53,7 +54,7 @@ impl Ground<'_> {
         routed::draw(scheme, &routes, candidates, self.placement.stripe, self.request, self.topology)
     }
 
-    /// Who could help, if blocks can be chosen.
+    /// The candidate helpers, if blocks can be chosen.
     pub fn candidates(&self) -> Option<Candidates> {
         let mut sources: Vec<BlockIndex> =
             self.placement.recipe.sources().iter().map(|source| source.block).collect();
@@ -62,16 +63,16 @@ impl Ground<'_> {
     }
 
     fn draw(&self, scheme: Scheme, shape: Scheme) -> Result<Plan, PlanError> {
-        drawing::draw(scheme, shape, &self.placement, self.request, self.topology)
+        assemble::draw(scheme, shape, &self.placement, self.request, self.topology)
     }
 }
 
-/// All slices over one route.
+/// One route for all slices.
 fn alone(route: Option<Route>) -> Vec<(Route, f64)> {
     route.map(|route| (route, 1.0)).into_iter().collect()
 }
 
-/// What to read and which sums to make.
+/// The blocks to read and the sums to make.
 pub(super) fn recipe(
     stripe: &Stripe,
     request: &PlanRequest,
@@ -95,7 +96,7 @@ pub(super) fn recipe(
     })
 }
 
-/// The blocks that may be read, the preferred ones first.
+/// The readable blocks, preferred ones first.
 pub(super) fn available(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Vec<BlockIndex> {
     let prefer = &request.policy.prefer;
     let rank = |node| prefer.iter().position(|&other| other == node).unwrap_or(prefer.len());
@@ -116,7 +117,7 @@ pub(super) fn available(stripe: &Stripe, request: &PlanRequest, topology: &Topol
     available.into_iter().map(|(.., block)| block).collect()
 }
 
-/// Why each of the blocks that may not be read may not.
+/// The reason why each unreadable block is unreadable.
 fn missing(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Missing {
     let heard = heard(stripe, request, topology);
     let mut missing = Missing::default();
@@ -134,7 +135,7 @@ fn missing(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Missi
     missing
 }
 
-/// The holders from which bytes can come to a requestor, perhaps by way of others; `None` if from all.
+/// The holders with a route to a requestor, direct or through others; `None` if all have one.
 fn heard(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Option<BTreeSet<NodeId>> {
     let silent = |node: NodeId| topology.rates(node).up <= 0.0;
     if !topology.has_links() && !stripe.held().any(|(_, holder)| silent(holder)) {

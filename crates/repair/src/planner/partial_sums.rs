@@ -1,11 +1,11 @@
-//! What has come together at a rank, and the fewest streams in which it can go on.
+//! The partial sums that have arrived at a rank of a shape, and the fewest streams that carry them on.
 //!
-//! What a set of nodes knows of the outputs is worth as many streams as the rank of their coefficients:
-//! never more than the sums it adds to, never more than the sub-blocks it read. Both bounds matter for
-//! sub-packetized codes and for several lost blocks, where few raw sub-blocks feed many sums.
+//! A set of nodes contributes to the outputs as many streams as the rank of its coefficients: at most one per
+//! sum it adds to, and at most one per sub-block it read. Both limits matter for sub-packetized codes and for
+//! several lost blocks, where few raw sub-blocks feed many sums.
 //!
-//! Nothing is passed through a node that does not change it: a [`Parcel`] stays where it was made until
-//! somebody has a use for it, and is then sent there straight.
+//! Nodes do not forward data unchanged: a [`Parcel`] stays where it was made until a node uses it, and is
+//! sent there directly.
 
 use std::collections::BTreeMap;
 
@@ -21,35 +21,35 @@ struct Parcel {
     combination: Combination,
 }
 
-/// A sum of parcels, by number; no coefficient is zero, and none is named twice.
+/// A linear combination of parcels by number; no coefficient is zero, and no parcel occurs twice.
 type Sum = Vec<(usize, u8)>;
 
 /// Parcels, and each output's sum of them so far.
 ///
-/// Always true: the parcels are independent of each other, and each is used by some sum.
+/// **Invariant:** the parcels are linearly independent, and each is used by some sum.
 #[derive(Clone, Default)]
-pub(super) struct Holding {
+pub(super) struct PartialSums {
     parcels: Vec<Parcel>,
     sums: Vec<Sum>,
 }
 
-/// The streams in which a holding goes on.
+/// The form in which the sums are carried on.
 enum Passage {
-    /// The parcels, each as it is.
+    /// The parcels, unchanged.
     Parcels,
-    /// One for each output to which anything was added.
+    /// One stream per output with a non-empty sum.
     Sums,
     /// A basis of the sums.
     Basis(Echelon),
 }
 
-impl Holding {
-    /// Nothing, for this many outputs.
+impl PartialSums {
+    /// No parcels, for this many outputs.
     pub fn empty(outputs: usize) -> Self {
         Self { parcels: Vec::new(), sums: vec![Sum::new(); outputs] }
     }
 
-    /// What a helper has of its own: its sub-blocks, or their sum if it adds to one output only.
+    /// A helper's own contribution: its sub-blocks, or their sum if it feeds one output only.
     pub fn of(helper: &Helper) -> Self {
         if helper.rows() == 1 {
             let one = |terms: &Combination| terms.first().map(|_| (0, 1)).into_iter().collect();
@@ -69,7 +69,7 @@ impl Holding {
         Self { parcels, sums }
     }
 
-    /// Puts what `other` holds to what is here.
+    /// Adds the parcels and sums of `other`.
     pub fn absorb(&mut self, other: Self) {
         let before = self.parcels.len();
         self.parcels.extend(other.parcels);
@@ -78,7 +78,7 @@ impl Holding {
         }
     }
 
-    /// What `node`, where all of this is at hand, passes on: as few parcels as will do.
+    /// Reduces the parcels, all at `node`, to as few as will do.
     pub fn condensed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         if self.sums.len() == 1 && self.parcels.len() > 1 {
             let combination = self.gathered(node, builder).concat();
@@ -91,7 +91,7 @@ impl Holding {
         }
     }
 
-    /// One parcel for each sum that is not empty. A sum that is a parcel from elsewhere remains that.
+    /// One parcel per non-empty sum. A sum that is just one remote parcel stays as it is.
     pub fn summed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         let users = self.users();
         let rests = |sum: &Sum| match sum[..] {
@@ -118,24 +118,25 @@ impl Holding {
         next
     }
 
-    /// The same with every parcel at `node`.
+    /// Moves every parcel to `node`.
     pub fn brought(mut self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         let bring = |parcel: Parcel| Parcel { node, combination: parcel.brought(node, builder) };
         self.parcels = self.parcels.into_iter().map(bring).collect();
         self
     }
 
-    /// Each output's sum, made at `node`; all parcels come there.
+    /// Makes each output's sum at `node`, which receives all parcels.
     pub fn gathered(self, node: NodeId, builder: &mut PlanBuilder) -> Vec<Combination> {
         let bring = |parcel: Parcel| parcel.brought(node, builder);
         let inputs: Vec<Combination> = self.parcels.into_iter().map(bring).collect();
         self.sums.iter().map(|sum| weighed(sum, &inputs)).collect()
     }
 
-    /// Each output's sum as a node that can make it, what that node sums, and the factor still to apply.
+    /// For each output: the node that makes its sum, the combination it sums, and the factor still to apply.
     ///
     /// # Panics
-    /// If the holding has not been [`summed`](Self::summed), or an output's sum is empty.
+    ///
+    /// If [`summed`](Self::summed) was not called before, or an output's sum is empty.
     pub fn finished(self) -> Vec<(NodeId, Combination, u8)> {
         let finish = |sum: &Sum| match sum[..] {
             [(parcel, coefficient)] => {
@@ -147,8 +148,8 @@ impl Holding {
         self.sums.iter().map(finish).collect()
     }
 
-    /// How this can go on in fewest streams. Of equals, parcels, as they need not come here at all; then
-    /// sums, which stay sparse.
+    /// The form with the fewest streams. Ties go to parcels, which need not come here at all; then to sums,
+    /// which stay sparse.
     fn passage(&self) -> Passage {
         if self.parcels.len() <= 1 || self.parcels_stand_apart() {
             return Passage::Parcels;
@@ -165,7 +166,7 @@ impl Holding {
         }
     }
 
-    /// Whether every parcel is all that some sum consists of; then they are worth one stream each.
+    /// Whether every parcel is the whole of some sum; then each needs its own stream.
     fn parcels_stand_apart(&self) -> bool {
         let mut alone = vec![false; self.parcels.len()];
         for sum in &self.sums {
@@ -176,13 +177,13 @@ impl Holding {
         alone.into_iter().all(|alone| alone)
     }
 
-    /// Whether every sum has a parcel that no other sum has; then they are worth one stream each.
+    /// Whether every sum has a parcel of its own; then each needs its own stream.
     fn sums_stand_apart(&self) -> bool {
         let users = self.users();
         self.sums.iter().all(|sum| sum.is_empty() || sum.iter().any(|&(parcel, _)| users[parcel] == 1))
     }
 
-    /// How many sums use each parcel.
+    /// The number of sums that use each parcel.
     fn users(&self) -> Vec<u32> {
         let mut users = vec![0; self.parcels.len()];
         self.sums.iter().flatten().for_each(|&(parcel, _)| users[parcel] += 1);
@@ -202,8 +203,8 @@ impl Holding {
         echelon
     }
 
-    /// One parcel for each reduced row. With M the matrix of the sums, R its reduced rows and P their
-    /// pivots, M is the columns P of M times R: so a sum keeps the coefficients it has at the pivots.
+    /// One parcel per reduced row. Let M be the matrix of the sums, R its reduced rows and P their pivots: M
+    /// is its columns P times R, so a sum keeps the coefficients that it has at the pivots.
     fn based(self, echelon: Echelon, node: NodeId, builder: &mut PlanBuilder) -> Self {
         let rows: Vec<(usize, Sum)> =
             echelon.reduced().into_iter().map(|(pivot, row)| (pivot, sparse(&row))).collect();
@@ -225,13 +226,13 @@ impl Holding {
         next
     }
 
-    /// Adds a parcel; its number.
+    /// Adds a parcel and returns its number.
     fn add(&mut self, parcel: Parcel) -> usize {
         self.parcels.push(parcel);
         self.parcels.len() - 1
     }
 
-    /// Brings the parcels that are used to `node`; what each is there.
+    /// Moves the used parcels to `node` and returns the combination that each becomes there.
     fn inputs(&self, used: &[bool], node: NodeId, builder: &mut PlanBuilder) -> Vec<Combination> {
         let bring = |(parcel, &used): (&Parcel, &bool)| match used {
             true => parcel.clone().brought(node, builder),
@@ -242,7 +243,7 @@ impl Holding {
 }
 
 impl Parcel {
-    /// What this is at `node`: its own terms if it was made there, and otherwise a stream.
+    /// The combination at `node`: the parcel's own terms if it was made there, otherwise a received stream.
     fn brought(self, node: NodeId, builder: &mut PlanBuilder) -> Combination {
         match self.node == node {
             true => self.combination,
@@ -256,20 +257,20 @@ fn sparse(row: &[u8]) -> Sum {
     row.iter().copied().enumerate().filter(|&(_, coefficient)| coefficient != 0).collect()
 }
 
-/// A sum of parcels as a sum of what they are at the node that makes it.
+/// Expresses a sum of parcels in the inputs of the node that makes it.
 fn weighed(sum: &Sum, inputs: &[Combination]) -> Combination {
     let terms = sum.iter().flat_map(|&(parcel, factor)| {
         let scaled = move |term: &Term| Term { coefficient: gf::mul(factor, term.coefficient), ..*term };
         inputs[parcel].iter().map(scaled)
     });
-    // Only parcels that were combined here can have an input in common.
+    // Only parcels that were combined at this node can share an input.
     match sum.iter().all(|&(parcel, _)| inputs[parcel].len() == 1) {
         true => terms.collect(),
         false => merged(terms),
     }
 }
 
-/// Terms over the same input as one term.
+/// Merges terms over the same input.
 fn merged(terms: impl Iterator<Item = Term>) -> Combination {
     let mut coefficients = BTreeMap::new();
     terms.for_each(|term| *coefficients.entry(term.input).or_insert(0) ^= term.coefficient);

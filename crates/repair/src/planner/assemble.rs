@@ -1,14 +1,14 @@
-//! From shapes to a plan: of several ways to draw a scheme the lightest, cut into slices and checked.
+//! Turns shapes into a plan: draws the lightest shape of a scheme, cuts it into slices and checks it.
 
 use super::error::PacingProblem;
+use super::helper_order::{self, HelperOrder};
 use super::placement::Placement;
-use super::seating::{self, Seating};
 use super::shape::{Shape, SumShape};
 use super::{PlanError, PlanRequest, Scheme, chain, crr, ppr, scatter, slicing};
 use crate::plan::PlanBuilder;
 use crate::{Lane, NodeId, Pacing, Plan, Task, Topology};
 
-/// The plan of a shape that is named, under the name of the scheme that asked for it.
+/// The plan of shape `shape`, labelled with the scheme that was asked for.
 pub(super) fn draw(
     scheme: Scheme,
     shape: Scheme,
@@ -21,7 +21,7 @@ pub(super) fn draw(
     finish(builder, &shares, scheme, request, topology)
 }
 
-/// The plan of lanes that are drawn, each with its share of slices.
+/// The plan of lanes already drawn, each with its share of the slices.
 pub(super) fn finish(
     mut builder: PlanBuilder,
     shares: &[f64],
@@ -38,8 +38,7 @@ pub(super) fn finish(
     Ok(plan)
 }
 
-/// The shape whose busiest node has least to do, drawn; of several, that with the fewest streams, then the
-/// fewest hops.
+/// Draws the shape with the least work at its busiest node; ties go to fewer streams, then to fewer hops.
 fn lightest<'a>(mut shapes: Vec<Shape>, placement: &Placement<'a>) -> PlanBuilder<'a> {
     let draw = |shape: Shape| {
         let mut builder = PlanBuilder::new(placement.stripe, placement.recipe, &placement.requestors);
@@ -52,19 +51,19 @@ fn lightest<'a>(mut shapes: Vec<Shape>, placement: &Placement<'a>) -> PlanBuilde
     }
 }
 
-/// Up to here the lanes of a recipe are quickly drawn.
+/// The largest number of terms for which drawing all lanes is fast.
 const SMALL_RECIPE_TERMS: usize = 1 << 11;
 
-/// The shapes of a scheme: one for each order of the helpers that is worth trying.
+/// The shapes of a scheme, one per helper order worth trying.
 fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
     match (placement.decoded.first(), scheme) {
         (None, _) => vec![Shape::Sums(SumShape::empty())],
         (Some(&first), Scheme::Conventional) => vec![Shape::Star(placement.requestors[first])],
         _ => {
-            let seatings = seating::seatings(placement);
-            let mut shapes = seatings.iter().map(|seating| Shape::Sums(sums(scheme, placement, seating)));
+            let orders = helper_order::orders(placement);
+            let mut shapes = orders.iter().map(|order| Shape::Sums(sums(scheme, placement, order)));
             match shapes.next_back() {
-                // Over lanes places even out, and drawing them takes time.
+                // With several lanes the positions even out, and drawing large recipes takes time.
                 Some(shape) if shape.lanes() > 1 && placement.terms() > SMALL_RECIPE_TERMS => vec![shape],
                 last => shapes.chain(last).collect(),
             }
@@ -72,15 +71,15 @@ fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
     }
 }
 
-fn sums(scheme: Scheme, placement: &Placement, seating: &Seating) -> SumShape {
+fn sums(scheme: Scheme, placement: &Placement, order: &HelperOrder) -> SumShape {
     match scheme {
-        Scheme::Ppr => ppr::tree(placement, seating),
-        Scheme::CrrR => crr::halving(placement, seating),
-        Scheme::CrrS => crr::splitting(placement, seating),
-        Scheme::CrrSDirect => crr::splitting_direct(placement, seating),
-        Scheme::Scatter => scatter::scatter(placement, seating),
-        Scheme::Cyclic => chain::cyclic(placement, seating),
-        Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement, seating),
+        Scheme::Ppr => ppr::tree(placement, order),
+        Scheme::CrrR => crr::halving(placement, order),
+        Scheme::CrrS => crr::splitting(placement, order),
+        Scheme::CrrSDirect => crr::splitting_direct(placement, order),
+        Scheme::Scatter => scatter::scatter(placement, order),
+        Scheme::Cyclic => chain::cyclic(placement, order),
+        Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS => chain::chain(placement, order),
         Scheme::Auto
         | Scheme::Migration
         | Scheme::Conventional
@@ -90,7 +89,7 @@ fn sums(scheme: Scheme, placement: &Placement, seating: &Seating) -> SumShape {
     }
 }
 
-/// A pacing other than slice by slice needs nodes that first receive everything and then send.
+/// Any pacing other than slice by slice requires nodes that receive everything before they send.
 fn check_pacing(plan: &Plan) -> Result<(), PacingProblem> {
     let own = plan.scheme.pacing();
     if own != Pacing::Pipelined && plan.pacing != own {
@@ -108,7 +107,7 @@ fn check_pacing(plan: &Plan) -> Result<(), PacingProblem> {
     }
 }
 
-/// A node that is on a cycle of the lane's edges or behind one, if there is a cycle.
+/// A node on, or downstream of, a cycle of the lane's edges, if there is one.
 fn on_a_cycle(lane: &Lane) -> Option<NodeId> {
     let mut waiting: Vec<&Task> = lane.tasks.iter().collect();
     loop {
