@@ -9,28 +9,28 @@ use crate::{
     SliceSet, StripeLabel,
 };
 
-/// Everything a node must know to play its part in one plan.
+/// A node's instructions for its part in one plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     /// The job.
     pub job: JobId,
-    /// Which of the job's plans.
+    /// The number of the job's plan.
     pub epoch: Epoch,
-    /// Who goes before it where the node's caps are reached, and after it.
+    /// Its priority where the node's caps are reached.
     pub class: Class,
-    /// The client's own number for the request that this serves, when it goes to that client.
+    /// The client's own number for its request, if this assignment goes to that client.
     pub tag: Option<u64>,
     /// The window and how it is cut.
     pub geometry: Geometry,
     /// The slices to move.
     pub slices: SliceSet,
-    /// Which slices travel which lane.
+    /// The assignment of slices to lanes.
     pub dealing: Dealing,
-    /// How slices are moved on.
+    /// How nodes move slices on.
     pub pacing: Pacing,
-    /// Where sub-blocks lie in their blocks.
+    /// The layout of sub-blocks in their blocks.
     pub chunking: Chunking,
-    /// The node's task in each lane; `None` where it takes no part.
+    /// The node's task in each lane; `None` for lanes without it.
     pub lanes: Vec<Option<Task>>,
     /// The blocks it reads.
     pub locals: Vec<LocalBlock>,
@@ -38,35 +38,35 @@ pub struct Assignment {
     pub inlets: Vec<Inlet>,
     /// The nodes it sends to.
     pub outlets: Vec<Outlet>,
-    /// What output number `i` of the deliveries is; the same for all nodes of the plan.
+    /// The sub-block that is output number `i`; the same for all nodes of the plan.
     pub outputs: Vec<SubBlock>,
-    /// Where its deliveries go.
+    /// The destinations of its deliveries.
     pub sinks: Vec<Sink>,
-    /// After this long without a slice that it waits for, the node reports that it starves.
+    /// If an awaited slice is missing for this long, the node reports that it starves.
     pub stall_ms: u32,
 }
 
 /// A block on the node's own disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalBlock {
-    /// Its index in the stripe, by which the tasks name it.
+    /// Its index in the stripe, which the tasks use.
     pub index: BlockIndex,
     /// The store's name for it.
     pub id: BlockId,
-    /// Its bytes; what is read beyond them counts as zeros. A node that has it with another length does not read it.
+    /// Its length; bytes beyond are zeros. A node whose copy has another length does not read it.
     pub bytes: u64,
-    /// The digest that the store has recorded. A node that has it with another one does not read it; `None` if nothing
-    /// is recorded, or the store has no digests.
+    /// The digest recorded by the store. A node whose copy has another digest does not read it; `None` if no
+    /// digest is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
 }
 
-/// An edge that comes in.
+/// An incoming edge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inlet {
     /// The sender.
     pub from: NodeId,
-    /// Where to dial it; `None` if it dials this node.
+    /// The address to dial; `None` if the other end dials.
     pub dial: Option<String>,
     /// The edge's one-time key.
     pub key: EdgeKey,
@@ -75,12 +75,12 @@ pub struct Inlet {
     pub tls_name: Option<String>,
 }
 
-/// An edge that goes out.
+/// An outgoing edge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outlet {
     /// The receiver.
     pub to: NodeId,
-    /// Where to dial it; `None` if it dials this node, as is the rule between helpers.
+    /// The address to dial; `None` if the other end dials, as is usual between helpers.
     pub dial: Option<String>,
     /// The edge's one-time key.
     pub key: EdgeKey,
@@ -92,33 +92,32 @@ pub struct Outlet {
 /// A block that is delivered here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sink {
-    /// Its index in the stripe, by which the outputs name it.
+    /// Its index in the stripe, which the outputs use.
     pub index: BlockIndex,
     /// The store's name for it.
     pub id: BlockId,
-    /// Its bytes; what is delivered beyond them is padding and is dropped.
+    /// Its length; bytes delivered beyond are padding and are dropped.
     pub bytes: u64,
-    /// The digest that the store has recorded. A store that has several kinds says of what it makes the one of this kind, so
-    /// that the two can be compared.
+    /// The digest recorded by the store. A store with several kinds of digests computes this kind, to compare the two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// What becomes of it.
+    /// The way in which the delivery ends.
     pub end: SinkEnd,
 }
 
-/// What becomes of a delivery once all of it has come. How a store keeps a block, by a rename of its own or by handing
-/// it to its own process, is the store's business and not said here.
+/// The end of a delivery. How a store keeps a block, by its own rename or through its own process, is not
+/// said here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum SinkEnd {
-    /// Whoever asked for the bytes has them where they were written. Nothing is sealed, and nothing committed.
+    /// The requestor has the bytes where they were written; there is no seal and no commit.
     Taken,
-    /// It becomes a block of the node's store: sealed, checked, and then committed.
+    /// The block enters the node's store: sealed, checked, then committed.
     Kept {
-        /// What it says of itself, if the store wants to know.
+        /// The label to write, if the store keeps labels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<Box<StripeLabel>>,
-        /// What the store's own process wants to see before it takes the block, if it wants to see something.
+        /// The permit for the store's own process, if it requires one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permit: Option<Permit>,
     },
@@ -128,7 +127,7 @@ pub enum SinkEnd {
 pub type LaneTask<'a> = (u16, &'a Task);
 
 impl Sink {
-    /// What the block says of itself, if it is kept and has something to say.
+    /// The label of a block that is kept, if it has one.
     pub fn label(&self) -> Option<&StripeLabel> {
         match &self.end {
             SinkEnd::Kept { label, .. } => label.as_deref(),
@@ -136,7 +135,7 @@ impl Sink {
         }
     }
 
-    /// What the store's own process wants to see before it takes the block.
+    /// The permit for the store's own process, if it requires one.
     pub fn permit(&self) -> Option<&Permit> {
         match &self.end {
             SinkEnd::Kept { permit, .. } => permit.as_ref(),

@@ -1,5 +1,5 @@
-//! Slice buffers: aligned for the kernels, and used again instead of allocated again. What a relay has worked out goes
-//! with them to the next.
+//! Slice buffers, aligned for the kernels and reused. The passes that a relay has computed are kept with
+//! them.
 
 use aligned_vec::{AVec, ConstAlign};
 
@@ -8,13 +8,13 @@ use crate::relay::cover::Covers;
 /// The bytes of one slice, aligned to a cache line.
 pub type Buffer = AVec<u8, ConstAlign<64>>;
 
-/// Buffers that are free to be used again, and the passes that were found for recent programs.
+/// Free buffers, and the passes found for recent programs.
 #[derive(Debug)]
 pub struct BufferPool {
     free: Vec<Buffer>,
-    /// The most that are kept.
+    /// The most buffers kept.
     kept: usize,
-    /// What the relays that used them have worked out.
+    /// Results that relays share through the pool.
     pub(crate) covers: Covers,
 }
 
@@ -25,11 +25,11 @@ impl Default for BufferPool {
 }
 
 impl BufferPool {
-    /// No more than this many free buffers are kept, unless it is told: more than a relay's open slices of any code but
-    /// Clay have, so that none is allocated, and filled with zeros, in the middle of a stream.
+    /// The default number of free buffers kept: more than a relay's open slices need with any code but Clay,
+    /// so that no buffer is allocated and zeroed in the middle of a stream.
     const KEPT: usize = 512;
 
-    /// Keeps so many free buffers from now on, if that is more than it would anyway.
+    /// Raises the number of free buffers kept.
     pub fn keep(&mut self, buffers: usize) {
         self.kept = buffers.max(Self::KEPT);
     }
@@ -41,7 +41,7 @@ impl BufferPool {
         buffer
     }
 
-    /// Frees buffers until those that are free hold at most `bytes` bytes.
+    /// Frees buffers until at most `bytes` bytes remain in the pool.
     pub fn trim(&mut self, bytes: usize) {
         let mut kept = 0;
         self.free.retain(|buffer| {

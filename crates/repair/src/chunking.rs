@@ -1,19 +1,19 @@
-//! Where the sub-blocks of a block lie in it.
+//! The layout of sub-blocks in a block.
 //!
-//! A system that encodes a file a chunk at a time writes blocks of many chunks, each cut into the code's α parts
-//! (Ceph's shards are such): sub-block j of the block is part j of every chunk, one after another. A block that is encoded
-//! as a whole is a single chunk. The code, plans and slices know nothing of this: they see sub-blocks, whose bytes are
-//! numbered from 0. Who reads or writes a block asks here where they are.
+//! A system that encodes a file chunk by chunk writes blocks of many chunks, each cut into the code's α parts
+//! (Ceph's shards, for example): sub-block j of the block is part j of every chunk, in order. A block encoded
+//! as a whole is a single chunk. Codes, plans and slices do not see chunks: they number the bytes of a
+//! sub-block from 0. Readers and writers of blocks translate here.
 //!
-//! **Always true:** sub-blocks have equal lengths, and every byte of a block belongs to one of them. A code without
-//! sub-blocks (α = 1) has its bytes one after another, whatever the chunks, so its blocks count as one chunk.
+//! **Invariant:** sub-blocks have equal lengths, and every byte of a block belongs to one of them. In a code
+//! without sub-blocks (α = 1) the bytes are contiguous whatever the chunks, so its blocks count as one chunk.
 
 use std::ops::Range;
 
 use codes::Code;
 use serde::{Deserialize, Serialize};
 
-/// The places of a block's sub-blocks.
+/// The layout of a block's sub-blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Sizes", into = "Sizes")]
 pub struct Chunking {
@@ -31,7 +31,7 @@ struct Sizes {
     sub_blocks: u16,
 }
 
-/// Why a block cannot have chunks of a size.
+/// The reason why a block cannot have chunks of a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkingError {
     /// A chunk is not cut into equal parts.
@@ -54,7 +54,7 @@ pub enum ChunkingError {
     },
 }
 
-/// Bytes of one sub-block that lie beside one another in the block.
+/// Contiguous bytes of one sub-block in the block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Number of the sub-block.
@@ -84,7 +84,7 @@ impl Chunking {
         Ok(Self { sub_blocks, part_bytes, chunks: block_bytes / chunk_bytes })
     }
 
-    /// The blocks of a stripe as catalogs say it: a single chunk if they say nothing of chunks.
+    /// The layout of a stripe's blocks as catalogs describe it; a single chunk if they name no chunk size.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -129,7 +129,7 @@ impl Chunking {
         (self.chunks > 1).then_some(self.part_bytes * u64::from(self.sub_blocks))
     }
 
-    /// Where bytes of a sub-block lie in the block: ascending, in the order of the bytes.
+    /// The ranges of the block that hold bytes of a sub-block, ascending.
     ///
     /// # Panics
     /// If there is no such sub-block, or it ends before `within` does.
@@ -146,7 +146,7 @@ impl Chunking {
         })
     }
 
-    /// What lies in a range of the block, in its order.
+    /// The pieces in a range of the block, in order.
     ///
     /// # Panics
     /// If the block ends before the range does.
@@ -164,7 +164,7 @@ impl Chunking {
         })
     }
 
-    /// The place in the block of a byte of a sub-block.
+    /// The offset in the block of a byte of a sub-block.
     pub(crate) fn place(&self, sub: u16, within: u64) -> u64 {
         let (chunk, in_part) = (within / self.part_bytes, within % self.part_bytes);
         (chunk * u64::from(self.sub_blocks) + u64::from(sub)) * self.part_bytes + in_part
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// For each byte of a block, written chunk by chunk: its sub-block, and its place in that.
+    /// Reference: for each byte of a block written chunk by chunk, its sub-block and its offset there.
     fn written(part_bytes: u64, sub_blocks: u16, chunks: u64) -> Vec<(u16, u64)> {
         let mut lengths = vec![0; usize::from(sub_blocks)];
         let mut bytes = Vec::new();

@@ -1,8 +1,9 @@
-//! What a plan costs: exact bytes per node and link, and timeslots. Seconds are in [`forecast`](crate::Forecast).
+//! The cost of a plan: exact bytes per node and link, and timeslots. [`forecast`](crate::Forecast) has
+//! seconds.
 //!
-//! The bytes are those of the slices a plan moves, the short last one included, and are held against what
-//! helpers really send: payload, without frame headers. Bytes read include padding, that is the zeros
-//! beyond the end of a block that is shorter than the stripe's.
+//! Bytes are those of the slices that the plan moves, including a short last one: payload without frame
+//! headers, as helpers count them. Bytes read include padding, the zeros beyond the end of a block that is
+//! shorter than the stripe's.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +23,24 @@ pub struct NodeCost {
     pub received_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// Ranges that the node asks its disks for, one after another, each of neighbouring bytes: how often a disk
-    /// has to look for a place. See `docs/codes.md`, "Disk reads".
+    /// The number of contiguous ranges that the node requests from its disks, that is, of seeks. See
+    /// `docs/codes.md`, "Disk reads".
     pub reads: u64,
-    /// Bytes of these ranges: what is read, and small gaps between, see [`Transfer`](crate::Transfer).
+    /// Bytes of these ranges: the bytes needed and the small gaps between them, see
+    /// [`Transfer`](crate::Transfer).
     pub disk_bytes: u64,
     /// Bytes of outputs produced here.
     pub delivered_bytes: u64,
 }
 
 impl NodeCost {
-    /// The larger of what goes up and what comes down: what decides time on full-duplex links.
+    /// The larger of bytes sent and received, which sets the time on full-duplex links.
     pub fn load_bytes(&self) -> u64 {
         self.sent_bytes.max(self.received_bytes)
     }
 }
 
-/// What a plan costs.
+/// The cost of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Every node with a task, ascending.
@@ -47,19 +49,19 @@ pub struct Cost {
     pub network_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// Ranges of neighbouring bytes that nodes ask their disks for.
+    /// Contiguous ranges that nodes request from their disks.
     pub reads: u64,
     /// Bytes of these ranges.
     pub disk_bytes: u64,
     /// Bytes of all outputs.
     pub delivered_bytes: u64,
-    /// The node with the largest load; of several, the one that moves most in sum, then the lowest.
+    /// The node with the largest load; ties go to the most bytes in sum, then to the lowest number.
     pub busiest: NodeId,
     /// The longest chain of streams from a reader to a requestor.
     pub hops: u32,
-    /// Time in units of sending one block over one link, if all links are equal and nothing else counts.
+    /// Time in units of sending one block over one link, if all links are equal and the only limit.
     pub timeslots: f64,
-    /// Bytes of a block, by which costs are usually divided.
+    /// Bytes of a block, the usual unit of costs.
     pub block_bytes: u64,
 }
 
@@ -70,23 +72,23 @@ impl Cost {
         Some(&self.nodes[at])
     }
 
-    /// Mean bytes of a read, small where a code reads pieces of blocks; 0 if nothing is read.
+    /// Mean bytes of a read, small if a code reads pieces of blocks; 0 without reads.
     pub fn mean_read_bytes(&self) -> u64 {
         self.disk_bytes.checked_div(self.reads).unwrap_or(0)
     }
 
-    /// Bytes that each node with outputs receives.
+    /// Bytes received by each node with outputs.
     pub fn into_requestors(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let requestors = self.nodes.iter().filter(|cost| cost.delivered_bytes > 0);
         requestors.map(|cost| (cost.node, cost.received_bytes))
     }
 
-    /// Bytes that the nodes with outputs receive, all together.
+    /// Bytes received by all nodes with outputs.
     pub fn requestors_receive(&self) -> u64 {
         self.into_requestors().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes up or down, whichever are more, at the busiest node.
+    /// Bytes sent or received, whichever are more, at the busiest node.
     pub fn through_busiest(&self) -> u64 {
         self.of(self.busiest).map_or(0, NodeCost::load_bytes)
     }
@@ -98,7 +100,7 @@ impl Cost {
 }
 
 impl Plan {
-    /// What it costs.
+    /// The cost of the plan.
     pub fn cost(&self) -> Cost {
         let mut nodes = self.node_costs();
         for cost in &mut nodes {
@@ -132,7 +134,7 @@ impl Plan {
         self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
     }
 
-    /// Bytes and slices that travel each lane.
+    /// Bytes and slices of each lane.
     pub(crate) fn lane_shares(&self) -> Vec<LaneShare> {
         let slices = |lane| u64::from(self.dealing.count_in(lane, &self.slices));
         let share = |lane| LaneShare { slices: slices(lane), bytes: 0 };
@@ -147,7 +149,7 @@ impl Plan {
         shares
     }
 
-    /// Bytes of every pair of nodes that share a stream.
+    /// Bytes between each pair of nodes that share a stream.
     pub fn link_bytes(&self) -> BTreeMap<(NodeId, NodeId), u64> {
         let mut links = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
@@ -171,7 +173,7 @@ impl Plan {
         costs.into_values().collect()
     }
 
-    /// All that a node reads.
+    /// Everything that a node reads.
     fn reading(&self, node: NodeId) -> Reading {
         let reads_in = |lane: u16| {
             let task = self.lanes[usize::from(lane)].tasks.iter().find(|task| task.node == node);

@@ -1,25 +1,25 @@
-//! Which lane each slice of a plan travels: slices dealt to lanes by weight, in turns.
+//! Deals slices to a plan's lanes, in turns and by weight.
 //!
-//! A *round* deals as many slices as the weights are in sum, and rounds repeat. In a round a lane of weight `w` gets
-//! `w` slices at even distances: its `j`-th is due at `(j + ½) / w` of the round, and what is due first goes first,
-//! lower lanes before higher ones. So at every moment each lane has had its share, give or take a slice or so: links
-//! are evenly busy, and what lanes have in memory does not pile up.
+//! A *round* deals as many slices as the sum of the weights, and rounds repeat. A lane of weight `w` gets `w`
+//! slices of a round, evenly spaced: its `j`-th is due at `(j + ½) / w` of the round. Slices go to the lane
+//! with the earliest due time; ties go to the lower lane. So at every moment each lane has had its share to
+//! within about a slice: links are evenly busy, and no lane's buffers pile up.
 
 use serde::{Deserialize, Serialize};
 
 use crate::SliceSet;
 
-/// How slices are dealt to lanes. On the wire it is the list of weights.
+/// The assignment of slices to lanes. On the wire it is the list of weights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
 pub struct Dealing {
-    /// For each lane its places in a round, ascending; never none.
+    /// The positions of each lane in a round, ascending; never empty.
     places: Vec<Vec<u32>>,
-    /// The lane of each place of a round.
+    /// The lane of each position in a round.
     round: Vec<u16>,
 }
 
-/// Weights that deal nothing, or too much.
+/// Weights that deal no slices, or too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DealingError {
     /// There is no lane.
@@ -37,7 +37,7 @@ impl Dealing {
     /// The most slices of a round.
     pub const MAX_ROUND: u32 = 1 << 16;
 
-    /// Lane after lane, each as often as any other.
+    /// Deals to all lanes equally.
     ///
     /// # Panics
     /// If there are no lanes, or more than [`MAX_ROUND`](Self::MAX_ROUND).
@@ -52,7 +52,7 @@ impl Dealing {
         }
     }
 
-    /// Lane `i` gets slices in proportion to `weights[i]`.
+    /// Deals slices to lane `i` in proportion to `weights[i]`.
     ///
     /// # Errors
     /// [`DealingError`] if there is no weight, a weight is zero, or the weights are too much in sum once common factors
@@ -95,7 +95,7 @@ impl Dealing {
         self.places[usize::from(lane)].len() as u32
     }
 
-    /// The places of a lane in a round, ascending: what the remainders of its slices by the round are.
+    /// The positions of a lane in a round, ascending: the remainders of its slices modulo the round.
     pub fn places(&self, lane: u16) -> &[u32] {
         &self.places[usize::from(lane)]
     }
@@ -105,21 +105,21 @@ impl Dealing {
         self.round[slice as usize % self.round.len()]
     }
 
-    /// How many of the slices `0..end` travel a lane.
+    /// The number of slices among `0..end` that travel a lane.
     pub fn count(&self, lane: u16, end: u32) -> u32 {
         let places = self.places(lane);
         let (rounds, rest) = (end / self.round(), end % self.round());
         rounds * places.len() as u32 + places.partition_point(|&place| place < rest) as u32
     }
 
-    /// The slice that is number `nth`, counted from 0, of those that travel a lane; `None` if it has no number.
+    /// The `nth` slice, counted from 0, that travels a lane; `None` if it is beyond the slice numbers.
     pub fn nth(&self, lane: u16, nth: u32) -> Option<u32> {
         let places = self.places(lane);
         let (rounds, place) = (nth / places.len() as u32, nth as usize % places.len());
         rounds.checked_mul(self.round())?.checked_add(places[place])
     }
 
-    /// How many of `slices` travel a lane.
+    /// The number of `slices` that travel a lane.
     pub fn count_in(&self, lane: u16, slices: &SliceSet) -> u32 {
         slices.ranges().iter().map(|range| self.count(lane, range.end) - self.count(lane, range.start)).sum()
     }
@@ -166,7 +166,7 @@ mod tests {
                     let had = counts[usize::from(lane)];
                     prop_assert_eq!(dealing.count(lane, slice), had);
                     let share = f64::from(weight) / f64::from(sum);
-                    // Half a slice, and half of one for every lane that may be half a slice ahead.
+                    // Half a slice, plus a half for every lane that may be half a slice ahead.
                     let most = 0.5 + 0.5 * share * weights.len() as f64 + 1e-9;
                     prop_assert!((f64::from(had) - share * f64::from(slice)).abs() <= most);
                 }

@@ -1,11 +1,11 @@
 //! Linear fingerprints: a parity equation checked without moving blocks.
 //!
-//! The fingerprint of a byte stream is a few bytes that depend on it linearly over GF(2^8). If blocks obey
-//! `Σ c_i · block_i = 0`, then so do their fingerprints, whatever the coefficients chosen for the
-//! fingerprint; so a repaired block can be held against the survivors by moving 64 bytes per block. The stream is cut in pages; page `j` is multiplied by a pseudo-random non-zero
-//! element and summed, then the summed page is folded the same way, word by word. A difference confined
-//! to one byte always shows; independent differences escape with probability 256^-64 per run of a fresh
-//! seed.
+//! The fingerprint of a byte stream is a few bytes that depend on it linearly over GF(2^8). If blocks obey `Σ
+//! c_i · block_i = 0`, so do their fingerprints, whatever coefficients the fingerprint uses. So a repaired
+//! block is compared with the survivors by moving 64 bytes per block. The stream is cut into pages; page `j`
+//! is multiplied by a pseudo-random non-zero element and summed, then the sum is folded the same way, word by
+//! word. A difference in a single byte always shows; independent differences escape with probability 256^-64
+//! for a fresh seed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,10 +23,10 @@ pub const FINGERPRINT_BYTES: usize = 64;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes read at once when a block is read through.
+/// The read size for whole blocks.
 const READ_THROUGH_BYTES: usize = 1 << 20;
 
-/// A fingerprint; those of one seed may be summed with coefficients.
+/// A fingerprint; fingerprints of one seed may be combined linearly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint(pub Vec<u8>);
 
@@ -44,7 +44,7 @@ impl Fingerprint {
     }
 }
 
-/// Computes a fingerprint from a stream that comes in order, in pieces of any size.
+/// Computes a fingerprint of a stream, in order, in pieces of any size.
 #[derive(Debug)]
 pub struct Fingerprinter {
     coefficients: ChaCha8Rng,
@@ -78,7 +78,7 @@ impl Fingerprinter {
         }
     }
 
-    /// The fingerprint of all that came.
+    /// The fingerprint of all bytes so far.
     pub fn finish(self) -> Fingerprint {
         let mut fingerprint = vec![0; FINGERPRINT_BYTES];
         for (part, &coefficient) in self.sum.chunks(FINGERPRINT_BYTES).zip(&self.fold) {
@@ -88,11 +88,13 @@ impl Fingerprinter {
     }
 }
 
-/// The fingerprints of all sub-blocks of a block of `block_bytes` bytes, of the bytes `window` in each: read in the block's
-/// order by `read`, which is given an offset and what is to be filled. What lies beyond the block's end counts as zeros.
+/// The fingerprints of all sub-blocks of a block of `block_bytes` bytes, over the bytes `window` of each.
+/// `read` is given an offset and a buffer to fill, in the block's order. Bytes beyond the block's end are
+/// zeros.
 ///
 /// # Errors
-/// The first one of `read`.
+///
+/// The first error of `read`.
 pub fn fingerprints<E>(
     chunking: &Chunking,
     window: &Range<u64>,
@@ -100,7 +102,7 @@ pub fn fingerprints<E>(
     block_bytes: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
 ) -> Result<Vec<Fingerprint>, E> {
-    // What does not lie in a sub-block is nobody's business.
+    // Bytes outside of all sub-blocks are not part of the code.
     let end = window.end.min(chunking.sub_block_bytes());
     let window = window.start.min(end)..end;
     let subs: Vec<u16> = (0..chunking.sub_blocks()).collect();

@@ -1,48 +1,50 @@
-//! When a plan should be done, and what holds it up.
+//! Predicts when a plan ends, and its bottleneck.
 //!
-//! Slices follow one another, so the time of a plan is that of its busiest [`Resource`], and of filling the pipeline up to
-//! there and emptying it from there on; somewhat more where nodes run ahead of others. Resources are counted for all that
-//! passes them, bytes that others have reserved included: ports and disks of nodes, and what lies between nodes.
+//! Slices are pipelined, so a plan takes the time of its busiest [`Resource`], plus filling the pipeline up
+//! to there and draining it afterwards; somewhat more where nodes run ahead of others. Counted are all bytes
+//! that pass a resource, including those that others have reserved, for nodes' ports and disks and for the
+//! links between nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{Input, NodeCost, NodeId, Pacing, Plan, Resource, StreamRef, Task, Topology};
 
-/// Assumed for handling one slice at one node, where it cannot overlap with anything: a few system calls
-/// and a wake-up. Slices are so large that this is small beside their time on the wire.
+/// The assumed cost of handling one slice at one node where it overlaps with nothing: a few system calls and
+/// a wake-up. Slices are large enough that this is small compared to their time on the wire.
 pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
 
-/// Where nodes run ahead of others, what is needed next waits now and then behind what is needed later, and what is busiest
-/// rests meanwhile: in the lab such plans take three to eight parts in a hundred longer than their busiest resource.
+/// Where nodes run ahead of others, the slice that is due sometimes waits behind later ones, and the
+/// bottleneck idles: in the lab such plans take 3 to 8% longer than their busiest resource.
 const RUNNING_AHEAD: f64 = 1.04;
 
-/// A link that was measured is slower than the ports at its ends only if it is by more than this: no two measurements agree.
+/// A measured link counts as slower than the ports at its ends only beyond this factor: no two measurements
+/// agree.
 const SLOWER: f64 = 1.1;
 
-/// When a plan should be done.
+/// A prediction for a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// From the first byte to the last.
     pub time: Duration,
-    /// What takes longest.
+    /// The resource that is busy longest.
     pub bottleneck: Resource,
-    /// How long that is busy.
+    /// The time for which it is busy.
     pub busy: Duration,
 }
 
 impl Plan {
-    /// The time it should take. Nodes that `topology` does not know count as [`Rates::default`](crate::Rates).
+    /// The predicted time. Nodes unknown to `topology` count as [`Rates::default`](crate::Rates).
     pub fn predict(&self, topology: &Topology) -> Duration {
         self.forecast(topology).time
     }
 
-    /// The time it should take if nothing else moved, whatever others have reserved.
+    /// The predicted time without others' reservations.
     pub(crate) fn predict_alone(&self, topology: &Topology) -> Duration {
         self.forecast_beside(&|_| 0, topology).time
     }
 
-    /// Whether what lies between nodes takes longer than the busiest of their own ports and disks would.
+    /// Whether the links between nodes are busy for longer than the busiest port or disk.
     pub(crate) fn is_held_up_between(&self, topology: &Topology) -> bool {
         let between = longest(self.between_times(&|_| 0, topology));
         between.is_some_and(|(_, seconds)| {
@@ -52,7 +54,7 @@ impl Plan {
         })
     }
 
-    /// The time it should take, and what decides it.
+    /// The predicted time and the bottleneck.
     pub fn forecast(&self, topology: &Topology) -> Forecast {
         self.forecast_beside(&|resource| topology.reserved(resource), topology)
     }
@@ -74,8 +76,9 @@ impl Plan {
         Forecast { time: duration(seconds), bottleneck, busy: duration(busy) }
     }
 
-    /// Whether slices take several lanes and some node only sends, to several others: nothing that comes to it keeps it at
-    /// their pace, so it fills the buffers of its connections, and its slices are in each other's way.
+    /// Whether slices take several lanes and some node only sends, to several others. Such a node receives
+    /// nothing that would slow it to their pace, so it fills the buffers of its connections and causes
+    /// head-of-line blocking.
     fn runs_ahead(&self) -> bool {
         if self.lanes.len() == 1 {
             return false;
@@ -86,7 +89,7 @@ impl Plan {
         edges.chunk_by(|a, b| a.0 == b.0).any(to_several)
     }
 
-    /// What is busy for longest, and for how many seconds.
+    /// The busiest resource and its busy seconds.
     fn slowest(
         &self,
         costs: &[NodeCost],
@@ -106,7 +109,7 @@ impl Plan {
         longest(nodes.chain(self.between_times(others, topology))).expect("a plan has tasks")
     }
 
-    /// For how long what lies between nodes is busy.
+    /// The busy seconds of the links between nodes.
     fn between_times(
         &self,
         others: &dyn Fn(&Resource) -> u64,
@@ -118,7 +121,7 @@ impl Plan {
         })
     }
 
-    /// Bytes that pass what lies between nodes.
+    /// Bytes that pass the links between nodes.
     fn between_bytes(&self, topology: &Topology) -> BTreeMap<Resource, u64> {
         let mut passed = BTreeMap::new();
         if topology.has_links() {
@@ -131,8 +134,8 @@ impl Plan {
         passed
     }
 
-    /// Seconds that the first slice takes through an empty network, of which those that it takes at the bottleneck
-    /// are part of that one's time.
+    /// Seconds that the first slice takes through an empty network, less its time at the bottleneck, which
+    /// counts there.
     fn fill(&self, bottleneck: &Resource, topology: &Topology, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let first = self.slices.next(0).expect("a plan moves something");
         let lane = self.lane_of(first);
@@ -166,9 +169,9 @@ impl Plan {
         (schedule.end - busy).max(0.0) + handling
     }
 
-    /// The time of sending whole streams, by list scheduling: of the streams that are complete at their
-    /// sender, the one that can start first goes, and a node sends one and receives one at a time.
-    /// `rate` is that of bytes from one node to another.
+    /// The time of sending whole streams, by list scheduling: among the streams that are complete at their
+    /// sender, the one that can start first goes; a node sends one and receives one at a time. `rate` is the
+    /// rate from one node to another.
     pub(crate) fn rounds(&self, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let bytes: u64 = self.lane_shares().iter().map(|share| share.bytes).sum();
         let mut schedule = Schedule::default();
@@ -187,8 +190,8 @@ impl Plan {
     }
 }
 
-/// How long a node's uplink, downlink and disk are busy. What others move matters only where the plan itself moves
-/// something. A client's disk is its own affair.
+/// The busy times of a node's uplink, downlink and disk. Reservations count only where the plan itself moves
+/// bytes. A client's disk is not counted.
 fn node_times(
     cost: &NodeCost,
     others: &dyn Fn(&Resource) -> u64,
@@ -210,7 +213,7 @@ fn node_times(
     ]
 }
 
-/// Nothing takes no time, whatever the rate.
+/// Zero bytes take no time, whatever the rate.
 fn seconds(bytes: u64, rate: f64) -> f64 {
     if bytes == 0 { 0.0 } else { bytes as f64 / rate }
 }
@@ -243,7 +246,7 @@ fn transfers(task: &Task) -> impl Iterator<Item = Transfer> + '_ {
     })
 }
 
-/// Transfers by number, in rounds: each needs only what was sent in rounds before its own.
+/// Transfers by number, in rounds: each depends only on transfers of earlier rounds.
 fn rounds(transfers: &[Transfer]) -> Vec<Vec<usize>> {
     let mut users: BTreeMap<(NodeId, StreamRef), Vec<usize>> = BTreeMap::new();
     let mut missing = vec![0; transfers.len()];
@@ -272,7 +275,7 @@ fn rounds(transfers: &[Transfer]) -> Vec<Vec<usize>> {
     rounds
 }
 
-/// When streams have arrived and ports are free.
+/// The arrival times of streams and the times at which ports become free.
 #[derive(Default)]
 struct Schedule {
     arrived: BTreeMap<(NodeId, StreamRef), f64>,
@@ -282,7 +285,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// When a transfer could start; `None` while what it needs is not itself scheduled.
+    /// The earliest start of a transfer; `None` until its inputs are scheduled.
     fn start(&self, transfer: &Transfer) -> Option<f64> {
         let port = |ports: &BTreeMap<NodeId, f64>, node| ports.get(&node).copied().unwrap_or(0.0);
         let free = port(&self.sends_until, transfer.from).max(port(&self.receives_until, transfer.to));

@@ -1,8 +1,8 @@
-//! Deliveries that wait for one another.
+//! Gathers small deliveries into larger writes.
 //!
-//! Where chunks are small, a slice of one output is many pieces below a page, each between pieces of the block's other
-//! outputs. All outputs of a block are delivered at one node, so they are gathered here and written together, a whole
-//! run of chunks at a time. What is a page or more is written as it comes.
+//! With small chunks, a slice of one output is many pieces below a page, interleaved with pieces of the
+//! block's other outputs. All outputs of a block are delivered at one node, so they are gathered here and
+//! written together, a whole run of chunks at a time. Pieces of a page or more are written as they come.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub struct Gathering {
     chunking: Chunking,
     geometry: Geometry,
     outputs: Vec<SubBlock>,
-    /// The outputs of each block that is delivered here, ascending; none if they do not wait for one another.
+    /// The outputs of each block delivered here, ascending; empty if they are written separately.
     of_block: BTreeMap<BlockIndex, Vec<SubBlock>>,
     waiting: BTreeMap<(u32, BlockIndex), BTreeMap<u16, Buffer>>,
 }
 
 impl Gathering {
-    /// For the deliveries of an assignment.
+    /// Gathers the deliveries of an assignment.
     pub fn new(assignment: &Assignment) -> Self {
         let mut of_block: BTreeMap<BlockIndex, Vec<SubBlock>> = BTreeMap::new();
         if assignment.chunking.part_bytes() < GAP_BYTES {
@@ -44,8 +44,8 @@ impl Gathering {
         }
     }
 
-    /// Takes a slice that [`Action::Deliver`](crate::Action::Deliver) hands out. What is to be written now, if that
-    /// is something, with a buffer for each sub-block of it.
+    /// Takes a slice from [`Action::Deliver`](crate::Action::Deliver). Returns a write that has become
+    /// complete, with a buffer for each of its sub-blocks.
     ///
     /// # Panics
     /// If there is no such output.
@@ -64,7 +64,7 @@ impl Gathering {
         Some((Transfer::new(self.chunking, all, within), buffers.into_values().collect()))
     }
 
-    /// Drops what waits.
+    /// Drops all pending slices.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }

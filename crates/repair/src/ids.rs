@@ -38,7 +38,7 @@ impl fmt::Display for StripeId {
     }
 }
 
-/// One request being carried out, unique in the life of a cluster.
+/// The id of a job, unique in the life of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub u64);
@@ -49,12 +49,12 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Which of a job's plans a message belongs to; what belongs to an earlier one is dropped.
+/// The number of a job's plan; messages of earlier plans are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u32);
 
-/// The one-time key of a data edge; whoever dials must present it.
+/// The one-time key of a data edge; the dialling end presents it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdgeKey(pub [u8; 16]);
 

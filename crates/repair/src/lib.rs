@@ -1,10 +1,10 @@
-//! The pure core of Mend: what to repair, over which nodes, slice by slice.
+//! The pure core of Mend: plans of repairs and their execution slice by slice.
 //!
 //! A request becomes a [`Job`]; the planner turns a stripe, its losses and a topology into a [`Plan`]; the
-//! plan is cut into one [`Assignment`] per node; on each node a [`Relay`] reads, receives, combines and
-//! sends slices. `Job` and `Relay` are state machines: everything comes in as an argument, time included,
-//! and everything goes out as a value. There is no clock, no socket, no disk and no thread in this crate;
-//! the daemons and the simulator drive the very same types.
+//! plan is cut into one [`Assignment`] per node; on each node a [`Relay`] reads, receives, combines and sends
+//! slices. `Job` and `Relay` are state machines: all input, time included, is an argument, and all output is
+//! a value. This crate has no clock, socket, disk or thread; the daemons and the simulator drive the same
+//! types.
 
 #![forbid(unsafe_code)]
 

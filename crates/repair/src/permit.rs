@@ -1,4 +1,4 @@
-//! What a store's own process wants to see before it takes a block.
+//! Permits: secrets that a store's own process requires before it takes a block.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The most bytes that a permit has.
 pub const MAX_PERMIT_BYTES: usize = 4 << 10;
 
-/// A secret that lets its bearer give one block to the store's own process. Only the store knows what its bytes mean. It goes
-/// from the storage that claimed the stripe to the helper that makes the block, and is neither logged nor kept on a disk.
+/// A secret that lets its bearer give one block to the store's own process; only the store can interpret it.
+/// It passes from the storage that claimed the stripe to the helper that makes the block, and is neither
+/// logged nor written to disk.
 ///
 /// ```
 /// let permit = repair::Permit::new(b"a token".to_vec())?;
@@ -22,7 +23,7 @@ pub const MAX_PERMIT_BYTES: usize = 4 << 10;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Permit(Box<[u8]>);
 
-/// Why something is not a permit; it does not quote what that was.
+/// The reason why something is not a permit, without quoting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PermitError {
     /// It has too few or too many bytes.
@@ -45,7 +46,7 @@ impl Permit {
         }
     }
 
-    /// Its bytes, for the store's own process alone.
+    /// Its bytes, for the store's own process only.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

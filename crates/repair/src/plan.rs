@@ -1,13 +1,14 @@
 //! A plan: a repair as a DAG of linear combinations of byte streams, placed on nodes.
 //!
 //! A plan delivers *outputs* (sub-blocks, over one window of offsets) to their requestors. Its *lanes* are
-//! different routes for different slices, to which a [`Dealing`] deals them. In a lane every node has at most one *task*: which sub-blocks it reads, how many streams it receives from whom,
-//! and the combinations it sends and delivers.
+//! different routes for different slices, and a [`Dealing`] assigns slices to lanes. In a lane every node has
+//! at most one *task*: the sub-blocks it reads, the number of streams it receives from each sender, and the
+//! combinations it sends and delivers.
 //!
-//! **Always true of a `Plan`:** in every lane each output is delivered exactly once, at its requestor, and
-//! the combination delivered equals the code's equation for it; only holders read; a stream uses only
-//! streams that were created before it, so no slice can wait for itself, however the streams of one pair
-//! of nodes are ordered. [`PlanBuilder`] asserts all of it: a plan that breaks it is a bug in a planner.
+//! **Invariant:** in every lane each output is delivered exactly once, at its requestor, and the combination
+//! delivered equals the code's equation for it; only holders read; a stream uses only streams that were
+//! created before it, so no slice can wait for itself, however the streams between two nodes are ordered.
+//! [`PlanBuilder`] asserts all of it: a plan that violates it is a bug in a planner.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +23,23 @@ use crate::{Chunking, Dealing, Geometry, NodeId, Scheme, SliceSet, Stripe, Strip
 pub enum Pacing {
     /// Reading, receiving, combining and sending overlap, slice by slice.
     Pipelined,
-    /// One slice at a time is received, then read, combined and sent (the baseline Pipe-S).
+    /// Each slice is received, then read, combined and sent, before the next (the baseline Pipe-S).
     Serial,
     /// A stream is sent on only when all of it has been combined (the baseline Pipe-B, and the rounds in
-    /// which PPR and CRR are described). A node then holds whole blocks in memory.
+    /// which PPR and CRR are described). Nodes then hold whole blocks in memory.
     WholeBlock,
 }
 
-/// A sub-block that a plan delivers, and to whom.
+/// A sub-block that a plan delivers, with its requestor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// What is delivered.
+    /// The sub-block.
     pub sub_block: SubBlock,
-    /// Where.
+    /// The node that receives it.
     pub requestor: NodeId,
 }
 
-/// What a combination sums.
+/// An input of a combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Input {
     /// A sub-block on the node's own disk.
@@ -60,13 +61,14 @@ pub struct StreamRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "TermInBrief", into = "TermInBrief")]
 pub struct Term {
-    /// What is multiplied.
+    /// The input.
     pub input: Input,
-    /// By what; never zero.
+    /// The coefficient; never zero.
     pub coefficient: u8,
 }
 
-/// A [`Term`] as it is sent: assignments of codes with many sub-blocks have tens of thousands.
+/// A [`Term`] in its serialized form, kept short: assignments of codes with many sub-blocks have tens of
+/// thousands.
 #[derive(Serialize, Deserialize)]
 enum TermInBrief {
     /// Block, sub-block, coefficient.
@@ -107,20 +109,20 @@ pub type Combination = Vec<Term>;
 pub struct Send {
     /// The receiver.
     pub to: NodeId,
-    /// What each stream carries, by stream number.
+    /// The combination that each stream carries, by stream number.
     pub streams: Vec<Combination>,
 }
 
 /// An output that a task produces at its own node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// Which of the plan's outputs.
+    /// The index of the output in the plan.
     pub output: u32,
-    /// How it is computed.
+    /// The combination that computes it.
     pub combination: Combination,
 }
 
-/// How many streams a task receives from one node.
+/// The number of streams that a task receives from one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
     /// The sender.
@@ -136,11 +138,11 @@ pub struct Task {
     pub node: NodeId,
     /// The local sub-blocks it reads, ascending.
     pub reads: Vec<SubBlock>,
-    /// What it receives, ascending by sender.
+    /// The streams it receives, ascending by sender.
     pub receives: Vec<Receive>,
-    /// What it sends, ascending by receiver.
+    /// The streams it sends, ascending by receiver.
     pub sends: Vec<Send>,
-    /// What it delivers.
+    /// The outputs it delivers.
     pub delivers: Vec<Delivery>,
 }
 
@@ -169,7 +171,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The scheme that shaped it.
+    /// The scheme that it follows.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
@@ -194,7 +196,7 @@ impl Plan {
         &self.slices
     }
 
-    /// What it delivers.
+    /// The sub-blocks it delivers, with their requestors.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
@@ -204,7 +206,7 @@ impl Plan {
         &self.lanes
     }
 
-    /// Which slices travel which of them.
+    /// The assignment of slices to lanes.
     pub fn dealing(&self) -> &Dealing {
         &self.dealing
     }
@@ -214,7 +216,7 @@ impl Plan {
         &self.lanes[usize::from(self.dealing.lane_of(slice))]
     }
 
-    /// Where the sub-blocks of the stripe lie in their blocks.
+    /// The layout of the stripe's sub-blocks in their blocks.
     pub fn chunking(&self) -> &Chunking {
         &self.chunking
     }
@@ -247,7 +249,7 @@ impl Plan {
     }
 }
 
-/// What lanes need while they run; it decides the size of slices.
+/// The resources that lanes need while they run, from which the slice size follows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Footprint {
     /// Number of lanes.
@@ -256,11 +258,12 @@ pub(crate) struct Footprint {
     pub hops: u32,
     /// The most streams of one lane that begin or end at one node.
     pub streams: usize,
-    /// Whether all that is received is delivered as it comes, as at a put: nobody waits for several streams.
+    /// Whether everything received is delivered at once, as in a put, so that no node waits for several
+    /// streams.
     pub passes_on: bool,
 }
 
-/// Puts a plan together stream by stream and checks each as it is added.
+/// Builds a plan stream by stream and checks each one.
 #[derive(Debug)]
 pub struct PlanBuilder<'a> {
     stripe: &'a Stripe,
@@ -288,7 +291,7 @@ struct TaskDraft {
 }
 
 impl TaskDraft {
-    /// Whether what it receives is delivered as it comes.
+    /// Whether everything received is delivered at once.
     fn passes_on(&self) -> bool {
         let is_received = |term: &Term| matches!(term.input, Input::Received(_));
         let sent = self.sends.values().flatten();
@@ -298,7 +301,7 @@ impl TaskDraft {
     }
 }
 
-/// What a stream carries, as a combination of the recipe's sources.
+/// A stream's content as a combination of the recipe's sources.
 #[derive(Debug)]
 struct Stream {
     row: Row,
@@ -321,9 +324,10 @@ impl<'a> PlanBuilder<'a> {
         Self { stripe, recipe, source_index: index(recipe), outputs, lanes: Vec::new() }
     }
 
-    /// The lanes that are started next read what another recipe for the same outputs reads.
+    /// Uses another recipe for the same outputs in the lanes that start next.
     ///
     /// # Panics
+    ///
     /// If it has other outputs.
     pub fn follow(&mut self, recipe: &'a Recipe) {
         let outputs = self.outputs.iter().map(|output| &output.sub_block);
@@ -344,7 +348,8 @@ impl<'a> PlanBuilder<'a> {
     /// The node that holds source number `source` of the recipe.
     ///
     /// # Panics
-    /// If nobody does: recipes are made of available blocks.
+    ///
+    /// If there is none: recipes are made of available blocks.
     pub fn holder(&self, source: u32) -> NodeId {
         let block = self.recipe.sources()[source as usize].block;
         self.stripe.block(block).holder.expect("a recipe reads only blocks that are held")
@@ -391,18 +396,18 @@ impl<'a> PlanBuilder<'a> {
         self.lanes.len()
     }
 
-    /// Leaves out all lanes but these.
+    /// Drops all lanes but these.
     pub(crate) fn keep(&mut self, lanes: &[usize]) {
         let mut number = 0..;
         self.lanes.retain(|_| number.next().is_some_and(|number| lanes.contains(&number)));
     }
 
-    /// The pairs of nodes between which streams go, in some lane.
+    /// The pairs of nodes connected by a stream in some lane.
     pub(crate) fn links(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
         self.lanes.iter().flat_map(|lane| lane.streams.keys().copied())
     }
 
-    /// What the lanes so far need while they run.
+    /// The resources that the lanes so far need while they run.
     pub(crate) fn footprint(&self) -> Footprint {
         let streams = self.lanes.iter().flat_map(|lane| lane.ports().into_values());
         Footprint {
@@ -413,7 +418,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// How heavy the lanes so far are together: the most streams up, or down, at one node; all streams; hops.
+    /// The weight of the lanes so far: the most streams up, or down, at one node; all streams; hops.
     pub(crate) fn weight(&self) -> (usize, usize, u32) {
         let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
         for (node, (sent, received)) in self.lanes.iter().flat_map(LaneDraft::ports) {
@@ -460,7 +465,7 @@ impl<'a> PlanBuilder<'a> {
         self.lanes.last_mut().expect("lane() comes first")
     }
 
-    /// The combination in terms of the recipe's sources, and the hops behind it.
+    /// The combination in terms of the recipe's sources, and the number of hops before it.
     fn evaluate(&self, node: NodeId, combination: &[Term]) -> (Row, u32) {
         let lane = self.lanes.last().expect("lane() comes first");
         let mut row = Row::new();
@@ -485,7 +490,7 @@ impl<'a> PlanBuilder<'a> {
 }
 
 impl LaneDraft {
-    /// How many streams every node sends and receives.
+    /// The number of streams that every node sends and receives.
     fn ports(&self) -> BTreeMap<NodeId, (usize, usize)> {
         let mut ports: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
         for (&(from, to), streams) in &self.streams {
@@ -495,7 +500,7 @@ impl LaneDraft {
         ports
     }
 
-    /// The task of `node`, which from now on reads the local inputs of `combination`.
+    /// The task of `node`, after adding the local inputs of `combination` to its reads.
     fn use_in(&mut self, node: NodeId, combination: &[Term]) -> &mut TaskDraft {
         let task = self.tasks.entry(node).or_default();
         for term in combination {
@@ -534,7 +539,7 @@ fn index(recipe: &Recipe) -> BTreeMap<SubBlock, u32> {
     recipe.sources().iter().zip(0..).map(|(&source, index)| (source, index)).collect()
 }
 
-/// The same row with one term for each source, ascending, and none that is zero.
+/// The row with one term per source, ascending, without zeros.
 fn summed(mut row: Row) -> Row {
     row.sort_unstable_by_key(|&(source, _)| source);
     row.dedup_by(|next, kept| {

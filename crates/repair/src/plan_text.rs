@@ -1,5 +1,5 @@
-//! Plans as text and as a summary for machines: compact, and the same for the same plan, so that two can
-//! be compared line by line.
+//! Plans as compact text and as a machine-readable summary. The same plan always gives the same text, so that
+//! two plans can be compared line by line.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl Plan {
         PlanText { plan: self, topology: Some(topology) }
     }
 
-    /// The plan as facts for machines.
+    /// The plan as a machine-readable summary.
     pub fn summary(&self) -> PlanSummary<'_> {
         let texts = PlanText { plan: self, topology: None };
         let lanes = (0..self.lanes.len()).map(|lane| LaneSummary {
@@ -56,10 +56,10 @@ impl Plan {
     }
 }
 
-/// A plan as facts for machines.
+/// A machine-readable summary of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanSummary<'a> {
-    /// The scheme that shaped it.
+    /// The scheme that it follows.
     pub scheme: Scheme,
     /// How its nodes move slices on.
     pub pacing: Pacing,
@@ -67,7 +67,7 @@ pub struct PlanSummary<'a> {
     pub code: String,
     /// The stripe.
     pub stripe: &'a StripeId,
-    /// What is delivered, and where.
+    /// The sub-blocks delivered, with their requestors.
     pub outputs: &'a [Output],
     /// The nodes that read blocks.
     pub helpers: Vec<NodeId>,
@@ -77,26 +77,26 @@ pub struct PlanSummary<'a> {
     pub slice_bytes: u32,
     /// The slices that are moved.
     pub slices: &'a SliceSet,
-    /// How many slices each of the lanes gets in a round.
+    /// The number of slices that each lane gets in a round.
     pub dealing: &'a Dealing,
     /// The routes.
     pub lanes: Vec<LaneSummary<'a>>,
-    /// What it costs.
+    /// Its cost.
     pub cost: Cost,
 }
 
 /// One route of a [`PlanSummary`].
 #[derive(Clone, Debug, Serialize)]
 pub struct LaneSummary<'a> {
-    /// Which slices travel it, in words.
+    /// The slices that travel it, as text.
     pub slices: String,
     /// The longest chain of streams from a reader to a requestor.
     pub hops: u32,
-    /// What each node does.
+    /// The task of each node.
     pub tasks: &'a [Task],
 }
 
-/// Places of longer rounds are only counted.
+/// The positions of longer rounds are counted, not listed.
 const LISTED_PLACES: u32 = 32;
 
 /// A plan as text; see [`Plan::display_with`].
@@ -165,7 +165,7 @@ impl PlanText<'_> {
         writeln!(f, ", {}", count(self.plan.lanes.len() as u64, "lane"))
     }
 
-    /// Which slices travel a lane.
+    /// The slices that travel a lane, as text.
     fn share(&self, lane: usize) -> String {
         let dealing = &self.plan.dealing;
         let places = dealing.places(lane as u16);
@@ -199,7 +199,7 @@ impl PlanText<'_> {
         writeln!(f, ": {}", parts.join("; "))
     }
 
-    /// What was received comes first: a sum on its way, and what this node adds to it.
+    /// Received streams come first: the sum so far, then the terms that this node adds.
     fn combination(&self, terms: &[Term]) -> String {
         let received = terms.iter().filter(|term| matches!(term.input, Input::Received(_)));
         let local = terms.iter().filter(|term| matches!(term.input, Input::Local(_)));

@@ -1,12 +1,12 @@
-//! What a node reads of its blocks, as its disks see it.
+//! A node's reads for a plan, as its disks see them.
 //!
-//! A slice is a piece of every sub-block that is read, so with a code of many sub-blocks a slice is many small pieces
-//! scattered over the disk, each next to the same piece of the following slice. Reading slice by slice would seek
-//! between them. So a node that reads several sub-blocks of a block announces its reads for a stretch of slices at a
-//! time, with ranges merged that are adjacent or almost ([`Transfer`]), and the kernel prefetches these ranges into the
-//! page cache (not into the node's own memory). A node that reads one sub-block of each of its blocks announces nothing if
-//! the blocks are a single chunk: its slices are contiguous on the disk, and the kernel's own readahead takes larger
-//! steps than can be asked for.
+//! A slice is a piece of every sub-block that is read. With many sub-blocks a slice is many small pieces
+//! scattered over the disk, each next to the same piece of the following slice, and reading slice by slice
+//! would seek between them. So a node that reads several sub-blocks of a block announces its reads for a
+//! stretch of slices at a time, with adjacent and nearly adjacent ranges merged ([`Transfer`]), and the
+//! kernel prefetches them into the page cache (not into the node's own memory). A node that reads one
+//! sub-block of each of its blocks announces nothing if the blocks are a single chunk: its slices are
+//! contiguous on disk, and the kernel's own readahead takes larger steps than can be requested.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
@@ -16,18 +16,18 @@ use codes::{BlockIndex, SubBlock};
 use crate::transfer::{GAP_BYTES, Transfer, joined, together};
 use crate::{Chunking, Dealing, Geometry, SliceSet};
 
-/// What a stretch holds at one node, unless a single slice is more. It is announced when half of the one before is
-/// used. Chosen for rotating disks: the 64 quarters of a megabyte which a helper of Clay (14, 10, 13) reads
-/// of 256 MiB take about as long to find as to read.
+/// The bytes of a stretch at one node, unless a single slice is larger. A stretch is announced when half of
+/// the one before is used. Sized for rotating disks: a helper of Clay (14, 10, 13) reads 64 quarters of a
+/// megabyte out of 256 MiB, where seeking takes about as long as reading.
 const STRETCH_BYTES: u64 = 16 << 20;
 
-/// And no more places than these, whatever the chunks.
+/// The most pieces in a stretch, whatever the chunks.
 const STRETCH_PIECES: u64 = 1 << 16;
 
-/// Joined reads are no larger: they take as much memory once more.
+/// The largest joined read: it needs as much memory again.
 const JOINED_BYTES: u64 = 1 << 20;
 
-/// Some bytes of a block that lie beside one another.
+/// A contiguous range of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     /// The block.
@@ -36,12 +36,12 @@ pub struct BlockRange {
     pub bytes: Range<u64>,
 }
 
-/// What the disks of a node do for a plan.
+/// The work of a node's disks for a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskWork {
-    /// Ranges that begin elsewhere than where the one before ended.
+    /// Ranges that do not continue the one before.
     pub reads: u64,
-    /// Bytes of all ranges, the gaps that are read through included.
+    /// Bytes of all ranges, including gaps that are read through.
     pub bytes: u64,
 }
 
@@ -52,20 +52,20 @@ impl AddAssign for DiskWork {
     }
 }
 
-/// All that one node reads for a plan.
+/// Everything that one node reads for a plan.
 #[derive(Debug)]
 pub(crate) struct Reading {
     geometry: Geometry,
     slices: SliceSet,
     chunking: Chunking,
-    /// What there is to read for a slice; all different.
+    /// The distinct sets of sub-blocks that slices read.
     sets: Vec<Vec<SubBlock>>,
     dealing: Dealing,
-    /// For each lane: which of the sets.
+    /// The index of each lane's set.
     set_of: Vec<usize>,
-    /// Whether a slice has several places in a block.
+    /// Whether a slice has several pieces in a block.
     scattered: bool,
-    /// Slices of a stretch; all of them if nothing is scattered.
+    /// Slices of a stretch; all slices if reads are contiguous.
     stretch: u32,
 }
 
@@ -99,7 +99,7 @@ impl Reading {
         Self { geometry, slices, chunking, sets, dealing, set_of, scattered, stretch }
     }
 
-    /// Whether the disk should be told what comes.
+    /// Whether reads should be announced to the disk.
     pub(crate) fn is_scattered(&self) -> bool {
         self.scattered
     }
@@ -109,12 +109,12 @@ impl Reading {
         slice / self.stretch
     }
 
-    /// The last stretch that should be announced when a slice's turn comes: half a stretch ahead.
+    /// The last stretch to announce when a slice's turn comes: half a stretch ahead.
     pub(crate) fn due_at(&self, slice: u32) -> u32 {
         self.stretch_of(slice.saturating_add(self.stretch / 2))
     }
 
-    /// What is read for a stretch: ascending, neighbours joined.
+    /// The ranges of a stretch, ascending, neighbours joined.
     pub(crate) fn ranges(&self, stretch: u32) -> Vec<BlockRange> {
         let start = stretch.saturating_mul(self.stretch);
         let end = start.saturating_add(self.stretch);
@@ -133,7 +133,7 @@ impl Reading {
         ranges
     }
 
-    /// What the disk jobs that get a slice's sub-blocks read, in the order of these.
+    /// The disk jobs for a slice's sub-blocks, in order.
     pub(crate) fn jobs<'a>(
         &self,
         slice: u32,
@@ -149,10 +149,10 @@ impl Reading {
         Transfer::new(self.chunking, job, self.geometry.span(slice))
     }
 
-    /// What a disk that follows the announcements, or reads ahead where there are none, does.
+    /// The work of a disk that follows the announcements, or reads ahead where there are none.
     ///
-    /// A block of many chunks has millions of places, but stretches repeat: those that begin at the same place of a part and
-    /// of a round are looked at once.
+    /// A block of many chunks has millions of pieces, but stretches repeat: those that begin at the same
+    /// position of a part and of a round are computed once.
     pub(crate) fn disk_work(&self) -> DiskWork {
         let mut work = DiskWork::default();
         let Some(last) = self.slices.ranges().last() else { return work };
@@ -166,7 +166,7 @@ impl Reading {
         work
     }
 
-    /// What a disk does for one stretch that has done those before.
+    /// The work of a stretch, given the stretches before.
     fn work_of(&self, stretch: u32) -> DiskWork {
         let mut work = DiskWork::default();
         let ranges = self.ranges(stretch);

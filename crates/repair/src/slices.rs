@@ -1,11 +1,11 @@
-//! Slices: how a window of a sub-block is cut, and sets of slice numbers.
+//! Slices: the division of a window of a sub-block, and sets of slice numbers.
 
 use std::fmt;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// How the wanted window of every sub-block stream is cut into slices.
+/// The division of every sub-block stream's window into slices.
 ///
 /// All sub-blocks of a stripe have the same length and are coded offset by offset, so one window and one
 /// numbering of slices serve every stream of a plan.

@@ -6,19 +6,19 @@ use codes::{BlockIndex, Code};
 
 use crate::{BlockId, Chunking, Digest, LocalBlock, NodeId, StripeId, StripeLabel};
 
-/// A stripe: its code, its blocks, and who holds them now.
+/// A stripe: its code, its blocks, and their current holders.
 #[derive(Clone, Debug)]
 pub struct Stripe {
     /// The store's name for it.
     pub id: StripeId,
-    /// How its blocks depend on each other.
+    /// The code that relates its blocks.
     pub code: Arc<dyn Code>,
-    /// How long its blocks are for the purpose of coding, and where their sub-blocks lie: shorter blocks count as
-    /// followed by zeros.
+    /// The length of its blocks as encoded, and the layout of their sub-blocks. Shorter blocks count as
+    /// padded with zeros.
     pub chunking: Chunking,
     /// All n blocks, by index.
     pub blocks: Vec<StripeBlock>,
-    /// What a block that is made anew says of itself, if the store wants it to.
+    /// The label to write into rebuilt blocks, if the store keeps labels.
     pub label: Option<StripeLabel>,
 }
 
@@ -27,16 +27,17 @@ pub struct Stripe {
 pub struct StripeBlock {
     /// The store's name for it.
     pub id: BlockId,
-    /// Bytes it really has, at most the stripe's.
+    /// Its actual length in bytes, at most the stripe's.
     pub bytes: u64,
     /// The node that holds it; `None` if it is lost.
     pub holder: Option<NodeId>,
-    /// The store's recorded digest of it, which whoever reads or makes the block must find; `None` if there is none.
+    /// The digest recorded by the store, which every reader and writer of the block must match; `None` if
+    /// there is none.
     pub digest: Option<Digest>,
 }
 
 impl Stripe {
-    /// Bytes of a block for the purpose of coding.
+    /// Bytes of a block as encoded.
     pub fn block_bytes(&self) -> u64 {
         self.chunking.block_bytes()
     }
@@ -54,7 +55,7 @@ impl Stripe {
         &self.blocks[usize::from(index.0)]
     }
 
-    /// The block of index `index` as whoever reads it must find it.
+    /// The block of index `index` with everything that its reader has to check.
     ///
     /// # Panics
     /// If the stripe has no such block.
@@ -68,7 +69,7 @@ impl Stripe {
         (0..self.blocks.len() as u16).map(BlockIndex)
     }
 
-    /// The blocks that some node holds, ascending.
+    /// The blocks that have a holder, ascending.
     pub fn held(&self) -> impl Iterator<Item = (BlockIndex, NodeId)> + '_ {
         self.indices().filter_map(|index| Some((index, self.block(index).holder?)))
     }

@@ -1,11 +1,11 @@
-//! What one disk job moves between a block and slice buffers, one buffer for each of some sub-blocks.
+//! One disk job: bytes moved between a block and slice buffers, one buffer per sub-block.
 //!
-//! Sub-blocks that lie close together are moved together. Between what is read there may be bytes that nobody asked
-//! for: a gap below [`GAP_BYTES`] is never a whole page, so a disk reads all of it anyway, and a store that keeps a
-//! checksum for each page checks it anyway. Larger gaps are left out: whether a disk reads 64 KiB sooner than it finds the
-//! next place is the disk's business, and a helper's links and caps are the cluster's.
+//! Sub-blocks close together are moved together. A read may include gaps below [`GAP_BYTES`], which are never
+//! a whole page: the disk reads the page anyway, and a store with a checksum per page checks it anyway.
+//! Larger gaps are skipped, since disks differ in whether reading 64 KiB is faster than a seek.
 //!
-//! **Always true:** what is read or written of the buffers' own bytes is exactly the slice; a write has no gaps.
+//! **Invariant:** the bytes of the buffers that are read or written are exactly the slice; a write has no
+//! gaps.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -13,9 +13,9 @@ use codes::{BlockIndex, SubBlock};
 
 use crate::Chunking;
 
-/// A gap is read through if it is smaller: the page of the page cache, and of the checksums of our own stores.
+/// Smaller gaps are read through: the size of a page in the page cache and in the checksums of `dir`.
 pub(crate) const GAP_BYTES: u64 = 4 << 10;
-/// What several sub-blocks share is read and written through a buffer of at most so many bytes.
+/// The size of the buffer for ranges that several sub-blocks share.
 const SHARED_BYTES: u64 = 256 << 10;
 
 /// See the module's documentation.
@@ -46,7 +46,7 @@ impl Transfer {
         self.block
     }
 
-    /// Number of buffers: of sub-blocks.
+    /// The number of buffers, one per sub-block.
     pub fn buffers(&self) -> usize {
         self.subs.len()
     }
@@ -61,18 +61,19 @@ impl Transfer {
         self.buffers() * self.buffer_bytes()
     }
 
-    /// The ranges of the block that a read takes, ascending, small gaps included.
+    /// The ranges of the block to read, ascending, small gaps included.
     pub fn reads(&self) -> Vec<Range<u64>> {
         joined(&self.chunking, &self.subs, &self.within, GAP_BYTES)
     }
 
-    /// The ranges of the block that a write fills, ascending.
+    /// The ranges of the block to write, ascending.
     pub fn writes(&self) -> Vec<Range<u64>> {
         joined(&self.chunking, &self.subs, &self.within, 1)
     }
 
-    /// Fills the buffers by `read`, which is given an offset in the block and what is to be filled from there on, and says
-    /// whether it did. What lies beyond `block_bytes` counts as zeros and is not read. Whether all is filled.
+    /// Fills the buffers. `read` is given an offset in the block and the bytes to fill from there, and
+    /// returns whether it filled them. Bytes beyond `block_bytes` are zeros and are not read. Returns whether
+    /// all was filled.
     ///
     /// # Errors
     /// The first one of `read`.
@@ -112,8 +113,8 @@ impl Transfer {
         Ok(true)
     }
 
-    /// Hands what the buffers hold to `write`, with its offsets in the block. What lies beyond `block_bytes` is padding
-    /// and is dropped.
+    /// Passes the buffers' contents to `write` with their offsets in the block. Bytes beyond `block_bytes`
+    /// are padding and are dropped.
     ///
     /// # Errors
     /// The first one of `write`.
@@ -151,7 +152,7 @@ impl Transfer {
         assert!(buffers.iter().all(|buffer| buffer.len() == self.buffer_bytes()), "of the slice's size");
     }
 
-    /// What is shared is cut into steps, so that it takes little memory; what is of one buffer goes as it is.
+    /// Cuts shared ranges into steps, to bound memory; a range of a single buffer is not cut.
     fn steps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         let whole = self.lies_in_one(&range).is_some();
         let step = if whole { range.end - range.start } else { SHARED_BYTES };
@@ -159,14 +160,15 @@ impl Transfer {
         cuts.map(move |start| start..range.end.min(start.saturating_add(step)))
     }
 
-    /// The buffer that a range is part of, and where in it, if it is of a single one.
+    /// The buffer that contains all of a range, and the position in it, if there is one.
     fn lies_in_one(&self, range: &Range<u64>) -> Option<(usize, Range<usize>)> {
         let first = self.pieces(range.clone()).next()?;
         let (buffer, place, at) = first;
         (at == 0 && place.len() as u64 == range.end - range.start).then_some((buffer, place))
     }
 
-    /// What a range of the block holds of the buffers: the buffer, the place there, and the place in the range.
+    /// The parts of a range that belong to buffers: the buffer, the position there, and the position in the
+    /// range.
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>, usize)> + '_ {
         let (from, to) = (self.within.start, self.within.end);
         let mut at = 0;
@@ -184,7 +186,7 @@ impl Transfer {
     }
 }
 
-/// Cuts ascending sub-blocks where what lies between two of them is not read through.
+/// Splits ascending sub-blocks at gaps that are not read through.
 pub(crate) fn together<'a>(
     chunking: &Chunking,
     sub_blocks: &'a [SubBlock],
@@ -198,11 +200,12 @@ pub(crate) fn together<'a>(
     })
 }
 
-/// Where the bytes `within` of ascending sub-blocks are: ascending, those joined between which less than `gap` lies.
+/// The ranges that hold the bytes `within` of ascending sub-blocks, ascending; ranges less than `gap` apart
+/// are joined.
 pub(crate) fn joined(chunking: &Chunking, subs: &[u16], within: &Range<u64>, gap: u64) -> Vec<Range<u64>> {
     let (Some(&first), Some(&last)) = (subs.first(), subs.last()) else { return Vec::new() };
     let part = chunking.part_bytes();
-    // Of a chunk of which all is asked for: the runs of neighbouring sub-blocks.
+    // If all of a chunk is wanted, these are the runs of neighbouring sub-blocks.
     let close = |a: &u16, b: &u16| u64::from(b - a - 1) * part < gap;
     let runs: Vec<(u16, u16)> = subs.chunk_by(close).map(|run| (run[0], run[run.len() - 1])).collect();
     let wraps = u64::from(first + (chunking.sub_blocks() - 1 - last)) * part < gap;
@@ -250,13 +253,13 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that are asked for, one by one, as a slow reference knows them.
+    /// Reference: the wanted bytes, one by one.
     fn asked(chunking: &Chunking, subs: &[u16], within: &Range<u64>) -> BTreeSet<u64> {
         let of = |&sub: &u16| chunking.ranges(sub, within.clone()).flatten().collect::<Vec<_>>();
         subs.iter().flat_map(of).collect()
     }
 
-    /// The ranges of a set, those joined between which less than `gap` lies.
+    /// Reference: the ranges of a set, joined if less than `gap` apart.
     fn joined_slowly(bytes: &BTreeSet<u64>, gap: u64) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for &byte in bytes {

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use super::Class;
 
-/// A full bucket holds what passes in this time: bursts are small.
+/// The time in which a full bucket's content flows in; short, to keep bursts small.
 const BURST: Duration = Duration::from_millis(100);
-/// But so many bytes at least, so that a low cap does not cut slices into crumbs,
+/// The least content of a full bucket, so that a low cap does not split slices into tiny pieces.
 const MIN_BURST_BYTES: f64 = (16 << 10) as f64;
-/// and so many at most.
+/// The largest content of a full bucket.
 const MAX_BURST_BYTES: f64 = (32 << 20) as f64;
-/// Nothing is granted below this part of a full bucket: moving a few bytes costs as much as moving many.
+/// Below this part of a full bucket nothing is granted: moving a few bytes costs as much as moving many.
 const STEP: f64 = 0.25;
 
-/// What may pass at a rate. What moved is paid for afterwards, so that the level may fall below zero; then everybody
-/// waits.
+/// A token bucket for one rate. Bytes are charged after they moved, so the level may be negative; then
+/// everyone waits.
 ///
-/// Classes share a bucket by floors: the level below which a class takes nothing. While reads take all that flows in, the
-/// level never rises to the floor of puts, and that of repairs is higher still. Nobody needs to be told of anybody else,
-/// and whoever stops waiting leaves nothing behind.
+/// Classes share a bucket through floors: the level below which a class takes nothing. While reads use the
+/// whole inflow, the level never rises to the floor of puts, and that of repairs is higher still. Classes
+/// need no knowledge of each other, and a class that stops waiting leaves no state behind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     /// Bytes per second.
     rate: f64,
     level: f64,
     filled_at: Duration,
-    /// What has moved, and what was there to move and ran over, since somebody last asked or the rate changed.
+    /// Bytes moved, and bytes that overflowed, since the last query or change of the rate.
     moved: f64,
     ran_over: f64,
 }
@@ -35,7 +35,7 @@ impl Bucket {
         Self { rate: rate as f64, level: 0.0, filled_at: now, moved: 0.0, ran_over: 0.0 }
     }
 
-    /// From now on another rate; debts at the old one are forgiven, so that they hold back nobody for long.
+    /// Sets another rate and forgives debts at the old one, which would delay users for long.
     pub(super) fn set_rate(&mut self, rate: u64, now: Duration) {
         if self.rate == rate as f64 {
             return;
@@ -58,14 +58,14 @@ impl Bucket {
         self.filled_at = self.filled_at.max(now);
     }
 
-    /// Bytes that a class may move now.
+    /// The number of bytes that a class may move now.
     pub(super) fn allowance(&mut self, class: Class, now: Duration) -> usize {
         self.fill(now);
         let allowance = self.level - class.floor() * self.size();
         if allowance + 1.0 < STEP * self.size() { 0 } else { allowance as usize }
     }
 
-    /// How long a class that may move nothing has to wait.
+    /// The time until a class that may move nothing should ask again.
     pub(super) fn wait(&self, class: Class) -> Duration {
         let missing = (class.floor() + STEP) * self.size() - self.level;
         Duration::from_secs_f64((missing.max(1.0) / self.rate.max(1.0)).min(3600.0))
@@ -76,8 +76,8 @@ impl Bucket {
         self.moved += bytes as f64;
     }
 
-    /// The part of what flowed in that ran over since the last time, or since the rate changed. While a bucket fills for the
-    /// first time, nothing is known.
+    /// The unused share of the inflow since the last query or change of the rate. Unknown while a bucket
+    /// fills for the first time.
     pub(super) fn unused(&mut self, now: Duration) -> Option<f64> {
         self.fill(now);
         let (moved, ran_over) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.ran_over));

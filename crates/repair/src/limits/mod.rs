@@ -1,10 +1,10 @@
-//! How fast a node may work: caps on its disk, on its links each way, and on each repair, for all its connections
-//! together.
+//! Rate limits of a node: caps on its disk, on its links each way, and on each repair, across all
+//! connections.
 //!
-//! A driver asks for a [`Grant`] before it moves bytes, and says afterwards how many it moved. While a cap is reached,
-//! degraded reads go first, then puts, and background repairs last. Caps may change at any time.
+//! A driver asks for a [`Grant`] before it moves bytes and reports afterwards how many moved. While a cap is
+//! reached, degraded reads go first, then puts, then background repairs. Caps may change at any time.
 //!
-//! Deliberately absent: queues and clocks. Whoever is told to wait asks again.
+//! There are no queues and no clocks here: a caller that is told to wait asks again.
 
 mod bucket;
 #[cfg(test)]
@@ -18,23 +18,23 @@ use serde::{Deserialize, Serialize};
 use self::bucket::Bucket;
 use crate::JobId;
 
-/// What a job is for: who goes first where a node's caps are reached.
+/// The purpose of a job, which sets its priority where a node's caps are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// A client waits for bytes.
+    /// A client waits for the bytes.
     Read,
     /// A client stores a file.
     Put,
-    /// Work that nobody waits for.
+    /// Background work.
     #[default]
     Repair,
-    /// A link is measured: zeros travel, and are dropped where they arrive.
+    /// A link is being measured: zeros are sent and dropped on arrival.
     Probe,
 }
 
 impl Class {
-    /// The part of a bucket that it leaves to those before it.
+    /// The part of a bucket reserved for classes of higher priority.
     fn floor(self) -> f64 {
         match self {
             Self::Read => 0.0,
@@ -44,35 +44,35 @@ impl Class {
     }
 }
 
-/// Caps of a node in bytes per second; what is absent is not limited.
+/// Caps of a node in bytes per second; absent ones are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caps {
-    /// What is read from and written to its disk, for jobs and to verify what is kept.
+    /// Reads and writes of its disk, by jobs and scrubs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
-    /// What it sends, over all connections.
+    /// Bytes sent, over all connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up: Option<u64>,
-    /// What it receives, over all connections.
+    /// Bytes received, over all connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<u64>,
-    /// What each background repair sends here, and what it receives.
+    /// Bytes that each background repair sends here, and, separately, receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<u64>,
-    /// What all background repairs together send here.
+    /// Bytes that all background repairs together send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repairs_up: Option<u64>,
-    /// What all background repairs together receive here.
+    /// Bytes that all background repairs together receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repairs_down: Option<u64>,
-    /// What all background repairs together read from and write to the disk.
+    /// Bytes that all background repairs together read from and write to the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repairs_disk: Option<u64>,
 }
 
 impl Caps {
-    /// Whether nothing is limited.
+    /// Whether there is no cap.
     pub fn are_none(&self) -> bool {
         *self == Self::default()
     }
@@ -92,36 +92,36 @@ impl Caps {
     }
 }
 
-/// What bytes move through.
+/// The resource that bytes pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meter {
     /// The disk, in either direction.
     Disk,
-    /// Out on an edge.
+    /// Sending on an edge.
     Up,
-    /// In on an edge.
+    /// Receiving on an edge.
     Down,
 }
 
-/// Whether bytes may move.
+/// The answer to a request to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Nothing limits them.
+    /// No limit.
     Unlimited,
-    /// So many at most, and one at least.
+    /// At most this many bytes; at least one.
     Bytes(usize),
-    /// None; asking again is worthwhile after this long.
+    /// None now; ask again after this time.
     Wait(Duration),
 }
 
-/// The caps of a node and what is left of them. See the module's documentation.
+/// A node's caps and their current levels. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Limits {
     caps: Caps,
     meters: BTreeMap<Meter, Bucket>,
-    /// Of all background repairs together.
+    /// Buckets shared by all background repairs.
     background: BTreeMap<Meter, Bucket>,
-    /// Of background repairs, each way.
+    /// Buckets of single background repairs, each way.
     repairs: BTreeMap<(JobId, Meter), Bucket>,
 }
 
@@ -138,7 +138,7 @@ impl Limits {
         self.caps
     }
 
-    /// Other caps from now on.
+    /// Replaces the caps.
     pub fn set(&mut self, caps: Caps, now: Duration) {
         self.caps = caps;
         let all = [(Meter::Disk, caps.disk), (Meter::Up, caps.up), (Meter::Down, caps.down)];
@@ -155,7 +155,7 @@ impl Limits {
         }
     }
 
-    /// What a job may move now; without a job, what is done besides all of them, such as a scrub.
+    /// The bytes that a job may move now. Without a job, the request is for other work such as a scrub.
     pub fn grant(&mut self, meter: Meter, class: Class, job: Option<JobId>, now: Duration) -> Grant {
         let mut bytes = usize::MAX;
         for (bucket, class) in self.buckets(meter, class, job, now).into_iter().flatten() {
@@ -167,7 +167,7 @@ impl Limits {
         if bytes == usize::MAX { Grant::Unlimited } else { Grant::Bytes(bytes) }
     }
 
-    /// A job has moved bytes: more than it was granted if it could not stop in the middle.
+    /// Charges bytes that a job has moved, possibly more than granted if it could not stop in the middle.
     pub fn spend(&mut self, meter: Meter, class: Class, job: Option<JobId>, bytes: usize, now: Duration) {
         self.buckets(meter, class, job, now)
             .into_iter()
@@ -175,18 +175,18 @@ impl Limits {
             .for_each(|(bucket, _)| bucket.spend(bytes));
     }
 
-    /// Which part of its share of what repairs may send or receive a node has left unused since it was last asked, or the cap
-    /// changed; `None` if there is no such cap, or nothing could have moved yet.
+    /// The unused part of a node's share for sending or receiving repairs since the last query or change of
+    /// the cap; `None` without such a cap, or before anything could have moved.
     pub fn unused(&mut self, meter: Meter, now: Duration) -> Option<f64> {
         self.background.get_mut(&meter)?.unused(now)
     }
 
-    /// A job is over.
+    /// Forgets a finished job.
     pub fn forget(&mut self, job: JobId) {
         self.repairs.retain(|&(other, _), _| other != job);
     }
 
-    /// The buckets that a job draws from, and as which class: on its own it goes before nobody.
+    /// The buckets that a job draws from, and its class in each: in its own bucket it has no competitors.
     fn buckets(
         &mut self,
         meter: Meter,

@@ -1,9 +1,9 @@
-//! The nodes a plan may use, and what their disks, their links and what lies between them carry.
+//! The nodes that a plan may use, with the rates of their disks, their ports and the links between them.
 //!
-//! A byte from one node to another passes the sender's uplink, the receiver's downlink, and, where these are known, the
-//! trunks of the racks and regions that it leaves and enters, and a link that only this pair, or only this pair of
-//! racks or regions, shares. Each of these is a [`Resource`] with a rate; what nothing is known of holds nobody up.
-//! A reservation says how many bytes of others pass a resource first.
+//! A byte from one node to another passes the sender's uplink, the receiver's downlink and, where known, the
+//! trunks of the racks and regions that it leaves and enters, and a link that only this pair, or only this
+//! pair of racks or regions, shares. Each of these is a [`Resource`] with a rate; unknown resources are
+//! unlimited. A reservation is the number of bytes of other repairs that pass a resource first.
 
 mod profile;
 mod resource;
@@ -17,10 +17,10 @@ pub use resource::{Resource, TopologyError, Trunk};
 use crate::NodeId;
 use resource::{checked, insert_once};
 
-/// Bytes per second between two nodes whose link is broken: a rate has to be above zero.
+/// The rate of a broken link between two nodes, in bytes per second: a rate has to be above zero.
 const BROKEN: f64 = 1.0;
 
-/// What is known of the nodes at the moment of planning.
+/// The planner's knowledge of the nodes at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     nodes: BTreeMap<NodeId, NodeProfile>,
@@ -39,7 +39,7 @@ impl Topology {
         Self::default()
     }
 
-    /// From now on the edges of all plans are encrypted.
+    /// Encrypts the edges of all plans from now on.
     pub fn encrypt_edges(&mut self) {
         self.encrypts_edges = true;
     }
@@ -49,10 +49,10 @@ impl Topology {
         self.encrypts_edges
     }
 
-    /// The name that the certificate of `node` must carry at the other end of an edge; `None` if edges are plain.
+    /// The name that `node`'s certificate must carry at the other end of an edge; `None` if edges are plain.
     ///
-    /// A node whose name is not known gets an empty one, which no certificate carries: its edges fail, and never
-    /// carry a byte in the clear.
+    /// A node without a known name gets an empty one, which no certificate carries: its edges fail instead of
+    /// carrying a byte in the clear.
     pub fn tls_name(&self, node: NodeId) -> Option<String> {
         let name = || self.get(node).map_or_else(String::new, |profile| profile.tls_name.clone());
         self.encrypts_edges.then(name)
@@ -68,17 +68,17 @@ impl Topology {
         self.nodes.remove(&node);
     }
 
-    /// What is known of `node`.
+    /// The profile of `node`.
     pub fn get(&self, node: NodeId) -> Option<&NodeProfile> {
         self.nodes.get(&node)
     }
 
-    /// What is known of `node`, to be changed.
+    /// The profile of `node`, mutable.
     pub fn get_mut(&mut self, node: NodeId) -> Option<&mut NodeProfile> {
         self.nodes.get_mut(&node)
     }
 
-    /// What the ports and the disk of a node carry; the default if it is not known.
+    /// The rates of a node's ports and disk; the default if it is not known.
     pub fn rates(&self, node: NodeId) -> Rates {
         self.get(node).map(|profile| profile.rates).unwrap_or_default()
     }
@@ -88,12 +88,12 @@ impl Topology {
         self.get(node).is_some_and(|profile| profile.alive)
     }
 
-    /// Whether `node` is known and nobody can dial it: a client.
+    /// Whether `node` is a known client, which dials and is never dialled.
     pub fn dials_out(&self, node: NodeId) -> bool {
         self.get(node).is_some_and(|profile| profile.reach == Reach::DialsOut)
     }
 
-    /// Where `node` is dialled, if it can be.
+    /// The address of `node`'s data port, if it listens.
     pub fn address(&self, node: NodeId) -> Option<String> {
         self.get(node).and_then(|profile| profile.reach.address()).map(str::to_owned)
     }
@@ -109,9 +109,9 @@ impl Topology {
     }
 }
 
-/// What lies between nodes. Racks and regions share one space of names.
+/// Links between nodes. Racks and regions share one namespace.
 impl Topology {
-    /// Forgets trunks, regions and links: nothing is known of what lies between nodes.
+    /// Removes all trunks, regions and links.
     pub fn clear_links(&mut self) {
         self.regions.clear();
         self.trunks.clear();
@@ -119,10 +119,11 @@ impl Topology {
         self.between.clear();
     }
 
-    /// What the trunk of a rack or a region carries; replaces what was said before.
+    /// Sets the rates of a rack's or region's trunk, replacing earlier ones.
     ///
     /// # Errors
-    /// [`TopologyError::Rate`] if a rate is negative or not a number. Zero is a rate: nothing passes.
+    ///
+    /// [`TopologyError::Rate`] if a rate is negative or not a number. Zero is valid: no byte passes.
     pub fn set_trunk(&mut self, domain: &str, trunk: Trunk) -> Result<(), TopologyError> {
         checked(trunk.up, || format!("the trunk out of {domain}"))?;
         checked(trunk.down, || format!("the trunk into {domain}"))?;
@@ -130,9 +131,10 @@ impl Topology {
         Ok(())
     }
 
-    /// The region that a rack is in.
+    /// Puts a rack into a region.
     ///
     /// # Errors
+    ///
     /// [`TopologyError::TwoRegions`] if it is in another one.
     pub fn set_region(&mut self, rack: &str, region: &str) -> Result<(), TopologyError> {
         match self.regions.insert(rack.to_owned(), region.to_owned()) {
@@ -143,10 +145,11 @@ impl Topology {
         }
     }
 
-    /// What one node can send another, in bytes per second, whatever else they send.
+    /// Sets the rate from one node to another in bytes per second, independent of their other traffic.
     ///
     /// # Errors
-    /// [`TopologyError`] if that is no rate, if the nodes are the same, or if the pair has another rate.
+    ///
+    /// [`TopologyError`] if it is not a rate, the nodes are the same, or the pair has another rate.
     pub fn set_pair(&mut self, from: NodeId, to: NodeId, rate: f64) -> Result<(), TopologyError> {
         let what = || format!("the link from {from} to {to}");
         if from == to {
@@ -155,15 +158,16 @@ impl Topology {
         insert_once(&mut self.pairs, (from, to), checked(rate, what)?, what)
     }
 
-    /// Nothing passes between two nodes, whatever was said of them: so little that every other way is faster.
+    /// Marks the link between two nodes as broken: its rate becomes so low that every other path is faster.
     pub fn break_link(&mut self, a: NodeId, b: NodeId) {
         self.pairs.extend([((a, b), BROKEN), ((b, a), BROKEN)]);
     }
 
-    /// What all nodes of one rack or region together can send to those of another, in bytes per second.
+    /// Sets the total rate from the nodes of one rack or region to those of another, in bytes per second.
     ///
     /// # Errors
-    /// As [`set_pair`](Self::set_pair).
+    ///
+    /// As for [`set_pair`](Self::set_pair).
     pub fn set_between(&mut self, from: &str, to: &str, rate: f64) -> Result<(), TopologyError> {
         let what = || format!("the link from {from} to {to}");
         if from == to {
@@ -172,17 +176,17 @@ impl Topology {
         insert_once(&mut self.between, (from.to_owned(), to.to_owned()), checked(rate, what)?, what)
     }
 
-    /// Whether anything but the nodes' own ports is known to hold bytes up.
+    /// Whether any limit besides the nodes' own ports is known.
     pub fn has_links(&self) -> bool {
         !(self.trunks.is_empty() && self.pairs.is_empty() && self.between.is_empty())
     }
 
-    /// Whether several pairs of nodes share something between them that holds bytes up.
+    /// Whether several pairs of nodes share a known limit.
     pub fn has_trunks(&self) -> bool {
         !(self.trunks.is_empty() && self.between.is_empty())
     }
 
-    /// What a byte from one node to another passes beside the ports of the two.
+    /// The resources that a byte from one node to another passes, besides the ports of the two.
     pub fn between(&self, from: NodeId, to: NodeId) -> Vec<Resource> {
         let mut passed = Vec::new();
         if self.pairs.contains_key(&(from, to)) {
@@ -207,7 +211,7 @@ impl Topology {
         passed
     }
 
-    /// Bytes per second that a resource carries; infinite where nothing is known. A disk is asked for by what it does.
+    /// The rate of a resource in bytes per second; infinite if unknown. A disk has one rate per direction.
     pub fn rate(&self, resource: &Resource) -> f64 {
         let trunk = |domain: &String, rate: fn(&Trunk) -> f64| self.trunks.get(domain).map(rate);
         match resource {
@@ -224,7 +228,7 @@ impl Topology {
         }
     }
 
-    /// Bytes per second from one node to another if nothing else moves.
+    /// The rate from one node to another in bytes per second if nothing else moves.
     pub fn link_rate(&self, from: NodeId, to: NodeId) -> f64 {
         let ports = self.rate(&Resource::Uplink(from)).min(self.rate(&Resource::Downlink(to)));
         match self.has_links() {
@@ -243,17 +247,17 @@ impl Topology {
         self.regions.get(rack)
     }
 
-    /// The trunks that are known of racks and regions.
+    /// The known trunks of racks and regions.
     pub fn trunks(&self) -> impl Iterator<Item = (&String, Trunk)> {
         self.trunks.iter().map(|(name, &trunk)| (name, trunk))
     }
 
-    /// What pairs of nodes can send each other, where that is known.
+    /// The known rates between pairs of nodes.
     pub fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId, f64)> + '_ {
         self.pairs.iter().map(|(&(from, to), &rate)| (from, to, rate))
     }
 
-    /// What pairs of racks or regions can send each other, where that is known.
+    /// The known rates between pairs of racks or regions.
     pub fn links_between(&self) -> impl Iterator<Item = (&String, &String, f64)> {
         self.between.iter().map(|((from, to), &rate)| (from, to, rate))
     }
@@ -265,29 +269,29 @@ impl Topology {
     }
 }
 
-/// What others have taken.
+/// Reservations of other repairs.
 impl Topology {
-    /// Bytes of others that pass a resource first.
+    /// The bytes of other repairs that pass a resource first.
     pub fn reserved(&self, resource: &Resource) -> u64 {
         self.reserved.get(resource).copied().unwrap_or(0)
     }
 
-    /// Whether nothing is reserved.
+    /// Whether there are no reservations.
     pub fn is_free(&self) -> bool {
         self.reserved.is_empty()
     }
 
-    /// Reserves bytes that others move: plans that are made from now on reckon with them.
+    /// Reserves bytes that others move; later plans take them into account.
     pub fn reserve(&mut self, resource: Resource, bytes: u64) {
         *self.reserved.entry(resource).or_insert(0) += bytes;
     }
 
-    /// Forgets what others have reserved.
+    /// Removes all reservations.
     pub fn clear_reserved(&mut self) {
         self.reserved.clear();
     }
 
-    /// How long what others have reserved of a node's uplink and of its disk takes, the longer of both.
+    /// The time that the reservations of a node's uplink or of its disk take, the longer of both.
     pub(crate) fn busy(&self, node: NodeId) -> Duration {
         let until = |resource: Resource| match self.reserved(&resource) {
             0 => Duration::ZERO,

@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How others come to a node's data port.
+/// The way to reach a node's data port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// A helper that has not said yet where it listens. It is down, so nobody has to dial it.
+    /// A helper with an unknown address. It is down, so no node has to dial it.
     #[default]
     Unknown,
-    /// A helper: it is dialled at this address.
+    /// A helper, dialled at this address.
     Listens(String),
-    /// A client: it dials whoever it exchanges slices with.
+    /// A client, which dials all its peers.
     DialsOut,
 }
 
 impl Reach {
-    /// Where to dial it, if that is possible.
+    /// The address, if the node can be dialled.
     pub fn address(&self) -> Option<&str> {
         match self {
             Self::Listens(address) => Some(address),
@@ -24,31 +24,31 @@ impl Reach {
     }
 }
 
-/// What is known of one node.
+/// The profile of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeProfile {
     /// The node's name, for people.
     pub name: String,
-    /// How others come to its data port.
+    /// The way to reach its data port.
     pub reach: Reach,
-    /// The name that its certificate carries, by which the other end of an encrypted edge knows it.
+    /// The name in its certificate, by which the other end of an encrypted edge verifies it.
     pub tls_name: String,
     /// Whether it takes tasks now.
     pub alive: bool,
     /// Its rack, if known.
     pub rack: Option<String>,
-    /// What its ports and its disk carry.
+    /// The rates of its ports and its disk.
     pub rates: Rates,
-    /// Whether the rates of its ports are more than an assumption.
+    /// Whether the port rates are known rather than assumed.
     pub knows_links: bool,
-    /// Tasks it is busy with; less busy nodes are preferred.
+    /// The number of running tasks; less loaded nodes are preferred.
     pub load: u32,
     /// Bytes free for blocks.
     pub free_bytes: u64,
 }
 
 impl NodeProfile {
-    /// A node of which nothing is known.
+    /// A node of unknown properties.
     pub fn unknown(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -63,58 +63,58 @@ impl NodeProfile {
         }
     }
 
-    /// A helper that listens at `address`, of which nothing else is known.
+    /// A helper at `address`; all else is unknown.
     pub fn helper(name: impl Into<String>, address: impl Into<String>) -> Self {
         Self { reach: Reach::Listens(address.into()), ..Self::unknown(name) }
     }
 
-    /// A client, of which nothing else is known.
+    /// A client; all else is unknown.
     pub fn client(name: impl Into<String>) -> Self {
         Self { reach: Reach::DialsOut, ..Self::unknown(name) }
     }
 }
 
-/// What the ports and the disk of a node carry, in bytes per second.
+/// The rates of a node's ports and disk, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Rate at which it can send.
+    /// The rate at which it can send.
     pub up: f64,
-    /// Rate at which it can receive.
+    /// The rate at which it can receive.
     pub down: f64,
-    /// Rate at which its disk reads.
+    /// The rate at which its disk reads.
     pub read: f64,
-    /// Rate at which its disk writes.
+    /// The rate at which its disk writes.
     pub write: f64,
 }
 
 impl Rates {
-    /// The rate of the disk when reads and writes are not told apart.
+    /// The rate of the disk for mixed reads and writes.
     pub fn disk(&self) -> f64 {
         self.read.min(self.write)
     }
 }
 
 impl Default for Rates {
-    /// What is assumed where nothing is known: 1 Gb/s each way, and a disk of 500 MB/s.
+    /// The assumption for unknown nodes: 1 Gb/s each way, and a disk of 500 MB/s.
     fn default() -> Self {
         Self { up: 125e6, down: 125e6, read: 500e6, write: 500e6 }
     }
 }
 
-/// What a node's own configuration says that its ports and its disk carry, in bytes per second. Nothing is said by 0.
+/// The rates of ports and disk in a node's own configuration, in bytes per second; 0 means unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StatedRates {
-    /// What it can send.
+    /// The uplink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up: Option<u64>,
-    /// What it can receive.
+    /// The downlink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<u64>,
-    /// What its disk reads.
+    /// The disk's read rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<u64>,
-    /// What its disk writes.
+    /// The disk's write rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<u64>,
 }

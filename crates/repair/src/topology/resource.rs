@@ -1,14 +1,14 @@
-//! Things of which there is only so much, and what cannot be true of them.
+//! Limited resources that repairs share, and inconsistencies in their description.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{NodeId, Topology};
 
-/// Something that repairs share, and of which there is only so much.
+/// A limited resource that repairs share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A node's jobs at once.
+    /// A node's concurrent jobs.
     Jobs(NodeId),
     /// A node's uplink.
     Uplink(NodeId),
@@ -16,13 +16,13 @@ pub enum Resource {
     Downlink(NodeId),
     /// A node's disk.
     Disk(NodeId),
-    /// What one node can send another.
+    /// The path from one node to another.
     Pair(NodeId, NodeId),
     /// The trunk out of a rack or a region.
     TrunkOut(String),
     /// The trunk into a rack or a region.
     TrunkInto(String),
-    /// What the nodes of one rack or region together can send to those of another.
+    /// The path from the nodes of one rack or region to those of another.
     Between(String, String),
 }
 
@@ -37,7 +37,7 @@ impl Resource {
 }
 
 impl Resource {
-    /// What it is, with the names that `topology` gives to nodes.
+    /// A description with the names that `topology` gives to nodes.
     pub fn named(&self, topology: &Topology) -> String {
         match self {
             Self::Pair(from, to) => format!("link from {} to {}", topology.name(*from), topology.name(*to)),
@@ -65,24 +65,24 @@ impl fmt::Display for Resource {
     }
 }
 
-/// What the trunk of a rack or a region carries, in bytes per second.
+/// The rates of a rack's or region's trunk, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trunk {
-    /// Out of it.
+    /// The rate out of it.
     pub up: f64,
-    /// Into it.
+    /// The rate into it.
     pub down: f64,
 }
 
-/// What cannot be true of a network.
+/// An inconsistency in the description of a network.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TopologyError {
-    /// Not a rate.
+    /// A rate that is negative or not a number.
     #[error("{what}: {rate} is no rate; give bytes per second, or 0 where nothing passes")]
     Rate {
-        /// Of what.
+        /// The resource.
         what: String,
-        /// What was given.
+        /// The rate as given.
         rate: f64,
     },
     /// A link from something to itself.
@@ -94,11 +94,11 @@ pub enum TopologyError {
     /// Two rates for the same link.
     #[error("{what} has two rates, {was} and {given} bytes per second: say one")]
     TwoRates {
-        /// Of what.
+        /// The resource.
         what: String,
-        /// What was said first.
+        /// The first rate.
         was: f64,
-        /// What was said then.
+        /// The second rate.
         given: f64,
     },
     /// A rack in two regions.
@@ -106,12 +106,12 @@ pub enum TopologyError {
     TwoRegions {
         /// The rack.
         rack: String,
-        /// What was said first, and then.
+        /// The first and the second region.
         regions: [String; 2],
     },
 }
 
-/// The rate, if it is one.
+/// Returns the rate if it is valid.
 pub(super) fn checked(rate: f64, what: impl Fn() -> String) -> Result<f64, TopologyError> {
     match rate >= 0.0 {
         true => Ok(rate),
@@ -119,7 +119,7 @@ pub(super) fn checked(rate: f64, what: impl Fn() -> String) -> Result<f64, Topol
     }
 }
 
-/// Sets a rate that was not set to another before.
+/// Sets a rate unless another one was set before.
 pub(super) fn insert_once<K: Ord>(
     rates: &mut BTreeMap<K, f64>,
     key: K,
