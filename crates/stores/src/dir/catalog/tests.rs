@@ -692,9 +692,10 @@ fn what_nobody_misses_is_not_newer_and_costs_no_numbers() {
     let mut eras = None;
     scene
         .catalog
-        .each_file(&mut |change| match change {
-            StoreChange::Eras(known) => eras = Some(known),
-            _ => {}
+        .each_file(&mut |change| {
+            if let StoreChange::Eras(known) = change {
+                eras = Some(known);
+            }
         })
         .expect("readable");
     let eras = eras.expect("told");

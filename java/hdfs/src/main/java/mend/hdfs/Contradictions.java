@@ -34,7 +34,7 @@ final class Contradictions {
    * @throws IOException if they are not told; those that are known still count then
    */
   void refresh() throws IOException {
-    Set<String> told = new HashSet<>(mend.get().contradictions());
+    Set<String> told = new HashSet<>(mend.contradictions());
     synchronized (this) {
       if (!told.equals(groups)) {
         MendPlugin.LOG.warn("{} groups contradict themselves, and HDFS rebuilds nothing of them", told.size());

@@ -2,6 +2,7 @@ package mend.hdfs;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.util.Collection;
 import mend.client.MendClient;
 import mend.client.MendException;
 import mend.client.Stripe;
@@ -27,17 +28,34 @@ final class CurrentClient implements Closeable {
     return client;
   }
 
-  /** Describes a stripe, the first thing that is asked about any: whose certificates are old notices here. */
+  /** Describes a stripe. */
   void describe(Stripe stripe) throws IOException {
+    ask(client -> {
+      client.describe(stripe);
+      return null;
+    });
+  }
+
+  /** The groups whose blocks contradict each other. */
+  Collection<String> contradictions() throws IOException {
+    return ask(MendClient::contradictions);
+  }
+
+  /** A question that notices certificates which are not trusted any more: it is asked again with those of now. */
+  private <T> T ask(Question<T> question) throws IOException {
     MendClient asked = get();
     try {
-      asked.describe(stripe);
+      return question.ask(asked);
     } catch (MendException problem) {
       if (problem.kind() != MendException.Kind.UNTRUSTED) {
         throw problem;
       }
-      renewed(asked).describe(stripe);
+      return question.ask(renewed(asked));
     }
+  }
+
+  private interface Question<T> {
+    T ask(MendClient client) throws IOException;
   }
 
   /** A client with the certificates as they are now, unless another thread has made one meanwhile. */
