@@ -183,8 +183,8 @@ fn a_client_may_sleep_for_as_long_as_its_connection_lives() {
     assert!(ended.after > Duration::from_secs(8));
 }
 
-/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links between helpers, or
-/// between a helper and the requestor.
+/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links between
+/// helpers.
 #[test]
 fn two_links_that_break_between_helpers_are_gone_around() {
     for scheme in [Scheme::Auto, Scheme::Pipelined] {
