@@ -7,12 +7,14 @@ mod cases;
 mod ground;
 mod install;
 mod namespace;
+mod network;
 mod process;
 
 pub use cases::{Case, run_cases};
 pub use ground::{Ground, OneAddress, OneNamespace, Seat};
 pub use install::installed;
 pub use namespace::inside_namespace;
+pub use network::Network;
 pub use process::{Piped, Process};
 
 use std::time::{Duration, Instant};

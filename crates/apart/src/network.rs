@@ -1,0 +1,171 @@
+//! Hosts on a switch, whose packets can be lost in one direction.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::{Ground, Process, Seat, eventually};
+
+/// A private network: the head and every server have a network namespace of their own, with the address that
+/// [`Ground::host`] gives, and a switch at the head joins them. It is gone when this is dropped.
+#[derive(Debug)]
+pub struct Network {
+    head: Namespace,
+    servers: Vec<Namespace>,
+    is_root: bool,
+}
+
+/// A network namespace, kept by a process that sleeps in it.
+#[derive(Debug)]
+struct Namespace(Child);
+
+impl Network {
+    /// A head and so many servers. Every server has a packet filter, which loses nothing yet.
+    ///
+    /// # Panics
+    /// If the system has no namespaces for us, or a tool is missing: util-linux, iproute2, nftables.
+    pub fn make(servers: usize) -> Self {
+        let id = Command::new("id").arg("-u").output();
+        let is_root = id.is_ok_and(|output| output.stdout == b"0\n");
+        let mut unshare = Command::new("unshare");
+        if !is_root {
+            unshare.args(["--user", "--map-root-user"]);
+        }
+        let mut network = Self { head: Namespace::make(unshare), servers: Vec::new(), is_root };
+        network.run(Seat::Head, "ip link set lo up");
+        network.run(Seat::Head, "ip link add switch up type bridge");
+        network.run(Seat::Head, &format!("ip addr add {}/16 dev switch", network.host(Seat::Head)));
+        for at in 0..servers {
+            let server = Namespace::make(network.command(Seat::Head, Path::new("unshare")));
+            let pid = server.0.id();
+            network.run(
+                Seat::Head,
+                &format!("ip link add server{at} up master switch type veth peer name uplink netns {pid}"),
+            );
+            network.servers.push(server);
+            let seat = Seat::Server(at);
+            network.run(seat, "ip link set lo up");
+            network.run(seat, "ip link set uplink up");
+            network.run(seat, &format!("ip addr add {}/16 dev uplink", network.host(seat)));
+            network.filter(
+                seat,
+                "add table ip apart; add set ip apart unheard { type ipv4_addr; }; \
+                 add chain ip apart arriving { type filter hook input priority 0; }; \
+                 add rule ip apart arriving ip saddr @unheard drop",
+            );
+        }
+        network
+    }
+
+    /// Loses all packets from one host to a server from now on; those of the other direction arrive.
+    ///
+    /// # Panics
+    /// If the packet filter cannot be changed.
+    pub fn drop_one_way(&self, from: Seat, to: Seat) {
+        self.filter(to, &format!("add element ip apart unheard {{ {} }}", self.host(from)));
+    }
+
+    /// Undoes [`Network::drop_one_way`].
+    ///
+    /// # Panics
+    /// If nothing was lost in this direction.
+    pub fn restore(&self, from: Seat, to: Seat) {
+        self.filter(to, &format!("delete element ip apart unheard {{ {} }}", self.host(from)));
+    }
+
+    fn filter(&self, at: Seat, rules: &str) {
+        succeed(self.command(at, Path::new("nft")).arg(rules));
+    }
+
+    fn run(&self, at: Seat, command: &str) {
+        let mut words = command.split(' ');
+        let program = words.next().expect("a program");
+        succeed(self.command(at, Path::new(program)).args(words));
+    }
+}
+
+impl Ground for Network {
+    fn host(&self, seat: Seat) -> String {
+        match seat {
+            Seat::Head => "10.79.0.1".to_owned(),
+            Seat::Server(at) => format!("10.79.1.{}", at + 1),
+        }
+    }
+
+    fn command(&self, seat: Seat, program: &Path) -> Command {
+        let namespace = match seat {
+            Seat::Head => &self.head,
+            Seat::Server(at) => &self.servers[at],
+        };
+        let mut command = Process::command("nsenter");
+        command.args(["--target", &namespace.0.id().to_string(), "--net"]);
+        if !self.is_root {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.arg("--").arg(program);
+        command
+    }
+}
+
+impl Namespace {
+    /// A new one, made by `unshare`.
+    fn make(mut unshare: Command) -> Self {
+        // Its own network is its parent's until it sleeps.
+        let sleeps = ["--net", "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"];
+        let child = unshare.args(sleeps).stdin(Stdio::null()).spawn();
+        let namespace = Self(child.unwrap_or_else(|error| panic!("{unshare:?}: {error}")));
+        let name = format!("/proc/{}/comm", namespace.0.id());
+        eventually("a network namespace", || {
+            (std::fs::read_to_string(&name).ok()? == "sleep\n").then_some(())
+        });
+        namespace
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // It may have ended by itself.
+        let _ = self.0.wait();
+    }
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// Whether a datagram sent from one seat to another arrives.
+    fn arrives(network: &Network, from: Seat, to: Seat) -> bool {
+        let receive = "import socket,sys; s=socket.socket(2,2); s.bind((sys.argv[1],7)); print('up',flush=True); \
+                       s.settimeout(float(sys.argv[2])); print(s.recv(9))";
+        let send = "import socket,sys; socket.socket(2,2).sendto(b'x',(sys.argv[1],7))";
+        let python = |seat, script| {
+            let mut command = network.command(seat, Path::new("python3"));
+            command.args(["-c", script]).arg(network.host(to)).stdout(Stdio::piped()).stderr(Stdio::null());
+            command
+        };
+        let mut receiver = python(to, receive).arg("1").spawn().unwrap();
+        let mut said = receiver.stdout.take().unwrap();
+        said.read_exact(&mut [0; 3]).unwrap();
+        succeed(&mut python(from, send));
+        receiver.wait().unwrap().success()
+    }
+
+    #[test]
+    fn packets_are_lost_in_one_direction_only() {
+        let network = Network::make(3);
+        let (a, b, c) = (Seat::Server(0), Seat::Server(1), Seat::Server(2));
+        network.drop_one_way(a, b);
+        assert!(!arrives(&network, a, b));
+        for (from, to) in [(b, a), (a, c), (c, b), (a, Seat::Head), (Seat::Head, b)] {
+            assert!(arrives(&network, from, to), "{from:?} to {to:?}");
+        }
+        network.restore(a, b);
+        assert!(arrives(&network, a, b));
+    }
+}
