@@ -149,7 +149,7 @@ pub async fn rebalance(client: &Client, args: &RebalanceArgs, detail: Detail) ->
     let text = rebalance_text(&view, args.dry_run);
     match view.repair {
         Some(repair) => {
-            let repair = client.repair_state(repair).await?;
+            let repair = client.await_progress(repair, 0, Duration::ZERO).await?;
             let answer = repairs::await_unless(client, repair, args.no_wait, detail).await?;
             Ok(answer.after(&text, &json!({ "moves": view.moves, "nodes": view.nodes })))
         }

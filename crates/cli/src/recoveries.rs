@@ -187,7 +187,7 @@ pub fn leaving_line(leaving: &LeavingView) -> String {
 /// `mend watch`
 pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<Answer, Failure> {
     if let Some(repair) = args.repair {
-        let view = client.repair_state(repair).await?;
+        let view = client.await_progress(repair, 0, Duration::ZERO).await?;
         return repairs::await_unless(client, view, false, detail).await;
     }
     let mut ended: Vec<RepairView> = Vec::new();

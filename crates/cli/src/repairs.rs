@@ -13,8 +13,8 @@ use crate::format::{count, lasting, printable, rate, size};
 use crate::progress::Bar;
 use crate::recoveries;
 
-/// How often it is shown how a repair goes.
-const SHOW_EVERY: Duration = Duration::from_millis(200);
+/// Estimates are refreshed this often even while nothing moves.
+const SHOW_EVERY: Duration = Duration::from_secs(2);
 /// Stripes that are listed one by one without being asked for.
 const ITEMS_LISTED: usize = 20;
 
@@ -57,12 +57,12 @@ pub async fn await_unless(
 pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairView, Failure> {
     let bar = Bar::new(&format!("repair {} ({})", view.repair, view.target), view.bytes);
     while !view.state.has_ended() {
-        view = client.await_repair(view.repair, SHOW_EVERY).await?;
+        view = client.await_progress(view.repair, view.version, SHOW_EVERY).await?;
         bar.set(view.bytes_rebuilt, view.bytes);
         bar.pause(view.state == RepairState::Paused);
         bar.say(recoveries::line(&view).trim_end());
     }
-    Ok(view)
+    Ok(client.whole_repair(view.repair).await?)
 }
 
 async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Failure> {

@@ -23,6 +23,9 @@ use crate::{
     ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView, TopologyView,
 };
 
+/// Stripes of a repair in one answer.
+const ITEMS_AT_ONCE: usize = 250;
+
 /// A client of one cluster; cheap to clone.
 #[derive(Clone)]
 pub struct Client {
@@ -222,6 +225,38 @@ impl Client {
     pub async fn await_repair(&self, repair: u64, limit: Duration) -> Result<RepairView, ClientError> {
         let wait_ms = limit.as_millis();
         self.inner.http.get(&format!("/v1/repairs/{repair}?wait_ms={wait_ms}")).await
+    }
+
+    /// A repair without its stripes, as soon as its version differs from `version`, or after this long, a minute at most.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn await_progress(
+        &self,
+        repair: u64,
+        version: u64,
+        limit: Duration,
+    ) -> Result<RepairView, ClientError> {
+        let wait_ms = limit.as_millis();
+        self.inner.http.get(&format!("/v1/repairs/{repair}?wait_ms={wait_ms}&since={version}&items=0")).await
+    }
+
+    /// A repair with all its stripes, fetched page by page.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn whole_repair(&self, repair: u64) -> Result<RepairView, ClientError> {
+        let first = format!("/v1/repairs/{repair}?items={ITEMS_AT_ONCE}");
+        let mut whole: RepairView = self.inner.http.get(&first).await?;
+        let mut page_items = whole.items.len();
+        while page_items == ITEMS_AT_ONCE {
+            let last = encoded(&whole.items.last().expect("a full page").stripe);
+            let mut page: RepairView = self.inner.http.get(&format!("{first}&items_after={last}")).await?;
+            page_items = page.items.len();
+            whole.items.append(&mut page.items);
+            whole = RepairView { items: whole.items, ..page };
+        }
+        Ok(whole)
     }
 
     /// All repairs that are remembered.

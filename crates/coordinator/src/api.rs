@@ -26,7 +26,7 @@ use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::core::{Command, Event};
+use crate::core::{Command, Event, ItemPage};
 use crate::door::Door;
 use crate::error::RequestError;
 use crate::http::{self, Caller};
@@ -263,6 +263,12 @@ async fn repairs(State(core): State<Asking>) -> Answer<Vec<RepairView>> {
 struct RepairQuery {
     /// Milliseconds to wait for its end, a minute at most; it is answered at once if absent.
     wait_ms: Option<u64>,
+    /// Ends the wait as soon as its `version` is not this one.
+    since: Option<u64>,
+    /// The most stripes in the answer; all if absent.
+    items: Option<usize>,
+    /// Leaves out stripes up to this one, by name.
+    items_after: Option<String>,
 }
 
 /// A repair with its stripes.
@@ -281,12 +287,13 @@ async fn repair_state(
     let repair = number(&repair)?;
     if let Some(wait_ms) = query.wait_ms {
         let limit = MAX_WAIT.min(Duration::from_millis(wait_ms));
-        // What it came to is said below, ended or not.
-        let _ = timeout(limit, core.ask(|reply| Command::RepairEnd(repair, reply))).await;
+        // The answer is the same whether it changed in time or not.
+        let _ = timeout(limit, core.ask(|reply| Command::RepairChange(repair, query.since, reply))).await;
     }
+    let page = ItemPage { after: query.items_after.map(StripeId), limit: query.items.unwrap_or(usize::MAX) };
     match caller.role {
         Some(Role::Plugin(_)) => core.ask(|reply| Command::GivenRepairState(repair, reply)).await,
-        _ => core.ask(|reply| Command::RepairState(repair, reply)).await,
+        _ => core.ask(|reply| Command::RepairState(repair, page, reply)).await,
     }
 }
 

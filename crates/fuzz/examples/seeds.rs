@@ -366,6 +366,7 @@ fn repair() -> views::RepairView {
             bound_ms: Some(500),
         }),
         reasons: Vec::new(),
+        version: 0,
         items: Vec::new(),
     }
 }

@@ -521,7 +521,10 @@ pub struct RepairView {
     /// Why stripes of it were not repaired, the most frequent reason first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<RepairReason>,
-    /// Its stripes; left out in lists.
+    /// Changes with its state and its counters, not with estimates; for `since`.
+    #[serde(default)]
+    pub version: u64,
+    /// Its stripes, by name; left out in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,
 }

@@ -15,16 +15,16 @@ const MIB: usize = 1 << 20;
 
 /// What a helper sends passes here, at a rate that can be changed.
 #[derive(Default)]
-struct Gate {
-    bytes_per_s: AtomicU64,
-    passed: AtomicU64,
+pub struct Gate {
+    pub bytes_per_s: AtomicU64,
+    pub passed: AtomicU64,
     /// All connections share the rate.
     turn: Mutex<()>,
 }
 
 impl Gate {
     /// Opens a gate before a port; where it is.
-    fn open(self: Arc<Self>, port: u16) -> u16 {
+    pub fn open(self: Arc<Self>, port: u16) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap().port();
         // It ends with the test's process.

@@ -1,10 +1,14 @@
 //! Whole nodes: recovered, emptied, killed and back in the middle of it, under caps that hold.
 
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, Said};
+use crate::cluster::{Cluster, Said, finish};
+use crate::links::Gate;
 
 const BLOCK: usize = 256 << 10;
 /// Data blocks of a stripe.
@@ -294,6 +298,38 @@ fn a_repair_is_paused_over_a_restart_resumed_and_cancelled() {
     assert_eq!(node(&cluster, "h6")["leaving"], false, "it gets blocks again");
     assert!(blocks_on(&cluster, "h6") > 0);
     assert_whole(&cluster, &content);
+}
+
+#[test]
+fn a_watched_repair_lists_its_stripes_once() {
+    const STRIPES: usize = 600; // h4 has half of them, more than one page.
+    let mut cluster = Cluster::new(4, "rs-2-1", "4KiB");
+    let gate = Arc::new(Gate::default());
+    gate.bytes_per_s.store(1 << 40, Ordering::Relaxed);
+    // A folder whose clients reach the coordinator through the gate.
+    let (folder, api) = (cluster.path("gated"), format!("api = \"127.0.0.1:{}\"", cluster.base_port()));
+    assert!(Command::new("cp").arg("-r").arg(cluster.folder()).arg(&folder).status().unwrap().success());
+    let text = std::fs::read_to_string(folder.join("mend.toml")).unwrap();
+    assert!(text.contains(&api), "{text}");
+    let gated = format!("api = \"127.0.0.1:{}\"", gate.clone().open(cluster.base_port()));
+    std::fs::write(folder.join("mend.toml"), text.replace(&api, &gated)).unwrap();
+
+    cluster.put("film", STRIPES * 4096);
+    cluster.kill("h4");
+    let repair = ask(&cluster, &["node", "recover", "h4"]);
+    cluster.mend(&["pause", &repair]).ok();
+    let mut watch = cluster.command(&["watch", &repair, "--output", "json"]);
+    let watch = watch.env("MEND_CLUSTER", &folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let watch = watch.unwrap();
+    cluster.eventually("it watches", |_| gate.passed.load(Ordering::Relaxed) > 0);
+    std::thread::sleep(Duration::from_secs(2));
+    let meanwhile = gate.passed.load(Ordering::Relaxed);
+    cluster.mend(&["resume", &repair]).ok();
+    let said = finish(watch).ok();
+    let view = said.json();
+    assert_eq!(view["stripes"], view["items"].as_array().unwrap().len(), "{said:?}");
+    assert!(view["stripes"].as_u64().unwrap() > 0 && view["state"] == "done", "{said:?}");
+    assert!(meanwhile < said.out.len() as u64 / 10, "{meanwhile} bytes while nothing moved");
 }
 
 /// Survivors never send more than the caps allowed since the repair began. A slow machine sends less, and what it delivers late

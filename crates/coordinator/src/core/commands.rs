@@ -6,8 +6,8 @@ use stores::CatalogError;
 use stores::dir::{PutId, Snapshot};
 use tokio::sync::oneshot;
 
-use super::Core;
 use super::storing::Ask;
+use super::{Core, ItemPage};
 use crate::error::RequestError;
 use views::{
     AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, FileLayout,
@@ -38,11 +38,11 @@ pub(crate) enum Command {
     Describe(GivenStripe, String, Reply<StripeView>),
     Repair(RepairRequest, Reply<RepairView>),
     Repairs(Reply<Vec<RepairView>>),
-    RepairState(u64, Reply<RepairView>),
+    RepairState(u64, ItemPage, Reply<RepairView>),
     /// The same for a plug-in, which sees repairs of given stripes only.
     GivenRepairState(u64, Reply<RepairView>),
-    /// Answered when nothing of a repair is left to do.
-    RepairEnd(u64, Reply<()>),
+    /// Answered when a repair has ended, or when its version is not the given one any more.
+    RepairChange(u64, Option<u64>, Reply<()>),
     CancelRepair(u64, Reply<RepairView>),
     CancelGivenRepair(u64, Reply<RepairView>),
     /// Whether it is paused from now on.
@@ -92,9 +92,9 @@ impl Core {
             Command::Describe(given, owner, reply) => answer(reply, self.describe_stripe(&given, &owner)),
             Command::Repair(request, reply) => self.queue_repair(&request, reply),
             Command::Repairs(reply) => answer(reply, Ok(self.repair_views())),
-            Command::RepairState(repair, reply) => answer(reply, self.repair_state(repair)),
+            Command::RepairState(repair, page, reply) => answer(reply, self.repair_page(repair, &page)),
             Command::GivenRepairState(repair, reply) => answer(reply, self.given_repair_state(repair)),
-            Command::RepairEnd(repair, reply) => self.await_end(repair, reply),
+            Command::RepairChange(repair, since, reply) => self.await_change(repair, since, reply),
             Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair)),
             Command::CancelGivenRepair(repair, reply) => answer(reply, self.cancel_given_repair(repair)),
             Command::PauseRepair(repair, paused, reply) => answer(reply, self.pause_repair(repair, paused)),

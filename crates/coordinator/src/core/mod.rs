@@ -104,6 +104,7 @@ use probes::Probes;
 use puts::OpenPuts;
 use questions::Question;
 use readers::Readers;
+pub(crate) use repairs::ItemPage;
 use repairs::{Repairs, Unproven};
 use room::Rooms;
 use scrubs::Scrub;
@@ -404,6 +405,7 @@ impl Core {
         self.tidy_orphans();
         self.keep_copy();
         self.note_progress();
+        self.tell_changes();
         self.share_caps();
         self.end_late_trial();
         self.stop_waiting_for_returned();

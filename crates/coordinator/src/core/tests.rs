@@ -35,7 +35,7 @@ use stores::{CatalogError, Fault, StoreError, StripeWrite, Term, Write};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Ask, Command, ConnectionId, Core, Event, OUTBOX_MESSAGES, Opened, Reply, Settings};
+use super::{Ask, Command, ConnectionId, Core, Event, ItemPage, OUTBOX_MESSAGES, Opened, Reply, Settings};
 use crate::error::RequestError;
 use crate::storage::carry_out;
 use views::{
@@ -345,6 +345,16 @@ impl Scene {
         answer.try_recv().expect("commands are answered at once")
     }
 
+    /// A command that may be answered later.
+    fn ask_and_wait<T>(
+        &mut self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> oneshot::Receiver<Result<T, RequestError>> {
+        let (reply, answer) = oneshot::channel();
+        self.handle(Event::Asked(Box::new(command(reply))));
+        answer
+    }
+
     fn status(&mut self) -> Status {
         self.ask(Command::Status).unwrap()
     }
@@ -414,7 +424,7 @@ impl Scene {
     }
 
     fn repair_state(&mut self, repair: u64) -> RepairView {
-        self.ask(|reply| Command::RepairState(repair, reply)).unwrap()
+        self.ask(|reply| Command::RepairState(repair, ItemPage::default(), reply)).unwrap()
     }
 
     fn node(&mut self, name: &str) -> &mut PlayedNode {

@@ -2,7 +2,7 @@
 
 use repair::recovery::{RepairId, Target};
 
-use super::Core;
+use super::{CHANGES_EVERY, Core, ItemPage, Waiting};
 use crate::core::commands::{Reply, answer};
 use crate::core::storing::Then;
 use crate::error::RequestError;
@@ -53,15 +53,32 @@ impl Core {
         self.repair_state(id)
     }
 
-    /// Answers when a repair has ended.
-    pub(in crate::core) fn await_end(&mut self, id: u64, reply: Reply<()>) {
+    /// Answers when a repair has ended, or when its version is not `since` any more.
+    pub(in crate::core) fn await_change(&mut self, id: u64, since: Option<u64>, reply: Reply<()>) {
+        let version = since.and_then(|_| self.repair_page(id, &ItemPage::NONE).ok()).map(|view| view.version);
         match self.repairs.repairs.get_mut(&id) {
-            Some(repair) if repair.ended_unix_ms.is_none() => {
-                repair.waiting.retain(|waiting| !waiting.is_closed());
-                repair.waiting.push(reply);
+            Some(repair) if repair.ended_unix_ms.is_none() && version == since => {
+                repair.waiting.retain(|waiting| !waiting.reply.is_closed());
+                repair.waiting.push(Waiting { since, reply });
             }
             Some(_) => answer(reply, Ok(())),
             None => answer(reply, Err(RequestError::NoSuchRepair(id))),
+        }
+    }
+
+    /// Answers requests that wait for another version of a repair.
+    pub(in crate::core) fn tell_changes(&mut self) {
+        if self.now < self.repairs.changes_told + CHANGES_EVERY {
+            return;
+        }
+        self.repairs.changes_told = self.now;
+        let awaited = self.repairs.repairs.iter().filter(|(_, repair)| !repair.waiting.is_empty());
+        let versions: Vec<(u64, u64)> =
+            awaited.map(|(&id, _)| (id, self.repair_view(id, &ItemPage::NONE).version)).collect();
+        for (id, version) in versions {
+            let repair = self.repairs.repairs.get_mut(&id).expect("it was there");
+            let is_due = |waiting: &mut Waiting| waiting.since.is_some_and(|since| since != version);
+            repair.waiting.extract_if(.., is_due).for_each(|waiting| answer(waiting.reply, Ok(())));
         }
     }
 
@@ -83,9 +100,10 @@ impl Core {
         let repair = self.repairs.repairs.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
         match repair.ended_unix_ms {
             None => Ok(()),
-            Some(_) => {
-                Err(RequestError::RepairEnded { repair: id, state: self.repair_view(id, false).state })
-            }
+            Some(_) => Err(RequestError::RepairEnded {
+                repair: id,
+                state: self.repair_view(id, &ItemPage::NONE).state,
+            }),
         }
     }
 }

@@ -20,11 +20,14 @@ mod surplus;
 mod views;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::recovery::{Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
 use stores::{Nature, StoreError, StripeRecord};
+
+pub(crate) use views::ItemPage;
 
 use super::commands::{Reply, answer};
 use super::storing::Then;
@@ -38,6 +41,8 @@ use progress::Course;
 use refusals::Refusals;
 pub(super) use surplus::Unproven;
 
+/// Changes of a repair are told this often at most; its end at once.
+const CHANGES_EVERY: Duration = Duration::from_millis(200);
 /// Repairs that have ended and are remembered.
 const REMEMBERED: usize = 100;
 
@@ -49,6 +54,8 @@ pub(super) struct Repairs {
     refusals: Refusals,
     held: Held,
     looks: Looks,
+    /// When waiting requests were last told of changes.
+    changes_told: Duration,
     pub scheduler: Scheduler,
 }
 
@@ -61,6 +68,7 @@ impl Repairs {
             refusals: Refusals::default(),
             held: Held::default(),
             looks: Looks::default(),
+            changes_told: Duration::ZERO,
             scheduler: Scheduler::new(limits),
         }
     }
@@ -102,13 +110,18 @@ struct Repair {
     ended_unix_ms: Option<u64>,
     /// Blocks that were still on the node that it was to empty, when it ended.
     left_on_node: u64,
-    /// Who waits for its end.
-    waiting: Vec<Reply<()>>,
+    waiting: Vec<Waiting>,
     course: Course,
     /// Blocks that were to be rebuilt, by the helper that had them.
     lost_from: BTreeMap<NodeId, u64>,
     /// Blocks that were rebuilt, by the helper that has them.
     rebuilt_on: BTreeMap<NodeId, u64>,
+}
+
+/// A request that waits for the end of a repair, or until its version is not `since` any more.
+struct Waiting {
+    since: Option<u64>,
+    reply: Reply<()>,
 }
 
 /// A stripe of a repair.
@@ -273,7 +286,7 @@ impl Core {
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(unix_ms());
             repair.left_on_node = left;
-            repair.waiting.drain(..).for_each(|waiting| answer(waiting, Ok(())));
+            repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(())));
             self.end_course(id);
             self.tell_end(id);
         }

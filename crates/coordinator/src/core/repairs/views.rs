@@ -1,6 +1,8 @@
 //! Repairs as people see them.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound;
 use std::time::Duration;
 
 use repair::recovery::{End, ItemState as Place, RepairId, Target};
@@ -14,28 +16,52 @@ use ::views::{
     HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairReason, RepairState, RepairView,
 };
 
+/// Which stripes of a repair a view lists.
+#[derive(Clone, Debug)]
+pub(crate) struct ItemPage {
+    /// Only stripes whose names come after this one.
+    pub after: Option<StripeId>,
+    /// The most stripes in the view.
+    pub limit: usize,
+}
+
+impl ItemPage {
+    pub(super) const NONE: Self = Self { after: None, limit: 0 };
+}
+
+impl Default for ItemPage {
+    fn default() -> Self {
+        Self { after: None, limit: usize::MAX }
+    }
+}
+
 impl Core {
     pub(in crate::core) fn repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
+        self.repair_page(id, &ItemPage::default())
+    }
+
+    /// A repair with some of its stripes.
+    pub(in crate::core) fn repair_page(&self, id: u64, page: &ItemPage) -> Result<RepairView, RequestError> {
         if !self.repairs.repairs.contains_key(&id) {
             return Err(RequestError::NoSuchRepair(id));
         }
-        Ok(self.repair_view(id, true))
+        Ok(self.repair_view(id, page))
     }
 
     pub(in crate::core) fn repair_views(&self) -> Vec<RepairView> {
-        self.repairs.repairs.keys().map(|&id| self.repair_view(id, false)).collect()
+        self.repairs.repairs.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
     pub(in crate::core) fn open_repairs(&self) -> Vec<RepairView> {
         let open = self.repairs.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
-        open.map(|(&id, _)| self.repair_view(id, false)).collect()
+        open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
-    /// A repair by its counters; its stripes one by one only if they are asked for.
-    pub(super) fn repair_view(&self, id: u64, items: bool) -> RepairView {
+    /// A repair by its counters, with some of its stripes.
+    pub(super) fn repair_view(&self, id: u64, page: &ItemPage) -> RepairView {
         let repair = &self.repairs.repairs[&id];
         let counters = self.repairs.counters(id);
-        RepairView {
+        let mut view = RepairView {
             repair: id,
             target: self.target_text(&repair.order.target),
             by_itself: repair.order.by_itself,
@@ -52,8 +78,11 @@ impl Core {
             ended_unix_ms: repair.ended_unix_ms,
             progress: self.progress_view(id, repair),
             reasons: self.reasons(id, repair),
-            items: if items { self.item_views(repair) } else { Vec::new() },
-        }
+            version: 0,
+            items: self.item_views(repair, page),
+        };
+        view.version = version(&view);
+        view
     }
 
     /// What a repair is about, with names.
@@ -67,7 +96,7 @@ impl Core {
 
     /// A repair has ended: says so, and for how long it went on.
     pub(super) fn tell_end(&mut self, id: u64) {
-        let view = self.repair_view(id, false);
+        let view = self.repair_view(id, &ItemPage::NONE);
         let repair = &self.repairs.repairs[&id];
         let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
         let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
@@ -147,8 +176,10 @@ impl Core {
         reasons.into_views()
     }
 
-    fn item_views(&self, repair: &Repair) -> Vec<RepairItem> {
-        repair.items.iter().map(|(stripe, item)| self.item_view(stripe, item)).collect()
+    fn item_views(&self, repair: &Repair, page: &ItemPage) -> Vec<RepairItem> {
+        let first = page.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let items = repair.items.range((first, Bound::Unbounded)).take(page.limit);
+        items.map(|(stripe, item)| self.item_view(stripe, item)).collect()
     }
 
     fn item_view(&self, stripe: &StripeId, item: &Item) -> RepairItem {
@@ -174,6 +205,14 @@ impl Core {
             job,
         }
     }
+}
+
+/// A number that changes with the state and the counters of a repair. Estimates change all the time and have no part in it.
+fn version(view: &RepairView) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (view.state.name(), view.stripes, view.stripes_done, view.stripes_failed).hash(&mut hasher);
+    (view.blocks_rebuilt, view.bytes_rebuilt, view.bytes, view.ended_unix_ms).hash(&mut hasher);
+    hasher.finish() >> 12 // A double, as JavaScript has, holds it exactly.
 }
 
 fn item_state(place: Place) -> ItemState {

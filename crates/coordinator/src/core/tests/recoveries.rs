@@ -298,3 +298,49 @@ fn progress_is_told_beside_the_bound() {
     let progress = ended.progress.expect("it has ended");
     assert!(progress.rate_bytes_per_s.is_some_and(|rate| rate > 0), "{progress:?}");
 }
+
+#[test]
+fn the_stripes_of_a_repair_come_page_by_page() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    scene.freeze();
+    let running = scene.repair_all();
+    let all: Vec<String> = running.items.iter().map(|item| item.stripe.clone()).collect();
+    assert!(all.len() > 3, "{all:?}");
+    let (mut paged, mut after) = (Vec::new(), None);
+    loop {
+        let page = ItemPage { after: after.clone(), limit: 3 };
+        let view = scene.ask(|reply| Command::RepairState(running.repair, page, reply)).unwrap();
+        let Some(last) = view.items.last() else { break };
+        assert!(view.items.len() <= 3);
+        after = Some(StripeId(last.stripe.clone()));
+        paged.extend(view.items.into_iter().map(|item| item.stripe));
+    }
+    assert_eq!(paged, all);
+}
+
+#[test]
+fn a_waiting_request_is_answered_when_its_repair_changes() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    scene.freeze();
+    let repair = scene.repair_all().repair;
+    scene.wait(Duration::from_secs(1));
+    let version = scene.repair_state(repair).version;
+    let mut change = scene.ask_and_wait(|reply| Command::RepairChange(repair, Some(version), reply));
+    let mut end = scene.ask_and_wait(|reply| Command::RepairChange(repair, None, reply));
+    scene.wait(Duration::from_secs(1));
+    assert!(change.try_recv().is_err(), "nothing has moved");
+    scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap();
+    scene.wait(Duration::from_secs(1));
+    change.try_recv().expect("it is paused").unwrap();
+    assert!(end.try_recv().is_err(), "it has not ended");
+    let mut late = scene.ask_and_wait(|reply| Command::RepairChange(repair, Some(version), reply));
+    late.try_recv().expect("it differs already").unwrap();
+    scene.thaw();
+    scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();
+    scene.wait(Duration::from_secs(10));
+    end.try_recv().expect("it has ended").unwrap();
+}
