@@ -11,8 +11,6 @@ use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 
 /// A DataNode's log line about a command that is not carried out.
 const BY_NOBODY: &str = "its blocks contradict each other";
-/// A DataNode's log line when it hears of contradictions.
-const KNOWN: &str = "1 groups contradict themselves";
 
 fn contradiction(mend: &Mend, group: &Group) -> Option<Value> {
     let status = mend.ask(&["status"])?;
@@ -41,10 +39,11 @@ pub fn not_rebuilt_from(world: &mut World) {
     let narrow = world.largest("RS-6-3-1024k");
     let good = world.forge(&narrow, 4, 1_000_001);
     let lost = [0, 7];
-    let by_hdfs = said(world, BY_HDFS, &narrow);
     let before = world.lose(&lost.map(|at| (&narrow, at)));
     world.await_nodes();
     eventually("a contradiction in the status", || contradiction(&mend, &narrow));
+    // The NameNode gives no commands yet, and DataNodes that have been restarted have begun new logs.
+    let by_hdfs = said(world, BY_HDFS, &narrow);
     // Now the NameNode has DataNodes rebuild what is lost, again and again.
     let pending = "dfs.namenode.reconstruction.pending.timeout-sec=10";
     world.cluster.restart_namenode_with([ALWAYS[0], ALWAYS[1], pending].map(str::to_owned).to_vec());
@@ -54,7 +53,7 @@ pub fn not_rebuilt_from(world: &mut World) {
     });
     assert_not_made(world, &narrow, &lost, &by_hdfs);
     // Also while the coordinator cannot be asked.
-    await_all_know(world);
+    await_all_know(world, &narrow);
     mend.kill_coordinator();
     let refused = eventually("another one", || {
         let lines = said(world, BY_NOBODY, &narrow);
@@ -76,10 +75,12 @@ pub fn not_rebuilt_from(world: &mut World) {
     world.assert_whole();
 }
 
-/// Waits until every DataNode knows of it: each asks now and then.
-fn await_all_know(world: &World) {
+/// Waits until every DataNode has logged the group: it meets the contradiction in a repair of its own, or the coordinator tells
+/// it, now and then.
+fn await_all_know(world: &World, group: &Group) {
+    let known = format!("the blocks of {} contradict each other", group.group.stripe_id());
     eventually("all DataNodes know of it", || {
         let mut nodes = 0..world.cluster.nodes().len();
-        nodes.all(|node| world.cluster.log(node).contains(KNOWN)).then_some(())
+        nodes.all(|node| world.cluster.log(node).contains(&known)).then_some(())
     });
 }

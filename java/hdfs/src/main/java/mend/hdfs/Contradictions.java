@@ -19,9 +19,11 @@ final class Contradictions {
     this.mend = mend;
   }
 
-  /** A repair has found one. */
+  /** Adds a group that a repair of this DataNode has met. */
   synchronized void add(String group) {
-    groups.add(group);
+    if (groups.add(group)) {
+      warn(group);
+    }
   }
 
   synchronized boolean has(String group) {
@@ -29,17 +31,26 @@ final class Contradictions {
   }
 
   /**
-   * Asks for all of them.
+   * Asks the coordinator for all of them.
    *
-   * @throws IOException if they are not told; those that are known still count then
+   * @throws IOException if the coordinator does not answer; the known ones keep counting
    */
   void refresh() throws IOException {
+    Set<String> before = known();
     Set<String> told = new HashSet<>(mend.contradictions());
     synchronized (this) {
-      if (!told.equals(groups)) {
-        MendPlugin.LOG.warn("{} groups contradict themselves, and HDFS rebuilds nothing of them", told.size());
-      }
-      groups = told;
+      told.stream().filter(group -> !groups.contains(group)).forEach(Contradictions::warn);
+      groups.removeAll(before); // Leaves those that a repair has met since the question was asked.
+      groups.addAll(told);
     }
+  }
+
+  private synchronized Set<String> known() {
+    return new HashSet<>(groups);
+  }
+
+  /** Logs each group once, whether a repair has met its contradiction here or the coordinator has told of it. */
+  private static void warn(String group) {
+    MendPlugin.LOG.warn("the blocks of {} contradict each other, and HDFS rebuilds nothing from them", group);
   }
 }
