@@ -20,16 +20,16 @@ use repair::StripeId;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
 use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::core::{Command, Event, ItemPage};
+use crate::core::{Command, ItemPage};
 use crate::door::Door;
 use crate::error::RequestError;
 use crate::http::{self, Caller};
+use crate::incoming::Incoming;
 use asking::{Answer, ApiError, Asking, Body, number};
 use views::{
     AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, ErrorBody,
@@ -107,7 +107,7 @@ fn routes() -> OpenApiRouter<Asking> {
 pub(crate) struct ApiServer {
     pub listener: TcpListener,
     pub door: Arc<Door>,
-    pub events: mpsc::Sender<Event>,
+    pub events: mpsc::Sender<Incoming>,
 }
 
 impl ApiServer {
@@ -119,7 +119,7 @@ impl ApiServer {
             .method_not_allowed_fallback(no_such_method)
             .layer(middleware::from_fn(authorize))
             .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-            .with_state(Asking { events: self.events });
+            .with_state(Asking::new(self.events));
         http::serve(self.listener, self.door, router).await;
     }
 }
@@ -287,8 +287,7 @@ async fn repair_state(
     let repair = number(&repair)?;
     if let Some(wait_ms) = query.wait_ms {
         let limit = MAX_WAIT.min(Duration::from_millis(wait_ms));
-        // The answer is the same whether it changed in time or not.
-        let _ = timeout(limit, core.ask(|reply| Command::RepairChange(repair, query.since, reply))).await;
+        core.value(|reply| Command::RepairChange(repair, query.since, limit, reply)).await?;
     }
     let page = ItemPage { after: query.items_after.map(StripeId), limit: query.items.unwrap_or(usize::MAX) };
     match caller.role {

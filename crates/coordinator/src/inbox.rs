@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::control::{EndReason, patient};
+use crate::connections::{EndReason, patient};
 
 /// Bytes of messages, of all connections, that have been announced and that the core has not handled yet.
 const ROOM_BYTES: usize = 64 << 20;

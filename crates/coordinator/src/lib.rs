@@ -4,7 +4,7 @@
 //! One plain thread owns all state (`core`): everything that happens comes in as an event over one bounded
 //! channel, and everything it wants done goes out as a message to a connection, or to a second thread that owns the
 //! catalog (`storage`) and answers by events. Around it are two listeners
-//! over mutual TLS: `control` for helpers and clients that take part in moving slices, and `api` for
+//! over mutual TLS: `connections` for helpers and clients that take part in moving slices, and `api` for
 //! HTTP/JSON. Neither knows any state.
 //!
 //! Deliberately absent: moving bytes of blocks. They go between helpers and clients directly.
@@ -13,12 +13,14 @@
 
 mod api;
 mod config;
-mod control;
+mod connections;
 mod core;
 mod door;
+mod driver;
 mod error;
 mod http;
 mod inbox;
+mod incoming;
 mod layout;
 mod placement;
 mod rebuild;

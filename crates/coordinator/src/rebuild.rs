@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::CoordinatorConfig;
-use crate::control::ControlServer;
-use crate::core::{ConnectionId, Event, Outbox};
+use crate::connections::ControlServer;
+use crate::core::{ConnectionId, Event};
 use crate::door::Door;
+use crate::incoming::{Incoming, Outbox};
 use crate::server::{RunError, listen};
 
 /// Events that may wait for us; beyond that connections wait.
@@ -84,30 +85,21 @@ struct Asking {
 }
 
 impl Asking {
-    async fn gather(&mut self, mut incoming: mpsc::Receiver<Event>, until: Instant) {
+    async fn gather(&mut self, mut incoming: mpsc::Receiver<Incoming>, until: Instant) {
         while !self.expected.iter().all(|helper| self.answered.contains_key(helper)) {
             let Ok(Some(event)) = timeout_at(until, incoming.recv()).await else { return };
             match event {
-                Event::Joined { connection, role: Role::Helper(name), hello, outbox, .. } => {
+                Incoming::Joined { connection, role: Role::Helper(name), hello, outbox, .. } => {
                     self.ask(connection, name.to_string(), *hello, outbox);
                 }
-                Event::Said { connection, message, .. } => self.hear(connection, *message),
-                Event::Left { connection, .. } => drop(self.connections.remove(&connection)),
-                Event::Joined { outbox, .. } => {
+                Incoming::Said { connection, message, .. } => self.hear(connection, *message),
+                Incoming::Event(Event::Left { connection, .. }) => drop(self.connections.remove(&connection)),
+                Incoming::Joined { outbox, .. } => {
                     let reason =
                         "the catalog is being made anew; try again when the coordinator runs".to_owned();
                     let _ = outbox.try_send(ToNode::Refused { reason, passing: true }); // Its outbox is new, or it has gone.
                 }
-                Event::Stored { .. }
-                | Event::Failed { .. }
-                | Event::Answered(_)
-                | Event::Recovered(_)
-                | Event::Changed(_)
-                | Event::Asked(_)
-                | Event::Certificate { .. }
-                | Event::EncryptEdges
-                | Event::Network(_)
-                | Event::Stop => {}
+                Incoming::Event(_) | Incoming::Stored { .. } | Incoming::Asked { .. } | Incoming::Stop => {}
             }
         }
     }

@@ -12,13 +12,15 @@ use stores::{CatalogError, Storage, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
-use crate::control::ControlServer;
+use crate::connections::ControlServer;
 use crate::core::{Core, Event, HealPolicy, Opened, Settings};
 use crate::door::Door;
+use crate::driver::{Driver, unix_ms};
+use crate::incoming::Incoming;
 use crate::storage::StorageThread;
 
 /// Events that may wait for the core; beyond that connections wait.
@@ -95,7 +97,7 @@ pub struct Handle {
     pub api_addr: SocketAddr,
     /// Where control connections are taken.
     pub control_addr: SocketAddr,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<Incoming>,
     servers: Vec<JoinHandle<()>>,
     ended: oneshot::Receiver<Option<OpenError>>,
 }
@@ -104,7 +106,7 @@ impl Handle {
     /// Stops it and waits until its catalog is closed.
     pub async fn stop(mut self) {
         self.servers.drain(..).for_each(|server| server.abort());
-        let _ = self.events.send(Event::Stop).await; // It may have stopped already.
+        let _ = self.events.send(Incoming::Stop).await; // It may have stopped already.
         let _ = (&mut self.ended).await;
     }
 
@@ -120,7 +122,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.servers.drain(..).for_each(|server| server.abort());
-        let _ = self.events.try_send(Event::Stop); // A full channel means that it is about to stop anyway.
+        let _ = self.events.try_send(Incoming::Stop); // A full channel means that it is about to stop anyway.
     }
 }
 
@@ -175,7 +177,7 @@ pub async fn start_on(config: CoordinatorConfig, storage: Box<dyn Storage>) -> R
 }
 
 /// Takes up new certificates of the coordinator, and tells the core and the log until when the one that it has is valid.
-async fn keep_fresh(identity: Identity, events: mpsc::Sender<Event>) {
+async fn keep_fresh(identity: Identity, events: mpsc::Sender<Incoming>) {
     let mut warned: Option<Instant> = None;
     loop {
         match identity.refresh() {
@@ -184,7 +186,11 @@ async fn keep_fresh(identity: Identity, events: mpsc::Sender<Event>) {
             Err(error) => tracing::debug!(%error, "the certificate cannot be read again"),
         }
         let expires = identity.expires();
-        if events.send(Event::Certificate { role: Role::Coordinator, expires }).await.is_err() {
+        if events
+            .send(Incoming::Event(Event::Certificate { role: Role::Coordinator, expires }))
+            .await
+            .is_err()
+        {
             return; // It is stopping.
         }
         let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
@@ -220,8 +226,8 @@ pub(crate) async fn listen(
 fn start_core(
     config: &CoordinatorConfig,
     mut storage: Box<dyn Storage>,
-    events: mpsc::Receiver<Event>,
-    answers: mpsc::Sender<Event>,
+    events: mpsc::Receiver<Incoming>,
+    answers: mpsc::Sender<Incoming>,
 ) -> Result<oneshot::Receiver<Option<OpenError>>, RunError> {
     let cluster = config.cluster.config();
     let settings = Settings {
@@ -242,14 +248,14 @@ fn start_core(
     };
     let opened = Opened::read(&mut *storage)?;
     let term = opened.term();
-    let mut core = Core::new(settings, opened, rand::make_rng::<StdRng>());
+    let mut core = Core::new(settings, opened, rand::make_rng::<StdRng>(), unix_ms());
     if cluster.encrypts_data_edges() {
         core.encrypt_edges();
     }
     let storage = StorageThread::start(storage, term, answers).map_err(RunError::Thread)?;
     let (end, ended) = oneshot::channel();
     let work = move || {
-        let lost = drive(core, events, storage);
+        let lost = Driver::new(core, storage).run(events);
         let _ = end.send(lost); // Whoever started it may have gone. After a panic it is dropped instead.
     };
     thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;
@@ -260,45 +266,4 @@ fn start_core(
 fn beside(helper: &HelperConfig) -> Option<(String, String)> {
     let server = helper.datanode.as_ref().or(helper.volume_server.as_ref())?;
     Some((server.clone(), helper.name.to_string()))
-}
-
-/// Waits for the next event or tick, and hands it over; hands what is to be stored to the storage's thread. Returns why
-/// the storage cannot be used any more, if that is what ends it.
-fn drive(mut core: Core, mut events: mpsc::Receiver<Event>, mut storage: StorageThread) -> Option<OpenError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.expect("a runtime with nothing but a clock needs nothing of the system");
-    let lost = runtime.block_on(async {
-        let start = Instant::now();
-        let mut ticked = Duration::ZERO;
-        loop {
-            storage.feed(&mut core);
-            if storage.has_stopped() {
-                return None; // Nothing that matters can be acknowledged any more.
-            }
-            let due = (ticked + core.tick()).saturating_sub(start.elapsed());
-            if due.is_zero() {
-                // Looked at first, so that a stream of events does not stop time.
-                ticked = start.elapsed();
-                core.handle_tick(ticked);
-                continue;
-            }
-            match timeout(due, events.recv()).await {
-                Ok(None | Some(Event::Stop)) => return None,
-                Ok(Some(Event::Answered(answers))) => {
-                    storage.is_idle();
-                    for answer in answers {
-                        match answer {
-                            Event::Recovered(Err(error)) if !error.is_passing() => return Some(error),
-                            answer => core.handle(answer, start.elapsed()),
-                        }
-                    }
-                }
-                Ok(Some(event)) => core.handle(event, start.elapsed()),
-                Err(_) => {} // Now a tick is due.
-            }
-        }
-    });
-    drop(events); // Nobody hears answers any more.
-    storage.finish(&mut core);
-    lost
 }

@@ -12,7 +12,8 @@ use std::thread::{self, JoinHandle};
 use stores::{Done, Storage, StoreError, Term, Write};
 use tokio::sync::mpsc;
 
-use crate::core::{Ask, Core, Event};
+use crate::core::{Answer, Ask, Core, Event};
+use crate::incoming::Incoming;
 
 /// Asks that are carried out together, at most.
 pub(crate) const TOGETHER: usize = 256;
@@ -32,12 +33,12 @@ impl StorageThread {
     pub(crate) fn start(
         mut storage: Box<dyn Storage>,
         term: Term,
-        events: mpsc::Sender<Event>,
+        events: mpsc::Sender<Incoming>,
     ) -> io::Result<Self> {
         let (asks, incoming) = sync_channel(1);
         let others = events.clone();
         storage.listen(Box::new(move |changes| {
-            let _ = others.blocking_send(Event::Changed(changes)); // At the end nobody hears it.
+            let _ = others.blocking_send(Incoming::Event(Event::Changed(changes))); // At the end nobody hears it.
         }));
         let work = move || serve(storage, term, &incoming, &events);
         let thread = thread::Builder::new().name("storage".into()).spawn(work)?;
@@ -83,16 +84,26 @@ fn next_batch(core: &mut Core) -> Vec<Ask> {
     std::iter::from_fn(|| core.poll_storage()).take(TOGETHER).collect()
 }
 
-fn serve(mut storage: Box<dyn Storage>, term: Term, asks: &Receiver<Vec<Ask>>, events: &mpsc::Sender<Event>) {
+fn serve(
+    mut storage: Box<dyn Storage>,
+    term: Term,
+    asks: &Receiver<Vec<Ask>>,
+    events: &mpsc::Sender<Incoming>,
+) {
     while let Ok(batch) = asks.recv() {
         let batch = begin(&mut *storage, term, batch, events);
-        let answers = carry_out(&mut *storage, term, batch);
-        let _ = events.blocking_send(Event::Answered(answers)); // At the end nobody hears it.
+        let (events_of_batch, answers) = carry_out(&mut *storage, term, batch);
+        let _ = events.blocking_send(Incoming::Stored { events: events_of_batch, answers }); // At the end nobody hears it.
     }
 }
 
 /// Begins what takes long; the rest.
-fn begin(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Sender<Event>) -> Vec<Ask> {
+fn begin(
+    storage: &mut dyn Storage,
+    term: Term,
+    batch: Vec<Ask>,
+    events: &mpsc::Sender<Incoming>,
+) -> Vec<Ask> {
     let mut rest = Vec::with_capacity(batch.len());
     for ask in batch {
         let Ask::Write { number, write } = ask else {
@@ -101,7 +112,7 @@ fn begin(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>, events: &mpsc::
         };
         let events = events.clone();
         let done = move |result| {
-            let _ = events.blocking_send(answer(number, result)); // At the end nobody hears it.
+            let _ = events.blocking_send(Incoming::Event(answer(number, result))); // At the end nobody hears it.
         };
         if storage.begin(term, &write, Box::new(done)).is_some() {
             rest.push(Ask::Write { number, write });
@@ -117,10 +128,10 @@ fn answer(number: u64, result: Result<Done, StoreError>) -> Event {
     }
 }
 
-/// Does all of this, and says what came of it.
-pub(crate) fn carry_out(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>) -> Vec<Event> {
+/// Does all of this, and says what came of it; the answers are for whoever asked for a copy.
+pub(crate) fn carry_out(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>) -> (Vec<Event>, Vec<Answer>) {
     let (mut numbers, mut writes): (Vec<u64>, Vec<Write>) = (Vec::new(), Vec::new());
-    let mut others = Vec::new();
+    let (mut others, mut answers) = (Vec::new(), Vec::new());
     for ask in batch {
         match ask {
             Ask::Write { number, write } => {
@@ -132,24 +143,22 @@ pub(crate) fn carry_out(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>) 
     }
     let results = if writes.is_empty() { Vec::new() } else { storage.carry_out(term, &writes) };
     assert_eq!(results.len(), numbers.len(), "each write is answered");
-    let mut answers: Vec<Event> =
+    let mut events: Vec<Event> =
         numbers.into_iter().zip(results).map(|(number, result)| answer(number, result)).collect();
     for ask in others {
         match ask {
-            Ask::Recover => answers.push(Event::Recovered(storage.recover(term))),
-            ask => copy(storage, ask),
+            Ask::Recover => events.push(Event::Recovered(storage.recover(term))),
+            ask => answers.extend(copy(storage, ask)),
         }
     }
-    answers
+    (events, answers)
 }
 
 /// Copies are written on another thread while the storage goes on.
-fn copy(storage: &dyn Storage, ask: Ask) {
+fn copy(storage: &dyn Storage, ask: Ask) -> Option<Answer> {
     match ask {
         Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),
-        Ask::Snapshot(reply) => {
-            let _ = reply.send(storage.snapshot().map_err(Into::into)); // Whoever asked may have gone.
-        }
+        Ask::Snapshot(reply) => return Some(reply.with(storage.snapshot().map_err(Into::into))),
         Ask::KeepCopy => match storage.snapshot() {
             Err(error) => tracing::error!(%error, "cannot copy the catalog"),
             Ok(snapshot) => drop(thread::spawn(move || {
@@ -159,4 +168,5 @@ fn copy(storage: &dyn Storage, ask: Ask) {
             })),
         },
     }
+    None
 }

@@ -1,6 +1,8 @@
 //! One request becomes one command to the core; its answer becomes JSON, or an error that says what to do.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Json;
@@ -13,8 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::failure;
-use crate::core::{Command, Event, Reply};
+use crate::core::{Command, Reply, RequestId};
 use crate::error::{ErrorKind, RequestError};
+use crate::incoming::Incoming;
 
 /// The body of a request must come within this time.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -22,7 +25,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// The way to the core.
 #[derive(Clone)]
 pub(super) struct Asking {
-    pub(super) events: mpsc::Sender<Event>,
+    events: mpsc::Sender<Incoming>,
+    next: Arc<AtomicU64>,
 }
 
 pub(super) type Answer<T> = Result<Encoded<T>, ApiError>;
@@ -49,6 +53,10 @@ impl<T> IntoResponse for Encoded<T> {
 }
 
 impl Asking {
+    pub(super) fn new(events: mpsc::Sender<Incoming>) -> Self {
+        Self { events, next: Arc::default() }
+    }
+
     pub(super) async fn ask<T: Serialize + Send + 'static>(
         &self,
         command: impl FnOnce(Reply<T>) -> Command,
@@ -57,12 +65,16 @@ impl Asking {
     }
 
     /// The core's own answer.
-    pub(super) async fn value<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
-        let (reply, answer) = oneshot::channel();
-        let event = Event::Asked(Box::new(command(reply)));
-        self.events.send(event).await.map_err(|_| ApiError(RequestError::Stopping))?;
+    pub(super) async fn value<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, ApiError> {
+        let request = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
+        let (to, answer) = oneshot::channel();
+        let asked = Incoming::Asked { request, command: Box::new(command(Reply::to(request))), to };
+        self.events.send(asked).await.map_err(|_| ApiError(RequestError::Stopping))?;
         let answer = answer.await.map_err(|_| ApiError(RequestError::Stopping))?;
-        Ok(answer?)
+        Ok(answer.take()?)
     }
 }
 

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{RecordWrite, StoreError, Write};
 
+use super::Core;
 use super::attempts::{Attempts, TRY_AGAIN};
 use super::durations::in_words;
 use super::repairs::Order;
 use super::safety::count;
 use super::storing::Then;
-use super::{Core, unix_ms};
 use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
 
 /// Keys of the helpers that are gone begin with this; the name follows.
@@ -67,7 +67,7 @@ impl Core {
                 self.forget_record(format!("{PREFIX}{name}"));
                 continue;
             };
-            let before = Duration::from_millis(unix_ms().saturating_sub(kept.since_unix_ms));
+            let before = Duration::from_millis(self.unix_ms.saturating_sub(kept.since_unix_ms));
             let absence = Absence {
                 cancelled: kept.cancelled,
                 repair: self.repairs.own_of(node),
@@ -85,14 +85,14 @@ impl Core {
             awaited && !self.absences.contains_key(node)
         };
         for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
-            let since = unix_ms().saturating_sub(self.now.as_millis() as u64);
+            let since = self.unix_ms.saturating_sub(self.now.as_millis() as u64);
             self.begin_absence(node, Absence::new(since, self.now, self.now), "it did not come back");
         }
     }
 
     /// A helper has gone.
     pub(super) fn note_gone(&mut self, node: NodeId, why: &str) {
-        self.begin_absence(node, Absence::new(unix_ms(), Duration::ZERO, self.now), why);
+        self.begin_absence(node, Absence::new(self.unix_ms, Duration::ZERO, self.now), why);
     }
 
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str) {
@@ -144,7 +144,7 @@ impl Core {
 
     fn recover(&mut self, node: NodeId) {
         let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
-        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme) };
+        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.unix_ms) };
         if let Some(absence) = self.absences.get_mut(&node) {
             absence.repair = Some(id);
         }

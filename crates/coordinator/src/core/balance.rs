@@ -15,7 +15,8 @@ use repair::{BlockId, NodeId, StripeId};
 use stores::StripeRecord;
 
 use super::Core;
-use super::commands::{Reply, answer};
+use super::commands::answer;
+use super::effect::Reply;
 use super::repairs::Order;
 use crate::error::RequestError;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
@@ -74,23 +75,23 @@ impl Core {
     /// Moves blocks from full helpers to empty ones, or says what would move.
     pub(super) fn rebalance(&mut self, request: RebalanceRequest, reply: Reply<RebalanceView>) {
         if !self.settled {
-            return answer(reply, Err(RequestError::Settling));
+            return answer(reply, Err(RequestError::Settling), &mut self.effects);
         }
         let fills = self.fills();
         let moves = worth_moving(fills.clone(), self);
         let view = self.rebalance_view(&fills, &moves);
         if request.dry_run || moves.is_empty() {
-            return answer(reply, Ok(view));
+            return answer(reply, Ok(view), &mut self.effects);
         }
         let onto: BTreeSet<NodeId> = moves.iter().map(|moved| moved.to).collect();
         let blocks = moves.into_iter().map(|moved| moved.block).collect();
         let order = self.scheme(None).map(|scheme| Order {
             requestors: onto.into_iter().collect(),
-            ..Order::new(Target::Rebalance(blocks), scheme)
+            ..Order::new(Target::Rebalance(blocks), scheme, self.unix_ms)
         });
         match order {
             Ok(order) => self.queue_rebalance(order, view, reply),
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
 

@@ -14,7 +14,8 @@ use serde_json::Value;
 use stores::{RecordWrite, Write};
 
 use super::Core;
-use super::commands::{Reply, answer};
+use super::commands::answer;
+use super::effect::Reply;
 use super::jobs::Owner;
 use super::storing::Then;
 use crate::error::RequestError;
@@ -70,7 +71,7 @@ impl Core {
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
                 self.store(write, Then::Capped { view: Box::new(view), reply });
             }
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
 

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 
+use super::Core;
 use super::absences::recall;
 use super::safety::count;
 use super::stripes::indexed;
-use super::{Core, unix_ms};
 use crate::error::list;
 use views::{ContradictionView, ContradictoryStripes, FoundBy, HistoryEvent};
 
@@ -54,6 +54,7 @@ impl Contradictions {
         stripe: &StripeId,
         blocks: &BTreeSet<BlockIndex>,
         found_by: FoundBy,
+        unix_ms: u64,
     ) -> Option<Contradiction> {
         let blocks: BTreeSet<u16> = blocks.iter().map(|block| block.0).collect();
         match self.0.get_mut(stripe) {
@@ -63,7 +64,7 @@ impl Contradictions {
                 Some(known.clone())
             }
             None => {
-                let contradiction = Contradiction { blocks, found_by, since_unix_ms: unix_ms() };
+                let contradiction = Contradiction { blocks, found_by, since_unix_ms: unix_ms };
                 self.0.insert(stripe.clone(), contradiction.clone());
                 Some(contradiction)
             }
@@ -93,7 +94,7 @@ impl Core {
         found_by: FoundBy,
     ) {
         let is_known = self.contradictions.has(stripe);
-        let Some(kept) = self.contradictions.add(stripe, blocks, found_by) else { return };
+        let Some(kept) = self.contradictions.add(stripe, blocks, found_by, self.unix_ms) else { return };
         self.keep_record(format!("{PREFIX}{stripe}"), &kept);
         if is_known {
             return;

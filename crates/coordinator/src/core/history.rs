@@ -6,9 +6,9 @@ use repair::recovery::Target;
 use repair::{BlockId, NodeId};
 use serde_json::Value;
 
+use super::Core;
 use super::absences::recall;
 use super::safety::count;
-use super::{Core, unix_ms};
 use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
 /// Entries that are kept.
@@ -48,7 +48,7 @@ impl Core {
     /// Writes down what has happened.
     pub(super) fn note(&mut self, what: HistoryEvent) {
         let number = self.history.entries.back().map_or(1, |last| last.number + 1);
-        let entry = HistoryEntry { number, at_unix_ms: unix_ms(), what };
+        let entry = HistoryEntry { number, at_unix_ms: self.unix_ms, what };
         self.keep_record(key(number), &entry);
         self.history.entries.push_back(entry);
         while self.history.entries.len() > KEPT {

@@ -8,9 +8,10 @@ use repair::{NodeId, NodeProfile, Reach, StatedRates};
 use stores::dir::NodeRecord;
 use stores::{RecordWrite, StoreError, Write};
 
+use super::effect::Effect;
 use super::nodes::{FIRST_CLIENT, Peer, PeerKind};
 use super::storing::Then;
-use super::{ConnectionId, Core, Outbox};
+use super::{ConnectionId, Core};
 use views::HistoryEvent;
 
 /// Why a node is not taken.
@@ -59,7 +60,7 @@ impl Core {
         }
     }
 
-    pub(super) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode, outbox: Outbox) {
+    pub(super) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
         // A helper that was never here gets its number first, and keeps it.
         if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
             (&role, &hello)
@@ -69,27 +70,21 @@ impl Core {
         {
             let (name, address) = (name.to_string(), address.clone());
             self.storing.joining.insert(connection);
-            let then = Then::Join { connection, role, hello: Box::new(hello), outbox };
+            let then = Then::Join { connection, role, hello: Box::new(hello) };
             return self.store(Write::Records(RecordWrite::Node { name, address }), then);
         }
-        self.try_admit(connection, &role, hello, &outbox);
+        self.try_admit(connection, &role, hello);
     }
 
     /// Who it was, if it was taken.
-    fn try_admit(
-        &mut self,
-        connection: ConnectionId,
-        role: &Role,
-        hello: FromNode,
-        outbox: &Outbox,
-    ) -> Option<NodeId> {
-        match self.admit(connection, role, hello, outbox) {
+    fn try_admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Option<NodeId> {
+        match self.admit(connection, role, hello) {
             Ok(node) => {
                 tracing::info!(%role, "registered");
                 Some(node)
             }
             Err(refusal) => {
-                refuse(role, refusal, outbox);
+                self.refuse(connection, role, refusal);
                 None
             }
         }
@@ -101,29 +96,30 @@ impl Core {
         connection: ConnectionId,
         role: Role,
         hello: FromNode,
-        outbox: Outbox,
         error: Option<StoreError>,
     ) {
         if !self.storing.joining.remove(&connection) {
             return; // It has gone.
         }
         match error {
-            Some(error) => refuse(&role, Refusal { reason: error.to_string(), passing: true }, &outbox),
+            Some(error) => {
+                self.refuse(connection, &role, Refusal { reason: error.to_string(), passing: true });
+            }
             None => {
-                if let Some(node) = self.try_admit(connection, &role, hello, &outbox) {
+                if let Some(node) = self.try_admit(connection, &role, hello) {
                     self.note(HistoryEvent::NodeAdded { node: self.name(node) });
                 }
             }
         }
     }
 
-    fn admit(
-        &mut self,
-        connection: ConnectionId,
-        role: &Role,
-        hello: FromNode,
-        outbox: &Outbox,
-    ) -> Result<NodeId, Refusal> {
+    fn refuse(&mut self, connection: ConnectionId, role: &Role, Refusal { reason, passing }: Refusal) {
+        tracing::warn!(%role, %reason, "refused");
+        self.effects.send(connection, ToNode::Refused { reason, passing });
+        self.effects.push(Effect::Close { connection });
+    }
+
+    fn admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Result<NodeId, Refusal> {
         match (role, hello) {
             (
                 Role::Helper(name),
@@ -141,7 +137,7 @@ impl Core {
                 check_version(version)?;
                 self.check_cluster(&cluster_id)?;
                 let hello = Hello { address, rack, rates, blocks, free_bytes };
-                self.admit_helper(connection, role, name.as_str(), hello, outbox)
+                self.admit_helper(connection, role, name.as_str(), hello)
             }
             (
                 Role::Client(name) | Role::Plugin(name),
@@ -153,7 +149,7 @@ impl Core {
                 let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
                 (profile.rates.up, profile.rates.down) = (rate, rate);
                 profile.knows_links = bandwidth.is_some();
-                Ok(self.admit_client(connection, role, name.as_str(), profile, outbox))
+                Ok(self.admit_client(connection, role, name.as_str(), profile))
             }
             (Role::Coordinator, _) => {
                 Err("this is the certificate of a coordinator; use a helper's or a client's"
@@ -181,7 +177,6 @@ impl Core {
         role: &Role,
         name: &str,
         hello: Hello,
-        outbox: &Outbox,
     ) -> Result<NodeId, Refusal> {
         let known = self.picture.node_named(name).expect("it has its number").clone();
         let node = known.id;
@@ -214,7 +209,6 @@ impl Core {
         self.lay_links();
         let peer = Peer {
             connection,
-            outbox: outbox.clone(),
             kind: PeerKind::Helper {
                 orphans: BTreeSet::new(),
                 removing: BTreeSet::new(),
@@ -248,7 +242,6 @@ impl Core {
         role: &Role,
         name: &str,
         profile: NodeProfile,
-        outbox: &Outbox,
     ) -> NodeId {
         let node = NodeId(self.next_client);
         self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
@@ -261,15 +254,10 @@ impl Core {
         self.topology.set(node, profile);
         self.lay_links();
         let kind = PeerKind::Client { is_plugin, requests: BTreeMap::new(), opening: BTreeSet::new() };
-        let peer = Peer { connection, outbox: outbox.clone(), kind };
+        let peer = Peer { connection, kind };
         self.welcome(node, connection, peer);
         node
     }
-}
-
-fn refuse(role: &Role, Refusal { reason, passing }: Refusal, outbox: &Outbox) {
-    tracing::warn!(%role, %reason, "refused");
-    let _ = outbox.try_send(ToNode::Refused { reason, passing }); // Its outbox is new, or it has gone.
 }
 
 fn check_version(version: u32) -> Result<(), String> {

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{RecordWrite, StoreError, Write};
 
+use super::Core;
 use super::attempts::{Attempts, TRY_AGAIN};
 use super::durations::in_words;
 use super::repairs::Order;
 use super::room::Room;
 use super::safety::count;
 use super::storing::Then;
-use super::{Core, unix_ms};
 use crate::error::{RequestError, list};
 use views::{LeavingView, NodeView};
 
@@ -95,7 +95,7 @@ impl Core {
     pub(super) fn mark_leaving(&mut self, node: NodeId, order: &Order) {
         if self.leaving.insert(node, order) {
             tracing::info!(node = %self.name(node), "it is to be emptied, and gets no blocks");
-            self.keep_record(key(node), &Kept { since_unix_ms: unix_ms(), order: Some(order.clone()) });
+            self.keep_record(key(node), &Kept { since_unix_ms: self.unix_ms, order: Some(order.clone()) });
             self.tell_node(node);
         }
     }
@@ -143,8 +143,9 @@ impl Core {
         let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
         let Some(departure) = self.leaving.0.get_mut(&node) else { return };
         departure.begins = true;
-        let order = departure.order.clone().unwrap_or_else(|| Order::new(Target::Drain(node), scheme));
-        let order = Order { by_itself: true, paused: false, asked_unix_ms: unix_ms(), ..order };
+        let order =
+            departure.order.clone().unwrap_or_else(|| Order::new(Target::Drain(node), scheme, self.unix_ms));
+        let order = Order { by_itself: true, paused: false, asked_unix_ms: self.unix_ms, ..order };
         self.store(Self::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
     }
 

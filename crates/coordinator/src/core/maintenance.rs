@@ -9,8 +9,8 @@ use repair::NodeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Core;
 use super::absences::recall;
-use super::{Core, unix_ms};
 use crate::error::RequestError;
 use views::{HistoryEvent, MaintenanceRequest, NodeView, SettingsRequest, SettingsView};
 
@@ -37,7 +37,7 @@ impl Core {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             match (kept, self.picture.node_named(name).map(|node| node.id)) {
                 (Some(Kept { until_unix_ms }), Some(node)) => {
-                    let left = Duration::from_millis(until_unix_ms.saturating_sub(unix_ms())).min(LONGEST);
+                    let left = Duration::from_millis(until_unix_ms.saturating_sub(self.unix_ms)).min(LONGEST);
                     self.maintenance.insert(node, Maintenance { until: left, until_unix_ms });
                 }
                 _ => self.forget_record(format!("{PREFIX}{name}")),
@@ -59,7 +59,7 @@ impl Core {
         if time.is_zero() || time > LONGEST {
             return Err(RequestError::MaintenanceTime { most: LONGEST });
         }
-        let until_unix_ms = unix_ms().saturating_add(request.for_ms);
+        let until_unix_ms = self.unix_ms.saturating_add(request.for_ms);
         self.maintenance.insert(node, Maintenance { until: self.now + time, until_unix_ms });
         self.keep_record(format!("{PREFIX}{name}"), &Kept { until_unix_ms });
         tracing::info!(helper = name, for_s = time.as_secs(), "maintenance begins");

@@ -18,6 +18,7 @@ mod commands;
 mod condemned;
 mod contradictions;
 mod durations;
+mod effect;
 mod figures;
 mod fullness;
 mod given;
@@ -65,24 +66,25 @@ mod unreadable;
 mod write_path;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
 use repair::recovery::Redundancy;
-use repair::wire::control::{FromNode, ToNode};
+use repair::wire::control::FromNode;
 use repair::{Job, JobId, NodeId, Topology};
 use stores::dir::OpenError;
 use stores::{Done, Nature, StoreChange, StoreError};
-use tokio::sync::mpsc;
 
 use absences::Absences;
 use caps::Capping;
 use certificates::Certificates;
 use claims::Claims;
-pub(crate) use commands::{Command, Reply};
+pub(crate) use commands::Command;
 use condemned::Condemned;
 use contradictions::Contradictions;
+use effect::Effects;
+pub(crate) use effect::{Answer, Effect, Reply, RequestId};
 use figures::Figures;
 use fullness::Fullness;
 use given::Given;
@@ -117,11 +119,8 @@ use surplus::Surplus;
 use suspects::Suspects;
 use unjudged::UnjudgedStripes;
 
-use crate::inbox::Room;
 use views::{LostBlock, ScrubView};
 
-/// Messages that may wait for one connection before it counts as broken.
-pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 /// While jobs run, time is looked at this often: jobs wait for 250 ms and more.
 const BUSY_TICK: Duration = Duration::from_millis(50);
 /// Otherwise this often.
@@ -134,8 +133,14 @@ const COPY_EVERY: Duration = Duration::from_secs(600);
 /// Bad blocks that are remembered for the status.
 const LOST_REMEMBERED: usize = 100;
 
-/// Where messages to a connection go.
-pub(crate) type Outbox = mpsc::Sender<ToNode>;
+/// The time of an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    /// Since the start of the coordinator: what is decided by time is decided by this.
+    pub since_start: Duration,
+    /// Milliseconds since 1970, for people and for records that outlive the coordinator.
+    pub unix_ms: u64,
+}
 
 /// A connection, unique in the life of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,18 +149,16 @@ pub(crate) struct ConnectionId(pub u64);
 /// What happens to a coordinator.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Somebody said hello. The answer goes to its outbox, and the outbox is dropped to end the connection.
-    Joined { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox, room: Room },
-    /// A message of somebody who joined, and its share of memory.
-    Said { connection: ConnectionId, message: Box<FromNode>, room: Room },
+    /// Somebody said hello.
+    Joined { connection: ConnectionId, role: Role, hello: Box<FromNode> },
+    /// A message of somebody who joined.
+    Said { connection: ConnectionId, message: Box<FromNode> },
     /// A connection ended.
     Left { connection: ConnectionId, why: String },
     /// The storage has carried out the ask of this number.
     Stored { number: u64, done: Done },
     /// The storage has not carried out the ask of this number, and nothing has changed.
     Failed { number: u64, error: StoreError },
-    /// Answers of the storage, all of one transaction; its driver hands them on one by one.
-    Answered(Vec<Event>),
     /// The storage was asked whether it works again after a fault.
     Recovered(Result<Vec<StoreChange>, OpenError>),
     /// Somebody else has changed something in the store.
@@ -168,8 +171,6 @@ pub(crate) enum Event {
     Network(Box<Network>),
     /// The API wants something.
     Asked(Box<Command>),
-    /// The driver ends; the core never sees this.
-    Stop,
 }
 
 /// What is used when a request does not say.
@@ -215,8 +216,6 @@ pub(crate) struct Core {
     peers: BTreeMap<NodeId, Peer>,
     connections: BTreeMap<ConnectionId, NodeId>,
     next_client: u32,
-    /// Connections whose outbox is full or closed.
-    broken: BTreeSet<NodeId>,
     jobs: BTreeMap<JobId, RunningJob>,
     /// Jobs that may have something to do.
     stirred: BTreeSet<JobId>,
@@ -264,12 +263,14 @@ pub(crate) struct Core {
     /// When the catalog was last copied, and how many changes it had seen then.
     copied: Option<(Duration, u64)>,
     now: Duration,
+    unix_ms: u64,
     rng: StdRng,
+    effects: Effects,
 }
 
 impl Core {
     /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
-    pub(crate) fn new(settings: Settings, opened: Opened, rng: StdRng) -> Self {
+    pub(crate) fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
         let Opened { picture, nature, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
             settings,
@@ -287,7 +288,6 @@ impl Core {
             peers: BTreeMap::new(),
             connections: BTreeMap::new(),
             next_client: nodes::FIRST_CLIENT,
-            broken: BTreeSet::new(),
             jobs: BTreeMap::new(),
             stirred: BTreeSet::new(),
             asks: BTreeMap::new(),
@@ -327,7 +327,9 @@ impl Core {
             removals_due: Duration::ZERO,
             copied: None,
             now: Duration::ZERO,
+            unix_ms,
             rng,
+            effects: Effects::default(),
         };
         core.know_nodes();
         core.recall_leaving(&records);
@@ -348,14 +350,12 @@ impl Core {
         core
     }
 
-    /// Takes what happened; `now` is the time since the start.
-    pub(crate) fn handle(&mut self, event: Event, now: Duration) {
-        self.now = now;
+    /// Takes what happened.
+    pub(crate) fn handle(&mut self, event: Event, now: Now) {
+        (self.now, self.unix_ms) = (now.since_start, now.unix_ms);
         match event {
-            Event::Joined { connection, role, hello, outbox, room: _room } => {
-                self.join(connection, role, *hello, outbox);
-            }
-            Event::Said { connection, message, room: _room } => self.hear(connection, *message),
+            Event::Joined { connection, role, hello } => self.join(connection, role, *hello),
+            Event::Said { connection, message } => self.hear(connection, *message),
             Event::Left { connection, why } => self.part(connection, &why),
             Event::Stored { number, done } => self.stored(number, done),
             Event::Failed { number, error } => self.not_stored(number, error),
@@ -365,8 +365,6 @@ impl Core {
             Event::EncryptEdges => self.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
             Event::Asked(command) => self.carry_out(*command),
-            Event::Answered(answers) => answers.into_iter().for_each(|answer| self.handle(answer, now)),
-            Event::Stop => {}
         }
         self.work();
     }
@@ -381,8 +379,8 @@ impl Core {
     }
 
     /// Time has passed.
-    pub(crate) fn handle_tick(&mut self, now: Duration) {
-        self.now = now;
+    pub(crate) fn handle_tick(&mut self, now: Now) {
+        (self.now, self.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
         self.with_all_jobs(Job::handle_tick);
         self.abort_idle_puts();
@@ -425,16 +423,15 @@ impl Core {
             self.start_repairs();
             self.ask_scrub();
             self.scrub_steadily();
-            let Some(node) = self.broken.pop_first() else {
-                if self.stirred.is_empty() {
-                    return;
-                }
-                continue;
-            };
-            if self.peers.contains_key(&node) {
-                self.lose(node, "its connection does not take messages");
+            if self.stirred.is_empty() {
+                return;
             }
         }
+    }
+
+    /// The next thing for the driver to do, apart from what the storage is asked.
+    pub(crate) fn poll(&mut self) -> Option<Effect> {
+        self.effects.pop()
     }
 
     /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
@@ -468,9 +465,4 @@ impl Core {
     fn name(&self, node: NodeId) -> String {
         self.topology.name(node)
     }
-}
-
-/// Milliseconds since 1970, for people; nothing is decided by it.
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -8,8 +8,8 @@ use repair::recovery::{SECONDS_AHEAD, TrunkBudget};
 use repair::{NodeId, NodeProfile, Reach, Topology, TopologyError, Trunk};
 use views::{LinkView, NodeRates, PlaceView, RateSource, RateView, TopologyView};
 
+use super::Core;
 use super::nodes::sorted;
-use super::{Core, unix_ms};
 
 impl Core {
     /// The configuration was read anew, and says this of what lies between nodes.
@@ -93,7 +93,7 @@ impl Core {
     /// A helper says what transfers made of its ports.
     pub(super) fn note_seen(&mut self, node: NodeId, rates: [u64; 2]) {
         if self.is_helper(node) {
-            match self.figures.see(node, rates, unix_ms()) {
+            match self.figures.see(node, rates, self.unix_ms) {
                 true => self.tell_all_rates(),
                 false => self.tell_rates(node),
             }
@@ -104,14 +104,14 @@ impl Core {
     pub(super) fn note_slow_node(&mut self, node: NodeId, rate: f64) {
         if self.is_helper(node) {
             tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
-            self.figures.slow(node, rate, unix_ms());
+            self.figures.slow(node, rate, self.unix_ms);
             self.tell_rates(node);
         }
     }
 
     /// What is too old to count does not.
     pub(super) fn expire_figures(&mut self) {
-        self.figures.expire(unix_ms()).into_iter().for_each(|node| self.tell_rates(node));
+        self.figures.expire(self.unix_ms).into_iter().for_each(|node| self.tell_rates(node));
         self.tell_clients();
     }
 

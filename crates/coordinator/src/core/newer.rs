@@ -12,7 +12,8 @@ use stores::{FileWrite, Write};
 
 use super::Core;
 use super::absences::recall;
-use super::commands::{Reply, answer};
+use super::commands::answer;
+use super::effect::Reply;
 use super::safety::count;
 use super::storing::Then;
 use crate::error::RequestError;
@@ -176,7 +177,7 @@ impl Core {
     /// believed.
     pub(super) fn accept_catalog(&mut self, request: AcceptRequest, reply: Reply<AcceptedView>) {
         if let Some(name) = request.reject {
-            return answer(reply, self.reject_claims(&name));
+            return answer(reply, self.reject_claims(&name), &mut self.effects);
         }
         let claims = self.newer_views();
         let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
@@ -206,7 +207,7 @@ impl Core {
             self.newer_views().into_iter().filter(|claim| claim.node == name).collect();
         tracing::warn!(helper = name, "what it claims of newer blocks is not believed");
         self.newer.rejected.insert(node);
-        self.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": super::unix_ms() }));
+        self.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.unix_ms }));
         self.note_newer(node, BTreeSet::new());
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
     }

@@ -7,8 +7,9 @@ use codes::BlockIndex;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{BlockId, JobId, NodeId, StripeId};
 
+use super::effect::Effect;
 use super::stripes::indexed;
-use super::{ConnectionId, Core, Outbox};
+use super::{ConnectionId, Core};
 
 /// Clients get numbers from here on, for as long as they are connected.
 pub(super) const FIRST_CLIENT: u32 = 1 << 31;
@@ -16,7 +17,6 @@ pub(super) const FIRST_CLIENT: u32 = 1 << 31;
 /// Somebody who is connected.
 pub(super) struct Peer {
     pub connection: ConnectionId,
-    pub outbox: Outbox,
     pub kind: PeerKind,
 }
 
@@ -145,12 +145,10 @@ impl Core {
         sorted(self.names.values().cloned())
     }
 
-    /// Puts a message in a node's outbox; one that is full or closed ends the connection.
+    /// Sends a message to a node, if it is connected.
     pub(super) fn send(&mut self, node: NodeId, message: ToNode) {
-        if let Some(peer) = self.peers.get(&node)
-            && peer.outbox.try_send(message).is_err()
-        {
-            self.broken.insert(node);
+        if let Some(peer) = self.peers.get(&node) {
+            self.effects.send(peer.connection, message);
         }
     }
 
@@ -168,6 +166,7 @@ impl Core {
             tracing::info!(client = %self.name(node), why, "a client has left");
         }
         self.connections.remove(&peer.connection);
+        self.effects.push(Effect::Close { connection: peer.connection });
         if !self.nature.tells_service {
             self.picture.set_up(node, false);
         }

@@ -20,10 +20,10 @@ use serde_json::Value;
 use stores::{RecordWrite, Write};
 use views::{ProbeRequest, ProbeView, ProbedLink};
 
+use super::Core;
 use super::figures::Found;
 use super::jobs::Owner;
 use super::storing::Then;
-use super::{Core, unix_ms};
 use crate::error::RequestError;
 
 /// The key of measured rates in the records.
@@ -238,7 +238,7 @@ impl Core {
     }
 
     fn note_probed(&mut self, link: Link, result: Result<f64, String>) {
-        let at_unix_ms = unix_ms();
+        let at_unix_ms = self.unix_ms;
         let probes = self.probes.as_mut().expect("it was running");
         probes.running = None;
         probes.results.push((link, result));

@@ -12,7 +12,8 @@ use serde_json::Value;
 use stores::dir::{FileRecord, PutError, PutId, PutRecord};
 use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
 
-use super::commands::{Reply, answer};
+use super::commands::answer;
+use super::effect::Reply;
 use super::jobs::Owner;
 use super::nodes::PeerKind;
 use super::requests::policy;
@@ -59,7 +60,7 @@ struct OpenPut {
 impl Core {
     pub(super) fn begin_put(&mut self, request: &PutRequest, reply: Reply<PutView>) {
         match self.check_put(request) {
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
             Ok((code, size, stripes)) => {
                 let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
                 let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
@@ -102,16 +103,16 @@ impl Core {
             Ok(Answer::Put(put)) => {
                 let until = Some(self.now + IDLE_LIMIT);
                 self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
-                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)));
+                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), &mut self.effects);
             }
             Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into())),
+            Err(error) => answer(reply, Err(error.into()), &mut self.effects),
         }
     }
 
     pub(super) fn commit_put(&mut self, put: PutId, reply: Reply<FileView>) {
         if let Err(error) = self.check_commit(put) {
-            return answer(reply, Err(error));
+            return answer(reply, Err(error), &mut self.effects);
         }
         self.puts.ending.insert(put);
         self.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
@@ -135,10 +136,10 @@ impl Core {
         match result {
             Ok(Answer::File(file)) => {
                 self.puts.puts.remove(&put);
-                answer(reply, Ok(file_view(&file)));
+                answer(reply, Ok(file_view(&file)), &mut self.effects);
             }
             Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into())),
+            Err(error) => answer(reply, Err(error.into()), &mut self.effects),
         }
     }
 
@@ -149,7 +150,7 @@ impl Core {
         self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
         if self.puts.ending.contains(&put) {
             if let Some(reply) = reply {
-                answer(reply, Err(RequestError::PutBusy(put)));
+                answer(reply, Err(RequestError::PutBusy(put)), &mut self.effects);
             }
             return;
         }
@@ -176,7 +177,7 @@ impl Core {
         }
         if let Some(reply) = reply {
             let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
-            answer(reply, done.map_err(RequestError::from));
+            answer(reply, done.map_err(RequestError::from), &mut self.effects);
         }
     }
 
@@ -394,7 +395,7 @@ impl Core {
             Ok(file.ok_or_else(|| RequestError::NoSuchFile(name.clone()))?.stripes.clone())
         });
         match file {
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
             Ok(stripes) => {
                 // No repair of them starts meanwhile.
                 stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
@@ -413,10 +414,10 @@ impl Core {
         match result {
             Ok(Answer::File(file)) => {
                 self.drop_repairs_of(&file.stripes);
-                answer(reply, Ok(file_view(&file)));
+                answer(reply, Ok(file_view(&file)), &mut self.effects);
             }
             Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into())),
+            Err(error) => answer(reply, Err(error.into()), &mut self.effects),
         }
     }
 }

@@ -223,7 +223,7 @@ impl Core {
             block: block.to_string(),
             node,
             problem,
-            at_unix_ms: super::unix_ms(),
+            at_unix_ms: self.unix_ms,
         });
     }
 }

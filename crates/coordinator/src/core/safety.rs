@@ -8,7 +8,8 @@ use repair::recovery::Target;
 use stores::{RecordWrite, Write};
 
 use super::Core;
-use super::commands::{Reply, answer};
+use super::commands::answer;
+use super::effect::Reply;
 use super::picture::Loss;
 use super::repairs::Order;
 use super::storing::Then;
@@ -148,7 +149,7 @@ impl Core {
                 let write = Write::Records(RecordWrite::ForgetNode(node));
                 self.store(write, Then::Removes { node, view: Box::new(view), reply });
             }
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
 
@@ -194,7 +195,7 @@ impl Core {
     pub(super) fn replace_node(&mut self, old: &str, request: &ReplaceRequest, reply: Reply<RepairView>) {
         match self.replacement(old, &request.by) {
             Ok(order) => self.queue_order(order, reply),
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
 
@@ -207,7 +208,7 @@ impl Core {
             return Err(RequestError::NoReplacement { old: old.to_owned(), new: new.to_owned() });
         }
         let target = if self.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
-        Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?) })
+        Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?, self.unix_ms) })
     }
 
     fn nodes_named(&self, names: &[String]) -> Result<BTreeSet<NodeId>, RequestError> {

@@ -10,12 +10,12 @@ use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde_json::Value;
 use stores::{BlockRecord, RecordWrite, StripeWrite, Write};
 
+use super::Core;
 use super::nodes::PeerKind;
 use super::parity_checks::Asker;
 use super::parity_scrub::ParityRound;
 use super::questions::Subject;
 use super::storing::Then;
-use super::{Core, unix_ms};
 use crate::error::RequestError;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
@@ -81,7 +81,7 @@ impl Core {
             checked: 0,
             bytes: 0,
             checked_bytes: 0,
-            started_unix_ms: unix_ms(),
+            started_unix_ms: self.unix_ms,
             ended_unix_ms: None,
             skipped: self.unreachable_blocks(),
             findings: Vec::new(),
@@ -272,7 +272,7 @@ impl Core {
         scrub.view.skipped.extend(unavailable);
         scrub.nodes.clear();
         scrub.view.state = state;
-        scrub.view.ended_unix_ms = Some(unix_ms());
+        scrub.view.ended_unix_ms = Some(self.unix_ms);
         scrub.view.orphans = orphans;
         let view = scrub.view();
         let record = serde_json::to_value(&view).expect("a view has string keys");

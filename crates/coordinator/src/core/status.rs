@@ -1,7 +1,7 @@
 //! "Am I safe?": stripes by what they can still lose, helpers, files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, UNIX_EPOCH};
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -98,7 +98,7 @@ impl Core {
 
     /// What the store says keeps it from its work, and certificates that expire.
     fn all_troubles(&self) -> Vec<String> {
-        let expiring = self.certificates.warnings(SystemTime::now());
+        let expiring = self.certificates.warnings(UNIX_EPOCH + Duration::from_millis(self.unix_ms));
         self.troubles.iter().cloned().chain(expiring).collect()
     }
 

@@ -15,11 +15,11 @@ use serde_json::Value;
 use stores::{RecordWrite, Write};
 use views::{ParityScrubView, SteadyScrubView};
 
+use super::Core;
 use super::parity_checks::Asker;
 use super::parity_scrub::{Obstacle, note_unchecked};
 use super::questions::Subject;
 use super::storing::Then;
-use super::{Core, unix_ms};
 
 const KEY: &str = "scrub/steady";
 /// How often it is written down where it is.
@@ -116,12 +116,12 @@ impl Core {
         let resumes = self.steady.left.is_none() && self.steady.kept.after.is_some();
         if !resumes {
             if self.steady.left.is_some() {
-                self.steady.kept.last_round_ended_unix_ms = Some(unix_ms());
+                self.steady.kept.last_round_ended_unix_ms = Some(self.unix_ms);
                 self.steady.due = self.steady.due.max(self.now + ROUND_AT_LEAST);
             }
             self.steady.kept.after = None;
             self.steady.is_fresh = true;
-            self.steady.kept.round_began_unix_ms = Some(unix_ms());
+            self.steady.kept.round_began_unix_ms = Some(self.unix_ms);
             self.steady.changed = true;
         }
         let after = self.steady.kept.after.clone();

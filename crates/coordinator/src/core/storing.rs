@@ -22,12 +22,13 @@ use stores::{
     StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
 };
 
-use super::commands::{Reply, answer};
+use super::commands::answer;
+use super::effect::Reply;
 use super::picture::Picture;
 use super::puts::Begun;
 use super::repairs::Order;
 use super::write_path::{WritePath, outlasts_faults};
-use super::{ConnectionId, Core, Outbox};
+use super::{ConnectionId, Core};
 use crate::error::RequestError;
 use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
 
@@ -57,7 +58,7 @@ pub(super) enum Then {
     /// There are more numbers.
     Numbers,
     /// A helper whose number is known now registers.
-    Join { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox },
+    Join { connection: ConnectionId, role: Role, hello: Box<FromNode> },
     /// A put is begun.
     PutBegun(Begun),
     /// A stripe of a put has its place.
@@ -410,8 +411,8 @@ impl Core {
                     self.storing.numbers.push_back(first..first + NUMBERS);
                 }
             }
-            Then::Join { connection, role, hello, outbox } => {
-                self.join_numbered(connection, role, *hello, outbox, result.err());
+            Then::Join { connection, role, hello } => {
+                self.join_numbered(connection, role, *hello, result.err());
             }
             Then::PutBegun(begun) => self.put_begun(begun, result),
             Then::Allocated { client, tag, put, position } => {
@@ -451,19 +452,19 @@ impl Core {
                 }
             }
             Then::Queued { id, order, reply } => match result {
-                Ok(_) => answer(reply, self.begin_repair(id, *order)),
-                Err(error) => answer(reply, Err(error.into())),
+                Ok(_) => answer(reply, self.begin_repair(id, *order), &mut self.effects),
+                Err(error) => answer(reply, Err(error.into()), &mut self.effects),
             },
             Then::Capped { view, reply } => match result {
-                Ok(_) => answer(reply, Ok(self.caps_changed(*view))),
-                Err(error) => answer(reply, Err(error.into())),
+                Ok(_) => answer(reply, Ok(self.caps_changed(*view)), &mut self.effects),
+                Err(error) => answer(reply, Err(error.into()), &mut self.effects),
             },
             Then::Recovers { node, id, order } => self.recovery_kept(node, id, *order, result.map(drop)),
             Then::Drains { node, id, order } => self.drain_kept(node, id, *order, result.map(drop)),
             Then::Rebalances { id, order, mut view, reply } => {
                 let begun = result.map_err(RequestError::from).and_then(|_| self.begin_repair(id, *order));
                 view.repair = Some(id);
-                answer(reply, begun.map(|_| *view));
+                answer(reply, begun.map(|_| *view), &mut self.effects);
             }
             Then::Removes { node, view, reply } => {
                 self.storing.forgetting.remove(&node);
@@ -471,11 +472,11 @@ impl Core {
                     tracing::info!(helper = self.name(node), "a helper is removed");
                     self.drop_node(node);
                 }
-                answer(reply, result.map(|_| *view).map_err(Into::into));
+                answer(reply, result.map(|_| *view).map_err(Into::into), &mut self.effects);
             }
             Then::Accepted { view, reply } => match result {
-                Ok(_) => answer(reply, Ok(self.catalog_accepted(*view))),
-                Err(error) => answer(reply, Err(error.into())),
+                Ok(_) => answer(reply, Ok(self.catalog_accepted(*view)), &mut self.effects),
+                Err(error) => answer(reply, Err(error.into()), &mut self.effects),
             },
             Then::Healed { id, order } => {
                 if result.is_ok() {

@@ -33,9 +33,11 @@ use repair::{
 use stores::dir::{DirCatalog, OpenError, PutId};
 use stores::{CatalogError, Fault, StoreError, StripeWrite, Term, Write};
 use tempfile::TempDir;
-use tokio::sync::{mpsc, oneshot};
 
-use super::{Ask, Command, ConnectionId, Core, Event, ItemPage, OUTBOX_MESSAGES, Opened, Reply, Settings};
+use super::{
+    Answer, Ask, Command, ConnectionId, Core, Effect, Event, ItemPage, Now, Opened, Reply, RequestId,
+    Settings,
+};
 use crate::error::RequestError;
 use crate::storage::carry_out;
 use views::{
@@ -44,6 +46,8 @@ use views::{
 
 const CLUSTER: &str = "00000000000000000000000000000001";
 const CATALOG: &str = "catalog.redb";
+/// Some day in 2026.
+const START_UNIX_MS: u64 = 1_790_000_000_000;
 
 /// A coordinator and the nodes around it.
 struct Scene {
@@ -58,7 +62,11 @@ struct Scene {
     /// The storage does not take what is made on these nodes.
     distrusted: BTreeSet<NodeId>,
     now: Duration,
+    /// Milliseconds since 1970 when the coordinator was started last.
+    started_unix_ms: u64,
     connections: u64,
+    requests: u64,
+    answers: BTreeMap<RequestId, Answer>,
     nodes: BTreeMap<String, PlayedNode>,
     /// Nodes that take messages and do nothing yet.
     frozen: BTreeSet<String>,
@@ -69,7 +77,7 @@ struct Scene {
 /// A helper or client that does what a real one does, without the bytes.
 struct PlayedNode {
     connection: ConnectionId,
-    inbox: mpsc::Receiver<ToNode>,
+    inbox: VecDeque<ToNode>,
     node: Option<NodeId>,
     disk: BTreeMap<BlockId, u64>,
     sinks: BTreeMap<JobId, Vec<(BlockId, u64)>>,
@@ -103,11 +111,11 @@ fn settings() -> Settings {
     }
 }
 
-fn core(folder: &TempDir) -> (Core, DirCatalog, Term) {
+fn core(folder: &TempDir, unix_ms: u64) -> (Core, DirCatalog, Term) {
     let mut catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
     let opened = Opened::read(&mut catalog).unwrap();
     let term = opened.term();
-    (Core::new(settings(), opened, StdRng::seed_from_u64(7)), catalog, term)
+    (Core::new(settings(), opened, StdRng::seed_from_u64(7), unix_ms), catalog, term)
 }
 
 /// What a storage says whose medium fails.
@@ -185,7 +193,7 @@ impl Scene {
 
     /// A coordinator over what is in this folder, and nobody around it.
     fn over(folder: TempDir) -> Self {
-        let (core, storage, term) = core(&folder);
+        let (core, storage, term) = core(&folder, START_UNIX_MS);
         Self {
             core: Some(core),
             storage: Some(storage),
@@ -195,7 +203,10 @@ impl Scene {
             distrusted: BTreeSet::new(),
             folder,
             now: Duration::ZERO,
+            started_unix_ms: START_UNIX_MS,
             connections: 0,
+            requests: 0,
+            answers: BTreeMap::new(),
             nodes: BTreeMap::new(),
             frozen: BTreeSet::new(),
             rotten: BTreeSet::new(),
@@ -214,8 +225,7 @@ impl Scene {
                 false => self.carry_out(asks),
                 true => asks.into_iter().filter_map(refuse).collect(),
             };
-            let now = self.now;
-            answers.into_iter().for_each(|answer| self.core().handle(answer, now));
+            answers.into_iter().for_each(|answer| self.take(answer));
         }
     }
 
@@ -225,29 +235,58 @@ impl Scene {
             .map(|ask| (distrust(&ask, &self.distrusted), ask))
             .partition(|(why, _)| why.is_none());
         let taken = taken.into_iter().map(|(_, ask)| ask).collect();
-        let mut answers = carry_out(self.storage.as_mut().unwrap(), self.term, taken);
-        answers.extend(refused.into_iter().filter_map(|(why, _)| why));
-        answers
+        let (mut events, _) = carry_out(self.storage.as_mut().unwrap(), self.term, taken);
+        events.extend(refused.into_iter().filter_map(|(why, _)| why));
+        events
     }
 
     fn core(&mut self) -> &mut Core {
         self.core.as_mut().unwrap()
     }
 
+    fn clock(&self) -> Now {
+        let unix_ms = self.started_unix_ms + self.now.as_millis() as u64;
+        Now { since_start: self.now, unix_ms }
+    }
+
     fn handle(&mut self, event: Event) {
-        let now = self.now;
-        self.core().handle(event, now);
+        self.take(event);
         self.pump();
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = self.clock();
+        self.core().handle(event, now);
+        self.deliver();
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock();
+        self.core().handle_tick(now);
+        self.deliver();
+    }
+
+    /// Hands out what the core has for nodes and for whoever asked.
+    fn deliver(&mut self) {
+        while let Some(effect) = self.core().poll() {
+            match effect {
+                Effect::Send { connection, message } => {
+                    let node = self.nodes.values_mut().find(|node| node.connection == connection);
+                    node.into_iter().for_each(|node| node.inbox.push_back((*message).clone()));
+                }
+                Effect::Close { .. } => {}
+                Effect::Answer(answer) => drop(self.answers.insert(answer.request, answer)),
+            }
+        }
     }
 
     fn join(&mut self, name: &str, role: Role, hello: FromNode) {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
-        let (outbox, inbox) = mpsc::channel(OUTBOX_MESSAGES);
         let before = self.nodes.remove(name);
         let node = PlayedNode {
             connection,
-            inbox,
+            inbox: VecDeque::new(),
             node: None,
             disk: before.map(|before| before.disk).unwrap_or_default(),
             sinks: BTreeMap::new(),
@@ -261,13 +300,7 @@ impl Scene {
             forged: BTreeSet::new(),
         };
         self.nodes.insert(name.to_owned(), node);
-        self.handle(Event::Joined {
-            connection,
-            role,
-            hello: Box::new(hello),
-            outbox,
-            room: Default::default(),
-        });
+        self.handle(Event::Joined { connection, role, hello: Box::new(hello) });
     }
 
     /// Starts a helper with what is on its disk.
@@ -290,14 +323,14 @@ impl Scene {
         let connection = node.connection;
         node.sinks.clear();
         node.backlog.clear();
-        node.inbox.close();
+        node.inbox.clear();
         self.handle(Event::Left { connection, why: "killed".into() });
         self.play();
     }
 
     fn say(&mut self, name: &str, message: FromNode) {
         let connection = self.nodes[name].connection;
-        self.handle(Event::Said { connection, message: Box::new(message), room: Default::default() });
+        self.handle(Event::Said { connection, message: Box::new(message) });
     }
 
     /// Lets all nodes answer until nobody has anything to say.
@@ -315,9 +348,7 @@ impl Scene {
     fn answers(&mut self) -> Vec<(String, FromNode)> {
         let mut answers = Vec::new();
         for (name, node) in &mut self.nodes {
-            while let Ok(message) = node.inbox.try_recv() {
-                node.backlog.push_back(message);
-            }
+            node.backlog.append(&mut node.inbox);
             while !self.frozen.contains(name)
                 && let Some(message) = node.backlog.pop_front()
             {
@@ -332,27 +363,31 @@ impl Scene {
         let end = self.now + time;
         while self.now < end {
             self.now += Duration::from_millis(50);
-            let now = self.now;
-            self.core().handle_tick(now);
+            self.tick();
             self.pump();
             self.play();
         }
     }
 
-    fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, RequestError> {
-        let (reply, mut answer) = oneshot::channel();
-        self.handle(Event::Asked(Box::new(command(reply))));
-        answer.try_recv().expect("commands are answered at once")
-    }
-
-    /// A command that may be answered later.
-    fn ask_and_wait<T>(
+    fn ask<T: Send + 'static>(
         &mut self,
         command: impl FnOnce(Reply<T>) -> Command,
-    ) -> oneshot::Receiver<Result<T, RequestError>> {
-        let (reply, answer) = oneshot::channel();
-        self.handle(Event::Asked(Box::new(command(reply))));
-        answer
+    ) -> Result<T, RequestError> {
+        let request = self.await_later(command);
+        self.answered(request).expect("commands are answered at once")
+    }
+
+    /// The answer to a request, if there is one.
+    fn answered<T: 'static>(&mut self, request: RequestId) -> Option<Result<T, RequestError>> {
+        self.answers.remove(&request).map(Answer::take)
+    }
+
+    /// Asks for something that may have no answer yet.
+    fn await_later<T: Send + 'static>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.handle(Event::Asked(Box::new(command(Reply::to(request)))));
+        request
     }
 
     fn status(&mut self) -> Status {
@@ -434,7 +469,9 @@ impl Scene {
     /// The coordinator is killed and started again; the nodes' connections break.
     fn restart(&mut self) {
         (self.core, self.storage) = (None, None);
-        let (core, storage, term) = core(&self.folder);
+        let now = self.clock().unix_ms;
+        let (core, storage, term) = core(&self.folder, now);
+        self.started_unix_ms = now;
         (self.core, self.storage, self.term) = (Some(core), Some(storage), term);
         self.now = Duration::ZERO;
     }

@@ -138,7 +138,9 @@ impl Core {
         for ask in self.storing.take_passing() {
             match ask {
                 Ask::Write { number, .. } => self.not_stored(number, why.clone()),
-                Ask::Snapshot(reply) => answer(reply, Err(RequestError::StorageFails(why.clone()))),
+                Ask::Snapshot(reply) => {
+                    answer(reply, Err(RequestError::StorageFails(why.clone())), &mut self.effects)
+                }
                 Ask::KeepCopy | Ask::Recover => {}
             }
         }

@@ -1,9 +1,12 @@
 //! Repairs that are called off, paused and resumed.
 
+use std::time::Duration;
+
 use repair::recovery::{RepairId, Target};
 
 use super::{CHANGES_EVERY, Core, ItemPage, Waiting};
-use crate::core::commands::{Reply, answer};
+use crate::core::commands::answer;
+use crate::core::effect::Reply;
 use crate::core::storing::Then;
 use crate::error::RequestError;
 use ::views::RepairView;
@@ -53,20 +56,25 @@ impl Core {
         self.repair_state(id)
     }
 
-    /// Answers when a repair has ended, or when its version is not `since` any more.
-    pub(in crate::core) fn await_change(&mut self, id: u64, since: Option<u64>, reply: Reply<()>) {
+    /// Answers when a repair has ended, when its version is not `since` any more, or after this time.
+    pub(in crate::core) fn await_change(
+        &mut self,
+        id: u64,
+        since: Option<u64>,
+        limit: Duration,
+        reply: Reply<()>,
+    ) {
         let version = since.and_then(|_| self.repair_page(id, &ItemPage::NONE).ok()).map(|view| view.version);
         match self.repairs.repairs.get_mut(&id) {
             Some(repair) if repair.ended_unix_ms.is_none() && version == since => {
-                repair.waiting.retain(|waiting| !waiting.reply.is_closed());
-                repair.waiting.push(Waiting { since, reply });
+                repair.waiting.push(Waiting { since, until: self.now + limit, reply });
             }
-            Some(_) => answer(reply, Ok(())),
-            None => answer(reply, Err(RequestError::NoSuchRepair(id))),
+            Some(_) => answer(reply, Ok(()), &mut self.effects),
+            None => answer(reply, Err(RequestError::NoSuchRepair(id)), &mut self.effects),
         }
     }
 
-    /// Answers requests that wait for another version of a repair.
+    /// Answers requests that wait for another version of a repair, or have waited long enough.
     pub(in crate::core) fn tell_changes(&mut self) {
         if self.now < self.repairs.changes_told + CHANGES_EVERY {
             return;
@@ -75,10 +83,13 @@ impl Core {
         let awaited = self.repairs.repairs.iter().filter(|(_, repair)| !repair.waiting.is_empty());
         let versions: Vec<(u64, u64)> =
             awaited.map(|(&id, _)| (id, self.repair_view(id, &ItemPage::NONE).version)).collect();
+        let Self { repairs, effects, now, .. } = self;
         for (id, version) in versions {
-            let repair = self.repairs.repairs.get_mut(&id).expect("it was there");
-            let is_due = |waiting: &mut Waiting| waiting.since.is_some_and(|since| since != version);
-            repair.waiting.extract_if(.., is_due).for_each(|waiting| answer(waiting.reply, Ok(())));
+            let repair = repairs.repairs.get_mut(&id).expect("it was there");
+            let is_due = |waiting: &mut Waiting| {
+                waiting.until <= *now || waiting.since.is_some_and(|since| since != version)
+            };
+            repair.waiting.extract_if(.., is_due).for_each(|waiting| answer(waiting.reply, Ok(()), effects));
         }
     }
 

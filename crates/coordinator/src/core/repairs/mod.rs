@@ -29,9 +29,10 @@ use stores::{Nature, StoreError, StripeRecord};
 
 pub(crate) use views::ItemPage;
 
-use super::commands::{Reply, answer};
+use super::Core;
+use super::commands::answer;
+use super::effect::Reply;
 use super::storing::Then;
-use super::{Core, unix_ms};
 use crate::error::RequestError;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
@@ -121,6 +122,8 @@ struct Repair {
 /// A request that waits for the end of a repair, or until its version is not `since` any more.
 struct Waiting {
     since: Option<u64>,
+    /// When it is answered in any case.
+    until: Duration,
     reply: Reply<()>,
 }
 
@@ -143,7 +146,7 @@ impl Core {
     pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
         match self.order(request) {
             Ok(order) => self.queue_order(order, reply),
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
 
@@ -153,7 +156,7 @@ impl Core {
                 let order = Box::new(order);
                 self.store(Self::kept(id, &order), Then::Queued { id, order, reply });
             }
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
 
@@ -163,7 +166,7 @@ impl Core {
                 let (order, view) = (Box::new(order), Box::new(view));
                 self.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
             }
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
 
@@ -192,7 +195,7 @@ impl Core {
 
     /// The order of a repair that nobody asked for.
     pub(super) fn own_order(&self, target: Target) -> Result<Order, RequestError> {
-        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?) })
+        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.unix_ms) })
     }
 
     /// Whether a repair has begun, or is about to, and has not ended.
@@ -284,9 +287,9 @@ impl Core {
         self.drop_order(id);
         let left = self.left_on_node(id);
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
-            repair.ended_unix_ms = Some(unix_ms());
+            repair.ended_unix_ms = Some(self.unix_ms);
             repair.left_on_node = left;
-            repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(())));
+            repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.effects));
             self.end_course(id);
             self.tell_end(id);
         }

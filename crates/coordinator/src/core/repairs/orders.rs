@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use stores::StripeRecord;
 
 use super::Core;
-use crate::core::unix_ms;
 use crate::error::RequestError;
 use ::views::RepairRequest;
 
@@ -68,8 +67,8 @@ impl Way {
 }
 
 impl Order {
-    /// An order for a target, in the usual way, now.
-    pub fn new(target: Target, scheme: Scheme) -> Self {
+    /// An order for a target, in the usual way.
+    pub fn new(target: Target, scheme: Scheme, asked_unix_ms: u64) -> Self {
         Self {
             target,
             given: None,
@@ -81,7 +80,7 @@ impl Order {
             requestors: Vec::new(),
             paused: false,
             by_itself: false,
-            asked_unix_ms: unix_ms(),
+            asked_unix_ms,
         }
     }
 
@@ -132,7 +131,7 @@ impl Core {
             verify_parity: request.verify_parity.unwrap_or(true),
             helpers: policy,
             requestors: requestors?,
-            ..Order::new(target, self.scheme(request.scheme.as_deref())?)
+            ..Order::new(target, self.scheme(request.scheme.as_deref())?, self.unix_ms)
         })
     }
 

@@ -182,7 +182,7 @@ fn a_rotten_block_of_a_given_stripe_is_not_read_again() {
 fn a_given_stripe_is_forgotten_when_nobody_asks_for_it() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1])).unwrap();
-    let now = scene.now + Duration::from_secs(601);
-    scene.core().handle_tick(now);
+    scene.now += Duration::from_secs(601);
+    scene.tick();
     assert!(refused(&mut scene, homes(&[(1, "h6")])).contains("is none that was described"));
 }

@@ -37,9 +37,7 @@ impl Scene {
     /// The fingerprints that a frozen node was asked for.
     fn asked(&mut self, name: &str) -> Vec<ToNode> {
         let node = self.node(name);
-        while let Ok(message) = node.inbox.try_recv() {
-            node.backlog.push_back(message);
-        }
+        node.backlog.append(&mut node.inbox);
         let asks = node.backlog.iter().filter(|message| matches!(message, ToNode::Fingerprint { .. }));
         asks.cloned().collect()
     }

@@ -23,7 +23,7 @@ impl Scene {
     /// The caps that a helper was told last, of those it has not looked at yet.
     fn told(&mut self, name: &str) -> Option<Caps> {
         let node = self.node(name);
-        let waiting: Vec<ToNode> = std::iter::from_fn(|| node.inbox.try_recv().ok()).collect();
+        let waiting: Vec<ToNode> = node.inbox.drain(..).collect();
         let told: Vec<Caps> = std::mem::take(&mut node.backlog)
             .into_iter()
             .chain(waiting)
@@ -329,18 +329,18 @@ fn a_waiting_request_is_answered_when_its_repair_changes() {
     let repair = scene.repair_all().repair;
     scene.wait(Duration::from_secs(1));
     let version = scene.repair_state(repair).version;
-    let mut change = scene.ask_and_wait(|reply| Command::RepairChange(repair, Some(version), reply));
-    let mut end = scene.ask_and_wait(|reply| Command::RepairChange(repair, None, reply));
+    let change = scene.await_later(|reply| Command::RepairChange(repair, Some(version), reply));
+    let end = scene.await_later(|reply| Command::RepairChange(repair, None, reply));
     scene.wait(Duration::from_secs(1));
-    assert!(change.try_recv().is_err(), "nothing has moved");
+    assert!(scene.answered::<()>(change).is_none(), "nothing has moved");
     scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap();
     scene.wait(Duration::from_secs(1));
-    change.try_recv().expect("it is paused").unwrap();
-    assert!(end.try_recv().is_err(), "it has not ended");
-    let mut late = scene.ask_and_wait(|reply| Command::RepairChange(repair, Some(version), reply));
-    late.try_recv().expect("it differs already").unwrap();
+    scene.answered::<()>(change).expect("it is paused").unwrap();
+    assert!(scene.answered::<()>(end).is_none(), "it has not ended");
+    let late = scene.await_later(|reply| Command::RepairChange(repair, Some(version), reply));
+    scene.answered::<()>(late).expect("it differs already").unwrap();
     scene.thaw();
     scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();
     scene.wait(Duration::from_secs(10));
-    end.try_recv().expect("it has ended").unwrap();
+    scene.answered::<()>(end).expect("it has ended").unwrap();
 }

@@ -1,20 +1,10 @@
 //! A storage that is slow, and one that fails.
 
-use views::NodeView;
+use views::{FileView, NodeView};
 
 use super::*;
 
 impl Scene {
-    /// Asks for something that has no answer yet.
-    fn await_later<T>(
-        &mut self,
-        command: impl FnOnce(Reply<T>) -> Command,
-    ) -> oneshot::Receiver<Result<T, RequestError>> {
-        let (reply, answer) = oneshot::channel();
-        self.handle(Event::Asked(Box::new(command(reply))));
-        answer
-    }
-
     /// The storage goes on.
     fn go_on(&mut self) {
         self.stuck = false;
@@ -62,8 +52,8 @@ fn reads_and_heartbeats_go_on_while_the_storage_is_stuck() {
     let file = scene.put("f", 1);
     scene.kill(&home(&file, 0));
     scene.stuck = true;
-    let mut removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
-    assert!(removed.try_recv().is_err(), "not before it is stored");
+    let removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    assert!(scene.answered::<FileView>(removed).is_none(), "not before it is stored");
     assert_eq!(scene.file("f").layout.len(), 1, "nothing is gone before that");
     let stripe = StripeId(scene.file("f").layout[0].stripe.stripe.clone());
     scene.read(9, &stripe.0, 0, &[]);
@@ -75,7 +65,7 @@ fn reads_and_heartbeats_go_on_while_the_storage_is_stuck() {
     }
     assert_eq!(scene.status().nodes_up.len(), 3);
     scene.go_on();
-    assert!(removed.try_recv().unwrap().is_ok());
+    assert!(scene.answered::<FileView>(removed).unwrap().is_ok());
     assert_eq!(scene.files(), [""; 0]);
 }
 
@@ -84,15 +74,15 @@ fn nothing_is_acknowledged_or_removed_before_it_is_stored() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.stuck = true;
-    let mut removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
-    let mut again = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    let removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    let again = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
     scene.play();
-    assert!(removed.try_recv().is_err());
+    assert!(scene.answered::<FileView>(removed).is_none());
     let name = home(&file, 0);
     assert_eq!(scene.node(&name).removed, []);
     scene.go_on();
-    assert!(removed.try_recv().unwrap().is_ok());
-    assert!(matches!(again.try_recv().unwrap(), Err(RequestError::NoSuchFile(_))));
+    assert!(scene.answered::<FileView>(removed).unwrap().is_ok());
+    assert!(matches!(scene.answered::<FileView>(again).unwrap(), Err(RequestError::NoSuchFile(_))));
     scene.wait(Duration::from_secs(40)); // Somebody may still read it.
     assert_eq!(scene.node(&name).removed, [block(&file, 0)]);
     scene.check_picture();
@@ -113,7 +103,7 @@ fn of_two_puts_of_one_name_one_becomes_the_file() {
     scene.stuck = true;
     let commits = puts.map(|put| scene.await_later(|reply| Command::CommitPut(PutId(put.put), reply)));
     scene.go_on();
-    let made = commits.map(|mut commit| commit.try_recv().unwrap().is_ok());
+    let made = commits.map(|commit| scene.answered::<FileView>(commit).unwrap().is_ok());
     assert_eq!(made, [true, false]);
     assert_eq!(scene.files(), ["f"]);
     scene.check_picture();
@@ -145,9 +135,9 @@ fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
     // A repair whose block cannot be recorded is not done, and nobody is told to remove anything.
     scene.kill(&home(&file, 0));
     scene.stuck = true;
-    let mut repair = scene.await_later(|reply| Command::Repair(all, reply));
+    let repair = scene.await_later(|reply| Command::Repair(all, reply));
     scene.go_on();
-    let repair = repair.try_recv().unwrap().unwrap();
+    let repair = scene.answered::<RepairView>(repair).unwrap().unwrap();
     scene.wait(Duration::from_secs(5));
     assert_eq!(scene.repair_state(repair.repair).state.name(), "done");
     scene.check_picture();

@@ -21,9 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::server::TlsStream;
 
-use crate::core::{ConnectionId, Event, OUTBOX_MESSAGES, Outbox};
+use crate::core::{ConnectionId, Event};
 use crate::door::{Door, TELL_EVERY};
 use crate::inbox::{Inbox, Room, Rooms};
+use crate::incoming::{Incoming, OUTBOX_MESSAGES, Outbox};
 
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// A node that says nothing for so long is lost.
@@ -38,14 +39,14 @@ pub(crate) struct ControlServer {
     pub listener: TcpListener,
     pub door: Arc<Door>,
     pub cluster: Cluster,
-    pub events: mpsc::Sender<Event>,
+    pub events: mpsc::Sender<Incoming>,
 }
 
 /// What every connection needs.
 struct Shared {
     door: Arc<Door>,
     cluster: Cluster,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<Incoming>,
     next_connection: AtomicU64,
     rooms: Rooms,
     /// Helpers that are saying hello; each does so on one connection at a time.
@@ -127,7 +128,8 @@ impl Shared {
         let expires = shown.and_then(|shown| expiry(shown.first()?));
         if let (Some(role), Some(expires)) = (&role, expires) {
             // It may be stopping.
-            let _ = self.events.send(Event::Certificate { role: role.clone(), expires }).await;
+            let _ =
+                self.events.send(Incoming::Event(Event::Certificate { role: role.clone(), expires })).await;
         }
         let (reader, writer) = tokio::io::split(stream);
         match role {
@@ -149,11 +151,13 @@ impl Shared {
         {
             return self.refuse(writer, address, &reason).await;
         }
-        if cluster.config().encrypts_data_edges() && self.events.send(Event::EncryptEdges).await.is_err() {
+        if cluster.config().encrypts_data_edges()
+            && self.events.send(Incoming::Event(Event::EncryptEdges)).await.is_err()
+        {
             return; // The coordinator is stopping.
         }
         match cluster.config().network() {
-            Ok(network) => drop(self.events.send(Event::Network(Box::new(network))).await),
+            Ok(network) => drop(self.events.send(Incoming::Event(Event::Network(Box::new(network)))).await),
             // What was said before holds on.
             Err(error) => tracing::warn!(%error, "what mend.toml says of the network is not taken"),
         }
@@ -173,7 +177,8 @@ impl Shared {
             },
         };
         tracing::debug!(%role, %address, %why, "a control connection ended");
-        let _ = self.events.send(Event::Left { connection, why: why.to_string() }).await; // It may be stopping.
+        let left = Event::Left { connection, why: why.to_string() };
+        let _ = self.events.send(Incoming::Event(left)).await; // It may be stopping.
     }
 
     /// Hands what a node says to the core, its hello first.
@@ -195,7 +200,8 @@ impl Shared {
                 return EndReason::Dropped;
             }
         };
-        let joined = Event::Joined { connection, role: role.clone(), hello: Box::new(hello), outbox, room };
+        let joined =
+            Incoming::Joined { connection, role: role.clone(), hello: Box::new(hello), outbox, room };
         if self.events.send(joined).await.is_err() {
             return EndReason::Dropped; // The coordinator is stopping.
         }
@@ -204,7 +210,7 @@ impl Shared {
                 Ok((message, room)) => (Box::new(message), room),
                 Err(why) => return why,
             };
-            if self.events.send(Event::Said { connection, message, room }).await.is_err() {
+            if self.events.send(Incoming::Said { connection, message, room }).await.is_err() {
                 return EndReason::Dropped;
             }
         }

@@ -1,0 +1,157 @@
+//! The thread that owns the coordinator's state: it hands events and the time to the control plane and carries out its
+//! effects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use stores::dir::OpenError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use crate::core::{Answer, ConnectionId, Core, Effect, Event, Now, RequestId};
+use crate::incoming::{Incoming, Outbox};
+use crate::storage::StorageThread;
+
+/// See the module's documentation.
+pub(crate) struct Driver {
+    core: Core,
+    storage: StorageThread,
+    connections: BTreeMap<ConnectionId, Outbox>,
+    asked: BTreeMap<RequestId, oneshot::Sender<Answer>>,
+    start: Instant,
+}
+
+/// Why the driver goes on no longer.
+enum End {
+    /// Somebody stopped it, or nothing that matters can be acknowledged any more.
+    Stopped,
+    /// The storage cannot be used any more.
+    Lost(OpenError),
+}
+
+impl Driver {
+    pub(crate) fn new(core: Core, storage: StorageThread) -> Self {
+        let (connections, asked) = (BTreeMap::new(), BTreeMap::new());
+        Self { core, storage, connections, asked, start: Instant::now() }
+    }
+
+    /// Works until it is stopped. Returns why the storage cannot be used any more, if that is what ends it.
+    pub(crate) fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<OpenError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.expect("a runtime with nothing but a clock needs nothing of the system");
+        self.start = Instant::now();
+        let end = runtime.block_on(self.work(&mut incoming));
+        drop(incoming); // Nobody hears answers any more.
+        self.storage.finish(&mut self.core);
+        match end {
+            End::Stopped => None,
+            End::Lost(error) => Some(error),
+        }
+    }
+
+    async fn work(&mut self, incoming: &mut mpsc::Receiver<Incoming>) -> End {
+        let mut ticked = Duration::ZERO;
+        loop {
+            self.storage.feed(&mut self.core);
+            if self.storage.has_stopped() {
+                return End::Stopped;
+            }
+            let due = (ticked + self.core.tick()).saturating_sub(self.start.elapsed());
+            if due.is_zero() {
+                // Looked at first, so that a stream of events does not stop time.
+                let now = self.now();
+                ticked = now.since_start;
+                self.core.handle_tick(now);
+                self.carry_out();
+                continue;
+            }
+            if let Ok(next) = timeout(due, incoming.recv()).await
+                && let Some(end) = self.take(next.unwrap_or(Incoming::Stop))
+            {
+                return end;
+            }
+        }
+    }
+
+    fn take(&mut self, incoming: Incoming) -> Option<End> {
+        match incoming {
+            Incoming::Joined { connection, role, hello, outbox, room: _room } => {
+                self.connections.insert(connection, outbox);
+                self.handle(Event::Joined { connection, role, hello });
+            }
+            Incoming::Said { connection, message, room: _room } => {
+                self.handle(Event::Said { connection, message });
+            }
+            Incoming::Asked { request, command, to } => {
+                self.asked.insert(request, to);
+                self.handle(Event::Asked(command));
+            }
+            Incoming::Stored { events, answers } => {
+                self.storage.is_idle();
+                answers.into_iter().for_each(|answer| self.answer(answer));
+                for event in events {
+                    match event {
+                        Event::Recovered(Err(error)) if !error.is_passing() => return Some(End::Lost(error)),
+                        event => self.handle(event),
+                    }
+                }
+            }
+            Incoming::Event(event) => {
+                if let Event::Left { connection, .. } = &event {
+                    self.connections.remove(connection);
+                }
+                self.handle(event);
+            }
+            Incoming::Stop => return Some(End::Stopped),
+        }
+        None
+    }
+
+    fn now(&self) -> Now {
+        Now { since_start: self.start.elapsed(), unix_ms: unix_ms() }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.core.handle(event, self.now());
+        self.carry_out();
+    }
+
+    /// Carries out all effects. A connection whose outbox is full is closed and counts as left.
+    fn carry_out(&mut self) {
+        loop {
+            let mut full = BTreeSet::new();
+            while let Some(effect) = self.core.poll() {
+                match effect {
+                    Effect::Send { connection, message } => {
+                        let outbox = self.connections.get(&connection);
+                        if outbox.is_some_and(|outbox| outbox.try_send(*message).is_err()) {
+                            self.connections.remove(&connection);
+                            full.insert(connection);
+                        }
+                    }
+                    Effect::Close { connection } => drop(self.connections.remove(&connection)),
+                    Effect::Answer(answer) => self.answer(answer),
+                }
+            }
+            if full.is_empty() {
+                return;
+            }
+            let now = self.now();
+            for connection in full {
+                let why = "its connection does not take messages".to_owned();
+                self.core.handle(Event::Left { connection, why }, now);
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        if let Some(to) = self.asked.remove(&answer.request) {
+            let _ = to.send(answer); // Whoever asked may have gone.
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
