@@ -25,12 +25,11 @@ use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::core::{Command, ItemPage};
 use crate::door::Door;
-use crate::error::RequestError;
 use crate::http::{self, Caller};
 use crate::incoming::Incoming;
 use asking::{Answer, ApiError, Asking, Body, number};
+use control::{Command, ItemPage, RequestError};
 use views::{
     AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, ErrorBody,
     GivenStripe, OrphansView, PlanRequestView, PlanView, RepairRequest, RepairView, ScrubView, Status,

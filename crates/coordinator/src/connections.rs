@@ -21,10 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::server::TlsStream;
 
-use crate::core::{ConnectionId, Event};
 use crate::door::{Door, TELL_EVERY};
 use crate::inbox::{Inbox, Room, Rooms};
 use crate::incoming::{Incoming, OUTBOX_MESSAGES, Outbox};
+use ::control::{ConnectionId, Event};
 
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// A node that says nothing for so long is lost.

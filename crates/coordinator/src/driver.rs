@@ -8,13 +8,13 @@ use stores::dir::OpenError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
-use crate::core::{Answer, ConnectionId, Core, Effect, Event, Now, RequestId};
 use crate::incoming::{Incoming, Outbox};
 use crate::storage::StorageThread;
+use control::{Answer, ConnectionId, Control, Effect, Event, Now, RequestId};
 
 /// See the module's documentation.
 pub(crate) struct Driver {
-    core: Core,
+    core: Control,
     storage: StorageThread,
     connections: BTreeMap<ConnectionId, Outbox>,
     asked: BTreeMap<RequestId, oneshot::Sender<Answer>>,
@@ -30,7 +30,7 @@ enum End {
 }
 
 impl Driver {
-    pub(crate) fn new(core: Core, storage: StorageThread) -> Self {
+    pub(crate) fn new(core: Control, storage: StorageThread) -> Self {
         let (connections, asked) = (BTreeMap::new(), BTreeMap::new());
         Self { core, storage, connections, asked, start: Instant::now() }
     }

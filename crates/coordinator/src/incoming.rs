@@ -4,8 +4,8 @@ use cluster::Role;
 use repair::wire::control::{FromNode, ToNode};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::core::{Answer, Command, ConnectionId, Event, RequestId};
 use crate::inbox::Room;
+use control::{Answer, Command, ConnectionId, Event, RequestId};
 
 /// Messages that may wait for one connection; one that takes no more is closed.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;

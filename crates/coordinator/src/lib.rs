@@ -14,15 +14,11 @@
 mod api;
 mod config;
 mod connections;
-mod core;
 mod door;
 mod driver;
-mod error;
 mod http;
 mod inbox;
 mod incoming;
-mod layout;
-mod placement;
 mod rebuild;
 mod server;
 mod storage;

@@ -12,10 +12,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
-use crate::core::{ConnectionId, Event};
 use crate::door::Door;
 use crate::incoming::{Incoming, Outbox};
 use crate::server::{RunError, listen};
+use ::control::{ConnectionId, Event};
 
 /// Events that may wait for us; beyond that connections wait.
 const EVENTS_WAITING: usize = 1024;

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use crate::api::ApiServer;
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
-use crate::core::{Core, Event, HealPolicy, Opened, Settings};
 use crate::door::Door;
 use crate::driver::{Driver, unix_ms};
 use crate::incoming::Incoming;
 use crate::storage::StorageThread;
+use control::{Control, Event, HealPolicy, Opened, Settings};
 
 /// Events that may wait for the core; beyond that connections wait.
 const EVENTS_WAITING: usize = 1024;
@@ -248,7 +248,7 @@ fn start_core(
     };
     let opened = Opened::read(&mut *storage)?;
     let term = opened.term();
-    let mut core = Core::new(settings, opened, rand::make_rng::<StdRng>(), unix_ms());
+    let mut core = Control::new(settings, opened, rand::make_rng::<StdRng>(), unix_ms());
     if cluster.encrypts_data_edges() {
         core.encrypt_edges();
     }

@@ -9,11 +9,11 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use stores::{Done, Storage, StoreError, Term, Write};
+use stores::{Storage, Term};
 use tokio::sync::mpsc;
 
-use crate::core::{Answer, Ask, Core, Event};
 use crate::incoming::Incoming;
+use control::{Answer, Ask, Control, Event};
 
 /// Asks that are carried out together, at most.
 pub(crate) const TOGETHER: usize = 256;
@@ -46,7 +46,7 @@ impl StorageThread {
     }
 
     /// Hands over what the core wants, if the last batch has been answered.
-    pub(crate) fn feed(&mut self, core: &mut Core) {
+    pub(crate) fn feed(&mut self, core: &mut Control) {
         if self.busy {
             return;
         }
@@ -68,7 +68,7 @@ impl StorageThread {
     }
 
     /// Has the rest carried out, and waits until the storage is closed.
-    pub(crate) fn finish(self, core: &mut Core) {
+    pub(crate) fn finish(self, core: &mut Control) {
         loop {
             let batch = next_batch(core);
             if batch.is_empty() || self.asks.send(batch).is_err() {
@@ -80,7 +80,7 @@ impl StorageThread {
     }
 }
 
-fn next_batch(core: &mut Core) -> Vec<Ask> {
+fn next_batch(core: &mut Control) -> Vec<Ask> {
     std::iter::from_fn(|| core.poll_storage()).take(TOGETHER).collect()
 }
 
@@ -92,8 +92,9 @@ fn serve(
 ) {
     while let Ok(batch) = asks.recv() {
         let batch = begin(&mut *storage, term, batch, events);
-        let (events_of_batch, answers) = carry_out(&mut *storage, term, batch);
-        let _ = events.blocking_send(Incoming::Stored { events: events_of_batch, answers }); // At the end nobody hears it.
+        let (stored, copies) = control::carry_out(&mut *storage, term, batch);
+        let answers = copies.into_iter().filter_map(|ask| copy(&*storage, ask)).collect();
+        let _ = events.blocking_send(Incoming::Stored { events: stored, answers }); // At the end nobody hears it.
     }
 }
 
@@ -112,46 +113,13 @@ fn begin(
         };
         let events = events.clone();
         let done = move |result| {
-            let _ = events.blocking_send(Incoming::Event(answer(number, result))); // At the end nobody hears it.
+            let _ = events.blocking_send(Incoming::Event(Event::of_write(number, result))); // At the end nobody hears it.
         };
         if storage.begin(term, &write, Box::new(done)).is_some() {
             rest.push(Ask::Write { number, write });
         }
     }
     rest
-}
-
-fn answer(number: u64, result: Result<Done, StoreError>) -> Event {
-    match result {
-        Ok(done) => Event::Stored { number, done },
-        Err(error) => Event::Failed { number, error },
-    }
-}
-
-/// Does all of this, and says what came of it; the answers are for whoever asked for a copy.
-pub(crate) fn carry_out(storage: &mut dyn Storage, term: Term, batch: Vec<Ask>) -> (Vec<Event>, Vec<Answer>) {
-    let (mut numbers, mut writes): (Vec<u64>, Vec<Write>) = (Vec::new(), Vec::new());
-    let (mut others, mut answers) = (Vec::new(), Vec::new());
-    for ask in batch {
-        match ask {
-            Ask::Write { number, write } => {
-                numbers.push(number);
-                writes.push(write);
-            }
-            other => others.push(other),
-        }
-    }
-    let results = if writes.is_empty() { Vec::new() } else { storage.carry_out(term, &writes) };
-    assert_eq!(results.len(), numbers.len(), "each write is answered");
-    let mut events: Vec<Event> =
-        numbers.into_iter().zip(results).map(|(number, result)| answer(number, result)).collect();
-    for ask in others {
-        match ask {
-            Ask::Recover => events.push(Event::Recovered(storage.recover(term))),
-            ask => answers.extend(copy(storage, ask)),
-        }
-    }
-    (events, answers)
 }
 
 /// Copies are written on another thread while the storage goes on.

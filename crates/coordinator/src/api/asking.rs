@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::failure;
-use crate::core::{Command, Reply, RequestId};
-use crate::error::{ErrorKind, RequestError};
 use crate::incoming::Incoming;
+use control::{Command, Reply, RequestId};
+use control::{ErrorKind, RequestError};
 
 /// The body of a request must come within this time.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 use views::{ErrorBody, FileLayout, FileView, PutRequest, PutView};
 
 use super::asking::{Answer, Asking, Body, number};
-use crate::core::Command;
+use control::Command;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -9,7 +9,7 @@ use views::{
 };
 
 use super::asking::{Answer, Asking, Body};
-use crate::core::Command;
+use control::Command;
 
 /// The helpers.
 #[utoipa::path(get, path = "/v1/nodes", responses((status = 200, description = "The helpers, as people sort their names", body = [NodeView])))]

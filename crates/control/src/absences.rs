@@ -1,0 +1,382 @@
+//! Helpers that are gone. After a grace period what they held is rebuilt elsewhere: by itself, and once.
+//!
+//! Since when a helper is gone is kept in the records, so that a coordinator that starts again goes on counting. Nothing
+//! begins before all helpers had time to come back, while the catalog is an old one, while the helper is in maintenance,
+//! nor while more of those that hold something are gone than are there: then it is the network that is broken, and
+//! rebuilding half of everything on the other half would only make it worse.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::RepairAfter;
+use repair::NodeId;
+use repair::recovery::Target;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stores::{RecordWrite, StoreError, Write};
+
+use super::Control;
+use super::attempts::{Attempts, TRY_AGAIN};
+use super::durations::in_words;
+use super::repairs::Order;
+use super::safety::count;
+use super::storing::Then;
+use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
+
+/// Keys of the helpers that are gone begin with this; the name follows.
+const PREFIX: &str = "gone/";
+/// Nothing begins by itself so soon after a start, unless helpers may be gone for a shorter time anyway.
+const START_GRACE: Duration = Duration::from_secs(120);
+
+/// What is known of a helper that is gone.
+pub(crate) struct Absence {
+    since_unix_ms: u64,
+    /// How long it had been gone at `at`.
+    before: Duration,
+    at: Duration,
+    /// The repair that began by itself, until it ends.
+    repair: Option<u64>,
+    /// Somebody called it off: it does not begin by itself again.
+    cancelled: bool,
+    pub(crate) attempts: Attempts,
+}
+
+/// The same in the records.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    since_unix_ms: u64,
+    cancelled: bool,
+}
+
+impl Absence {
+    fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
+        Self { since_unix_ms, before, at, repair: None, cancelled: false, attempts: Attempts::default() }
+    }
+
+    fn lasts(&self, now: Duration) -> Duration {
+        self.before + now.saturating_sub(self.at)
+    }
+}
+
+impl Control {
+    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here; one that is
+    /// wrong makes a repair begin too early or too late, and harms nothing.
+    pub(crate) fn recall_absences(&mut self, records: &[(String, Value)]) {
+        for (name, kept) in recall::<Kept>(records, PREFIX) {
+            let (Some(kept), Some(node)) = (kept, self.picture.node_named(name).map(|node| node.id)) else {
+                self.forget_record(format!("{PREFIX}{name}"));
+                continue;
+            };
+            let before = Duration::from_millis(self.unix_ms.saturating_sub(kept.since_unix_ms));
+            let absence = Absence {
+                cancelled: kept.cancelled,
+                repair: self.repairs.own_of(node),
+                ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
+            };
+            self.absences.insert(node, absence);
+        }
+    }
+
+    /// All have had time to come: those who are not here are gone since the start, unless it is known better.
+    pub(crate) fn find_absent(&mut self) {
+        let absent = |node: &NodeId| {
+            // Servers that are meant to have no helper are not missed.
+            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(*node);
+            awaited && !self.absences.contains_key(node)
+        };
+        for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
+            let since = self.unix_ms.saturating_sub(self.now.as_millis() as u64);
+            self.begin_absence(node, Absence::new(since, self.now, self.now), "it did not come back");
+        }
+    }
+
+    /// A helper has gone.
+    pub(crate) fn note_gone(&mut self, node: NodeId, why: &str) {
+        self.begin_absence(node, Absence::new(self.unix_ms, Duration::ZERO, self.now), why);
+    }
+
+    fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str) {
+        self.absences.insert(node, absence);
+        self.keep_absence(node);
+        self.look_for_room();
+        let blocks = self.picture.block_count(node) as u64;
+        let name = self.name(node);
+        let unreadable = self.census().map_or(0, |census| census.unreadable);
+        let next = self.gone_node(node).map(|gone| gone.text).unwrap_or_default();
+        tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
+        self.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
+    }
+
+    /// A helper is there.
+    pub(crate) fn note_back(&mut self, node: NodeId) {
+        let Some(absence) = self.absences.remove(&node) else { return };
+        let name = self.name(node);
+        self.forget_record(format!("{PREFIX}{name}"));
+        // Before all have come, one that is back was not gone for anybody.
+        if self.settled {
+            let away_ms = absence.lasts(self.now).as_millis() as u64;
+            self.note(HistoryEvent::NodeBack { node: name, away_ms });
+        }
+    }
+
+    fn keep_absence(&mut self, node: NodeId) {
+        let Some(absence) = self.absences.get(&node) else { return };
+        let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
+        self.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
+    }
+
+    /// Begins the repairs whose time has come.
+    pub(crate) fn begin_recoveries(&mut self) {
+        if !self.settled || !self.may_change() || self.absences.is_empty() || self.too_many_gone().is_some() {
+            return;
+        }
+        for node in self.absences.keys().copied().collect::<Vec<_>>() {
+            let waits = matches!(
+                self.recovery_of(node),
+                RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
+            );
+            let is_due = waits && self.due_in(node) == Some(Duration::ZERO);
+            if is_due && !self.look_again_for_room(node).is_none() {
+                self.recover(node);
+            }
+        }
+    }
+
+    fn recover(&mut self, node: NodeId) {
+        let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
+        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.unix_ms) };
+        if let Some(absence) = self.absences.get_mut(&node) {
+            absence.repair = Some(id);
+        }
+        let write = Self::kept(id, &order);
+        self.store(write, Then::Recovers { node, id, order: Box::new(order) });
+    }
+
+    /// A repair by itself is kept, or could not be.
+    pub(crate) fn recovery_kept(
+        &mut self,
+        node: NodeId,
+        id: u64,
+        order: Order,
+        result: Result<(), StoreError>,
+    ) {
+        let now = self.now;
+        match (result, self.absences.get_mut(&node)) {
+            (Ok(()), Some(_)) => {
+                if let Err(error) = self.begin_repair(id, order) {
+                    tracing::error!(%error, "a repair that begins by itself");
+                }
+            }
+            (Ok(()), None) => self.drop_order(id), // It is back.
+            (Err(_), Some(absence)) => {
+                absence.repair = None;
+                absence.attempts.put_off(now);
+            }
+            (Err(_), None) => {}
+        }
+    }
+
+    /// A repair of what a helper held has ended.
+    pub(crate) fn recovery_ended(&mut self, node: NodeId, id: u64, state: RepairState) {
+        let (now, after) = (self.now, self.repair_after().time().unwrap_or(TRY_AGAIN));
+        let left = self.picture.block_count(node) > 0;
+        let Some(absence) = self.absences.get_mut(&node) else { return };
+        if absence.repair.take_if(|repair| *repair == id).is_none() {
+            return;
+        }
+        if state == RepairState::Cancelled {
+            absence.cancelled = true;
+            self.keep_absence(node);
+        } else if left {
+            absence.attempts.fail(now, after);
+        }
+    }
+
+    /// How long a helper may be gone.
+    pub(crate) fn repair_after(&self) -> RepairAfter {
+        self.repair_after_set.unwrap_or(self.settings.repair_after)
+    }
+
+    /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
+    fn due_in(&self, node: NodeId) -> Option<Duration> {
+        let (absence, after) = (self.absences.get(&node)?, self.repair_after().time()?);
+        let grace = after.saturating_sub(absence.lasts(self.now));
+        let maintenance = self.maintenance_left(node).unwrap_or_default();
+        // After a start of all machines at once, the last ones take longer to come than the coordinator.
+        let start = START_GRACE.min(after).saturating_sub(self.now);
+        Some(grace.max(maintenance).max(start).max(absence.attempts.wait(self.now)))
+    }
+
+    /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if somebody called its
+    /// repair off.
+    pub(crate) fn left_of_absence(&self, node: NodeId, grace: Duration) -> Option<Duration> {
+        let absence = self.absences.get(&node).filter(|absence| !absence.cancelled)?;
+        let start = START_GRACE.min(self.repair_after().time()?).saturating_sub(self.now);
+        Some(grace.saturating_sub(absence.lasts(self.now)).max(start))
+    }
+
+    /// How many are gone that hold something, and how many are there, if those are fewer.
+    pub(crate) fn too_many_gone(&self) -> Option<(usize, usize)> {
+        let gone = self.absences.keys().filter(|&&node| self.picture.block_count(node) > 0).count();
+        let there = self.live_helpers().count();
+        (gone > there).then_some((gone, there))
+    }
+
+    /// A helper that is gone and may be back before its repair begins.
+    pub(crate) fn awaited_helper(&self) -> Option<NodeId> {
+        self.absences.keys().copied().find(|&node| match self.recovery_of(node) {
+            RecoveryState::Needless => !self.retired.contains(&node) && self.is_discarding(node),
+            RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
+            _ => true,
+        })
+    }
+
+    /// Whether a helper may have blocks that it is to remove.
+    fn is_discarding(&self, node: NodeId) -> bool {
+        self.picture.files().discard_count(node) > 0 && self.due_in(node).is_none_or(|due| !due.is_zero())
+    }
+
+    fn recovery_of(&self, node: NodeId) -> RecoveryState {
+        let Some(absence) = self.absences.get(&node) else { return RecoveryState::Needless };
+        match () {
+            () if self.repairs.open_of(node).is_some() || absence.repair.is_some() => RecoveryState::Running,
+            () if self.nature.tells_service => RecoveryState::Store,
+            () if self.picture.block_count(node) == 0 => RecoveryState::Needless,
+            () if self.maintenance_left(node).is_some() => RecoveryState::Maintenance,
+            () if absence.cancelled => RecoveryState::Cancelled,
+            () if self.repair_after() == RepairAfter::Never => RecoveryState::Off,
+            () if self.is_behind() || self.too_many_gone().is_some() => RecoveryState::Held,
+            () if self.room_of(node).is_none() => RecoveryState::NoRoom,
+            () if absence.attempts.have_failed() => RecoveryState::Failed,
+            () => RecoveryState::Waiting,
+        }
+    }
+
+    /// The helpers that are gone, and what is done about each.
+    pub(crate) fn gone_nodes(&self) -> Vec<GoneNode> {
+        let mut gone: Vec<GoneNode> = self.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
+        gone.sort_by(|a, b| views::natural(&a.node, &b.node));
+        gone
+    }
+
+    fn gone_node(&self, node: NodeId) -> Option<GoneNode> {
+        let absence = self.absences.get(&node)?;
+        let recovery = self.recovery_of(node);
+        let starts =
+            matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
+        let due = self.due_in(node).filter(|_| starts && !absence.cancelled);
+        let repair = self.repairs.open_of(node).or(absence.repair);
+        Some(GoneNode {
+            node: self.name(node),
+            since_unix_ms: absence.since_unix_ms,
+            blocks: self.picture.block_count(node) as u64,
+            recovery,
+            starts_in_ms: due.map(|due| due.as_millis() as u64),
+            repair,
+            text: self.gone_text(&self.name(node), node, recovery, due, repair),
+        })
+    }
+
+    fn gone_text(
+        &self,
+        name: &str,
+        node: NodeId,
+        recovery: RecoveryState,
+        due: Option<Duration>,
+        repair: Option<u64>,
+    ) -> String {
+        let due_text = due.map(in_words).unwrap_or_default();
+        match recovery {
+            RecoveryState::Needless => {
+                format!("{name} is down and holds nothing: mend node remove {name} takes it off the list")
+            }
+            RecoveryState::Store => format!(
+                "{name} is down: no repair reads or makes anything on its server until it is started (mend helper {name})"
+            ),
+            RecoveryState::Waiting => format!(
+                "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off{}",
+                self.stuck_beside(node)
+            ),
+            RecoveryState::Maintenance => {
+                let left = self.maintenance_left(node).map(in_words).unwrap_or_default();
+                let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
+                format!("{name} is in maintenance for {left}{}", then.unwrap_or_default())
+            }
+            RecoveryState::Running => {
+                let repair = repair.map(|repair| format!(" {repair}")).unwrap_or_default();
+                format!("repair{repair} rebuilds what {name} held")
+            }
+            RecoveryState::Off => format!(
+                "{name} is down and nothing is repaired by itself, as repair_after is never: start it, or run mend \
+                 repair --all"
+            ),
+            RecoveryState::Cancelled => {
+                format!("the repair of {name} was called off: start it, or run mend repair --all")
+            }
+            RecoveryState::Held => match self.too_many_gone() {
+                Some((gone, there)) => format!(
+                    "repair of {name} does not start by itself: {gone} helpers are gone and {there} are there, as if the \
+                     network was cut; run mend repair --all if they are lost"
+                ),
+                None => format!("repair of {name} does not start while an old catalog stops everything"),
+            },
+            RecoveryState::NoRoom => {
+                let room = self.room_of(node);
+                format!(
+                    "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
+                    count(room.blocks, "block"),
+                    self.stuck_text(node, room.stuck, room)
+                )
+            }
+            RecoveryState::Failed => {
+                let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
+                format!(
+                    "a repair of {name} left blocks lost{}; it is tried again in {due_text}{}",
+                    last.unwrap_or_default(),
+                    self.stuck_beside(node)
+                )
+            }
+        }
+    }
+
+    /// Which blocks of a helper have nowhere to go though others have.
+    fn stuck_beside(&self, node: NodeId) -> String {
+        match self.room_of(node) {
+            room if room.stuck > 0 && room.is_any() => format!(
+                "; of {} there, no helper can take {}",
+                count(room.blocks, "block"),
+                self.stuck_text(node, room.stuck, room)
+            ),
+            _ => String::new(),
+        }
+    }
+
+    /// Keeps something of the coordinator's own.
+    pub(crate) fn keep_record(&mut self, key: String, record: &impl Serialize) {
+        let record = serde_json::to_value(record).expect("records have string keys");
+        self.store(Write::Records(RecordWrite::Put(key, record)), Then::Nothing);
+    }
+
+    /// Keeps it no longer.
+    pub(crate) fn forget_record(&mut self, key: String) {
+        self.store(Write::Records(RecordWrite::Remove(key)), Then::Nothing);
+    }
+}
+
+/// The records whose keys begin so, by what follows in the key; `None` is one that cannot be read.
+pub(crate) fn recall<'r, T: serde::de::DeserializeOwned>(
+    records: &'r [(String, Value)],
+    prefix: &'r str,
+) -> impl Iterator<Item = (&'r str, Option<T>)> {
+    records.iter().filter_map(move |(key, record)| {
+        let rest = key.strip_prefix(prefix)?;
+        let read = serde_json::from_value(record.clone());
+        if read.is_err() {
+            tracing::warn!(key, "a record that cannot be read is dropped");
+        }
+        Some((rest, read.ok()))
+    })
+}
+
+/// All helpers that are gone.
+pub(crate) type Absences = BTreeMap<NodeId, Absence>;

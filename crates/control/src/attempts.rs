@@ -1,0 +1,72 @@
+//! When a repair that the coordinator begins by itself is tried again after one that left something undone.
+//!
+//! Each failure doubles the pause. Room that appears where there was none ends the pause: what failed for lack of it can go on.
+
+use std::time::Duration;
+
+/// The first pause.
+pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(60);
+const TRY_AGAIN_AT_MOST: Duration = Duration::from_secs(3600);
+
+/// Repairs of one helper that left something undone.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    failures: u32,
+    not_before: Duration,
+    /// No helper could take anything when it was last looked at.
+    without_room: bool,
+}
+
+impl Attempts {
+    /// A repair has left something; the next waits for `least` and ever longer.
+    pub(crate) fn fail(&mut self, now: Duration, least: Duration) {
+        let pause = least.max(TRY_AGAIN).saturating_mul(1 << self.failures.min(10));
+        self.failures += 1;
+        self.not_before = now + pause.min(TRY_AGAIN_AT_MOST.max(least));
+    }
+
+    /// Puts the next attempt off by the first pause.
+    pub(crate) fn put_off(&mut self, now: Duration) {
+        self.not_before = now + TRY_AGAIN;
+    }
+
+    /// Whether one has failed.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// How long the next has to wait.
+    pub(crate) fn wait(&self, now: Duration) -> Duration {
+        self.not_before.saturating_sub(now)
+    }
+
+    /// Takes whether some helper can take something now.
+    pub(crate) fn note_room(&mut self, is_room: bool) {
+        if is_room && self.without_room {
+            *self = Self::default();
+        }
+        self.without_room = !is_room;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_there_is_room_again() {
+        let seconds = Duration::from_secs;
+        let mut attempts = Attempts::default();
+        attempts.fail(seconds(0), seconds(0));
+        assert_eq!(attempts.wait(seconds(0)), seconds(60));
+        attempts.fail(seconds(60), seconds(0));
+        assert_eq!(attempts.wait(seconds(60)), seconds(120));
+        attempts.note_room(true);
+        assert!(attempts.have_failed(), "there was room before");
+        attempts.note_room(false);
+        attempts.note_room(true);
+        assert_eq!((attempts.wait(seconds(60)), attempts.have_failed()), (Duration::ZERO, false));
+        (0..20).for_each(|_| attempts.fail(seconds(0), seconds(0)));
+        assert_eq!(attempts.wait(seconds(0)), TRY_AGAIN_AT_MOST);
+    }
+}

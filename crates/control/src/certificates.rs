@@ -1,0 +1,70 @@
+//! Until when members' certificates are valid, as they showed them last; for the status.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use cluster::{RENEW_WITHIN, Role};
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Certificates {
+    expire: BTreeMap<String, (Role, SystemTime)>,
+}
+
+impl Certificates {
+    pub(crate) fn note(&mut self, role: Role, expires: SystemTime) {
+        self.expire.insert(role.to_string(), (role, expires));
+    }
+
+    pub(crate) fn forget(&mut self, role: &Role) {
+        self.expire.remove(&role.to_string());
+    }
+
+    /// What expires soon or has expired, a sentence each.
+    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (role, expires) in self.expire.values() {
+            let when = match expires.duration_since(now) {
+                Ok(left) if left >= RENEW_WITHIN => continue,
+                Ok(left) => format!("expires in {}", days(left)),
+                Err(past) => format!("expired {} ago", days(past.duration())),
+            };
+            warnings.push(format!(
+                "the certificate of {role} {when}: run `mend renew` where ca.key is, and copy the new files to its machine"
+            ));
+        }
+        warnings
+    }
+}
+
+fn days(time: Duration) -> String {
+    match time.as_secs() / 86_400 {
+        0 => "less than a day".to_owned(),
+        1 => "1 day".to_owned(),
+        days => format!("{days} days"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn what_expires_within_30_days_is_told_until_it_is_renewed() {
+        let day = Duration::from_secs(86_400);
+        let now = UNIX_EPOCH + 20_000 * day;
+        let helper = Role::Helper("h1".parse().unwrap());
+        let mut certificates = Certificates::default();
+        certificates.note(helper.clone(), now + 31 * day);
+        certificates.note(Role::Coordinator, now - 2 * day);
+        let told = certificates.warnings(now);
+        assert!(told.len() == 1 && told[0].contains("coordinator expired 2 days ago"), "{told:?}");
+        let told = certificates.warnings(now + 3 * day);
+        assert!(told[1].contains("helper h1 expires in 28 days"), "{told:?}");
+        certificates.note(helper, now + 300 * day);
+        certificates.forget(&Role::Coordinator);
+        assert!(certificates.warnings(now + 3 * day).is_empty());
+    }
+}

@@ -1,0 +1,290 @@
+//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired by its name.
+//!
+//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block without a
+//! node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile (rotten, moved) is kept
+//! here until the stripe is described anew or forgotten, and nothing of it is in the storage but repairs that are not
+//! done, with their stripes in them, so that the next coordinator goes on.
+//!
+//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is what its own
+//! system knows of it at this moment, and counts for a while instead. Both have one name, so there is one repair of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::{BlockIndex, Code, CodeSpec};
+use repair::recovery::RepairId;
+use repair::wire::control::MAX_OPEN_REQUESTS;
+use repair::{BlockId, Chunking, Digest, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, StripeRecord};
+
+use super::Control;
+use super::given_bytes::GivenBytes;
+use super::stripes::indexed;
+use crate::error::RequestError;
+use views::{GivenBlock, GivenStripe, StripeView};
+
+/// A stripe that nobody asks for is forgotten after this time.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// One that the storage tells of as well is looked up there again after this time.
+const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
+/// So many are remembered; more are refused.
+const MOST: usize = 256 * MAX_OPEN_REQUESTS;
+/// Whose stripes are that came with a repair of an earlier coordinator.
+const OF_RECORDS: &str = "repairs that are not done";
+/// A block is no longer.
+const MOST_BLOCK_BYTES: u64 = 1 << 44;
+/// A stripe's or block's name is no longer.
+const NAME_BYTES: usize = 255;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Given {
+    stripes: BTreeMap<StripeId, StripeRecord>,
+    /// When each is looked at again.
+    until: BTreeMap<StripeId, Duration>,
+    bytes: GivenBytes,
+}
+
+impl Given {
+    pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
+        self.stripes.get(stripe)
+    }
+
+    /// Sets what is known of a block; `false` if it was known already, or nobody described the stripe.
+    fn set(&mut self, stripe: &StripeId, block: BlockIndex, node: NodeId, state: BlockState) -> bool {
+        let Some(record) = self.stripes.get_mut(stripe) else { return false };
+        let block = &mut record.blocks[usize::from(block.0)];
+        let changed = (block.node, block.state) != (Some(node), state);
+        (block.node, block.state) = (Some(node), state);
+        changed
+    }
+
+    fn insert(&mut self, record: StripeRecord, until: Duration) {
+        self.until.insert(record.id.clone(), until);
+        self.stripes.insert(record.id.clone(), record);
+    }
+
+    fn remove(&mut self, stripe: &StripeId) {
+        self.bytes.free(stripe);
+        self.until.remove(stripe);
+        self.stripes.remove(stripe);
+    }
+}
+
+impl Control {
+    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described anew with its blocks
+    /// elsewhere: readers tell of it as they find it, and must not keep those out who want it repaired.
+    pub(crate) fn describe_stripe(
+        &mut self,
+        given: &GivenStripe,
+        owner: &str,
+    ) -> Result<StripeView, RequestError> {
+        let record = self.given_record(given)?;
+        let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
+        if self.is_being_repaired(&record.id) || (!is_known && self.has_a_job(&record.id)) {
+            return Err(RequestError::GivenInUse(record.id));
+        }
+        if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
+            return Err(RequestError::TooManyGiven(MOST));
+        }
+        let view = self.stripe_view(&record)?;
+        self.given.bytes.take(&record, owner)?;
+        let until = self.remembered_until(&record.id);
+        self.given.insert(record, until);
+        Ok(view)
+    }
+
+    /// A stripe that came with a repair of an earlier coordinator.
+    pub(crate) fn recall_given(&mut self, record: StripeRecord) {
+        self.given.bytes.force(&record, OF_RECORDS);
+        let until = self.remembered_until(&record.id);
+        self.given.insert(record, until);
+    }
+
+    fn remembered_until(&self, stripe: &StripeId) -> Duration {
+        let told = self.picture.stripe(stripe).is_ok();
+        self.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+    }
+
+    /// A job has stored a block of a given stripe; whether it is one that the storage knows nothing of.
+    pub(crate) fn note_given_stored(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+    ) -> bool {
+        if self.given.get(stripe).is_none() {
+            return false;
+        }
+        for &(block, node, _) in blocks {
+            self.given.set(stripe, block, node, BlockState::Healthy);
+        }
+        self.tell_blocks(stripe);
+        self.picture.stripe(stripe).is_err()
+    }
+
+    /// A block of a given stripe cannot be read; whether the stripe is one that the storage knows nothing of.
+    pub(crate) fn note_given_lost(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        state: Option<BlockState>,
+    ) -> bool {
+        if self.given.get(stripe).is_none() {
+            return false;
+        }
+        if let Some(state) = state
+            && self.given.set(stripe, block, node, state)
+        {
+            self.tell_blocks(stripe);
+        }
+        self.picture.stripe(stripe).is_err()
+    }
+
+    /// Forgets given stripes that nobody has asked for in a while.
+    pub(crate) fn forget_given(&mut self) {
+        let now = self.now;
+        let due: Vec<StripeId> =
+            self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
+        for stripe in due {
+            if self.is_in_use(&stripe) {
+                let until = self.remembered_until(&stripe);
+                self.given.until.insert(stripe, until);
+            } else {
+                self.given.remove(&stripe);
+            }
+        }
+    }
+
+    /// Somebody asks for a given stripe: it is remembered from now on.
+    pub(crate) fn touch_given(&mut self, stripe: &StripeId) {
+        let until = self.remembered_until(stripe);
+        if let Some(given) = self.given.until.get_mut(stripe) {
+            *given = until;
+        }
+    }
+
+    fn is_in_use(&self, stripe: &StripeId) -> bool {
+        self.has_a_job(stripe) || self.is_being_repaired(stripe)
+    }
+
+    fn has_a_job(&self, stripe: &StripeId) -> bool {
+        self.jobs.values().any(|running| running.stripe == *stripe)
+    }
+
+    /// Whether a repair of it runs, or is to.
+    fn is_being_repaired(&self, stripe: &StripeId) -> bool {
+        let repairs = &self.repairs;
+        repairs.awaits(stripe)
+            || repairs
+                .of_stripe(stripe)
+                .any(|id| repairs.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
+    }
+
+    fn given_record(&mut self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
+        let id = StripeId(given.stripe.clone());
+        check_name(&given.stripe)?;
+        let is_to_come = self.picture.is_from_the_future(&BlockId(format!("{id}.0")));
+        let told = self.picture.stripe(&id).ok();
+        if told.is_some_and(|told| !self.nature.claims || !is_same(&told, given)) || is_to_come {
+            return Err(RequestError::Catalogued(given.stripe.clone()));
+        }
+        let spec: CodeSpec = given.code.parse()?;
+        let code = self.codes.get(&spec)?;
+        let unit = code.sub_blocks() as u64;
+        if given.block_bytes > MOST_BLOCK_BYTES {
+            return Err(RequestError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES });
+        }
+        if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
+            let above = given.block_bytes.max(1).next_multiple_of(unit);
+            let below = above.checked_sub(unit).filter(|&below| below > 0);
+            return Err(RequestError::BlockBytes { asked: given.block_bytes, unit, below, above });
+        }
+        let chunk_bytes = Self::given_chunk(&*code, given)?;
+        if given.blocks.len() != code.blocks() {
+            let (blocks, needed) = (given.blocks.len(), code.blocks());
+            return Err(RequestError::GivenBlocks { code: given.code.clone(), needed, blocks });
+        }
+        let mut names = BTreeSet::new();
+        let mut blocks = Vec::with_capacity(given.blocks.len());
+        for block in &given.blocks {
+            if !names.insert(&block.block) {
+                return Err(RequestError::GivenTwice(block.block.clone()));
+            }
+            blocks.push(self.given_block(&id, block, given.block_bytes)?);
+        }
+        let block_bytes = given.block_bytes;
+        Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
+    }
+
+    /// The size of a given stripe's chunks, if it has several.
+    fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
+        Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
+    }
+
+    fn given_block(
+        &self,
+        stripe: &StripeId,
+        given: &GivenBlock,
+        block_bytes: u64,
+    ) -> Result<BlockRecord, RequestError> {
+        check_name(&given.block)?;
+        let id = BlockId(given.block.clone());
+        let of_another = |(other, _): (StripeId, BlockIndex)| other != *stripe;
+        if self.picture.find_block(&id).is_ok_and(of_another) || self.picture.is_from_the_future(&id) {
+            return Err(RequestError::Catalogued(given.block.clone()));
+        }
+        if given.bytes > block_bytes {
+            let (block, bytes) = (given.block.clone(), given.bytes);
+            return Err(RequestError::GivenTooLong { block, bytes, block_bytes });
+        }
+        let node = given.node.as_deref().map(|name| self.node_named(name)).transpose()?;
+        let digest = match &given.digest {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|_| RequestError::NoDigest(text.clone()))?),
+        };
+        let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
+        Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
+    }
+
+    /// The blocks that a plug-in wants, each with the node that shall have it.
+    pub(crate) fn given_homes(
+        &self,
+        stripe: &StripeId,
+        homes: &[views::Home],
+    ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
+        let record = self.given.get(stripe).ok_or_else(|| RequestError::NotGiven(stripe.clone()))?;
+        let mut named = BTreeMap::new();
+        for home in homes {
+            let index = BlockIndex(home.index);
+            Self::check_indices(record, &[index])?;
+            let node = self.node_named(&home.node)?;
+            let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
+            if block.state == BlockState::Healthy {
+                let holder = block.node.map(|node| self.name(node)).unwrap_or_default();
+                return Err(RequestError::NotLost { block: block.id.to_string(), holder });
+            }
+            if named.insert(index, node).is_some() {
+                return Err(RequestError::GivenTwice(block.id.to_string()));
+            }
+        }
+        match named.is_empty() {
+            true => Err(RequestError::NoHomes(stripe.clone())),
+            false => Ok(named),
+        }
+    }
+}
+
+/// Whether what a plug-in describes is the stripe that the storage tells of, wherever its blocks are.
+fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
+    let named = told.blocks.iter().map(|block| (block.id.0.as_str(), block.bytes));
+    told.code.to_string() == given.code
+        && told.block_bytes == given.block_bytes
+        && told.chunk_bytes == given.chunk_bytes
+        && named.eq(given.blocks.iter().map(|block| (block.block.as_str(), block.bytes)))
+}
+
+fn check_name(name: &str) -> Result<(), RequestError> {
+    let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
+    if is_plain { Ok(()) } else { Err(RequestError::NoName(name.escape_default().to_string())) }
+}

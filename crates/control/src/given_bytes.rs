@@ -1,0 +1,134 @@
+//! The memory that described stripes may take: of one plug-in, and of all.
+
+use std::collections::BTreeMap;
+
+use repair::StripeId;
+use stores::{BlockRecord, StripeRecord};
+
+use crate::error::RequestError;
+
+/// A stripe of 14 blocks takes some 3 KiB: this is for 20,000 of them.
+const MOST_OF_ONE: u64 = 64 << 20;
+/// Of all together.
+const MOST_OF_ALL: u64 = 192 << 20;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct GivenBytes {
+    all: u64,
+    by_owner: BTreeMap<String, u64>,
+    of: BTreeMap<StripeId, (String, u64)>,
+}
+
+impl GivenBytes {
+    /// Takes the memory of a stripe that `owner` describes, in place of what an earlier description of it took.
+    pub(crate) fn take(&mut self, record: &StripeRecord, owner: &str) -> Result<(), RequestError> {
+        let bytes = bytes_of(record);
+        let before = self.free(&record.id);
+        let mine = self.by_owner.get(owner).copied().unwrap_or(0);
+        let over = match () {
+            () if mine + bytes > MOST_OF_ONE => Some((owner.to_owned(), MOST_OF_ONE)),
+            () if self.all + bytes > MOST_OF_ALL => Some(("all plug-ins".to_owned(), MOST_OF_ALL)),
+            () => None,
+        };
+        if let Some((whose, most)) = over {
+            if let Some((owner, bytes)) = before {
+                self.add(&record.id, owner, bytes);
+            }
+            return Err(RequestError::GivenBytes { whose, most });
+        }
+        self.add(&record.id, owner.to_owned(), bytes);
+        Ok(())
+    }
+
+    /// Takes the memory of a stripe that has to be there, whatever there is of it.
+    pub(crate) fn force(&mut self, record: &StripeRecord, owner: &str) {
+        self.free(&record.id);
+        self.add(&record.id, owner.to_owned(), bytes_of(record));
+    }
+
+    /// Gives back what a stripe takes; whose it was, and how much.
+    pub(crate) fn free(&mut self, stripe: &StripeId) -> Option<(String, u64)> {
+        let (owner, bytes) = self.of.remove(stripe)?;
+        self.all -= bytes;
+        let mine = self.by_owner.get_mut(&owner).expect("what is taken is somebody's");
+        *mine -= bytes;
+        if *mine == 0 {
+            self.by_owner.remove(&owner);
+        }
+        Some((owner, bytes))
+    }
+
+    fn add(&mut self, stripe: &StripeId, owner: String, bytes: u64) {
+        self.all += bytes;
+        *self.by_owner.entry(owner.clone()).or_default() += bytes;
+        self.of.insert(stripe.clone(), (owner, bytes));
+    }
+}
+
+/// What a described stripe takes in memory, its name as a key of three maps included.
+fn bytes_of(record: &StripeRecord) -> u64 {
+    const KEYS: usize = 4;
+    let name = |name: &str| name.len() + size_of::<String>();
+    let block = |block: &BlockRecord| size_of::<BlockRecord>() + name(&block.id.0);
+    let blocks: usize = record.blocks.iter().map(block).sum();
+    (size_of::<StripeRecord>() + KEYS * name(&record.id.0) + blocks) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use codes::CodeSpec;
+    use repair::BlockId;
+    use stores::BlockState;
+
+    use super::*;
+
+    fn stripe(name: u32) -> StripeRecord {
+        let block = |at: usize| BlockRecord {
+            id: BlockId(format!("{at}-{}", "x".repeat(200))),
+            bytes: 1,
+            node: None,
+            state: BlockState::Missing,
+            replicas: Vec::new(),
+            digest: None,
+        };
+        StripeRecord {
+            id: StripeId(name.to_string()),
+            code: CodeSpec::reed_solomon(255, 200),
+            block_bytes: 1,
+            chunk_bytes: None,
+            blocks: (0..255).map(block).collect(),
+            file: None,
+        }
+    }
+
+    /// How many stripes somebody may describe now.
+    fn fill(bytes: &mut GivenBytes, first: u32, owner: &str) -> (u32, String) {
+        for name in first.. {
+            if let Err(error) = bytes.take(&stripe(name), owner) {
+                return (name - first, error.to_string());
+            }
+        }
+        unreachable!("there is a bound")
+    }
+
+    #[test]
+    fn one_plug_in_leaves_room_for_others_and_all_together_have_a_bound() {
+        let mut bytes = GivenBytes::default();
+        let (of_one, error) = fill(&mut bytes, 0, "plug-in a");
+        assert!((100..2_000).contains(&of_one), "{of_one}");
+        assert!(error.contains("plug-in a") && error.contains(&MOST_OF_ONE.to_string()), "{error}");
+        bytes.take(&stripe(0), "plug-in a").expect("described anew, it takes no more");
+        assert_eq!(fill(&mut bytes, 10_000, "plug-in b").0, of_one);
+        fill(&mut bytes, 20_000, "plug-in c");
+        let (left, error) = fill(&mut bytes, 30_000, "plug-in d");
+        assert!(left <= 1 && error.contains("all plug-ins"), "{left}: {error}");
+        bytes.free(&StripeId("10000".into())).unwrap();
+        bytes.take(&stripe(30_500), "plug-in d").expect("there is room again");
+        bytes.force(&stripe(30_501), "the records");
+        for name in (0..40_000).map(|name| StripeId(name.to_string())) {
+            bytes.free(&name);
+        }
+        assert_eq!((bytes.all, bytes.by_owner.len()), (0, 0));
+    }
+}

@@ -1,0 +1,32 @@
+//! How long lost blocks are waited for that may come back: the less a stripe can still lose, the shorter.
+
+use std::time::Duration;
+
+/// No stripe waits for less, unless helpers may be gone for a shorter time anyway: a machine that is restarted is back by then.
+const LEAST: Duration = Duration::from_secs(60);
+
+/// The grace period of a stripe that can lose `left` more blocks, of `full` when it is whole. `grace` is that of one which has
+/// lost a single block.
+pub(crate) fn shortened(grace: Duration, left: u32, full: u32) -> Duration {
+    let steps = full.saturating_sub(1);
+    if left > 0 && left >= steps {
+        return grace;
+    }
+    let part = grace.checked_div(steps).unwrap_or_default().saturating_mul(left);
+    part.max(LEAST).min(grace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_more_that_is_lost_shortens_it_down_to_a_minute() {
+        let of = |left, full| shortened(Duration::from_secs(600), left, full).as_secs();
+        assert_eq!([3, 2, 1, 0].map(|left| of(left, 4)), [600, 400, 200, 60]);
+        assert_eq!([of(1, 2), of(0, 2)], [600, 60]);
+        assert_eq!(of(0, 1), 60, "the only block that could be lost");
+        let short = shortened(Duration::from_secs(5), 0, 4);
+        assert_eq!(short.as_secs(), 5, "never longer than the setting");
+    }
+}

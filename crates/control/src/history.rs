@@ -1,0 +1,119 @@
+//! What has happened, for whoever was not there: the last thousand things, kept over restarts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use repair::recovery::Target;
+use repair::{BlockId, NodeId};
+use serde_json::Value;
+
+use super::Control;
+use super::absences::recall;
+use super::safety::count;
+use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
+
+/// Entries that are kept.
+pub(crate) const KEPT: usize = 1000;
+/// Their keys begin with this; the number follows.
+const PREFIX: &str = "history/";
+/// Bad blocks of one helper that are named.
+const NAMED: usize = 5;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct History {
+    entries: VecDeque<HistoryEntry>,
+    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each block.
+    bad: BTreeMap<NodeId, Bad>,
+}
+
+struct Bad {
+    blocks: u64,
+    first: Vec<String>,
+    problem: String,
+}
+
+impl Control {
+    pub(crate) fn recall_history(&mut self, records: &[(String, Value)]) {
+        let mut entries = Vec::new();
+        for (number, entry) in recall::<HistoryEntry>(records, PREFIX) {
+            match entry {
+                Some(entry) => entries.push(entry),
+                None => self.forget_record(format!("{PREFIX}{number}")),
+            }
+        }
+        entries.sort_by_key(|entry| entry.number);
+        self.history.entries = entries.into();
+    }
+
+    /// Writes down what has happened.
+    pub(crate) fn note(&mut self, what: HistoryEvent) {
+        let number = self.history.entries.back().map_or(1, |last| last.number + 1);
+        let entry = HistoryEntry { number, at_unix_ms: self.unix_ms, what };
+        self.keep_record(key(number), &entry);
+        self.history.entries.push_back(entry);
+        while self.history.entries.len() > KEPT {
+            let oldest = self.history.entries.pop_front().expect("there are some");
+            self.forget_record(key(oldest.number));
+        }
+    }
+
+    /// A block was found bad; it is written down with others of the same helper.
+    pub(crate) fn note_bad(&mut self, node: NodeId, block: &BlockId, problem: &str) {
+        let none = || Bad { blocks: 0, first: Vec::new(), problem: problem.to_owned() };
+        let bad = self.history.bad.entry(node).or_insert_with(none);
+        bad.blocks += 1;
+        if bad.first.len() < NAMED {
+            bad.first.push(block.to_string());
+        }
+    }
+
+    /// Writes down what was gathered.
+    pub(crate) fn note_all_bad(&mut self) {
+        for (node, Bad { blocks, first, problem }) in std::mem::take(&mut self.history.bad) {
+            self.note(HistoryEvent::BlocksLost { node: self.name(node), blocks, first, problem });
+        }
+    }
+
+    /// Why the last repair of a target failed, if it did.
+    pub(crate) fn last_failure(&self, target: &Target) -> Option<String> {
+        let text = self.target_text(target);
+        let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
+            HistoryEvent::RepairEnded { target, state, reasons, .. } if *target == text => {
+                Some((*state, reasons))
+            }
+            _ => None,
+        });
+        let (state, reasons) = ends.take(1).next()?;
+        let first = reasons.first().filter(|_| state == RepairState::Failed)?;
+        Some(failure_text(first))
+    }
+
+    /// The last repair, if it failed: which it was, and why.
+    pub(crate) fn failed_last(&self) -> Option<String> {
+        let last = self.history.entries.iter().rev().find_map(|entry| match &entry.what {
+            HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {
+                Some((repair, target, *state, reasons))
+            }
+            _ => None,
+        });
+        let (repair, target, _, reasons) = last.filter(|(_, _, state, _)| *state == RepairState::Failed)?;
+        let texts: Vec<String> = reasons.iter().map(failure_text).collect();
+        (!texts.is_empty()).then(|| format!("repair {repair} ({target}) failed: {}", texts.join("; ")))
+    }
+
+    /// The last entries, oldest first.
+    pub(crate) fn history(&self, most: usize) -> Vec<HistoryEntry> {
+        let entries = &self.history.entries;
+        entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()
+    }
+}
+
+/// `17 stripes: REASON; NEXT STEP`
+fn failure_text(reason: &RepairReason) -> String {
+    let next = reason.next_step.as_ref().map_or_else(String::new, |next| format!("; {next}"));
+    format!("{}: {}{next}", count(reason.stripes, "stripe"), reason.reason)
+}
+
+fn key(number: u64) -> String {
+    format!("{PREFIX}{number:020}")
+}

@@ -1,0 +1,335 @@
+//! What helpers hold against what the catalog places on them.
+//!
+//! A block that a helper holds may be its own; its own and back after it was bad; one that the catalog places on somebody
+//! who does not have it, and then it is verified and *adopted*; one that no stripe knows, an *orphan*; or one of a
+//! stripe that this catalog has yet to count, and then the catalog is an old one that was put back, and nothing is
+//! changed until somebody decides what to do about that.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use codes::BlockIndex;
+use repair::wire::control::{Description, HeldBlock, ToNode};
+use repair::{BlockId, Digest, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeRecord, StripeWrite, Write};
+
+use super::Control;
+use super::nodes::PeerKind;
+use super::questions::{ANSWER_LIMIT, Subject};
+use super::storing::Then;
+use super::stripes::indexed;
+use crate::error::RequestError;
+use views::OrphansView;
+
+impl Control {
+    /// Holds what a node has against what the catalog thinks it has.
+    pub(crate) fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) {
+        let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
+        let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
+        for (stripe, index) in self.picture.blocks_of(node) {
+            let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
+            let block = &record.blocks[usize::from(index.0)];
+            let known = block.state_on(node).unwrap_or(block.state);
+            let state = match held.get(&block.id) {
+                None if !self.nature.trusts_lists => {
+                    again.push_back((stripe, index));
+                    continue;
+                }
+                None => {
+                    missing += 1;
+                    BlockState::Missing
+                }
+                Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
+                Some(_) if known == BlockState::Healthy => continue,
+                Some(_) => {
+                    again.push_back((stripe, index));
+                    continue;
+                }
+            };
+            if known != state {
+                self.note_loss(node, &block.id, state);
+                news.push((stripe, index, node, state));
+            }
+        }
+        if !news.is_empty() {
+            self.store_states(news);
+        }
+        self.healing.note_hollow(node, 2 * missing > self.picture.block_count(node), self.now);
+        if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
+            *rechecks = again;
+        }
+        self.note_orphans(node, blocks);
+    }
+
+    /// Remembers the blocks that the catalog does not place on this node.
+    pub(crate) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) {
+        if !self.nature.trusts_lists {
+            return;
+        }
+        let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
+        leaving.retain(|block| self.may_go(node, block));
+        let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
+        for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
+            let is_its_own =
+                self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some());
+            if is_its_own || self.unjudged.have(&block.id) {
+                continue;
+            }
+            if self.picture.is_from_the_future(&block.id) {
+                newer.insert(block.id.clone());
+            }
+            found.insert(block.id.clone());
+        }
+        if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
+            *orphans = found;
+        }
+        self.orphans.forget(node);
+        self.note_newer(node, newer);
+        if self.settled {
+            self.find_homes(node);
+        }
+    }
+
+    /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as spread as it can be
+    /// without this copy. A note that it shall go may be an old one.
+    pub(crate) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
+        let Some((stripe, index, record)) = self.record_of(block) else {
+            // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
+            return !self.nature.claims;
+        };
+        record.node != Some(node) && self.is_spare(&stripe, index, node)
+    }
+
+    /// Whether a stripe survives all that its code tolerates without a node's copy of a block.
+    pub(crate) fn is_spare(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> bool {
+        self.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
+    }
+
+    /// All helpers have come that are expected: what was put off is done now.
+    pub(crate) fn after_settling(&mut self) {
+        for node in self.live_helpers().collect::<Vec<_>>() {
+            self.find_homes(node);
+            self.remove_discards(node);
+        }
+    }
+
+    /// Something was found to be bad: whether anybody else has it.
+    pub(crate) fn find_all_homes(&mut self) {
+        if self.settled && !self.is_behind() {
+            self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.find_homes(node));
+        }
+    }
+
+    /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
+    fn find_homes(&mut self, node: NodeId) {
+        let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) else { return };
+        let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
+        let homeless: Vec<(StripeId, BlockIndex)> = orphans
+            .iter()
+            .filter_map(|block| self.record_of(block))
+            .map(|(stripe, index, _)| (stripe, index))
+            .filter(|(stripe, index)| self.is_wanted_from(node, stripe, *index))
+            .collect();
+        let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) else { return };
+        let idle = rechecks.is_empty();
+        rechecks.extend(homeless);
+        if idle {
+            self.recheck_next(node);
+        }
+    }
+
+    /// Where the catalog has a block of exactly this name.
+    pub(crate) fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
+        let (stripe, index) = self.picture.find_block(block).ok()?;
+        let record = self.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
+        (record.id == *block).then_some((stripe, index, record))
+    }
+
+    /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or who has it holds
+    /// another block of the stripe as well, and this node does not.
+    fn is_wanted_from(&self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
+        let Ok(record) = self.picture.stripe(stripe) else { return false };
+        let block = &record.blocks[usize::from(index.0)];
+        match block.state_on(node) {
+            // What is only not listed is looked at as well.
+            Some(state) => state != BlockState::Healthy || !self.nature.trusts_lists,
+            None if !self.settled || !self.may_change() => false,
+            None if self.nature.files && self.shares_helper(&record, index, node) => {
+                self.is_lost(block) && self.nobody_else_has(&record, block)
+            }
+            None if self.is_lost(block) => true,
+            None => {
+                let home = if self.nature.files { self.readable_at(block) } else { None };
+                home.is_some_and(|home| self.shares_helper(&record, index, home))
+            }
+        }
+    }
+
+    /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add to the helpers
+    /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
+    /// cannot be read until then.
+    fn nobody_else_has(&self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
+        let returns = |node: NodeId| !self.peers.contains_key(&node) && !self.retired.contains(&node);
+        let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
+        !comes_back || !self.is_readable(stripe)
+    }
+
+    /// Whether enough blocks of a stripe can be read now.
+    fn is_readable(&self, stripe: &StripeRecord) -> bool {
+        let (lost, there): (Vec<BlockIndex>, Vec<BlockIndex>) = indexed(stripe)
+            .map(|(index, _)| index)
+            .partition(|index| self.is_lost(&stripe.blocks[usize::from(index.0)]));
+        let code = stripe.code.build();
+        lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &there).is_ok())
+    }
+
+    /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
+    pub(crate) fn recheck_next(&mut self, node: NodeId) {
+        while let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node)
+            && let Some((stripe, index)) = rechecks.pop_front()
+        {
+            if !self.is_wanted_from(node, &stripe, index) {
+                continue;
+            }
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = record.blocks[usize::from(index.0)].clone();
+            self.ask_for_block(node, stripe, index, known, false);
+            return;
+        }
+    }
+
+    /// Records that a block is on a node that the catalog did not place it on, which has just read all of it.
+    pub(crate) fn adopt(
+        &mut self,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+        known: &BlockRecord,
+        digest: Option<Digest>,
+    ) {
+        // Without a digest, any block of the name will do, unless two of them contradicted each other.
+        let is_it =
+            known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
+                && !self.is_removing(node, &known.id)
+                && !self.condemned.has(&known.id);
+        if !is_it
+            || !self.is_wanted_from(node, stripe, index)
+            || self.picture.is_pending(stripe) != Some(false)
+        {
+            return;
+        }
+        let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
+        let then = Then::Adopted { node, block: known.id.clone() };
+        self.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+    }
+
+    /// A block that was found is recorded where it is.
+    pub(crate) fn adopted(&mut self, node: NodeId, block: &BlockId) {
+        tracing::info!(%block, node = %self.name(node), "found a block that was lost");
+        self.drop_orphan(node, block);
+        self.removals_due = self.now; // Its stripe may be whole without other copies now.
+    }
+
+    /// A block on a node is one that nobody knows no more.
+    pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
+        if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
+            orphans.remove(block);
+        }
+    }
+
+    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
+    /// them. How many there are.
+    pub(crate) fn remove_orphans(&mut self) -> Result<OrphansView, RequestError> {
+        self.check_not_doubted()?;
+        if !self.settled {
+            return Err(RequestError::Settling);
+        }
+        let mut orphans = 0;
+        for node in self.live_helpers().collect::<Vec<_>>() {
+            let Some(PeerKind::Helper { orphans: held, .. }) = self.kind_mut(node) else { continue };
+            if !held.is_empty() {
+                orphans += held.len() as u64;
+                let ask = self.ask(node, Subject::Orphans);
+                self.send(node, ToNode::Describe { ask });
+            }
+        }
+        Ok(OrphansView { orphans })
+    }
+
+    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
+    pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
+        let asked = self.asks.get(&ask).filter(|ask| ask.node == node);
+        let (returned, by_itself) = match asked.map(|ask| &ask.subject) {
+            Some(Subject::Orphans) => (false, false),
+            Some(Subject::Tidying) => (false, true),
+            Some(Subject::Returned) => (true, false),
+            _ => return tracing::warn!(node = %self.name(node), "an answer that nobody asked for"),
+        };
+        if last {
+            self.asks.remove(&ask);
+        } else if let Some(ask) = self.asks.get_mut(&ask) {
+            ask.until = self.now + ANSWER_LIMIT; // Each part is an answer.
+        }
+        if returned {
+            return self.take_returned(node, blocks, last);
+        }
+        for block in blocks {
+            let is_proven = !by_itself || self.is_unreferenced(node, &block.id);
+            if is_proven && self.is_needless(node, block) {
+                tracing::info!(block = %block.id, node = %self.name(node), "removing a block that nothing refers to");
+                let then = Then::Needless { node, block: block.id.clone() };
+                self.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
+            }
+        }
+        if by_itself && last {
+            self.end_tidying(node);
+        }
+    }
+
+    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
+    /// without which its stripe survives all that the code tolerates.
+    fn is_needless(&self, node: NodeId, block: &Description) -> bool {
+        let ours = block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.settings.cluster_id);
+        let kind = self.peers.get(&node).map(|peer| &peer.kind);
+        let orphan = matches!(kind, Some(PeerKind::Helper { orphans, .. }) if orphans.contains(&block.id));
+        if !ours
+            || !orphan
+            || self.is_worked_on(&block.id)
+            || !self.may_remove()
+            || self.picture.is_from_the_future(&block.id)
+        {
+            return false;
+        }
+        self.record_of(&block.id).is_none_or(|(stripe, index, record)| {
+            record.digest == block.digest && self.is_spare(&stripe, index, node)
+        })
+    }
+
+    /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
+    pub(crate) fn forget_retired(&mut self) {
+        let empty = |node: &NodeId| {
+            !self.peers.contains_key(node)
+                && self.picture.block_count(*node) == 0
+                && !self.is_target(*node)
+                && !self.storing.adopts_on(*node)
+        };
+        for node in self.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
+            self.retired.remove(&node);
+            self.storing.forgetting.insert(node);
+            self.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
+        }
+    }
+
+    pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
+        self.storing.forgetting.remove(&node);
+        if !done {
+            self.retired.insert(node); // It is tried again.
+            return;
+        }
+        tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
+        self.drop_node(node);
+    }
+
+    pub(crate) fn is_target(&self, node: NodeId) -> bool {
+        self.jobs.values().any(|running| running.targets.contains(&node))
+    }
+}

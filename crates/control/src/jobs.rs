@@ -1,0 +1,392 @@
+//! Jobs: handing their actions out and reports in, and what their ends mean to whoever wanted them.
+
+use std::collections::BTreeSet;
+
+use codes::BlockIndex;
+use rand::RngExt;
+use repair::recovery::{ItemId, Loads, ReservationId};
+use repair::wire::RequestFailure;
+use repair::wire::control::{Ended, ToNode};
+use repair::{
+    BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome,
+    Report, StripeId,
+};
+use stores::dir::PutId;
+use stores::{StoreError, StripeWrite, Write};
+
+use super::Control;
+use super::questions::state_for;
+use super::storing::Then;
+use views::{FoundBy, JobKind, JobView};
+
+/// A job that runs.
+pub(crate) struct RunningJob {
+    pub job: Job,
+    pub owner: Owner,
+    pub stripe: StripeId,
+    /// Nodes that get blocks of the store.
+    pub targets: BTreeSet<NodeId>,
+    /// Nodes that blocks were moved away from.
+    left: BTreeSet<NodeId>,
+    /// Where the job reads each block.
+    holders: Vec<Option<NodeId>>,
+    /// Blocks of a put that are stored and not yet recorded: they are recorded together.
+    stored: Vec<(BlockIndex, NodeId, Option<Digest>)>,
+    /// What the catalog said when it did not record something.
+    trouble: Option<String>,
+    /// Writes of what it stored that are under way: it is over when they are answered.
+    recording: usize,
+    /// Blocks that turned out bad meanwhile.
+    lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
+    /// How it ended, while something is still being recorded.
+    ended: Option<Result<Outcome, JobError>>,
+    /// What it reserved, if it is not a repair.
+    pub(crate) reservation: Option<ReservationId>,
+    /// What it is to the scheduler, if it is a repair.
+    pub(crate) item: Option<ItemId>,
+    /// The load of its first plan, if it is a repair.
+    pub(crate) loads: Loads,
+    /// Whether it chooses helpers by what others move.
+    pub(crate) minds_others: bool,
+}
+
+/// Who wants a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A client reads.
+    Read { client: NodeId, tag: u64 },
+    /// A client stores a stripe.
+    Put { client: NodeId, tag: u64, put: PutId, position: u32 },
+    /// A repair.
+    Repair { repair: u64 },
+    /// A link is measured.
+    Probe,
+    /// A node that may be slow is tried.
+    Trial,
+}
+
+impl Owner {
+    /// Which of those that notice contradictions its job is.
+    fn found_by(&self) -> FoundBy {
+        match self {
+            Self::Read { .. } | Self::Probe | Self::Trial => FoundBy::Read,
+            Self::Put { .. } | Self::Repair { .. } => FoundBy::Repair,
+        }
+    }
+
+    fn kind(&self) -> JobKind {
+        match self {
+            Self::Read { .. } => JobKind::Read,
+            Self::Put { .. } => JobKind::Put,
+            Self::Repair { .. } => JobKind::Repair,
+            Self::Probe | Self::Trial => JobKind::Probe,
+        }
+    }
+}
+
+impl Control {
+    /// Starts a job that does not wait for room.
+    pub(crate) fn start_job(&mut self, owner: Owner, request: JobRequest) -> JobId {
+        let id = request.job;
+        let mut running = self.new_job(owner, request);
+        let stores = !running.targets.is_empty();
+        running.reservation = self.reserve(&running.job, stores);
+        if stores {
+            self.repairs.scheduler.hold(&running.stripe);
+        }
+        self.run(id, running);
+        id
+    }
+
+    /// A job with its first plan, of which nothing is carried out before [`run`](Self::run).
+    pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
+        let targets = match request.publish {
+            true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
+            false => BTreeSet::new(),
+        };
+        let minds_others = self.minds_others(&owner, &request.policy);
+        if minds_others {
+            self.tell_others(&request.stripe, targets.iter().copied());
+        }
+        let running = RunningJob {
+            owner,
+            targets,
+            left: BTreeSet::new(),
+            stripe: request.stripe.id.clone(),
+            holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
+            stored: Vec::new(),
+            trouble: None,
+            recording: 0,
+            lost_meanwhile: Vec::new(),
+            ended: None,
+            reservation: None,
+            item: None,
+            loads: Loads::default(),
+            minds_others,
+            job: Job::new(request, self.rng.random(), &self.topology, self.now),
+        };
+        self.topology.clear_reserved();
+        running
+    }
+
+    pub(crate) fn run(&mut self, id: JobId, running: RunningJob) {
+        self.jobs.insert(id, running);
+        self.stirred.insert(id);
+    }
+
+    pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
+        if self.checks.has(job) {
+            let Self { checks, rng, now, .. } = self;
+            let steps = checks.handle_report(node, (job, epoch), report, || rng.random(), *now);
+            return self.follow_checks(steps);
+        }
+        // Reports on jobs that have ended come late and matter to nobody.
+        self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
+    }
+
+    pub(crate) fn cancel_job(&mut self, job: JobId) {
+        if let Some(running) = self.jobs.get_mut(&job) {
+            running.job.cancel();
+            self.stirred.insert(job);
+        }
+    }
+
+    pub(crate) fn drain_jobs(&mut self) {
+        while let Some(id) = self.stirred.pop_first() {
+            while let Some(action) = self.jobs.get_mut(&id).and_then(|running| running.job.poll()) {
+                self.act(id, action);
+            }
+        }
+    }
+
+    fn act(&mut self, id: JobId, action: JobAction) {
+        match action {
+            JobAction::Tell { node, message } => self.tell_of_job(node, message),
+            JobAction::Publish { block, node, digest } => self.publish(id, block, node, digest),
+            JobAction::BlockLost { block, problem } => self.lose_block(id, block, &problem),
+            JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks),
+            JobAction::Slow { nodes } => self.note_slow(&nodes),
+            JobAction::Finish(result) => self.finish(id, *result),
+        }
+    }
+
+    fn tell_of_job(&mut self, node: NodeId, message: ToNode) {
+        if let ToNode::Assign(_) = &message
+            && let Some(view) = self.topology.get_mut(node)
+        {
+            // Counts until the node's next answer, so that jobs started together do not crowd one node.
+            view.load += 1;
+        }
+        self.send(node, message);
+    }
+
+    fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
+        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        running.holders[usize::from(block.0)] = Some(node);
+        if let Owner::Put { .. } = running.owner {
+            running.stored.push((block, node, digest));
+            return;
+        }
+        self.record(id, vec![(block, node, digest)]);
+    }
+
+    /// Has blocks recorded that a job stored.
+    fn record(&mut self, id: JobId, blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>) {
+        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        running.recording += 1;
+        let stripe = running.stripe.clone();
+        if self.note_given_stored(&stripe, &blocks) {
+            return self.blocks_published(id, None);
+        }
+        let indices = blocks.iter().map(|&(index, ..)| index).collect();
+        let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
+        self.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+    }
+
+    /// Blocks are about to have other homes: the old ones have something to remove.
+    pub(crate) fn note_former_homes(&mut self, job: JobId, stripe: &StripeId, blocks: &[BlockIndex]) {
+        let (Some(running), Ok(record)) = (self.jobs.get_mut(&job), self.picture.stripe(stripe)) else {
+            return;
+        };
+        let homes = blocks.iter().flat_map(|index| record.blocks[usize::from(index.0)].holders());
+        running.left.extend(homes.map(|holder| holder.node));
+    }
+
+    /// What a job stored is recorded, or is not.
+    pub(crate) fn blocks_published(&mut self, id: JobId, error: Option<StoreError>) {
+        let Some(running) = self.jobs.get_mut(&id) else { return };
+        running.recording -= 1;
+        if let Some(error) = error {
+            tracing::error!(%error, stripe = %running.stripe, "cannot record blocks");
+            running.trouble = Some(error.to_string());
+        }
+        if running.recording > 0 {
+            return;
+        }
+        let ended = running.ended.take();
+        for (block, problem) in std::mem::take(&mut running.lost_meanwhile) {
+            self.lose_block(id, block, &problem);
+        }
+        if let Some(result) = ended {
+            self.end_job(id, result);
+        }
+    }
+
+    fn lose_block(&mut self, id: JobId, block: BlockIndex, problem: &BlockProblem) {
+        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        if let Owner::Put { .. } = running.owner {
+            return; // The client's file, or a block that is not visible yet.
+        }
+        if running.recording > 0 {
+            // Only then is it known where the block is.
+            return running.lost_meanwhile.push((block, problem.clone()));
+        }
+        let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
+        if let Some(node) = holder
+            && self.note_given_lost(&stripe, block, node, state_for(problem))
+        {
+            return;
+        }
+        let Ok(record) = self.picture.stripe(&stripe) else { return };
+        let known = &record.blocks[usize::from(block.0)];
+        // The job may have read a copy that is not the block any more.
+        let there = |&node: &NodeId| known.state_on(node).is_some();
+        let Some(node) = holder.filter(there) else { return };
+        let Some(state) = state_for(problem) else {
+            // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
+            return self.look_again(node, stripe, block, known.clone());
+        };
+        if known.state_on(node) == Some(state) {
+            return;
+        }
+        self.remember_loss(node, &known.id, problem.to_string());
+        self.store_states(vec![(stripe, block, node, state)]);
+    }
+
+    /// A job has ended; it is over when all that it stored is recorded.
+    fn finish(&mut self, id: JobId, result: Result<Outcome, JobError>) {
+        self.record_put(id);
+        let running = self.jobs.get_mut(&id).expect("a job finishes once");
+        match running.recording {
+            0 => self.end_job(id, result),
+            _ => running.ended = Some(result),
+        }
+    }
+
+    fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
+        let mut running = self.jobs.remove(&id).expect("a job finishes once");
+        let trouble = running.trouble.take();
+        self.end_foreground(&mut running);
+        if let Err(error) = &result {
+            tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
+            self.note_contradictory_end(&running, error);
+        }
+        if let Ok(outcome) = &result {
+            self.parity_held(&running.stripe, &outcome.proven);
+        }
+        match running.owner {
+            Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
+                self.close_request(client, tag, trouble, result);
+            }
+            Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
+            Owner::Probe => self.probe_ended(result),
+            Owner::Trial => self.trial_ended(&result),
+        }
+        if !running.targets.is_empty() {
+            self.release_unused(&running.stripe);
+            for &node in running.job.nodes().union(&running.left) {
+                self.remove_discards(node);
+            }
+        }
+    }
+
+    /// A job found that blocks contradict each other. Others at the same stripe have to know before they publish anything.
+    fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>) {
+        let running = &self.jobs[&id];
+        let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
+        self.note_contradiction(&stripe, blocks, found_by);
+    }
+
+    /// A job ended as blocks contradict each other: it read some that may be wrong.
+    fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError) {
+        if let JobError::Contradiction { .. } = error {
+            let held = running.job.stripe().held().map(|(block, _)| block).collect();
+            self.note_contradiction(&running.stripe, &held, running.owner.found_by());
+        }
+    }
+
+    /// Gives back what a job reserved that did not wait for room.
+    fn end_foreground(&mut self, running: &mut RunningJob) {
+        let scheduler = &mut self.repairs.scheduler;
+        running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));
+        if let Owner::Put { .. } = running.owner {
+            scheduler.let_go(&running.stripe);
+        }
+    }
+
+    /// Records what a put's job stored, even if it failed, so that it is removed where it is.
+    fn record_put(&mut self, id: JobId) {
+        let running = self.jobs.get_mut(&id).expect("a job finishes once");
+        if running.stored.is_empty() {
+            return;
+        }
+        let stored = std::mem::take(&mut running.stored);
+        self.record(id, stored);
+    }
+
+    fn close_request(
+        &mut self,
+        client: NodeId,
+        tag: u64,
+        trouble: Option<String>,
+        result: Result<Outcome, JobError>,
+    ) {
+        self.forget_request(client, tag);
+        let result = match (result, trouble) {
+            (_, Some(detail)) => Err(RequestFailure::Unrecorded { detail }),
+            (Ok(Outcome { scheme, replanned, parity, digests, .. }), None) => {
+                let parity = Some(parity).filter(|&parity| parity != ParityOutcome::NotAsked);
+                let digests = digests.into_iter().collect();
+                Ok(Ended { scheme: Some(scheme), replanned, parity, digests })
+            }
+            (Err(error), None) => Err(RequestFailure::from(&error)),
+        };
+        self.send(client, ToNode::Closed { tag, result });
+    }
+
+    pub(crate) fn job_views(&self) -> Vec<JobView> {
+        self.jobs.values().map(RunningJob::view).collect()
+    }
+}
+
+impl RunningJob {
+    pub(crate) fn view(&self) -> JobView {
+        let state = self.job.state();
+        JobView {
+            job: self.job.id().0,
+            kind: self.owner.kind(),
+            stripe: self.stripe.to_string(),
+            phase: phase(state.phase),
+            scheme: state.scheme.name().to_owned(),
+            delivered_slices: state.delivered,
+            slices: state.slices,
+            slice_bytes: state.slice_bytes,
+            replanned: state.replanned,
+        }
+    }
+}
+
+fn phase(phase: repair::JobPhase) -> views::JobPhase {
+    use repair::JobPhase as Of;
+    match phase {
+        Of::MovingSlices => views::JobPhase::MovingSlices,
+        Of::StoppingPlan => views::JobPhase::StoppingPlan,
+        Of::WaitingForNodes => views::JobPhase::WaitingForNodes,
+        Of::OnHold => views::JobPhase::OnHold,
+        Of::MakingDurable => views::JobPhase::MakingDurable,
+        Of::CheckingParity => views::JobPhase::CheckingParity,
+        Of::Publishing => views::JobPhase::Publishing,
+        Of::ReadingBack => views::JobPhase::ReadingBack,
+        Of::Finished => views::JobPhase::Finished,
+    }
+}

@@ -1,0 +1,280 @@
+//! Who is taken: helpers and clients as they register.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cluster::Role;
+use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
+use repair::{NodeId, NodeProfile, Reach, StatedRates};
+use stores::dir::NodeRecord;
+use stores::{RecordWrite, StoreError, Write};
+
+use super::effect::Effect;
+use super::nodes::{FIRST_CLIENT, Peer, PeerKind};
+use super::storing::Then;
+use super::{ConnectionId, Control};
+use views::HistoryEvent;
+
+/// Why a node is not taken.
+struct Refusal {
+    reason: String,
+    /// Whether it may be otherwise in a few seconds.
+    passing: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self { reason, passing: false }
+    }
+}
+
+/// What a helper says of itself when it registers.
+struct Hello {
+    address: String,
+    rack: Option<String>,
+    rates: StatedRates,
+    blocks: Vec<HeldBlock>,
+    free_bytes: u64,
+}
+
+impl Control {
+    /// Nodes of earlier days are known, and down until they register.
+    pub(crate) fn know_nodes(&mut self) {
+        for record in self.picture.nodes().values().cloned().collect::<Vec<_>>() {
+            self.know_node(&record);
+        }
+    }
+
+    /// There is such a node; it is down until it registers.
+    pub(crate) fn know_node(&mut self, record: &NodeRecord) {
+        if self.names.insert(record.id, record.name.clone()).is_none() {
+            let mut view = NodeProfile::unknown(record.name.clone());
+            view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
+            view.alive = false;
+            view.free_bytes = 0;
+            self.topology.set(record.id, view);
+            // Servers without a helper are the store's, which says itself when they are gone.
+            let named = self.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
+            if !named && !self.nature.tells_service {
+                self.retired.insert(record.id);
+            }
+        }
+    }
+
+    pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
+        // A helper that was never here gets its number first, and keeps it.
+        if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
+            (&role, &hello)
+            && check_version(*version).is_ok()
+            && self.check_cluster(cluster_id).is_ok()
+            && self.picture.node_named(name.as_str()).is_none()
+        {
+            let (name, address) = (name.to_string(), address.clone());
+            self.storing.joining.insert(connection);
+            let then = Then::Join { connection, role, hello: Box::new(hello) };
+            return self.store(Write::Records(RecordWrite::Node { name, address }), then);
+        }
+        self.try_admit(connection, &role, hello);
+    }
+
+    /// Who it was, if it was taken.
+    fn try_admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Option<NodeId> {
+        match self.admit(connection, role, hello) {
+            Ok(node) => {
+                tracing::info!(%role, "registered");
+                Some(node)
+            }
+            Err(refusal) => {
+                self.refuse(connection, role, refusal);
+                None
+            }
+        }
+    }
+
+    /// A helper has its number now, unless that could not be stored.
+    pub(crate) fn join_numbered(
+        &mut self,
+        connection: ConnectionId,
+        role: Role,
+        hello: FromNode,
+        error: Option<StoreError>,
+    ) {
+        if !self.storing.joining.remove(&connection) {
+            return; // It has gone.
+        }
+        match error {
+            Some(error) => {
+                self.refuse(connection, &role, Refusal { reason: error.to_string(), passing: true });
+            }
+            None => {
+                if let Some(node) = self.try_admit(connection, &role, hello) {
+                    self.note(HistoryEvent::NodeAdded { node: self.name(node) });
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, connection: ConnectionId, role: &Role, Refusal { reason, passing }: Refusal) {
+        tracing::warn!(%role, %reason, "refused");
+        self.effects.send(connection, ToNode::Refused { reason, passing });
+        self.effects.push(Effect::Close { connection });
+    }
+
+    fn admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Result<NodeId, Refusal> {
+        match (role, hello) {
+            (
+                Role::Helper(name),
+                FromNode::RegisterHelper {
+                    version,
+                    cluster_id,
+                    address,
+                    rack,
+                    rates,
+                    blocks,
+                    free_bytes,
+                    more: _,
+                },
+            ) => {
+                check_version(version)?;
+                self.check_cluster(&cluster_id)?;
+                let hello = Hello { address, rack, rates, blocks, free_bytes };
+                self.admit_helper(connection, role, name.as_str(), hello)
+            }
+            (
+                Role::Client(name) | Role::Plugin(name),
+                FromNode::RegisterClient { version, bandwidth, rack },
+            ) => {
+                check_version(version)?;
+                let bandwidth = bandwidth.filter(|&rate| rate > 0);
+                let rate = bandwidth.map_or(self.figures.assumed(), |rate| rate as f64);
+                let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
+                (profile.rates.up, profile.rates.down) = (rate, rate);
+                profile.knows_links = bandwidth.is_some();
+                Ok(self.admit_client(connection, role, name.as_str(), profile))
+            }
+            (Role::Coordinator, _) => {
+                Err("this is the certificate of a coordinator; use a helper's or a client's"
+                    .to_owned()
+                    .into())
+            }
+            (role, _) => Err(format!("{role} must register as what its certificate says").into()),
+        }
+    }
+
+    fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
+        if cluster_id == self.settings.cluster_id {
+            return Ok(());
+        }
+        Err(format!(
+            "the helper's blocks belong to cluster {cluster_id}, and this is cluster {}; \
+             give it the right folder, or the right coordinator",
+            self.settings.cluster_id
+        ))
+    }
+
+    fn admit_helper(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        name: &str,
+        hello: Hello,
+    ) -> Result<NodeId, Refusal> {
+        let known = self.picture.node_named(name).expect("it has its number").clone();
+        let node = known.id;
+        if self.storing.forgetting.contains(&node) {
+            let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
+            return Err(Refusal { reason, passing: true });
+        }
+        if self.peers.contains_key(&node) {
+            let address = self.topology.address(node).unwrap_or_default();
+            let reason = format!(
+                "helper {name} is registered already, from {address}; stop that one, or give this one its own \
+                 name and certificate"
+            );
+            // The other one may be this one, before its connection was cut.
+            return Err(Refusal { reason, passing: true });
+        }
+        if known.address.as_ref() != Some(&hello.address) {
+            let (name, address) = (name.to_owned(), hello.address.clone());
+            self.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
+        }
+        self.retired.remove(&node);
+        self.names.insert(node, name.to_owned());
+        if self.figures.state(node, hello.rates) {
+            self.tell_all_rates();
+        }
+        let view = view_of(role, name, &hello);
+        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
+        self.picture.set_rack(node, view.rack.as_deref());
+        self.topology.set(node, NodeProfile { rates, knows_links, ..view });
+        self.lay_links();
+        let peer = Peer {
+            connection,
+            kind: PeerKind::Helper {
+                orphans: BTreeSet::new(),
+                removing: BTreeSet::new(),
+                stuck: BTreeMap::new(),
+                rechecks: VecDeque::new(),
+            },
+        };
+        self.welcome(node, connection, peer);
+        self.note_back(node);
+        if !self.news.keep(node, &hello.blocks) {
+            self.compare(node, &hello.blocks);
+        }
+        self.check_returned(node);
+        self.tell_node(node);
+        self.deal_caps();
+        self.tell_replicas(node);
+        self.recheck_next(node);
+        self.remove_discards(node);
+        Ok(node)
+    }
+
+    fn knows_rack(&self, rack: &str) -> bool {
+        let stands_there =
+            |node| self.topology.get(node).is_some_and(|node| node.rack.as_deref() == Some(rack));
+        self.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
+    }
+
+    fn admit_client(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        name: &str,
+        profile: NodeProfile,
+    ) -> NodeId {
+        let node = NodeId(self.next_client);
+        self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
+        let is_plugin = matches!(role, Role::Plugin(_));
+        let kind = if is_plugin { "plugin" } else { "client" };
+        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.knows_rack(rack)) {
+            tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
+        }
+        let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
+        self.topology.set(node, profile);
+        self.lay_links();
+        let kind = PeerKind::Client { is_plugin, requests: BTreeMap::new(), opening: BTreeSet::new() };
+        let peer = Peer { connection, kind };
+        self.welcome(node, connection, peer);
+        node
+    }
+}
+
+fn check_version(version: u32) -> Result<(), String> {
+    if version == control::VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "it speaks version {version} of the control protocol, and the coordinator speaks version {}; run the \
+         same mend on both",
+        control::VERSION
+    ))
+}
+
+fn view_of(role: &Role, name: &str, hello: &Hello) -> NodeProfile {
+    let mut view = NodeProfile::helper(name, &hello.address);
+    view.tls_name = role.dns_name();
+    view.rack = hello.rack.clone();
+    view.free_bytes = hello.free_bytes;
+    view
+}

@@ -1,0 +1,237 @@
+//! Helpers that are about to fail or to be taken away: they get no blocks, and are emptied by a drain.
+//!
+//! The mark outlives the drain and restarts of the coordinator, so that nothing is placed on a node that somebody is about
+//! to remove. It goes when the drain is called off, or the mark is taken back. A drain that ends while blocks are left has
+//! failed; another one like it begins by itself as soon as a helper can take one of them.
+
+use std::collections::BTreeMap;
+
+use repair::NodeId;
+use repair::recovery::Target;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stores::{RecordWrite, StoreError, Write};
+
+use super::Control;
+use super::attempts::{Attempts, TRY_AGAIN};
+use super::durations::in_words;
+use super::repairs::Order;
+use super::room::Room;
+use super::safety::count;
+use super::storing::Then;
+use crate::error::{RequestError, list};
+use views::{LeavingView, NodeView};
+
+/// Keys of marks in the records begin with this.
+const PREFIX: &str = "leaving/";
+
+/// Helpers that are to be emptied.
+#[derive(Default)]
+pub(crate) struct Leaving(BTreeMap<NodeId, Departure>);
+
+/// A helper that is to be emptied.
+#[derive(Default)]
+struct Departure {
+    /// The order that later drains repeat; none if an earlier version kept the mark.
+    order: Option<Order>,
+    attempts: Attempts,
+    /// A drain that begins by itself is being stored.
+    begins: bool,
+}
+
+/// The same in the records.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    since_unix_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    order: Option<Order>,
+}
+
+impl Leaving {
+    pub(crate) fn contains(&self, node: &NodeId) -> bool {
+        self.0.contains_key(node)
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// Marks a node; whether it was not marked, or for another order.
+    pub(crate) fn insert(&mut self, node: NodeId, order: &Order) -> bool {
+        let departure = self.0.entry(node).or_default();
+        let is_new = departure.order.as_ref().is_none_or(|known| known.differs(order));
+        departure.order = Some(order.clone());
+        is_new
+    }
+
+    /// The only helpers that get the blocks of a node; any if there are none.
+    pub(crate) fn requestors(&self, node: NodeId) -> &[NodeId] {
+        let order = self.0.get(&node).and_then(|departure| departure.order.as_ref());
+        order.map_or(&[], |order| &order.requestors)
+    }
+
+    pub(crate) fn note_room(&mut self, node: NodeId, room: Room) {
+        if let Some(departure) = self.0.get_mut(&node) {
+            departure.attempts.note_room(room.is_any());
+        }
+    }
+
+    fn attempts(&mut self, node: NodeId) -> Option<&mut Attempts> {
+        self.0.get_mut(&node).map(|departure| &mut departure.attempts)
+    }
+}
+
+impl Control {
+    /// Marks that an earlier coordinator kept.
+    pub(crate) fn recall_leaving(&mut self, records: &[(String, Value)]) {
+        for (key, record) in records {
+            let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
+            let kept: Option<Kept> = serde_json::from_value(record.clone()).ok();
+            let order = kept.and_then(|kept| kept.order);
+            self.leaving.0.insert(NodeId(id), Departure { order, ..Departure::default() });
+        }
+    }
+
+    pub(crate) fn mark_leaving(&mut self, node: NodeId, order: &Order) {
+        if self.leaving.insert(node, order) {
+            tracing::info!(node = %self.name(node), "it is to be emptied, and gets no blocks");
+            self.keep_record(key(node), &Kept { since_unix_ms: self.unix_ms, order: Some(order.clone()) });
+            self.tell_node(node);
+        }
+    }
+
+    pub(crate) fn unmark_leaving(&mut self, node: NodeId) {
+        if self.leaving.0.remove(&node).is_some() {
+            tracing::info!(node = %self.name(node), "it gets blocks again");
+            self.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
+            self.tell_node(node);
+        }
+    }
+
+    /// Takes the mark of a helper back, and calls off what empties it.
+    pub(crate) fn stop_drain(&mut self, name: &str) -> Result<NodeView, RequestError> {
+        let node = self.node_named(name)?;
+        for repair in self.open_repairs_of(&Target::Drain(node)) {
+            self.cancel_repair(repair)?;
+        }
+        self.unmark_leaving(node);
+        self.node_view(node)
+    }
+
+    /// Begins drains of what earlier ones left, where some of it can go somewhere now. A helper that is down is for the
+    /// repairs of those that are gone.
+    pub(crate) fn drain_again(&mut self) {
+        if !self.settled || !self.may_change() {
+            return;
+        }
+        for node in self.leaving.nodes().collect::<Vec<_>>() {
+            let room = self.room_of(node);
+            let departure = &self.leaving.0[&node];
+            let is_due = !departure.begins && departure.attempts.wait(self.now).is_zero();
+            let may = is_due && self.is_helper(node) && room.is_any();
+            // The last finding may be older than the end of the last drain.
+            if may
+                && self.open_repairs_of(&Target::Drain(node)).is_empty()
+                && self.look_again_for_room(node).is_any()
+            {
+                self.drain_rest(node);
+            }
+        }
+    }
+
+    fn drain_rest(&mut self, node: NodeId) {
+        let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
+        let Some(departure) = self.leaving.0.get_mut(&node) else { return };
+        departure.begins = true;
+        let order =
+            departure.order.clone().unwrap_or_else(|| Order::new(Target::Drain(node), scheme, self.unix_ms));
+        let order = Order { by_itself: true, paused: false, asked_unix_ms: self.unix_ms, ..order };
+        self.store(Self::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
+    }
+
+    /// A drain that begins by itself is kept, or could not be.
+    pub(crate) fn drain_kept(&mut self, node: NodeId, id: u64, order: Order, result: Result<(), StoreError>) {
+        let now = self.now;
+        if let Some(departure) = self.leaving.0.get_mut(&node) {
+            departure.begins = false;
+            departure.attempts.put_off(now);
+        }
+        match result {
+            Ok(()) if self.leaving.contains(&node) => {
+                if let Err(error) = self.begin_repair(id, order) {
+                    tracing::error!(%error, "a drain that begins by itself");
+                }
+            }
+            Ok(()) => self.drop_order(id), // It was called off.
+            Err(_) => {}
+        }
+    }
+
+    /// A drain has ended.
+    pub(crate) fn drain_ended(&mut self, node: NodeId) {
+        let (now, left) = (self.now, self.left_on(node) > 0);
+        if let Some(attempts) = self.leaving.attempts(node) {
+            match left {
+                true => attempts.fail(now, TRY_AGAIN),
+                false => *attempts = Attempts::default(),
+            }
+        }
+    }
+
+    /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
+    fn is_emptied(&self, node: NodeId) -> bool {
+        self.picture.block_count(node) == 0 && !self.is_target(node)
+    }
+
+    pub(crate) fn leaving_views(&self) -> Vec<LeavingView> {
+        let view = |node: NodeId| LeavingView {
+            node: self.name(node),
+            blocks: self.picture.block_count(node) as u64,
+            safe_to_remove: self.is_emptied(node),
+            text: self.leaving_text(node),
+        };
+        self.leaving.nodes().map(view).collect()
+    }
+
+    fn leaving_text(&self, node: NodeId) -> String {
+        let name = self.name(node);
+        if self.is_emptied(node) {
+            return format!("{name} is empty and safe to remove");
+        }
+        let blocks = count(self.picture.block_count(node) as u64, "block");
+        format!("{name} is to be emptied: {blocks} on it{}", self.what_keeps(node))
+    }
+
+    /// Why blocks are still on a helper that is to be emptied, and when that changes.
+    fn what_keeps(&self, node: NodeId) -> String {
+        let (open, room) = (self.open_repairs_of(&Target::Drain(node)), self.room_of(node));
+        let stuck = match room.stuck {
+            0 => String::new(),
+            stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
+        };
+        let wait = self.leaving.0[&node].attempts.wait(self.now);
+        let next = match open.first() {
+            Some(id) if self.is_paused(*id) => format!("; mend resume {id} goes on with it"),
+            Some(_) => String::new(),
+            None if !room.is_any() => "; it goes on by itself when one can".to_owned(),
+            None => {
+                let last = self.last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
+                format!("{}; it goes on by itself in {}", last.unwrap_or_default(), in_words(wait))
+            }
+        };
+        stuck + &next
+    }
+
+    /// `12 of them (full: h5): free space on h5, or …`
+    pub(crate) fn stuck_text(&self, node: NodeId, stuck: u64, room: Room) -> String {
+        let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
+        let only: Vec<String> = self.leaving.requestors(node).iter().map(|&taker| self.name(taker)).collect();
+        let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
+        let omitted = self.omitted(room.stuck_bytes, Some(node).filter(|_| self.is_helper(node)));
+        format!("{which} ({only}{}): {}", self.why_omitted(&omitted), omitted.remedy())
+    }
+}
+
+fn key(node: NodeId) -> String {
+    format!("{PREFIX}{:010}", node.0)
+}

@@ -1,0 +1,135 @@
+//! Stripes of which one helper holds several blocks, so that its death costs all of these at once.
+//!
+//! Puts and repairs never place a stripe so. It comes about when a copy is adopted that nobody else has, or when a catalog
+//! is made anew. A better placed copy takes over as soon as its helper shows it; otherwise a block moves to a helper that has
+//! none of the stripe. As long as a stripe is misplaced, no other copy of its blocks is removed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::recovery::Target;
+use repair::{BlockId, NodeId};
+use stores::StripeRecord;
+
+use super::Control;
+use super::safety::count;
+use super::storing::Then;
+use super::stripes::indexed;
+use views::Census;
+
+/// How often misplaced stripes are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Blocks that one order moves; the next one goes on from there.
+const MOVES: usize = 1000;
+
+/// When misplaced stripes are looked for, and the repair that moves their blocks.
+#[derive(Default)]
+pub(crate) struct Misplaced {
+    due: Duration,
+    repair: Option<u64>,
+}
+
+/// Why blocks of misplaced stripes stay where they are for now.
+enum Waits {
+    /// A helper is gone that may come back with a better placed copy.
+    ForHelper(String),
+    /// No helper without a block of the stripe has room.
+    ForRoom,
+}
+
+impl Control {
+    /// Whether another block of a stripe can be read on a node.
+    pub(crate) fn shares_helper(&self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
+        indexed(stripe)
+            .any(|(other, block)| other != index && self.readers(block).any(|reader| reader == node))
+    }
+
+    /// Whether a stripe survives as many losses of helpers as its code tolerates without a node's copy of a block: each block
+    /// is readable, on a helper of its own.
+    pub(crate) fn survives_without(&self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
+        let mut taken = BTreeSet::new();
+        indexed(stripe).all(|(at, block)| {
+            let mut others = self.proven_readers(block).filter(|&reader| at != index || reader != node);
+            match self.nature.files {
+                true => others.any(|reader| taken.insert(reader)),
+                false => others.next().is_some(), // Other stores have fewer nodes than blocks.
+            }
+        })
+    }
+
+    /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may show up.
+    pub(crate) fn mend_placement(&mut self) {
+        if !self.nature.files || !self.settled || !self.may_change() || self.now < self.misplaced.due {
+            return;
+        }
+        self.misplaced.due = self.now + LOOK_EVERY;
+        let open = self.misplaced.repair.is_some_and(|repair| self.is_repair_open(repair));
+        if open || self.picture.doubled().next().is_none() {
+            return;
+        }
+        self.find_all_homes();
+        if let Ok(moves) = self.placement_moves() {
+            self.begin_moves(moves);
+        }
+    }
+
+    fn begin_moves(&mut self, moves: Vec<BlockId>) {
+        let blocks = moves.len();
+        let order = self.own_order(Target::Rebalance(moves));
+        let (Ok(order), Ok(id)) = (order, self.next_number()) else { return };
+        tracing::info!(repair = id, blocks, "moving blocks off helpers that hold several of a stripe");
+        self.misplaced.repair = Some(id);
+        self.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
+    }
+
+    /// One block of each misplaced stripe that some helper can take.
+    fn placement_moves(&self) -> Result<Vec<BlockId>, Waits> {
+        if let Some(node) = self.awaited_helper() {
+            return Err(Waits::ForHelper(self.name(node)));
+        }
+        let movable = |stripe: StripeRecord| {
+            let block = self.doubled_block(&stripe)?;
+            self.has_taker(&stripe).then_some(block)
+        };
+        let moves: Vec<BlockId> = self.picture.doubled().filter_map(movable).take(MOVES).collect();
+        if moves.is_empty() { Err(Waits::ForRoom) } else { Ok(moves) }
+    }
+
+    /// The last block of a stripe that shares its helper with another one.
+    fn doubled_block(&self, stripe: &StripeRecord) -> Option<BlockId> {
+        let mut blocks = indexed(stripe).collect::<Vec<_>>().into_iter().rev();
+        let shares = |(index, block): &(BlockIndex, &stores::BlockRecord)| {
+            self.readable_at(block).is_some_and(|node| self.shares_helper(stripe, *index, node))
+        };
+        blocks.find(shares).map(|(_, block)| block.id.clone())
+    }
+
+    fn has_taker(&self, stripe: &StripeRecord) -> bool {
+        let holders: BTreeSet<NodeId> = stripe.blocks.iter().filter_map(|block| block.node).collect();
+        let maintained = |node: NodeId| self.maintenance_left(node).is_some();
+        let mut takers = self.candidates(stripe.block_bytes).into_iter().map(|candidate| candidate.node);
+        takers.any(|node| !holders.contains(&node) && !maintained(node))
+    }
+
+    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
+    pub(crate) fn misplaced_advice(&self, census: &Census) -> Option<String> {
+        if census.misplaced == 0 || !self.settled || self.is_behind() {
+            return None;
+        }
+        let stripes = count(census.misplaced, "stripe");
+        let does = match self.misplaced.repair.filter(|&repair| self.is_repair_open(repair)) {
+            Some(repair) => format!("repair {repair} moves them apart"),
+            None => match self.placement_moves() {
+                Ok(_) => "they are moved apart next".to_owned(),
+                Err(Waits::ForHelper(node)) => {
+                    format!("they wait for {node}, which may have better placed copies")
+                }
+                Err(Waits::ForRoom) => {
+                    "no helper without a block of theirs has room: add a helper or make room".to_owned()
+                }
+            },
+        };
+        Some(format!("{stripes} with several blocks on one helper: {does}"))
+    }
+}

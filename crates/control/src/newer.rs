@@ -1,0 +1,214 @@
+//! Blocks of stripes that the catalog has yet to count, as helpers claim: either the catalog is an old copy that was put
+//! back, or a helper makes things up.
+//!
+//! If two helpers hold blocks of such a stripe, somebody has stored it: then nothing is changed until an operator decides. A claim of
+//! one helper alone only holds removals back, as the other helpers may be on their way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repair::{BlockId, NodeId};
+use serde_json::{Value, json};
+use stores::{FileWrite, Write};
+
+use super::Control;
+use super::absences::recall;
+use super::commands::answer;
+use super::effect::Reply;
+use super::safety::count;
+use super::storing::Then;
+use crate::error::RequestError;
+use views::{AcceptRequest, AcceptedView, NewerBlocks};
+
+/// Keys of the helpers whose claims were rejected begin with this; the name follows.
+const REJECTED: &str = "rejected/";
+/// Blocks of a claim that are named.
+const NAMED: usize = 3;
+
+/// Claims by helper.
+#[derive(Default)]
+pub(crate) struct Newer {
+    claims: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    /// Helpers that an operator does not believe.
+    rejected: BTreeSet<NodeId>,
+    /// Stripes of which several helpers claim blocks.
+    confirmed: BTreeSet<String>,
+}
+
+impl Newer {
+    /// Replaces a helper's claim, and says whether it has one now.
+    fn set(&mut self, node: NodeId, blocks: BTreeSet<BlockId>) -> bool {
+        self.claims.remove(&node);
+        if !blocks.is_empty() && !self.rejected.contains(&node) {
+            self.claims.insert(node, blocks);
+        }
+        self.confirm();
+        self.claims.contains_key(&node)
+    }
+
+    fn retain(&mut self, is_newer: impl Fn(&BlockId) -> bool) {
+        self.claims.values_mut().for_each(|blocks| blocks.retain(&is_newer));
+        self.claims.retain(|_, blocks| !blocks.is_empty());
+        self.confirm();
+    }
+
+    fn confirm(&mut self) {
+        let mut first: BTreeMap<&str, NodeId> = BTreeMap::new();
+        let mut confirmed = BTreeSet::new();
+        for (&node, blocks) in &self.claims {
+            for stripe in blocks.iter().map(stripe_of) {
+                if *first.entry(stripe).or_insert(node) != node {
+                    confirmed.insert(stripe.to_owned());
+                }
+            }
+        }
+        self.confirmed = confirmed;
+    }
+
+    fn is_confirmed(&self, blocks: &BTreeSet<BlockId>) -> bool {
+        blocks.iter().any(|block| self.confirmed.contains(stripe_of(block)))
+    }
+
+    /// The helpers whose claims others confirm, and how many blocks they list.
+    fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let stopping = self.claims.iter().filter(|(_, blocks)| self.is_confirmed(blocks));
+        stopping.map(|(&node, blocks)| (node, blocks.len() as u64))
+    }
+}
+
+/// The name of a block's stripe.
+fn stripe_of(block: &BlockId) -> &str {
+    block.0.rsplit_once('.').map_or(&block.0, |(stripe, _)| stripe)
+}
+
+impl Control {
+    /// Helpers that an operator did not believe in an earlier coordinator's time.
+    pub(crate) fn recall_rejected(&mut self, records: &[(String, Value)]) {
+        for (name, _) in recall::<Value>(records, REJECTED) {
+            let node = self.picture.node_named(name).map(|node| node.id);
+            self.newer.rejected.extend(node);
+        }
+    }
+
+    pub(crate) fn forget_rejected(&mut self, node: NodeId) {
+        if self.newer.rejected.remove(&node) {
+            self.forget_record(format!("{REJECTED}{}", self.name(node)));
+        }
+    }
+
+    pub(crate) fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
+        let (name, blocks) = (self.name(node), newer.len());
+        let doubted = self.doubts_catalog();
+        if self.newer.set(node, newer) {
+            let confirmed = self.is_behind();
+            tracing::error!(
+                node = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
+            );
+        } else if doubted && !self.doubts_catalog() {
+            self.after_settling();
+        }
+    }
+
+    /// Whether helpers hold blocks of stripes that the catalog has yet to count, and confirm each other.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.newer.confirmed.is_empty()
+    }
+
+    /// Whether anything may be repaired: the catalog is as new as the blocks, and takes writes.
+    pub(crate) fn may_change(&self) -> bool {
+        !self.is_behind() && !self.storing.write_path.is_failing()
+    }
+
+    /// Whether anything may be removed: no helper claims that the catalog is an old one.
+    pub(crate) fn may_remove(&self) -> bool {
+        !self.doubts_catalog() && self.may_change()
+    }
+
+    /// Whether some helper claims so.
+    pub(crate) fn doubts_catalog(&self) -> bool {
+        !self.newer.claims.is_empty()
+    }
+
+    /// Refuses to change anything while the catalog is an old one.
+    pub(crate) fn check_not_behind(&self) -> Result<(), RequestError> {
+        if !self.is_behind() {
+            return Ok(());
+        }
+        let (nodes, blocks): (Vec<NodeId>, Vec<u64>) = self.newer.stopping().unzip();
+        Err(RequestError::CatalogBehind {
+            nodes: nodes.into_iter().map(|node| self.name(node)).collect(),
+            blocks: blocks.into_iter().sum(),
+        })
+    }
+
+    /// Refuses to remove anything while it may be an old one.
+    pub(crate) fn check_not_doubted(&self) -> Result<(), RequestError> {
+        self.check_not_behind()?;
+        match self.newer.claims.keys().next() {
+            None => Ok(()),
+            Some(&node) => Err(RequestError::CatalogDoubted { node: self.name(node) }),
+        }
+    }
+
+    pub(crate) fn newer_views(&self) -> Vec<NewerBlocks> {
+        let view = |(&node, blocks): (&NodeId, &BTreeSet<BlockId>)| NewerBlocks {
+            node: self.name(node),
+            blocks: blocks.len() as u64,
+            first: blocks.iter().take(NAMED).map(|block| block.to_string()).collect(),
+            confirmed: self.newer.is_confirmed(blocks),
+        };
+        self.newer.claims.iter().map(view).collect()
+    }
+
+    /// Status lines about unconfirmed claims, with the next step.
+    pub(crate) fn newer_advice(&self) -> Vec<String> {
+        let unconfirmed = self.newer_views().into_iter().filter(|claim| !claim.confirmed);
+        let text = |claim: NewerBlocks| {
+            let (node, blocks) = (claim.node, count(claim.blocks, "block"));
+            format!(
+                "{node} lists {blocks} newer than the catalog ({}), which no other helper confirms: nothing is removed \
+                 until mend catalog accept, or mend catalog accept --reject {node}",
+                claim.first.join(", ")
+            )
+        };
+        unconfirmed.map(text).collect()
+    }
+
+    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper is not
+    /// believed.
+    pub(crate) fn accept_catalog(&mut self, request: AcceptRequest, reply: Reply<AcceptedView>) {
+        if let Some(name) = request.reject {
+            return answer(reply, self.reject_claims(&name), &mut self.effects);
+        }
+        let claims = self.newer_views();
+        let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
+        let view = AcceptedView { blocks: beyond.len() as u64, claims };
+        let then = Then::Accepted { view: Box::new(view), reply };
+        self.store(Write::Files(FileWrite::Disclaim(beyond)), then);
+    }
+
+    pub(crate) fn catalog_accepted(&mut self, view: AcceptedView) -> AcceptedView {
+        // Claims that came meanwhile stay.
+        let Self { newer, picture, .. } = self;
+        newer.retain(|block| picture.is_from_the_future(block));
+        if !self.doubts_catalog() {
+            tracing::warn!(
+                blocks = view.blocks,
+                "going on without the blocks that are newer than the catalog"
+            );
+            self.after_settling();
+        }
+        view
+    }
+
+    /// Disregards a helper's claims until it is taken off the list of helpers.
+    fn reject_claims(&mut self, name: &str) -> Result<AcceptedView, RequestError> {
+        let node = self.node_named(name)?;
+        let claims: Vec<NewerBlocks> =
+            self.newer_views().into_iter().filter(|claim| claim.node == name).collect();
+        tracing::warn!(helper = name, "what it claims of newer blocks is not believed");
+        self.newer.rejected.insert(node);
+        self.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.unix_ms }));
+        self.note_newer(node, BTreeSet::new());
+        Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
+    }
+}

@@ -1,0 +1,238 @@
+//! Helpers and clients that are connected: what they say, and their leaving.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::wire::control::{FromNode, ToNode};
+use repair::{BlockId, JobId, NodeId, StripeId};
+
+use super::effect::Effect;
+use super::stripes::indexed;
+use super::{ConnectionId, Control};
+
+/// Clients get numbers from here on, for as long as they are connected.
+pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
+
+/// Somebody who is connected.
+pub(crate) struct Peer {
+    pub connection: ConnectionId,
+    pub kind: PeerKind,
+}
+
+pub(crate) enum PeerKind {
+    Helper {
+        /// Blocks that no stripe knows.
+        orphans: BTreeSet<BlockId>,
+        /// Blocks it was told to remove and that it has not answered for.
+        removing: BTreeSet<BlockId>,
+        /// Blocks that it could not remove, and when it is asked again.
+        stuck: BTreeMap<BlockId, Duration>,
+        /// Bad blocks that it has again, to be verified before they count.
+        rechecks: VecDeque<(StripeId, BlockIndex)>,
+    },
+    Client {
+        /// It is a plug-in: only stripes that were described to the coordinator are its business.
+        is_plugin: bool,
+        /// Its open requests.
+        requests: BTreeMap<u64, JobId>,
+        /// Requests whose beginning is being stored.
+        opening: BTreeSet<u64>,
+    },
+}
+
+impl Control {
+    pub(crate) fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
+        self.peers.insert(node, peer);
+        self.connections.insert(connection, node);
+        if !self.nature.tells_service {
+            self.picture.set_up(node, true);
+        }
+        self.send(node, ToNode::Registered { node });
+    }
+
+    pub(crate) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
+        self.peers.get_mut(&node).map(|peer| &mut peer.kind)
+    }
+
+    pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
+        let Some(&node) = self.connections.get(&connection) else { return };
+        match message {
+            FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
+            FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
+            FromNode::Seen { up, down } => self.note_seen(node, [up, down]),
+            FromNode::Unused { up, down } => self.note_unused(node, up, down),
+            FromNode::Removed { block } => self.note_removed(node, &block),
+            FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
+            FromNode::Verifying { ask } => self.wait_for_ask(node, ask),
+            FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
+            FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
+            FromNode::RemoveFailed { block, problem } => self.note_stuck(node, block, &problem),
+            FromNode::Open { tag, request } => self.open(node, tag, request),
+            FromNode::Close { tag } => self.close(node, tag),
+            FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
+            FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
+                self.lose(node, "it registered twice on one connection");
+            }
+        }
+    }
+
+    fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32) {
+        let is_helper = self.is_helper(node);
+        if let Some(view) = self.topology.get_mut(node) {
+            view.load = tasks;
+            if is_helper {
+                view.free_bytes = free_bytes;
+            }
+        }
+        self.tell_space(node);
+    }
+
+    pub(crate) fn is_helper(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| matches!(peer.kind, PeerKind::Helper { .. }))
+    }
+
+    /// Helpers that are connected.
+    pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.peers
+            .iter()
+            .filter(|(_, peer)| matches!(peer.kind, PeerKind::Helper { .. }))
+            .map(|(&node, _)| node)
+    }
+
+    /// Whether a node is one of the store's beside which no helper is to work.
+    pub(crate) fn has_no_helper(&self, node: NodeId) -> bool {
+        let named =
+            |helpers: &BTreeSet<String>| self.names.get(&node).is_some_and(|name| helpers.contains(name));
+        self.nature.tells_service && self.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
+    }
+
+    /// Names of the helpers that are known and not connected.
+    pub(crate) fn down_helpers(&self) -> Vec<String> {
+        let is_down = |node: NodeId| !self.peers.contains_key(&node) && !self.has_no_helper(node);
+        let down = self.names.iter().filter(|&(&node, _)| is_down(node));
+        sorted(down.map(|(_, name)| name.clone()))
+    }
+
+    /// Names of the nodes whose server is out of service, as the store says.
+    pub(crate) fn servers_down(&self) -> Vec<String> {
+        let is_down = |node: NodeId| self.nature.tells_service && !self.picture.is_up(node);
+        let down = self.names.iter().filter(|&(&node, _)| is_down(node));
+        sorted(down.map(|(_, name)| name.clone()))
+    }
+
+    /// Names of the store's servers beside which no helper is to work.
+    pub(crate) fn servers_without_helper(&self) -> Vec<String> {
+        let alone = self.names.iter().filter(|&(&node, _)| self.has_no_helper(node));
+        sorted(alone.map(|(_, name)| name.clone()))
+    }
+
+    /// The end of a line about helpers: servers that are out of service or have no helper.
+    pub(crate) fn servers_text(&self) -> String {
+        let (down, alone) = (self.servers_down(), self.servers_without_helper());
+        let mut text = String::new();
+        if !down.is_empty() {
+            text += &format!("; servers out of service: {}", down.join(", "));
+        }
+        if !alone.is_empty() {
+            text += &format!("; servers without a helper: {}", alone.join(", "));
+        }
+        text
+    }
+
+    /// Names of all helpers.
+    pub(crate) fn known_helpers(&self) -> Vec<String> {
+        sorted(self.names.values().cloned())
+    }
+
+    /// Sends a message to a node, if it is connected.
+    pub(crate) fn send(&mut self, node: NodeId, message: ToNode) {
+        if let Some(peer) = self.peers.get(&node) {
+            self.effects.send(peer.connection, message);
+        }
+    }
+
+    pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
+        self.storing.joining.remove(&connection);
+        if let Some(&node) = self.connections.get(&connection) {
+            self.lose(node, why);
+        }
+    }
+
+    /// A node is gone.
+    pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
+        let Some(peer) = self.peers.remove(&node) else { return };
+        if let PeerKind::Client { .. } = peer.kind {
+            tracing::info!(client = %self.name(node), why, "a client has left");
+        }
+        self.connections.remove(&peer.connection);
+        self.effects.push(Effect::Close { connection: peer.connection });
+        if !self.nature.tells_service {
+            self.picture.set_up(node, false);
+        }
+        if let Some(view) = self.topology.get_mut(node) {
+            (view.alive, view.load) = (false, 0);
+        }
+        match peer.kind {
+            PeerKind::Helper { .. } => self.lose_helper(node, why),
+            PeerKind::Client { requests, .. } => self.lose_client(node, requests.into_values()),
+        }
+    }
+
+    fn lose_helper(&mut self, node: NodeId, why: &str) {
+        self.tell_node_lost(node);
+        self.trust_returned(node);
+        self.deal_caps();
+        self.tell_replicas(node);
+        self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
+        let unanswered: Vec<u64> =
+            self.asks.iter().filter(|(_, ask)| ask.node == node).map(|(&number, _)| number).collect();
+        for number in unanswered {
+            self.asks.remove(&number);
+            self.looked(number, node, None, None);
+        }
+        self.skip_in_scrub(node, "it is down");
+        self.leave_out_of_checks(node);
+        self.note_gone(node, why);
+    }
+
+    fn lose_client(&mut self, node: NodeId, requests: impl Iterator<Item = JobId>) {
+        for id in requests {
+            if let Some(running) = self.jobs.get_mut(&id) {
+                running.job.cancel();
+                self.stirred.insert(id);
+            }
+        }
+        self.orphan_puts(node);
+        self.drain_jobs();
+        self.topology.remove(node);
+    }
+
+    /// The store says that it has what a node holds, or has it no more.
+    pub(crate) fn set_service(&mut self, node: NodeId, up: bool) {
+        if self.picture.is_up(node) == up {
+            return;
+        }
+        let (name, blocks) = (self.name(node), self.picture.block_count(node));
+        match up {
+            true => tracing::info!(node = %name, blocks, "in service"),
+            false => tracing::warn!(node = %name, blocks, "out of service"),
+        }
+        self.picture.set_up(node, up);
+        self.note_service(node, up);
+        self.tell_node(node);
+        self.tell_replicas(node);
+    }
+
+    /// The index of a block in a stripe's record.
+    pub(crate) fn index_of(record: &stores::StripeRecord, block: &BlockId) -> Option<BlockIndex> {
+        indexed(record).find(|(_, other)| other.id == *block).map(|(index, _)| index)
+    }
+}
+
+/// Names as people sort them.
+pub(crate) fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut names: Vec<String> = names.collect();
+    names.sort_by(|a, b| views::natural(a, b));
+    names
+}

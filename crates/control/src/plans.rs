@@ -1,0 +1,123 @@
+//! Plans that are explained and not carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::BlockIndex;
+use repair::{NodeId, NodeProfile, PlanRequest, StripeId, Topology, Wanted, explain};
+use stores::{BlockRecord, StripeRecord};
+
+use super::Control;
+use super::requests::policy;
+use crate::error::RequestError;
+use crate::placement::spread;
+use views::{PlanRates, PlanRequestView, PlanView};
+
+/// The number of a client that is not there; real ones are counted from 2^31 up.
+const SOME_CLIENT: NodeId = NodeId(u32::MAX);
+
+impl Control {
+    pub(crate) fn explain(&mut self, request: &PlanRequestView) -> Result<PlanView, RequestError> {
+        let record = self.stripe_record(&StripeId(request.stripe.clone()))?;
+        let scheme = self.scheme(request.scheme.as_deref())?;
+        let asked = indices(&request.blocks);
+        let pretended = indices(&request.lost);
+        Self::check_indices(&record, &asked)?;
+        Self::check_indices(&record, &pretended)?;
+        let lost = self.lost_blocks(&record);
+        let blocks = if asked.is_empty() { [lost, pretended.clone()].concat() } else { asked };
+        let blocks: BTreeSet<BlockIndex> = blocks.into_iter().collect();
+        if blocks.is_empty() {
+            return Err(RequestError::NothingLost(record.id));
+        }
+        // A migration copies what is there; all other schemes are for what is lost.
+        let mut taken_as_lost = pretended;
+        if scheme != repair::Scheme::Migration {
+            taken_as_lost.extend(&blocks);
+        }
+        let stripe = self.stripe_now(&record, &taken_as_lost)?;
+        let mut topology = self.topology.clone();
+        let mut client = NodeProfile::client("client");
+        (client.rates.up, client.rates.down) = (self.figures.assumed(), self.figures.assumed());
+        topology.set(SOME_CLIENT, client);
+        if let Err(error) = self.lay(&mut topology) {
+            tracing::error!(%error, "a link of mend.toml is left out");
+        }
+        self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
+        let wanted = self.plan_requestors(&record, &blocks, request.requestor.as_deref())?;
+        let requestors: Vec<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
+        let planned = PlanRequest {
+            wanted,
+            window: 0..stripe.sub_block_bytes(),
+            sub_blocks: None,
+            resume: None,
+            policy: policy(scheme, request.slice_bytes),
+        };
+        let explained = explain(&stripe, &planned, &topology)?;
+        let plan = &explained.plan;
+        Ok(PlanView {
+            text: format!("{}{}", plan.display_with(&topology), explained.text(&topology)),
+            summary: serde_json::to_value(plan.summary()).expect("a summary has string keys"),
+            nodes: node_names(plan.nodes(), &topology),
+            scheme: plan.scheme().name().to_owned(),
+            requestors: requestors.iter().map(|&node| topology.name(node)).collect(),
+            rates: self.rates(plan.nodes(), &topology),
+            predicted_ms: explained.forecast.time.as_millis() as u64,
+        })
+    }
+
+    /// What the nodes of a plan are taken to carry.
+    fn rates(&self, nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> PlanRates {
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let links =
+            || nodes.iter().map(|&node| topology.rates(node)).flat_map(|rates| [rates.up, rates.down]);
+        let disks = || nodes.iter().map(|&node| topology.rates(node).disk());
+        let known = |node: &&NodeId| self.figures.knows_links(**node);
+        PlanRates {
+            slowest_link: links().fold(f64::MAX, f64::min) as u64,
+            fastest_link: links().fold(0.0, f64::max) as u64,
+            slowest_disk: disks().fold(f64::MAX, f64::min) as u64,
+            fastest_disk: disks().fold(0.0, f64::max) as u64,
+            assumed_links: (nodes.len() - nodes.iter().filter(known).count()) as u64,
+        }
+    }
+
+    fn plan_requestors(
+        &mut self,
+        record: &StripeRecord,
+        blocks: &BTreeSet<BlockIndex>,
+        requestor: Option<&str>,
+    ) -> Result<Vec<Wanted>, RequestError> {
+        let nodes = match requestor {
+            Some("client") => vec![SOME_CLIENT; blocks.len()],
+            Some(name) => vec![self.node_named(name)?; blocks.len()],
+            None => self.likely_requestors(record, blocks.len()),
+        };
+        Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
+    }
+
+    /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of that
+    /// system knows no other name, and no helper's name looks like an address.
+    pub(crate) fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
+        let name = self.settings.beside.get(name).map_or(name, String::as_str);
+        let found = self.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
+        found.ok_or_else(|| RequestError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
+    }
+
+    /// Helpers without a block of the stripe, or a client if there are too few.
+    fn likely_requestors(&mut self, record: &StripeRecord, count: usize) -> Vec<NodeId> {
+        let holders: BTreeSet<NodeId> =
+            record.blocks.iter().flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
+        let mut free = self.candidates(record.block_bytes);
+        free.retain(|candidate| !holders.contains(&candidate.node));
+        let chosen = spread(free, BTreeMap::new(), count, &mut self.rng);
+        chosen.unwrap_or_else(|| vec![SOME_CLIENT; count])
+    }
+}
+
+fn indices(numbers: &[u16]) -> Vec<BlockIndex> {
+    numbers.iter().copied().map(BlockIndex).collect()
+}
+
+fn node_names(nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> BTreeMap<String, String> {
+    nodes.into_iter().map(|node| (node.0.to_string(), topology.name(node))).collect()
+}

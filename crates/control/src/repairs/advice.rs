@@ -1,0 +1,134 @@
+//! Why a stripe is not repaired, and what to do about it.
+
+use std::collections::BTreeSet;
+
+use codes::BlockIndex;
+use repair::recovery::{End, Target};
+use repair::{Stripe, StripeId};
+use stores::StripeRecord;
+
+use super::start::Obstacle;
+use super::{Control, Order};
+use crate::Omitted;
+use crate::error::list;
+use crate::safety::count;
+use crate::stripes::indexed;
+
+impl Control {
+    /// An item has ended: says why, if it was not the job that did.
+    pub(super) fn explain_end(&mut self, repair: u64, stripe: &StripeId, end: End) {
+        let (reason, next_step) = match end {
+            End::NothingLost => (self.nothing_lost(stripe), None),
+            End::LostAgain => (
+                "its blocks are lost again and again".to_owned(),
+                Some("look at mend status for bad disks".to_owned()),
+            ),
+            End::Unreadable { .. } => match self.why_unreadable(stripe) {
+                Some(obstacle) => (obstacle.reason, Some(obstacle.next_step)),
+                None => return,
+            },
+            End::Repaired | End::Failed | End::Cancelled => return,
+        };
+        let Some(item) = self.repairs.item(repair, stripe) else { return };
+        if item.reason.is_none() && item.rebuilt.is_empty() || end != End::NothingLost {
+            (item.reason, item.next_step) = (Some(reason), next_step);
+        }
+    }
+
+    fn why_unreadable(&mut self, stripe: &StripeId) -> Option<Obstacle> {
+        let record = self.stripe_record(stripe).ok()?;
+        let stripe = self.stripe_now(&record, &[]).ok()?;
+        let lost = self.lost_blocks(&record);
+        self.check_decodable(&record, &stripe, &lost).err()
+    }
+
+    pub(super) fn check_decodable(
+        &mut self,
+        record: &StripeRecord,
+        stripe: &Stripe,
+        wanted: &[BlockIndex],
+    ) -> Result<(), Obstacle> {
+        let (available, gone): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            stripe.indices().partition(|&index| stripe.block(index).holder.is_some());
+        // The scheduler knows this of most stripes already; the planner will solve it.
+        if self.repairs.scheduler.redundancy().survives(&*stripe.code, &gone).is_some() {
+            return Ok(());
+        }
+        let Err(error) = stripe.code.repair(wanted, &available) else { return Ok(()) };
+        let (n, lost) = (record.blocks.len(), record.blocks.len() - available.len());
+        let most = n - stripe.code.data_blocks();
+        let reason = if lost > most {
+            format!("{lost} of {n} blocks lost, at most {most} can be")
+        } else {
+            format!("{lost} of {n} blocks lost, and the others do not determine them: {error}")
+        };
+        let end = End::Unreadable { lost: lost as u16 };
+        Err(Obstacle { end, reason, next_step: self.bring_back(record) })
+    }
+
+    /// What could make a stripe repairable that is not.
+    fn bring_back(&self, record: &StripeRecord) -> String {
+        let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
+        let down = down.filter(|node| !self.peers.contains_key(node));
+        let down: BTreeSet<String> = down.map(|node| self.name(node)).collect();
+        if down.is_empty() {
+            return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \
+                    repair --all"
+                .to_owned();
+        }
+        let names: Vec<String> = down.into_iter().collect();
+        format!("bring {} back, then run mend repair --all", names.join(" or "))
+    }
+
+    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
+    /// together.
+    pub(super) fn no_room(&self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
+        let emptied = match order.target {
+            Target::Drain(node) => Some(node),
+            _ => None,
+        };
+        let omitted = self.omitted(record.block_bytes, emptied);
+        let blocks = count(blocks as u64, "block");
+        if !order.requestors.is_empty() {
+            let only: Vec<String> = order.requestors.iter().map(|&node| self.name(node)).collect();
+            return Obstacle {
+                end: End::Failed,
+                reason: format!(
+                    "{blocks} may go to {} only, and none of them is up, holds no other block of the stripe and has {} bytes \
+                     free ({})",
+                    list(&only),
+                    record.block_bytes,
+                    self.why_omitted(&omitted)
+                ),
+                next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
+            };
+        }
+        Obstacle {
+            end: End::Failed,
+            reason: format!(
+                "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
+                record.block_bytes,
+                self.why_omitted(&omitted)
+            ),
+            next_step: format!("{}; {}", omitted.remedy(), next_attempt(order)),
+        }
+    }
+
+    /// Why helpers are passed over; if none is, all hold blocks of the same stripes.
+    pub(crate) fn why_omitted(&self, omitted: &Omitted) -> String {
+        match *omitted == Omitted::default() {
+            true => "each helper has a block of the stripe already".to_owned(),
+            false => omitted.to_string(),
+        }
+    }
+}
+
+/// How what is left of a repair gets done.
+fn next_attempt(order: &Order) -> &'static str {
+    match order.target {
+        Target::Drain(_) => "it goes on by itself when one can",
+        Target::Rebalance(_) => "then run mend rebalance again",
+        _ if order.by_itself => "it is tried again by itself",
+        _ => "then run mend repair --all",
+    }
+}

@@ -1,0 +1,441 @@
+//! Repairs: what is asked for is cut into stripes, which [`repair::recovery::Scheduler`] starts.
+//!
+//! This room drives the scheduler: it says what the catalog and the connections know ([`facts`]), keeps what was asked
+//! for until it ends, so that a coordinator that starts again takes it up anew ([`records`]), names the items of a
+//! repair and starts their jobs ([`start`]), and tells people ([`views`], [`advice`]). What starts next, where and
+//! with whose help is decided in the scheduler alone.
+
+mod advice;
+mod control;
+mod facts;
+mod holding;
+mod looks;
+mod orders;
+mod progress;
+mod reasons;
+mod records;
+mod refusals;
+mod start;
+mod surplus;
+mod views;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::recovery::{Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
+use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
+use stores::{Nature, StoreError, StripeRecord};
+
+pub use views::ItemPage;
+
+use super::Control;
+use super::commands::answer;
+use super::effect::Reply;
+use super::storing::Then;
+use crate::error::RequestError;
+use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
+use holding::Held;
+use looks::Looks;
+pub(super) use orders::Order;
+use progress::Course;
+use refusals::Refusals;
+pub(super) use surplus::Unproven;
+
+/// Changes of a repair are told this often at most; its end at once.
+const CHANGES_EVERY: Duration = Duration::from_millis(200);
+/// Repairs that have ended and are remembered.
+const REMEMBERED: usize = 100;
+
+/// All repairs since the start.
+pub(super) struct Repairs {
+    repairs: BTreeMap<u64, Repair>,
+    /// Those whose stripes are not known: not before helpers had time to come back after a start.
+    unexpanded: VecDeque<u64>,
+    refusals: Refusals,
+    held: Held,
+    looks: Looks,
+    /// When waiting requests were last told of changes.
+    changes_told: Duration,
+    pub scheduler: Scheduler,
+}
+
+impl Repairs {
+    pub(super) fn new(nature: Nature) -> Self {
+        let limits = Limits { shares_nodes: nature.shares_nodes, ..Limits::default() };
+        Self {
+            repairs: BTreeMap::new(),
+            unexpanded: VecDeque::new(),
+            refusals: Refusals::default(),
+            held: Held::default(),
+            looks: Looks::default(),
+            changes_told: Duration::ZERO,
+            scheduler: Scheduler::new(limits),
+        }
+    }
+}
+
+impl Control {
+    /// What the storage made of blocks of a stripe that were to be recorded.
+    pub(super) fn note_publication(&mut self, stripe: &StripeId, error: Option<&StoreError>) {
+        match error {
+            None => self.repairs.refusals.forget(stripe),
+            Some(error) => self.note_refusal(stripe, error),
+        }
+    }
+
+    /// The store says of which node it takes no block of a stripe: another one is to make it.
+    pub(super) fn note_refusal(&mut self, stripe: &StripeId, error: &StoreError) {
+        if let StoreError::NotServed { node, .. } | StoreError::Unfit { node, .. } = error {
+            self.repairs.refusals.note(stripe, *node);
+        }
+    }
+
+    /// There is no such stripe any more.
+    pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
+        self.forget_condemned_of(stripe);
+        self.repairs.refusals.forget(stripe);
+        self.repairs.looks.forget(stripe);
+        self.forget_contradiction(stripe);
+        self.repairs.scheduler.drop_stripe(stripe);
+    }
+}
+
+struct Repair {
+    order: Order,
+    items: BTreeMap<StripeId, Item>,
+    blocks: u64,
+    bytes: u64,
+    blocks_rebuilt: u64,
+    bytes_rebuilt: u64,
+    ended_unix_ms: Option<u64>,
+    /// Blocks that were still on the node that it was to empty, when it ended.
+    left_on_node: u64,
+    waiting: Vec<Waiting>,
+    course: Course,
+    /// Blocks that were to be rebuilt, by the helper that had them.
+    lost_from: BTreeMap<NodeId, u64>,
+    /// Blocks that were rebuilt, by the helper that has them.
+    rebuilt_on: BTreeMap<NodeId, u64>,
+}
+
+/// A request that waits for the end of a repair, or until its version is not `since` any more.
+struct Waiting {
+    since: Option<u64>,
+    /// When it is answered in any case.
+    until: Duration,
+    reply: Reply<()>,
+}
+
+/// A stripe of a repair.
+struct Item {
+    id: ItemId,
+    block_bytes: u64,
+    blocks: Vec<BlockId>,
+    rebuilt: BTreeMap<BlockId, NodeId>,
+    scheme: Option<Scheme>,
+    parity: Option<ParityOutcome>,
+    reason: Option<String>,
+    next_step: Option<String>,
+    replanned: Vec<String>,
+    /// It ended because its blocks contradict each other, and nothing tells which of them is wrong.
+    contradictory: bool,
+}
+
+impl Control {
+    pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
+        match self.order(request) {
+            Ok(order) => self.queue_order(order, reply),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
+        }
+    }
+
+    pub(super) fn queue_order(&mut self, order: Order, reply: Reply<RepairView>) {
+        match self.number_of_order() {
+            Ok(id) => {
+                let order = Box::new(order);
+                self.store(Self::kept(id, &order), Then::Queued { id, order, reply });
+            }
+            Err(error) => answer(reply, Err(error), &mut self.effects),
+        }
+    }
+
+    pub(super) fn queue_rebalance(&mut self, order: Order, view: RebalanceView, reply: Reply<RebalanceView>) {
+        match self.number_of_order() {
+            Ok(id) => {
+                let (order, view) = (Box::new(order), Box::new(view));
+                self.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
+            }
+            Err(error) => answer(reply, Err(error), &mut self.effects),
+        }
+    }
+
+    fn number_of_order(&mut self) -> Result<u64, RequestError> {
+        self.check_not_behind().and_then(|()| self.check_storage())?;
+        self.next_number()
+    }
+
+    /// An order is kept: its repair begins.
+    pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
+        let (target, by_itself) = (self.target_text(&order.target), order.by_itself);
+        tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
+        self.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
+        if let Target::Drain(node) = order.target {
+            self.mark_leaving(node, &order);
+        }
+        self.repairs.add(id, order);
+        self.start_repairs();
+        self.repair_state(id)
+    }
+
+    /// Repairs of a target that have not ended.
+    pub(super) fn open_repairs_of(&self, target: &Target) -> Vec<u64> {
+        self.repairs.open_for(target).collect()
+    }
+
+    /// The order of a repair that nobody asked for.
+    pub(super) fn own_order(&self, target: Target) -> Result<Order, RequestError> {
+        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.unix_ms) })
+    }
+
+    /// Whether a repair has begun, or is about to, and has not ended.
+    pub(super) fn is_repair_open(&self, id: u64) -> bool {
+        self.repairs.repairs.get(&id).is_some_and(|repair| repair.ended_unix_ms.is_none())
+    }
+
+    pub(super) fn start_repairs(&mut self) {
+        if self.is_behind() {
+            return;
+        }
+        if self.may_change() {
+            self.expand_repairs();
+            self.resume_jobs();
+        }
+        // Repairs also end while the catalog cannot be written.
+        self.poll_repairs();
+    }
+
+    /// Does what the scheduler says, until it says nothing more.
+    fn poll_repairs(&mut self) {
+        while let Some(action) = self.repairs.scheduler.poll(self.now) {
+            match action {
+                // Cancelling goes on while nothing may be changed; starting does not.
+                Action::Propose(proposal) if !self.may_change() => {
+                    self.repairs.scheduler.put_back(proposal.item);
+                    return;
+                }
+                Action::Propose(proposal) => self.try_start(&proposal),
+                Action::CancelJob { job } => self.cancel_job(job),
+                Action::DropSurplus { stripe, block, node } => self.drop_surplus(&stripe, block, node),
+                Action::ItemEnded { repair, stripe, end, .. } => self.explain_end(repair.0, &stripe, end),
+                Action::RepairEnded { repair } => self.end_repair(repair.0),
+            }
+        }
+    }
+
+    /// A job of a repair has ended.
+    pub(super) fn repair_ended(
+        &mut self,
+        repair: u64,
+        stripe: &StripeId,
+        trouble: Option<String>,
+        result: Result<Outcome, JobError>,
+    ) {
+        let record = self.stripe_record(stripe).ok();
+        if let Err(JobError::NoRequestor { node, .. }) = &result {
+            self.repairs.refusals.note(stripe, *node);
+        }
+        let settled_by = record.as_ref().map(|record| self.settled_by(record)).unwrap_or_default();
+        let Repairs { repairs, scheduler, .. } = &mut self.repairs;
+        let Some(repair) = repairs.get_mut(&repair) else { return };
+        let Some(item) = repair.items.get_mut(stripe) else { return };
+        match (result, trouble) {
+            (_, Some(trouble)) => {
+                item.fail(trouble, "look at the coordinator's log and disk");
+                scheduler.handle_failed(item.id, Failure::Permanent, self.now);
+            }
+            (Ok(outcome), None) => {
+                let before = item.rebuilt.len();
+                let homes = outcome.homes.clone();
+                item.succeed(record.as_ref(), outcome);
+                let more = (item.rebuilt.len() - before) as u64;
+                homes.into_values().for_each(|node| *repair.rebuilt_on.entry(node).or_default() += 1);
+                repair.blocks_rebuilt += more;
+                repair.bytes_rebuilt += more * item.block_bytes;
+                scheduler.handle_done(item.id, self.now);
+            }
+            (Err(JobError::Cancelled), None) => scheduler.handle_cancelled(item.id),
+            (Err(error), None) => {
+                scheduler.handle_failed(item.id, failure(&error), self.now);
+                match scheduler.state(item.id) {
+                    ItemState::Ended(_) if matches!(error, JobError::Contradiction { .. }) => {
+                        item.contradictory = true;
+                        item.fail(error.to_string(), &format!("nothing was published; {settled_by}"));
+                    }
+                    ItemState::Ended(_) => item.fail(
+                        error.to_string(),
+                        "look at mend status for helpers that are down, then repair again",
+                    ),
+                    _ => item.replanned.push(error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Nothing of a repair is left to do.
+    fn end_repair(&mut self, id: u64) {
+        self.drop_order(id);
+        let left = self.left_on_node(id);
+        if let Some(repair) = self.repairs.repairs.get_mut(&id) {
+            repair.ended_unix_ms = Some(self.unix_ms);
+            repair.left_on_node = left;
+            repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.effects));
+            self.end_course(id);
+            self.tell_end(id);
+        }
+        self.repairs.forget_oldest();
+    }
+
+    /// Blocks on the node that a repair is to empty.
+    fn left_on_node(&self, id: u64) -> u64 {
+        match self.repairs.repairs.get(&id).map(|repair| &repair.order.target) {
+            Some(Target::Drain(node)) => self.left_on(*node),
+            _ => 0,
+        }
+    }
+
+    /// Whether nothing of a repair starts for now.
+    pub(super) fn is_paused(&self, id: u64) -> bool {
+        self.repairs.repairs.get(&id).is_some_and(|repair| repair.order.paused)
+    }
+
+    /// Stripes that have been removed need no repair.
+    pub(super) fn drop_repairs_of(&mut self, stripes: &[StripeId]) {
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
+        self.poll_repairs();
+        self.drain_jobs();
+    }
+}
+
+impl Repairs {
+    fn add(&mut self, id: u64, order: Order) {
+        self.scheduler.open(RepairId(id), order.spec());
+        if order.paused {
+            self.scheduler.pause(RepairId(id));
+        }
+        let repair = Repair {
+            order,
+            items: BTreeMap::new(),
+            blocks: 0,
+            bytes: 0,
+            blocks_rebuilt: 0,
+            bytes_rebuilt: 0,
+            ended_unix_ms: None,
+            left_on_node: 0,
+            waiting: Vec::new(),
+            course: Course::default(),
+            lost_from: BTreeMap::new(),
+            rebuilt_on: BTreeMap::new(),
+        };
+        self.repairs.insert(id, repair);
+        self.unexpanded.push_back(id);
+    }
+
+    /// The repair of a node that began by itself and has not ended.
+    pub(super) fn own_of(&self, node: NodeId) -> Option<u64> {
+        let target = Target::Node(node);
+        self.open_for(&target).find(|id| self.repairs[id].order.by_itself)
+    }
+
+    /// The repair of a node that goes on: one that is paused does not keep another from beginning.
+    pub(super) fn open_of(&self, node: NodeId) -> Option<u64> {
+        let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
+        let goes_on = |repair: &Repair| repair.ended_unix_ms.is_none() && !repair.order.paused;
+        let mut open = self.repairs.iter().filter(|(_, repair)| goes_on(repair));
+        open.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
+    }
+
+    /// Whether a repair of a stripe is kept whose stripes are not known yet.
+    pub(super) fn awaits(&self, stripe: &StripeId) -> bool {
+        let target = Target::Stripe(stripe.clone());
+        self.unexpanded.iter().any(|id| self.repairs[id].order.target == target)
+    }
+
+    /// The repairs that have a stripe in them.
+    pub(super) fn of_stripe(&self, stripe: &StripeId) -> impl Iterator<Item = u64> {
+        let with = self.repairs.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
+        with.map(|(&id, _)| id)
+    }
+
+    fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {
+        self.repairs.get_mut(&repair)?.items.get_mut(stripe)
+    }
+
+    fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
+        let open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
+    }
+
+    fn counters(&self, repair: u64) -> Counters {
+        self.scheduler.repair(RepairId(repair)).map_or_else(Counters::default, |state| state.counters)
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.repairs.len() > REMEMBERED {
+            let oldest = self.repairs.iter().find(|(_, repair)| repair.ended_unix_ms.is_some());
+            let Some((&oldest, _)) = oldest else { return };
+            self.repairs.remove(&oldest);
+            self.scheduler.forget(RepairId(oldest));
+        }
+    }
+}
+
+impl Item {
+    fn new(id: ItemId, record: &StripeRecord, wanted: &[BlockIndex]) -> Self {
+        let name = |index: &BlockIndex| record.blocks[usize::from(index.0)].id.clone();
+        Self {
+            id,
+            block_bytes: record.block_bytes,
+            blocks: wanted.iter().map(name).collect(),
+            rebuilt: BTreeMap::new(),
+            scheme: None,
+            parity: None,
+            reason: None,
+            next_step: None,
+            replanned: Vec::new(),
+            contradictory: false,
+        }
+    }
+
+    fn fail(&mut self, reason: String, next_step: &str) {
+        self.reason = Some(reason);
+        self.next_step = Some(next_step.to_owned());
+    }
+
+    fn succeed(&mut self, record: Option<&StripeRecord>, outcome: Outcome) {
+        for (index, &node) in &outcome.homes {
+            if let Some(record) = record {
+                self.rebuilt.insert(record.blocks[usize::from(index.0)].id.clone(), node);
+            }
+        }
+        self.scheme = Some(outcome.scheme);
+        self.parity = Some(outcome.parity);
+        self.replanned.extend(outcome.replanned);
+        (self.reason, self.next_step) = (None, None);
+    }
+}
+
+/// A plan that is wrong in itself will not become right.
+fn failure(error: &JobError) -> Failure {
+    match error {
+        // What cannot be copied any more, as its node has died, is rebuilt the next time.
+        JobError::Plan {
+            error:
+                PlanError::Decode { .. } | PlanError::DeadRequestor { .. } | PlanError::NothingToMigrate { .. },
+            ..
+        } => Failure::Transient,
+        // The same blocks would say the same again.
+        JobError::Plan { .. } | JobError::Contradiction { .. } => Failure::Permanent,
+        _ => Failure::Transient,
+    }
+}

@@ -1,0 +1,345 @@
+//! The stripes of a repair, and their jobs.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::recovery::{
+    End, HelperPolicy, ItemState, JOBS_AT_ONCE, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target,
+};
+use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
+use stores::StripeRecord;
+
+use super::{Control, Item, Order};
+use crate::SETTLE_LIMIT;
+use crate::error::RequestError;
+use crate::jobs::Owner;
+use crate::requests::policy;
+use crate::stripes::indexed;
+
+/// A job of m-PPR is late after so many times of what its plan would take alone: twice as many as share a node, so that none is late
+/// as long as they share evenly.
+const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
+/// And never before this.
+const LATE_AFTER: Duration = Duration::from_secs(10);
+
+/// Why the repair of a stripe does not start.
+pub(super) struct Obstacle {
+    pub end: End,
+    pub reason: String,
+    pub next_step: String,
+}
+
+/// What became of a proposal.
+enum Started {
+    Yes(Vec<BlockId>),
+    /// There is no room now.
+    Later,
+    NothingLost,
+}
+
+impl Control {
+    /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
+    pub(super) fn expand_repairs(&mut self) {
+        let waiting = std::mem::take(&mut self.repairs.unexpanded);
+        let is_due = |id: &u64| self.settled || (self.now >= SETTLE_LIMIT && self.is_given(*id));
+        let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
+        self.repairs.unexpanded = later;
+        for id in due {
+            let order = self.repairs.repairs[&id].order.clone();
+            let records = self.stripes_of(&order.target);
+            for record in &records {
+                self.look_first(&order, record);
+                self.push_item(id, &order, record);
+            }
+            self.begin_course(id, &records);
+            self.repairs.scheduler.close(RepairId(id));
+        }
+    }
+
+    fn is_given(&self, id: u64) -> bool {
+        self.repairs.repairs[&id].order.given.is_some()
+    }
+
+    /// Those that are there; what has been removed meanwhile needs no repair.
+    fn stripes_of(&self, target: &Target) -> Vec<StripeRecord> {
+        let one = |stripe: &StripeId| self.stripe_record(stripe).ok();
+        match target {
+            Target::Block(block) => {
+                let found = self.picture.find_block(block).ok();
+                found.and_then(|(stripe, _)| one(&stripe)).into_iter().collect()
+            }
+            Target::Stripe(stripe) => one(stripe).into_iter().collect(),
+            Target::Node(node) | Target::Drain(node) => {
+                let mut stripes: Vec<StripeId> =
+                    self.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
+                stripes.dedup();
+                // What is of no file yet is its put's business.
+                stripes.retain(|stripe| self.picture.is_pending(stripe) == Some(false));
+                stripes.iter().filter_map(one).collect()
+            }
+            Target::Rebalance(blocks) => {
+                let found = blocks.iter().filter_map(|block| self.picture.find_block(block).ok());
+                found.filter_map(|(stripe, _)| one(&stripe)).collect()
+            }
+            Target::All => self.picture.damaged(),
+        }
+    }
+
+    fn push_item(&mut self, id: u64, order: &Order, record: &StripeRecord) {
+        let Ok(code) = self.codes.get(&record.code) else {
+            return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
+        };
+        let (kind, moving) = match &order.target {
+            Target::Rebalance(blocks) => match self.moving(blocks, &order.requestors, record) {
+                Some((index, from)) => (Kind::Migrate { from }, Some(index)),
+                None => return, // It has moved already.
+            },
+            _ => (order.kind(), None),
+        };
+        let only = match (&order.target, &order.given) {
+            (_, Some(given)) => given.homes.keys().copied().collect(),
+            (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
+            (Target::Rebalance(_), None) => moving.into_iter().collect(),
+            (Target::Node(node), None) if order.is_of_node_alone() => on_node(record, *node),
+            (_, None) => Vec::new(),
+        };
+        let new = NewItem {
+            stripe: record.id.clone(),
+            code,
+            block_bytes: record.block_bytes,
+            blocks: record.blocks.iter().map(|block| self.block_facts(block)).collect(),
+            kind,
+            only,
+        };
+        let item = self.repairs.scheduler.push(RepairId(id), new);
+        let wanted = match moving {
+            Some(index) => vec![index],
+            None => self.wanted_of(order, record),
+        };
+        let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
+        repair.blocks += wanted.len() as u64;
+        repair.bytes += wanted.len() as u64 * record.block_bytes;
+        for index in &wanted {
+            if let Some(node) = record.blocks[usize::from(index.0)].node {
+                *repair.lost_from.entry(node).or_default() += 1;
+            }
+        }
+        repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
+    }
+
+    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
+    fn moving(
+        &self,
+        blocks: &[BlockId],
+        onto: &[NodeId],
+        record: &StripeRecord,
+    ) -> Option<(BlockIndex, NodeId)> {
+        let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
+        let from = self.readable_at(block)?;
+        let moves = match onto {
+            [] => self.shares_helper(record, index, from), // It is to leave the stripe's other block.
+            onto => !onto.contains(&from),
+        };
+        moves.then_some((index, from))
+    }
+
+    /// The blocks that a repair is to bring elsewhere.
+    pub(super) fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
+        let mut lost = self.lost_blocks(record);
+        if let Some(given) = &order.given {
+            lost.retain(|index| given.homes.contains_key(index));
+            return lost;
+        }
+        match &order.target {
+            Target::Block(block) => {
+                let index = Self::index_of(record, block);
+                lost.retain(|&lost| Some(lost) == index);
+            }
+            Target::Drain(node) if self.peers.contains_key(node) => return on_node(record, *node),
+            Target::Node(node) if order.is_of_node_alone() => {
+                let there = on_node(record, *node);
+                lost.retain(|index| there.contains(index));
+            }
+            _ => {}
+        }
+        lost
+    }
+
+    /// Starts the job of an item, if its plan gets what it needs.
+    pub(super) fn try_start(&mut self, proposal: &Proposal) {
+        let (id, item) = (proposal.repair.0, proposal.item);
+        let order = self.repairs.repairs[&id].order.clone();
+        let started = self.start_item(&order, proposal);
+        let scheduler = &mut self.repairs.scheduler;
+        match &started {
+            Ok(Started::Yes(_) | Started::Later) => {}
+            Ok(Started::NothingLost) => scheduler.decline(item, End::NothingLost),
+            Err(obstacle) => scheduler.decline(item, obstacle.end),
+        }
+        debug_assert!(scheduler.state(item) != ItemState::Waiting || matches!(started, Ok(Started::Later)));
+        let repair = self.repairs.repairs.get_mut(&id).expect("it has items");
+        let info = repair.items.get_mut(&proposal.stripe).expect("it was named");
+        match started {
+            Ok(Started::Yes(blocks)) => {
+                for block in blocks {
+                    if !info.blocks.contains(&block) {
+                        info.blocks.push(block);
+                        repair.blocks += 1;
+                        repair.bytes += info.block_bytes;
+                    }
+                }
+            }
+            Ok(Started::Later | Started::NothingLost) => {}
+            Err(obstacle) => info.fail(obstacle.reason, &obstacle.next_step),
+        }
+    }
+
+    fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
+        let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
+        if let (Kind::Migrate { .. }, []) = (proposal.kind, &proposal.wanted[..]) {
+            return Err(self.no_room(order, &record, 1));
+        }
+        let lost = match proposal.kind {
+            Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
+            _ => self.wanted_of(order, &record),
+        };
+        if lost.is_empty() {
+            return Ok(Started::NothingLost);
+        }
+        // What the store does not have may still be read where it was, and is made anew all the same.
+        let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
+        let stripe = self.stripe_now(&record, taken_as_lost).map_err(failed)?;
+        if proposal.kind == Kind::Reconstruct {
+            self.check_decodable(&record, &stripe, &lost)?;
+        }
+        let wanted = match self.requestors(order, &lost, proposal, &record) {
+            Placement::Chosen(mut wanted) => {
+                // The scheduler counts as lost what no helper can read, though the store may have it.
+                wanted.retain(|wanted| lost.contains(&wanted.block));
+                wanted
+            }
+            Placement::Nowhere => return Err(self.no_room(order, &record, lost.len())),
+            Placement::Busy => {
+                self.repairs.scheduler.put_back(proposal.item);
+                return Ok(Started::Later);
+            }
+        };
+        if wanted.is_empty() {
+            return Ok(Started::NothingLost);
+        }
+        if !self.is_claimed(&proposal.stripe, &wanted) {
+            self.repairs.scheduler.put_back(proposal.item);
+            return Ok(Started::Later);
+        }
+        let names = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
+        let request = self.job_request(order, proposal, stripe, wanted).map_err(failed)?;
+        let (job, owner) = (request.job, Owner::Repair { repair: proposal.repair.0 });
+        let mut running = self.new_job(owner, request);
+        running.item = Some(proposal.item);
+        // A job that found no plan ends at once, and says why.
+        let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
+        let predicted = running.job.running_plan().map(|plan| plan.predict(&self.topology));
+        match self.repairs.scheduler.admit(proposal.item, job, &loads) {
+            Ok(()) => {
+                running.loads = loads;
+                if let (HelperPolicy::MPpr, Some(predicted)) = (order.helpers, predicted) {
+                    let due = self.now + LATE_AFTER + predicted * LATE_TIMES;
+                    self.repairs.scheduler.set_due(proposal.item, due);
+                }
+                self.run(job, running);
+                Ok(Started::Yes(names))
+            }
+            Err(resource) => {
+                tracing::debug!(stripe = %proposal.stripe, %resource, "waits");
+                Ok(Started::Later)
+            }
+        }
+    }
+
+    /// Whether a repair is one of many stripes.
+    pub(crate) fn is_wide(&self, repair: u64) -> bool {
+        self.repairs.repairs.get(&repair).is_some_and(|repair| repair.order.is_wide())
+    }
+
+    fn job_request(
+        &mut self,
+        order: &Order,
+        proposal: &Proposal,
+        stripe: Stripe,
+        wanted: Vec<Wanted>,
+    ) -> Result<JobRequest, RequestError> {
+        let scheme = match proposal.kind {
+            Kind::Migrate { .. } => repair::Scheme::Migration,
+            _ => order.scheme,
+        };
+        // What is rebuilt spares the node that is emptied, though it can still be read.
+        let avoid = match proposal.kind {
+            Kind::Rebuild { from } => BTreeSet::from([from]),
+            _ => BTreeSet::new(),
+        };
+        // Dealt chains take the place of what `auto` would choose; a scheme that was named is that.
+        let stretches = match (scheme, order.is_wide()) {
+            (repair::Scheme::Auto, true) => proposal.stretches.clone(),
+            _ => Vec::new(),
+        };
+        let policy = policy(scheme, order.slice_bytes);
+        Ok(JobRequest {
+            job: self.next_job()?,
+            window: 0..stripe.sub_block_bytes(),
+            sub_blocks: None,
+            policy: Policy { prefer: proposal.helpers.clone(), stretches, avoid, ..policy },
+            verify: Verify { reread: true, ..self.verify(&stripe.id, order.verify_parity) },
+            publish: true,
+            tag: None,
+            permits: self.permits(&stripe.id),
+            stripe,
+            wanted,
+        })
+    }
+
+    /// Where whoever asked, or else the scheduler, wants the blocks to go; elsewhere, if a removal under way would hit the new copy
+    /// or the store would not take it there.
+    fn requestors(
+        &mut self,
+        order: &Order,
+        lost: &[BlockIndex],
+        proposal: &Proposal,
+        record: &StripeRecord,
+    ) -> Placement {
+        if let Some(given) = &order.given {
+            let home = |block: &BlockIndex| Wanted { block: *block, requestor: given.homes[block] };
+            return Placement::Chosen(lost.iter().map(home).collect());
+        }
+        let removing = |node: NodeId| record.blocks.iter().any(|block| self.is_removing(node, &block.id));
+        let removers: Vec<NodeId> = self.removers().filter(|&node| removing(node)).collect();
+        let refusers: Vec<NodeId> = self.repairs.refusals.of(&record.id).collect();
+        let wants = |nodes: &[NodeId]| proposal.wanted.iter().any(|wanted| nodes.contains(&wanted.requestor));
+        if wants(&refusers) {
+            let placement = self
+                .repairs
+                .scheduler
+                .place(proposal.item, &[removers.as_slice(), refusers.as_slice()].concat());
+            if placement != Placement::Nowhere {
+                return placement;
+            }
+        }
+        if wants(&removers) {
+            return self.repairs.scheduler.place(proposal.item, &removers);
+        }
+        match proposal.wanted.as_slice() {
+            [] => Placement::Nowhere,
+            wanted => Placement::Chosen(wanted.to_vec()),
+        }
+    }
+}
+
+/// The blocks of a stripe that are, or were last, on a node.
+fn on_node(record: &StripeRecord, node: NodeId) -> Vec<BlockIndex> {
+    indexed(record).filter(|(_, block)| block.node == Some(node)).map(|(index, _)| index).collect()
+}
+
+fn failed(error: impl Into<RequestError>) -> Obstacle {
+    let error = error.into();
+    Obstacle { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
+}

@@ -1,0 +1,136 @@
+//! What clients ask on their connections: reads, and stripes of puts.
+
+use codes::BlockIndex;
+use repair::wire::RequestFailure;
+use repair::wire::control::{ClientRequest, MAX_OPEN_REQUESTS, ToNode};
+use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
+use stores::dir::PutId;
+
+use super::Control;
+use super::jobs::Owner;
+use super::nodes::PeerKind;
+use crate::error::RequestError;
+
+/// The request for a read, out of its message.
+struct Read {
+    stripe: StripeId,
+    blocks: Vec<BlockIndex>,
+    sub_blocks: Option<(u16, u16)>,
+    window: (u64, u64),
+    policy: Policy,
+    verify: bool,
+    pretend_lost: Vec<BlockIndex>,
+}
+
+impl Control {
+    pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
+        let opened = self.check_request(client, tag).and_then(|()| match request {
+            ClientRequest::Read {
+                stripe,
+                blocks,
+                sub_blocks,
+                window,
+                scheme,
+                slice_bytes,
+                pacing,
+                verify,
+                pretend_lost,
+            } => {
+                let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
+                self.read(
+                    client,
+                    tag,
+                    Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost },
+                )
+            }
+            ClientRequest::PutStripe { .. } if self.is_plugin(client) => Err(RequestError::NoClient),
+            ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),
+        });
+        if let Err(error) = opened {
+            self.refuse_request(client, tag, &error);
+        }
+    }
+
+    pub(crate) fn refuse_request(&mut self, client: NodeId, tag: u64, error: &RequestError) {
+        let (detail, next_step) = (error.to_string(), error.next_step());
+        let result = Err(RequestFailure::Refused { detail, next_step });
+        self.send(client, ToNode::Closed { tag, result });
+    }
+
+    fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
+        let peer = self.peers.get(&client).ok_or(RequestError::Gone(client))?;
+        let PeerKind::Client { requests, opening, .. } = &peer.kind else {
+            return Err(RequestError::NoClient);
+        };
+        if requests.contains_key(&tag) || opening.contains(&tag) {
+            return Err(RequestError::TagTaken(tag));
+        }
+        if requests.len() + opening.len() >= MAX_OPEN_REQUESTS {
+            return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
+        self.touch_given(&read.stripe);
+        if self.is_plugin(client) && self.given.get(&read.stripe).is_none() {
+            return Err(RequestError::NotGiven(read.stripe));
+        }
+        let record = self.stripe_record(&read.stripe)?;
+        self.note_reader(&record);
+        Self::check_indices(&record, &read.blocks)?;
+        let stripe = self.stripe_now(&record, &read.pretend_lost)?;
+        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.
+        let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
+        let verify = match decodes || read.verify {
+            true => self.verify(&read.stripe, read.verify),
+            false => Verify::default(),
+        };
+        let request = JobRequest {
+            job: self.next_job()?,
+            stripe,
+            wanted: read.blocks.iter().map(|&block| Wanted { block, requestor: client }).collect(),
+            window: read.window.0..read.window.1,
+            sub_blocks: read.sub_blocks.map(|(start, end)| start..end),
+            policy: read.policy,
+            verify,
+            publish: false,
+            tag: Some(tag),
+            permits: Vec::new(),
+        };
+        self.start_request(client, tag, Owner::Read { client, tag }, request);
+        Ok(())
+    }
+
+    fn is_plugin(&self, client: NodeId) -> bool {
+        let kind = self.peers.get(&client).map(|peer| &peer.kind);
+        matches!(kind, Some(PeerKind::Client { is_plugin: true, .. }))
+    }
+
+    pub(crate) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
+        let job = self.start_job(owner, request);
+        if let Some(PeerKind::Client { requests, .. }) = self.kind_mut(client) {
+            requests.insert(tag, job);
+        }
+    }
+
+    /// A client gives a request up.
+    pub(crate) fn close(&mut self, client: NodeId, tag: u64) {
+        let Some(PeerKind::Client { requests, opening, .. }) = self.kind_mut(client) else { return };
+        // What has not begun does not begin.
+        opening.remove(&tag);
+        if let Some(&job) = requests.get(&tag) {
+            self.cancel_job(job);
+        }
+    }
+
+    pub(crate) fn forget_request(&mut self, client: NodeId, tag: u64) {
+        if let Some(PeerKind::Client { requests, .. }) = self.kind_mut(client) {
+            requests.remove(&tag);
+        }
+    }
+}
+
+pub(crate) fn policy(scheme: Scheme, slice_bytes: Option<u32>) -> Policy {
+    Policy { scheme, slice_bytes, ..Policy::default() }
+}

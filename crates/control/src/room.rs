@@ -1,0 +1,168 @@
+//! Whether what a helper holds has anywhere to go, before a repair is promised or begun.
+//!
+//! A block has somewhere to go if some helper takes blocks of its size and has no other block of its stripe (or not its share
+//! of them, in stores where a node may have several). With more takers than a stripe has blocks that is certain; otherwise
+//! stripes are looked at one by one, a sample of them where there are many.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
+use stores::{BlockRecord, BlockState, StripeRecord};
+
+use super::Control;
+
+/// Blocks of a helper that are looked at; of more, so many, taken evenly.
+const LOOKED_AT: usize = 1000;
+/// How long a finding is used, and as long again for each so many blocks.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+const MANY_BLOCKS: u64 = 10_000;
+
+/// Where the blocks of a helper could go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Blocks of files.
+    pub blocks: u64,
+    /// Blocks among them that no helper can take; an estimate where only a sample was looked at.
+    pub stuck: u64,
+    /// Bytes of the largest block that no helper can take.
+    pub stuck_bytes: u64,
+}
+
+impl Room {
+    /// Whether there are blocks, and nothing can take any of them.
+    pub(crate) fn is_none(self) -> bool {
+        self.blocks > 0 && !self.is_any()
+    }
+
+    /// Whether some block can go somewhere.
+    pub(crate) fn is_any(self) -> bool {
+        self.stuck < self.blocks
+    }
+}
+
+/// The latest findings, by helper.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms {
+    found: BTreeMap<NodeId, (Duration, Room)>,
+}
+
+impl Rooms {
+    fn get(&self, node: NodeId) -> Option<Room> {
+        self.found.get(&node).map(|&(_, room)| room)
+    }
+
+    fn is_due(&self, node: NodeId, now: Duration) -> bool {
+        let good_for = |room: Room| GOOD_FOR * (1 + (room.blocks / MANY_BLOCKS) as u32);
+        self.found.get(&node).is_none_or(|&(at, room)| now >= at + good_for(room))
+    }
+}
+
+impl Control {
+    /// The latest finding about the blocks of a helper that is gone or leaving.
+    pub(crate) fn room_of(&self, node: NodeId) -> Room {
+        self.rooms.get(node).unwrap_or_default()
+    }
+
+    /// Looks where blocks of helpers that are gone or leaving could go.
+    pub(crate) fn look_for_room(&mut self) {
+        let (leaving, gone) = (self.leaving.nodes(), self.absences.keys().copied());
+        let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
+        self.rooms.found.retain(|node, _| nodes.contains(node));
+        for node in nodes {
+            if self.rooms.is_due(node, self.now) {
+                self.look_again_for_room(node);
+            }
+        }
+    }
+
+    /// The same for one of them, however new what is known is.
+    pub(crate) fn look_again_for_room(&mut self, node: NodeId) -> Room {
+        let room = self.find_room(node);
+        self.rooms.found.insert(node, (self.now, room));
+        self.leaving.note_room(node, room);
+        if let Some(absence) = self.absences.get_mut(&node) {
+            absence.attempts.note_room(room.is_any());
+        }
+        room
+    }
+
+    fn find_room(&self, node: NodeId) -> Room {
+        let blocks = self.picture.blocks_of(node);
+        let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
+        let takers = Takers::new(self, self.leaving.requestors(node), Some(node));
+        let mut room = Room::default();
+        for (stripe, index) in blocks.iter().step_by(step as usize) {
+            let Ok(record) = self.picture.stripe(stripe) else { continue };
+            let is_of_file = self.picture.is_pending(stripe) == Some(false);
+            if !is_of_file || !self.is_only_on(&record.blocks[usize::from(index.0)], node) {
+                continue;
+            }
+            room.blocks += step;
+            if !takers.take(&record) {
+                room.stuck += step;
+                room.stuck_bytes = room.stuck_bytes.max(record.block_bytes);
+            }
+        }
+        let most = blocks.len() as u64;
+        Room { blocks: room.blocks.min(most), stuck: room.stuck.min(most), ..room }
+    }
+
+    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a while.
+    fn is_only_on(&self, block: &BlockRecord, node: NodeId) -> bool {
+        let is_good = |state: BlockState| state == BlockState::Healthy;
+        !block.holders().any(|held| held.node != node && is_good(held.state) && self.picture.is_up(held.node))
+    }
+
+    /// Blocks of a node that are nowhere else.
+    pub(crate) fn left_on(&self, node: NodeId) -> u64 {
+        let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
+            let record = self.picture.stripe(stripe);
+            record.is_ok_and(|record| self.is_only_on(&record.blocks[usize::from(index.0)], node))
+        };
+        self.picture.blocks_of(node).iter().filter(|block| is_left(block)).count() as u64
+    }
+
+    /// Room for one more lost block of each of these stripes.
+    pub(crate) fn spare_room(&self, stripes: &[StripeRecord]) -> Room {
+        let takers = Takers::new(self, &[], None);
+        let stuck = || stripes.iter().filter(|record| !takers.take(record));
+        Room {
+            blocks: stripes.len() as u64,
+            stuck: stuck().count() as u64,
+            stuck_bytes: stuck().map(|record| record.block_bytes).max().unwrap_or(0),
+        }
+    }
+}
+
+/// The helpers that get blocks, with the bytes that each has room for.
+struct Takers {
+    room: BTreeMap<NodeId, u64>,
+    /// Whether a helper may have several blocks of a stripe.
+    shares_nodes: bool,
+}
+
+impl Takers {
+    fn new(core: &Control, only: &[NodeId], but: Option<NodeId>) -> Self {
+        let may = |node: &NodeId| Some(*node) != but && (only.is_empty() || only.contains(node));
+        let room = core.takers().filter(|(node, _)| may(node)).collect();
+        Self { room, shares_nodes: core.nature.shares_nodes }
+    }
+
+    /// Whether one of them may take one more block of a stripe.
+    fn take(&self, record: &StripeRecord) -> bool {
+        let fit =
+            || self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
+        let takers = fit().count();
+        if takers == 0 || takers > record.blocks.len() {
+            return takers > 0;
+        }
+        let share = if self.shares_nodes { record.blocks.len().div_ceil(takers) } else { 1 };
+        let held = |node: NodeId| {
+            let holders = record.blocks.iter().flat_map(BlockRecord::holders);
+            holders.filter(|holder| holder.node == node).count()
+        };
+        fit().any(|node| held(node) < share)
+    }
+}

@@ -1,0 +1,85 @@
+//! Blocks that are on more nodes than one, in stores where a server that comes back brings what was made anew elsewhere.
+//!
+//! A surplus copy goes only when the stripe is whole without it, nobody works on it, and the copy that stays has just been
+//! read and is good.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{BlockId, NodeId, StripeId};
+use stores::{BlockRecord, FileWrite, StripeRecord, Write};
+
+use super::Control;
+use super::storing::Then;
+
+/// How often surplus copies are looked for, and asked about again.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Copies that are to stay and are being read, and when that is asked for again.
+#[derive(Default)]
+pub(crate) struct Surplus {
+    due: Duration,
+    checking: BTreeMap<(StripeId, BlockIndex), (NodeId, Duration)>,
+}
+
+impl Control {
+    /// Has the copies read that are to stay.
+    pub(crate) fn look_for_surplus(&mut self) {
+        if !self.nature.tells_service || !self.settled || !self.may_change() || self.now < self.surplus.due {
+            return;
+        }
+        self.surplus.due = self.now + LOOK_EVERY;
+        let now = self.now;
+        self.surplus.checking.retain(|_, (_, until)| now < *until);
+        for stripe in self.picture.replicated() {
+            for (index, block) in self.surplus_of(&stripe) {
+                let key = (stripe.id.clone(), index);
+                let Some(stays) = self.readable_at(&block) else { continue };
+                if self.surplus.checking.contains_key(&key) {
+                    continue;
+                }
+                self.surplus.checking.insert(key, (stays, now + ASK_AGAIN));
+                self.ask_for_block(stays, stripe.id.clone(), index, block, false);
+            }
+        }
+    }
+
+    /// Blocks of which a copy could go, if the one that stays is good.
+    fn surplus_of(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
+        let whole =
+            stripe.blocks.iter().all(|block| self.readable_at(block).is_some() && !self.is_lost(block));
+        if !whole || self.is_stripe_worked_on(&stripe.id) {
+            return Vec::new();
+        }
+        let surplus = super::stripes::indexed(stripe).filter(|(_, block)| !block.replicas.is_empty());
+        surplus.map(|(index, block)| (index, block.clone())).collect()
+    }
+
+    /// A copy has been read and is good: others of it may go.
+    pub(crate) fn drop_copies_besides(&mut self, stays: NodeId, stripe: &StripeId, index: BlockIndex) {
+        let key = (stripe.clone(), index);
+        if self.surplus.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
+            return;
+        }
+        self.surplus.checking.remove(&key);
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let found = self.surplus_of(&record).into_iter().find(|&(other, _)| other == index);
+        let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
+        for replica in &block.replicas {
+            if self.is_helper(replica.node) {
+                self.drop_copy(replica.node, &block.id);
+            }
+        }
+    }
+
+    fn drop_copy(&mut self, node: NodeId, block: &BlockId) {
+        tracing::info!(%block, node = %self.name(node), "removing a copy that is one too many");
+        self.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
+    }
+
+    fn is_stripe_worked_on(&self, stripe: &StripeId) -> bool {
+        self.jobs.values().any(|running| running.stripe == *stripe && !running.targets.is_empty())
+    }
+}

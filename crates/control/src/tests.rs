@@ -1,0 +1,596 @@
+//! The core driven by events, with nodes that are played and a real catalog.
+
+mod beside;
+mod contradictions;
+mod files;
+mod given;
+mod healing;
+mod joining;
+mod measure;
+mod network;
+mod operator;
+mod parity;
+mod recoveries;
+mod repairs;
+mod scrubs;
+mod steady;
+mod storing;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use cluster::{RepairAfter, Role};
+use codes::BlockIndex;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use repair::wire::RequestFailure;
+use repair::wire::control::{
+    self, ClientRequest, Description, Ended, FromNode, HeldBlock, StoreProblem, ToNode,
+};
+use repair::{
+    Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
+};
+use stores::dir::{DirCatalog, OpenError, PutId};
+use stores::{CatalogError, Fault, StoreError, StripeWrite, Term, Write};
+use tempfile::TempDir;
+
+use super::{
+    Answer, Ask, Command, ConnectionId, Control, Effect, Event, ItemPage, Now, Opened, Reply, RequestId,
+    Settings,
+};
+use crate::carry_out;
+use crate::error::RequestError;
+use views::{
+    FileLayout, PlanRequestView, PutRequest, PutView, RepairItem, RepairRequest, RepairView, Status,
+};
+
+const CLUSTER: &str = "00000000000000000000000000000001";
+const CATALOG: &str = "catalog.redb";
+/// Some day in 2026.
+const START_UNIX_MS: u64 = 1_790_000_000_000;
+
+/// A coordinator and the nodes around it.
+struct Scene {
+    folder: TempDir,
+    core: Option<Control>,
+    storage: Option<DirCatalog>,
+    term: Term,
+    /// The storage takes what it is asked and does nothing yet.
+    stuck: bool,
+    /// The storage refuses everything.
+    broken: bool,
+    /// The storage does not take what is made on these nodes.
+    distrusted: BTreeSet<NodeId>,
+    now: Duration,
+    /// Milliseconds since 1970 when the coordinator was started last.
+    started_unix_ms: u64,
+    connections: u64,
+    requests: u64,
+    answers: BTreeMap<RequestId, Answer>,
+    nodes: BTreeMap<String, PlayedNode>,
+    /// Nodes that take messages and do nothing yet.
+    frozen: BTreeSet<String>,
+    /// Blocks whose disks give other bytes.
+    rotten: BTreeSet<BlockId>,
+}
+
+/// A helper or client that does what a real one does, without the bytes.
+struct PlayedNode {
+    connection: ConnectionId,
+    inbox: VecDeque<ToNode>,
+    node: Option<NodeId>,
+    disk: BTreeMap<BlockId, u64>,
+    sinks: BTreeMap<JobId, Vec<(BlockId, u64)>>,
+    closed: BTreeMap<u64, Result<Ended, RequestFailure>>,
+    refused: Option<String>,
+    removed: Vec<BlockId>,
+    assigned: Vec<Assignment>,
+    /// What it has received and not done yet.
+    backlog: VecDeque<ToNode>,
+    /// What it rebuilds is not what was lost: its sources were not what their checksums say.
+    rebuilds_wrongly: bool,
+    /// Its files hold other blocks than their names say.
+    is_swapped: bool,
+    /// Blocks that were replaced together with their checksums.
+    forged: BTreeSet<BlockId>,
+}
+
+fn settings() -> Settings {
+    Settings {
+        cluster_id: CLUSTER.into(),
+        code: "rs-4-2".into(),
+        block_bytes: 4096,
+        scheme: "pipelined".into(),
+        helpers: None,
+        beside: BTreeMap::from([("10.0.0.6:9866".to_owned(), "h6".to_owned())]),
+        repair_after: RepairAfter::Time(Duration::from_secs(600)),
+        heal: None,
+        scrub_bytes_per_s: None,
+        scrub_parity: false,
+        network: cluster::Network::default(),
+    }
+}
+
+fn core(folder: &TempDir, unix_ms: u64) -> (Control, DirCatalog, Term) {
+    let mut catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
+    let opened = Opened::read(&mut catalog).unwrap();
+    let term = opened.term();
+    (Control::new(settings(), opened, StdRng::seed_from_u64(7), unix_ms), catalog, term)
+}
+
+/// What a storage says whose medium fails.
+fn refuse(ask: Ask) -> Option<Event> {
+    let number = match ask {
+        Ask::Write { number, .. } => number,
+        Ask::Recover => {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Some(Event::Recovered(Err(OpenError::Io { path: "catalog.redb".into(), source })));
+        }
+        _ => return None,
+    };
+    let (place, fault) = ("catalog.redb".to_owned(), Fault::Io(std::io::ErrorKind::StorageFull));
+    let error = CatalogError::Storage { place, fault, detail: "no space".into() };
+    Some(Event::Failed { number, error: StoreError::Catalog(error) })
+}
+
+/// What a storage says of a block on a node on which it takes none.
+fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
+    let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks }), .. } = ask
+    else {
+        return None;
+    };
+    let &(index, node, _) = blocks.iter().find(|(_, node, _)| distrusted.contains(node))?;
+    let block = BlockId(format!("{stripe}.{}", index.0));
+    let error =
+        StoreError::NotServed { block, node, server: node.to_string(), why: "it is distrusted".into() };
+    Some(Event::Failed { number: *number, error })
+}
+
+fn digest(block: &BlockId) -> Option<Digest> {
+    of_sum(sum(block))
+}
+
+fn of_sum(sum: u32) -> Option<Digest> {
+    Some(Digest::of_u32("crc32c-list", sum))
+}
+
+/// Every block of one name has the same bytes, wherever and whenever it is made.
+fn sum(block: &BlockId) -> u32 {
+    block.0.bytes().fold(17, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+}
+
+fn helper_role(name: &str) -> Role {
+    Role::Helper(name.parse().unwrap())
+}
+
+fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
+    FromNode::RegisterHelper {
+        version: control::VERSION,
+        cluster_id: CLUSTER.into(),
+        address: format!("{name}.example:7410"),
+        rack: None,
+        rates: repair::StatedRates::default(),
+        blocks: disk.iter().map(|(id, &bytes)| HeldBlock { id: id.clone(), bytes }).collect(),
+        more: false,
+        free_bytes: 1 << 30,
+    }
+}
+
+impl Scene {
+    /// A coordinator with helpers h1, h2, … and the client admin.
+    fn new(helpers: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();
+        let mut scene = Self::over(folder);
+        for number in 1..=helpers {
+            scene.start(&format!("h{number}"));
+        }
+        let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
+        scene.join("admin", Role::Client("admin".parse().unwrap()), client);
+        scene.play();
+        scene
+    }
+
+    /// A coordinator over what is in this folder, and nobody around it.
+    fn over(folder: TempDir) -> Self {
+        let (core, storage, term) = core(&folder, START_UNIX_MS);
+        Self {
+            core: Some(core),
+            storage: Some(storage),
+            term,
+            stuck: false,
+            broken: false,
+            distrusted: BTreeSet::new(),
+            folder,
+            now: Duration::ZERO,
+            started_unix_ms: START_UNIX_MS,
+            connections: 0,
+            requests: 0,
+            answers: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            frozen: BTreeSet::new(),
+            rotten: BTreeSet::new(),
+        }
+    }
+
+    /// Has the storage do what it is asked, and the core hear of it.
+    fn pump(&mut self) {
+        while !self.stuck {
+            let core = self.core.as_mut().unwrap();
+            let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
+            if asks.is_empty() {
+                return;
+            }
+            let answers = match self.broken {
+                false => self.carry_out(asks),
+                true => asks.into_iter().filter_map(refuse).collect(),
+            };
+            answers.into_iter().for_each(|answer| self.take(answer));
+        }
+    }
+
+    fn carry_out(&mut self, asks: Vec<Ask>) -> Vec<Event> {
+        let (taken, refused): (Vec<_>, Vec<_>) = asks
+            .into_iter()
+            .map(|ask| (distrust(&ask, &self.distrusted), ask))
+            .partition(|(why, _)| why.is_none());
+        let taken = taken.into_iter().map(|(_, ask)| ask).collect();
+        let (mut events, _) = carry_out(self.storage.as_mut().unwrap(), self.term, taken);
+        events.extend(refused.into_iter().filter_map(|(why, _)| why));
+        events
+    }
+
+    fn core(&mut self) -> &mut Control {
+        self.core.as_mut().unwrap()
+    }
+
+    fn clock(&self) -> Now {
+        let unix_ms = self.started_unix_ms + self.now.as_millis() as u64;
+        Now { since_start: self.now, unix_ms }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.take(event);
+        self.pump();
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = self.clock();
+        self.core().handle(event, now);
+        self.deliver();
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock();
+        self.core().handle_tick(now);
+        self.deliver();
+    }
+
+    /// Hands out what the core has for nodes and for whoever asked.
+    fn deliver(&mut self) {
+        while let Some(effect) = self.core().poll() {
+            match effect {
+                Effect::Send { connection, message } => {
+                    let node = self.nodes.values_mut().find(|node| node.connection == connection);
+                    node.into_iter().for_each(|node| node.inbox.push_back((*message).clone()));
+                }
+                Effect::Close { .. } => {}
+                Effect::Answer(answer) => drop(self.answers.insert(answer.request, answer)),
+            }
+        }
+    }
+
+    fn join(&mut self, name: &str, role: Role, hello: FromNode) {
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        let before = self.nodes.remove(name);
+        let node = PlayedNode {
+            connection,
+            inbox: VecDeque::new(),
+            node: None,
+            disk: before.map(|before| before.disk).unwrap_or_default(),
+            sinks: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            refused: None,
+            removed: Vec::new(),
+            assigned: Vec::new(),
+            backlog: VecDeque::new(),
+            rebuilds_wrongly: false,
+            is_swapped: false,
+            forged: BTreeSet::new(),
+        };
+        self.nodes.insert(name.to_owned(), node);
+        self.handle(Event::Joined { connection, role, hello: Box::new(hello) });
+    }
+
+    /// Starts a helper with what is on its disk.
+    fn start(&mut self, name: &str) {
+        let hello = hello(name, &self.nodes.get(name).map(|node| node.disk.clone()).unwrap_or_default());
+        self.join(name, helper_role(name), hello);
+        self.play();
+    }
+
+    /// The same, with files that hold other blocks than their names say.
+    fn start_swapped(&mut self, name: &str) {
+        let hello = hello(name, &self.nodes[name].disk);
+        self.join(name, helper_role(name), hello);
+        self.node(name).is_swapped = true;
+        self.play();
+    }
+
+    fn kill(&mut self, name: &str) {
+        let node = self.node(name);
+        let connection = node.connection;
+        node.sinks.clear();
+        node.backlog.clear();
+        node.inbox.clear();
+        self.handle(Event::Left { connection, why: "killed".into() });
+        self.play();
+    }
+
+    fn say(&mut self, name: &str, message: FromNode) {
+        let connection = self.nodes[name].connection;
+        self.handle(Event::Said { connection, message: Box::new(message) });
+    }
+
+    /// Lets all nodes answer until nobody has anything to say.
+    fn play(&mut self) {
+        loop {
+            let answers = self.answers();
+            if answers.is_empty() {
+                return;
+            }
+            answers.into_iter().for_each(|(name, answer)| self.say(&name, answer));
+        }
+    }
+
+    /// What the nodes answer to all that they were told.
+    fn answers(&mut self) -> Vec<(String, FromNode)> {
+        let mut answers = Vec::new();
+        for (name, node) in &mut self.nodes {
+            node.backlog.append(&mut node.inbox);
+            while !self.frozen.contains(name)
+                && let Some(message) = node.backlog.pop_front()
+            {
+                let answer = node.answer(message, &self.rotten);
+                answers.extend(answer.map(|answer| (name.clone(), answer)));
+            }
+        }
+        answers
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += Duration::from_millis(50);
+            self.tick();
+            self.pump();
+            self.play();
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &mut self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, RequestError> {
+        let request = self.await_later(command);
+        self.answered(request).expect("commands are answered at once")
+    }
+
+    /// The answer to a request, if there is one.
+    fn answered<T: 'static>(&mut self, request: RequestId) -> Option<Result<T, RequestError>> {
+        self.answers.remove(&request).map(Answer::take)
+    }
+
+    /// Asks for something that may have no answer yet.
+    fn await_later<T: Send + 'static>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.handle(Event::Asked(Box::new(command(Reply::to(request)))));
+        request
+    }
+
+    fn status(&mut self) -> Status {
+        self.ask(Command::Status).unwrap()
+    }
+
+    fn begin(&mut self, name: &str, bytes: u64) -> Result<PutView, RequestError> {
+        let request = PutRequest {
+            name: name.into(),
+            bytes,
+            code: None,
+            block_bytes: None,
+            chunk_bytes: None,
+            replace: false,
+        };
+        self.ask(|reply| Command::BeginPut(request, reply))
+    }
+
+    fn open(&mut self, tag: u64, request: ClientRequest) {
+        self.say("admin", FromNode::Open { tag, request });
+        self.play();
+    }
+
+    fn closed(&mut self, tag: u64) -> Option<Result<Ended, RequestFailure>> {
+        self.nodes.get_mut("admin").unwrap().closed.remove(&tag)
+    }
+
+    /// Puts a file of whole stripes.
+    fn put(&mut self, name: &str, stripes: u64) -> FileLayout {
+        let put = self.begin(name, stripes * 8192).unwrap();
+        assert_eq!(put.stripes.len() as u64, stripes);
+        for position in 0..stripes as u32 {
+            self.open(1, ClientRequest::PutStripe { put: put.put, position });
+            self.closed(1).unwrap().unwrap();
+        }
+        self.ask(|reply| Command::CommitPut(PutId(put.put), reply)).unwrap();
+        self.file(name)
+    }
+
+    fn file(&mut self, name: &str) -> FileLayout {
+        self.ask(|reply| Command::File(name.into(), reply)).unwrap()
+    }
+
+    fn read(&mut self, tag: u64, stripe: &str, block: u16, pretend_lost: &[u16]) {
+        self.open(
+            tag,
+            ClientRequest::Read {
+                stripe: StripeId(stripe.into()),
+                blocks: vec![BlockIndex(block)],
+                sub_blocks: None,
+                window: (0, 4096),
+                scheme: Scheme::Pipelined,
+                slice_bytes: None,
+                pacing: None,
+                verify: false,
+                pretend_lost: pretend_lost.iter().copied().map(BlockIndex).collect(),
+            },
+        );
+    }
+
+    fn repair(&mut self, request: RepairRequest) -> RepairView {
+        let repair = self.ask(|reply| Command::Repair(request, reply)).unwrap();
+        self.play();
+        self.repair_state(repair.repair)
+    }
+
+    fn repair_all(&mut self) -> RepairView {
+        self.repair(RepairRequest { all: true, ..RepairRequest::default() })
+    }
+
+    fn repair_state(&mut self, repair: u64) -> RepairView {
+        self.ask(|reply| Command::RepairState(repair, ItemPage::default(), reply)).unwrap()
+    }
+
+    fn node(&mut self, name: &str) -> &mut PlayedNode {
+        self.nodes.get_mut(name).unwrap()
+    }
+
+    /// The coordinator is killed and started again; the nodes' connections break.
+    fn restart(&mut self) {
+        (self.core, self.storage) = (None, None);
+        let now = self.clock().unix_ms;
+        let (core, storage, term) = core(&self.folder, now);
+        self.started_unix_ms = now;
+        (self.core, self.storage, self.term) = (Some(core), Some(storage), term);
+        self.now = Duration::ZERO;
+    }
+}
+
+impl PlayedNode {
+    fn answer(&mut self, message: ToNode, rotten: &BTreeSet<BlockId>) -> Option<FromNode> {
+        match message {
+            ToNode::Registered { node } => self.node = Some(node),
+            ToNode::Refused { reason, .. } => self.refused = Some(reason),
+            ToNode::Closed { tag, result } => drop(self.closed.insert(tag, result)),
+            ToNode::Forget { job } => drop(self.sinks.remove(&job)),
+            ToNode::Assign(assignment) => {
+                self.assigned.push((*assignment).clone());
+                return self.carry_out(*assignment, rotten);
+            }
+            ToNode::Verify { ask, block } => return Some(self.verified(ask, block, rotten)),
+            order => return self.answer_order(order),
+        }
+        None
+    }
+
+    fn is_assigned(&self) -> bool {
+        self.backlog.iter().any(|message| matches!(message, ToNode::Assign(_)))
+    }
+
+    fn carry_out(&mut self, assignment: Assignment, rotten: &BTreeSet<BlockId>) -> Option<FromNode> {
+        let (job, epoch) = (assignment.job, assignment.epoch);
+        let say = |report| Some(FromNode::Report { job, epoch, report });
+        let is_client = self.node.is_some_and(|node| node.0 >= super::nodes::FIRST_CLIENT);
+        let is_probe = assignment.class == repair::Class::Probe;
+        for local in assignment.locals.iter().filter(|_| !(is_client || is_probe)) {
+            if !self.disk.contains_key(&local.id) {
+                return say(Report::BadBlock { block: local.id.clone(), problem: BlockProblem::Missing });
+            }
+            if rotten.contains(&local.id) {
+                let problem = BlockProblem::Corrupt("page 3".into());
+                return say(Report::BadBlock { block: local.id.clone(), problem });
+            }
+        }
+        if assignment.sinks.is_empty() {
+            return None;
+        }
+        self.sinks.insert(job, assignment.sinks.into_iter().map(|sink| (sink.id, sink.bytes)).collect());
+        say(Report::Delivered)
+    }
+
+    fn answer_order(&mut self, order: ToNode) -> Option<FromNode> {
+        let (job, epoch, report) = match order {
+            ToNode::Stop { job, epoch } => (job, epoch, Report::Stopped { delivered: Default::default() }),
+            ToNode::Seal { job, epoch } => {
+                let sinks = &self.sinks[&job];
+                let made = |block: &BlockId| of_sum(sum(block) ^ u32::from(self.rebuilds_wrongly));
+                let digests = sinks.iter().map(|(block, _)| (block.clone(), made(block))).collect();
+                (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
+            }
+            ToNode::Fingerprint { job, epoch, block, chunking, seed, .. } => {
+                let one = match self.forged.contains(&block.id) {
+                    true => Fingerprint(vec![1; repair::FINGERPRINT_BYTES]),
+                    false => Fingerprint::zero(),
+                };
+                let fingerprints = vec![one; chunking.sub_blocks().into()];
+                (job, epoch, Report::Fingerprinted { block: block.id, seed, fingerprints })
+            }
+            ToNode::Commit { job, epoch } => {
+                self.disk.extend(self.sinks.remove(&job).unwrap());
+                (job, epoch, Report::Committed)
+            }
+            ToNode::Reread { job, epoch, block } => {
+                let digest = digest(&block);
+                (job, epoch, Report::Reread { block, digest })
+            }
+            ToNode::Remove { block } => {
+                self.disk.remove(&block);
+                self.removed.push(block.clone());
+                return Some(FromNode::Removed { block });
+            }
+            ToNode::Describe { ask } => {
+                let described = |(id, &bytes): (&BlockId, &u64)| {
+                    let digest = if self.is_swapped { of_sum(1) } else { digest(id) };
+                    Description { id: id.clone(), bytes, digest, label: None }
+                };
+                let blocks = self.disk.iter().map(described).collect();
+                return Some(FromNode::Described { ask, blocks, last: true });
+            }
+            ToNode::List { ask } => {
+                let held = |(id, &bytes): (&BlockId, &u64)| HeldBlock { id: id.clone(), bytes };
+                return Some(FromNode::Listed {
+                    ask,
+                    blocks: self.disk.iter().map(held).collect(),
+                    more: false,
+                });
+            }
+            _ => return None,
+        };
+        Some(FromNode::Report { job, epoch, report })
+    }
+
+    fn verified(&self, ask: u64, block: BlockId, rotten: &BTreeSet<BlockId>) -> FromNode {
+        let result = match self.disk.contains_key(&block) {
+            false => Err(BlockProblem::Missing),
+            true if rotten.contains(&block) => Err(BlockProblem::Corrupt("page 3".into())),
+            true => Ok(digest(&block)),
+        };
+        FromNode::Verified { ask, block, result }
+    }
+}
+
+/// The helper of a block of a file's first stripe.
+fn home(file: &FileLayout, index: usize) -> String {
+    file.layout[0].stripe.blocks[index].node.clone().unwrap()
+}
+
+fn block(file: &FileLayout, index: usize) -> BlockId {
+    BlockId(file.layout[0].stripe.blocks[index].block.clone())
+}
+
+fn states(file: &FileLayout) -> Vec<&str> {
+    file.layout[0].stripe.blocks.iter().map(|block| block.state.name()).collect()
+}
+
+// ---- registration ----

@@ -1,0 +1,115 @@
+//! Repairs of single stripes that nobody asked for, in a store of our own.
+
+use std::time::Duration;
+
+use super::*;
+use crate::HealPolicy;
+use views::{MaintenanceRequest, RepairState, SettingsRequest};
+
+fn scene(helpers: usize) -> Scene {
+    let mut scene = Scene::new(helpers);
+    scene.core().settings.heal = Some(HealPolicy { dry_run: false });
+    scene
+}
+
+impl Scene {
+    fn set_repair_after(&mut self, after: &str) {
+        let request = SettingsRequest { repair_after: Some(after.into()) };
+        self.ask(|reply| Command::ChangeSettings(request, reply)).unwrap();
+    }
+
+    fn all_repairs(&mut self) -> Vec<RepairView> {
+        self.ask(Command::Repairs).unwrap()
+    }
+}
+
+#[test]
+fn rot_that_a_scrub_finds_is_repaired_at_once_unless_nothing_is_to_begin_by_itself() {
+    let mut scene = scene(4);
+    let file = scene.put("f", 1);
+    scene.set_repair_after("never");
+    scene.rotten.insert(block(&file, 3));
+    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.play();
+    scene.rotten.clear();
+    scene.wait(Duration::from_secs(100));
+    assert_eq!(scene.all_repairs().len(), 0);
+    assert!(scene.status().advice.concat().contains("mend repair --all"));
+    scene.set_repair_after("1h");
+    scene.wait(Duration::from_secs(3));
+    assert!(scene.status().healthy);
+    let repairs = scene.all_repairs();
+    assert_eq!((repairs.len(), repairs[0].state, repairs[0].by_itself), (1, RepairState::Done, true));
+}
+
+#[test]
+fn the_last_redundancy_waits_for_a_minute_and_a_single_loss_for_the_whole_time() {
+    let mut scene = scene(8);
+    let file = scene.put("f", 12);
+    let (first, second) = (home(&file, 0), home(&file, 1));
+    scene.set_repair_after("1h");
+    scene.wait(Duration::from_secs(200)); // Long after the start.
+    scene.kill(&first);
+    scene.wait(Duration::from_secs(300));
+    assert_eq!((scene.all_repairs().len(), scene.status().waiting.len()), (0, 0));
+    scene.start(&first);
+    scene.kill(&first);
+    scene.kill(&second);
+    scene.wait(Duration::from_secs(2));
+    let status = scene.status();
+    assert_eq!((status.waiting.len(), status.waiting[0].survives), (1, 0), "{:?}", status.waiting);
+    assert!(status.advice.iter().any(|advice| *advice == status.waiting[0].text), "{:?}", status.advice);
+    scene.wait(Duration::from_secs(70));
+    let status = scene.status();
+    let classes = &status.stripes.redundancy;
+    assert!(classes.iter().all(|class| class.survives > 0), "{classes:?}");
+    assert!(classes.iter().any(|class| class.survives == 1 && class.degraded > 0), "{classes:?}");
+    assert!(scene.all_repairs().iter().all(|repair| repair.by_itself && !repair.target.contains("node")));
+    scene.wait(Duration::from_secs(3600));
+    assert!(scene.status().healthy, "the others when their helpers are given up");
+}
+
+#[test]
+fn a_maintenance_holds_its_own_blocks_back_and_no_others() {
+    let mut scene = scene(8);
+    let file = scene.put("f", 1);
+    let (tended, dead) = (home(&file, 0), home(&file, 1));
+    scene.set_repair_after("30m");
+    scene.wait(Duration::from_secs(200));
+    let request = MaintenanceRequest { for_ms: 20 * 60_000 };
+    scene.ask(|reply| Command::Maintain(tended.clone(), request, reply)).unwrap();
+    scene.kill(&tended);
+    scene.kill(&dead);
+    scene.wait(Duration::from_secs(70));
+    let states = states(&scene.file("f")).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(states, ["down", "healthy", "healthy", "healthy"], "it can lose a block again, and waits");
+    scene.wait(Duration::from_secs(600));
+    assert_eq!(scene.file("f").layout[0].stripe.blocks[0].state.name(), "down");
+}
+
+#[test]
+fn a_helper_that_comes_back_with_an_empty_disk_is_waited_for() {
+    let mut scene = scene(5);
+    let file = scene.put("f", 6);
+    let name = home(&file, 0);
+    scene.set_repair_after("5m");
+    scene.wait(Duration::from_secs(200));
+    scene.kill(&name);
+    let disk = std::mem::take(&mut scene.node(&name).disk);
+    scene.start(&name);
+    scene.wait(Duration::from_secs(100));
+    assert_eq!(scene.all_repairs().len(), 0, "its disk may be mounted yet");
+    let advice = scene.status().advice.concat();
+    assert!(advice.contains(&name) && advice.contains("mounted"), "{advice}");
+    scene.kill(&name);
+    scene.node(&name).disk = disk;
+    scene.start(&name);
+    scene.wait(Duration::from_secs(5));
+    assert!(scene.status().healthy && scene.all_repairs().is_empty());
+    // One block of many that is gone is no such thing.
+    scene.node(&name).disk.remove(&block(&file, 0));
+    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.play();
+    scene.wait(Duration::from_secs(3));
+    assert!(scene.status().healthy && scene.all_repairs().len() == 1);
+}

@@ -1,0 +1,138 @@
+//! What the whole core costs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which lacks a block.
+//!
+//! `TMPDIR=/dev/shm cargo test --release -p mend-coordinator measure -- --ignored --nocapture` prints it, in some
+//! minutes, most of which fill the catalog. `MEND_STRIPES` and `MEND_HELPERS` change the size.
+
+#![allow(clippy::disallowed_methods, reason = "it measures how long the coordinator takes")]
+
+use std::time::Instant;
+
+use stores::{Answer, BlockRecord, BlockSize, FileWrite, Records, Storage, StripeWrite, Write};
+
+use super::*;
+/// Writes that the storage carries out together, at most.
+const TOGETHER: usize = 256;
+
+/// Events after those that queue everything.
+const EVENTS: usize = 40_000;
+/// Heartbeats for each event of a job.
+const HEARTBEATS: usize = 1;
+
+fn size(name: &str, usual: u32) -> u32 {
+    std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
+}
+
+/// Stripes whose first block is on no disk.
+fn damaged(helpers: u32, stripes: u32) -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();
+    let mut catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
+    let nodes: Vec<NodeId> = (0..helpers).map(|node| catalog.node_id(&format!("h{node}")).unwrap()).collect();
+    let put = catalog
+        .begin_put(
+            "f",
+            u64::from(stripes) * 40_960,
+            "rs-14-10".parse().unwrap(),
+            BlockSize::whole(4096),
+            false,
+        )
+        .unwrap();
+    let mut disks: Vec<BTreeMap<BlockId, u64>> = vec![BTreeMap::new(); helpers as usize];
+    let mut state = 7u64;
+    let term = catalog.begin_term().unwrap();
+    let (mut places, mut on_disks): (Vec<Write>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+    for position in 0..stripes {
+        let mut chosen: Vec<usize> = Vec::new();
+        while chosen.len() < 14 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let node = (state >> 33) as usize % helpers as usize;
+            if !chosen.contains(&node) {
+                chosen.push(node);
+            }
+        }
+        let on: Vec<NodeId> = chosen.iter().map(|&at| nodes[at]).collect();
+        places.push(Write::Files(FileWrite::Allocate {
+            put,
+            position,
+            size: BlockSize::whole(4096),
+            nodes: on,
+        }));
+        on_disks.push(chosen);
+    }
+    // Many in one transaction, as the storage's thread does it.
+    for (places, on_disks) in places.chunks(TOGETHER).zip(on_disks.chunks(TOGETHER)) {
+        let mut publish = Vec::new();
+        for (done, chosen) in catalog.carry_out(term, places).into_iter().zip(on_disks) {
+            let Answer::Stripe(record) = done.unwrap().value else { panic!("a stripe was asked for") };
+            let block = |(block, index): (&BlockRecord, u16)| {
+                (BlockIndex(index), block.node.unwrap(), digest(&block.id))
+            };
+            let blocks = record.blocks.iter().zip(0..).map(block).collect();
+            for (block, &at) in record.blocks.iter().zip(chosen).skip(1) {
+                disks[at].insert(block.id.clone(), 4096);
+            }
+            publish.push(Write::Stripes(StripeWrite::Publish { stripe: record.id, blocks }));
+        }
+        assert!(catalog.carry_out(term, &publish).iter().all(Result::is_ok));
+    }
+    catalog.commit_put(put).unwrap();
+    drop(catalog);
+    let mut scene = Scene::over(folder);
+    for (at, disk) in disks.into_iter().enumerate() {
+        let name = format!("h{at}");
+        let hello = hello(&name, &disk);
+        scene.join(&name, helper_role(&name), hello);
+        scene.node(&name).disk = disk;
+    }
+    scene
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measure_a_thousand_helpers() {
+    let (helpers, stripes) = (size("MEND_HELPERS", 1_000), size("MEND_STRIPES", 100_000));
+    let mut scene = damaged(helpers, stripes);
+    scene.play();
+    let timed =
+        |name: &str, begun: Instant| println!("{name}: {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
+    let begun = Instant::now();
+    assert_eq!(scene.status().stripes.intact, 0);
+    timed("status after a change", begun);
+    let begun = Instant::now();
+    scene.status();
+    timed("status again", begun);
+    let begun = Instant::now();
+    let repair =
+        scene.ask(|reply| Command::Repair(RepairRequest { all: true, ..RepairRequest::default() }, reply));
+    let repair = repair.unwrap();
+    println!("{} stripes, {} jobs", repair.stripes, scene.core().jobs.len());
+    timed("queued, and the first jobs started", begun);
+    let (mut events, mut spent, mut longest) = (0, Duration::ZERO, Duration::ZERO);
+    while events < EVENTS {
+        let answers = scene.answers();
+        assert!(!answers.is_empty(), "jobs go on");
+        for (at, (name, answer)) in answers.into_iter().enumerate() {
+            let pong =
+                (format!("h{}", at % helpers as usize), FromNode::Pong { free_bytes: 1 << 30, tasks: 1 });
+            let heartbeats = std::iter::repeat_n(pong, HEARTBEATS);
+            for (name, message) in heartbeats.chain([(name, answer)]) {
+                scene.stuck = true; // What the storage does is done on another thread.
+                let begun = Instant::now();
+                scene.say(&name, message);
+                let took = begun.elapsed();
+                scene.stuck = false;
+                scene.pump();
+                (spent, longest, events) = (spent + took, longest.max(took), events + 1);
+            }
+        }
+    }
+    let done = scene.repair_state(repair.repair).stripes_done;
+    println!(
+        "{events} events, {done} stripes repaired: {:.1} us in the mean, the longest {:.1} ms",
+        spent.as_secs_f64() * 1e6 / f64::from(events as u32),
+        longest.as_secs_f64() * 1e3
+    );
+    let begun = Instant::now();
+    scene.status();
+    timed("status while it repairs", begun);
+}

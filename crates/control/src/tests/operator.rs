@@ -1,0 +1,454 @@
+//! What happens by itself, and what an operator asks and says.
+
+use views::{
+    GoneNode, HistoryEntry, HistoryEvent, MaintenanceRequest, RebalanceRequest, RebalanceView, RecoveryState,
+    RepairState, ReplaceRequest, SafetyView, SettingsRequest, Severity,
+};
+
+use super::*;
+use crate::history::KEPT;
+
+impl Scene {
+    fn repair_after(&mut self, after: &str) {
+        let request = SettingsRequest { repair_after: Some(after.into()) };
+        let set = self.ask(|reply| Command::ChangeSettings(request, reply)).unwrap();
+        assert_eq!(set.repair_after, after);
+    }
+
+    fn gone(&mut self, name: &str) -> GoneNode {
+        let gone = self.status().gone;
+        gone.into_iter().find(|gone| gone.node == name).unwrap_or_else(|| panic!("{name} is not gone"))
+    }
+
+    fn history(&mut self) -> Vec<HistoryEvent> {
+        let entries: Vec<HistoryEntry> = self.ask(|reply| Command::History(usize::MAX, reply)).unwrap();
+        entries.into_iter().map(|entry| entry.what).collect()
+    }
+
+    fn repairs(&mut self) -> Vec<RepairView> {
+        self.ask(Command::Repairs).unwrap()
+    }
+
+    fn maintain(&mut self, name: &str, time: Duration) {
+        let request = MaintenanceRequest { for_ms: time.as_millis() as u64 };
+        self.ask(|reply| Command::Maintain(name.into(), request, reply)).unwrap();
+    }
+
+    fn ok_to_stop(&mut self, names: &[&str]) -> SafetyView {
+        self.ok_to_stop_and_leave(names, 0)
+    }
+
+    fn ok_to_stop_and_leave(&mut self, names: &[&str], leave: u32) -> SafetyView {
+        let names = names.iter().map(|&name| name.into()).collect();
+        self.ask(|reply| Command::OkToStop(names, leave, reply)).unwrap()
+    }
+
+    fn safe_to_remove(&mut self, name: &str) -> bool {
+        self.ask(|reply| Command::SafeToRemove(vec![name.into()], reply)).unwrap().safe
+    }
+
+    fn rebalance(&mut self, dry_run: bool) -> RebalanceView {
+        self.ask(|reply| Command::Rebalance(RebalanceRequest { dry_run }, reply)).unwrap()
+    }
+
+    fn blocks_on(&mut self, name: &str) -> u64 {
+        let nodes = self.ask(Command::Nodes).unwrap();
+        nodes.iter().find(|node| node.name == name).unwrap().blocks
+    }
+
+    /// All helpers but these come back to a coordinator that was started again.
+    fn come_back_without(&mut self, dead: &[&str]) {
+        let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();
+        names.iter().filter(|name| !dead.contains(&name.as_str())).for_each(|name| self.start(name));
+    }
+}
+
+#[test]
+fn a_helper_that_stays_away_is_rebuilt_by_itself_and_once() {
+    let mut scene = Scene::new(6);
+    let file = scene.put("f", 2);
+    let dead = home(&file, 0);
+    scene.repair_after("30s");
+    scene.kill(&dead);
+    let gone = scene.gone(&dead);
+    assert_eq!((gone.recovery, gone.starts_in_ms), (RecoveryState::Waiting, Some(30_000)));
+    let status = scene.status();
+    assert!(status.advice[0].starts_with(&format!("repair of {dead} starts in 30 s")), "{:?}", status.advice);
+    assert!(!status.advice.concat().contains("mend repair"), "{:?}", status.advice);
+    assert_eq!(status.severity, Severity::Warning);
+    scene.wait(Duration::from_secs(29));
+    assert!(!scene.status().healthy && scene.repairs().is_empty(), "it may still come back");
+    scene.wait(Duration::from_secs(3));
+    assert!(scene.status().healthy);
+    assert_eq!(scene.gone(&dead).recovery, RecoveryState::Needless);
+    scene.wait(Duration::from_secs(300));
+    let repairs = scene.repairs();
+    assert_eq!(repairs.len(), 1, "{repairs:?}");
+    assert!(repairs[0].by_itself && repairs[0].target == format!("node {dead}"), "{repairs:?}");
+    let history = scene.history();
+    let ended = history.iter().find_map(|event| match event {
+        HistoryEvent::RepairEnded { state, lost_from, rebuilt_on, blocks, .. } => {
+            Some((*state, lost_from.clone(), rebuilt_on.values().sum::<u64>(), *blocks))
+        }
+        _ => None,
+    });
+    let blocks = repairs[0].blocks_rebuilt;
+    let lost_from = BTreeMap::from([(dead.clone(), blocks)]);
+    assert_eq!(ended, Some((RepairState::Done, lost_from, blocks, blocks)), "{history:?}");
+    assert!(
+        history.iter().any(|event| matches!(event, HistoryEvent::NodeLost { node, .. } if *node == dead))
+    );
+}
+
+#[test]
+fn a_helper_that_is_back_in_time_is_not_rebuilt() {
+    let mut scene = Scene::new(6);
+    let dead = home(&scene.put("f", 1), 0);
+    scene.repair_after("30s");
+    for _ in 0..3 {
+        scene.kill(&dead);
+        scene.wait(Duration::from_secs(20));
+        scene.start(&dead);
+    }
+    scene.wait(Duration::from_secs(60));
+    assert!(scene.repairs().is_empty() && scene.status().gone.is_empty());
+    scene.repair_after("never");
+    scene.kill(&dead);
+    scene.wait(Duration::from_secs(120));
+    assert!(scene.repairs().is_empty());
+    assert_eq!(scene.gone(&dead).recovery, RecoveryState::Off);
+}
+
+#[test]
+fn maintenance_puts_a_repair_off_and_nobody_is_told_to_repair() {
+    let mut scene = Scene::new(6);
+    let dead = home(&scene.put("f", 1), 0);
+    scene.repair_after("10s");
+    scene.maintain(&dead, Duration::from_secs(60));
+    scene.kill(&dead);
+    scene.wait(Duration::from_secs(50));
+    let status = scene.status();
+    assert!(scene.repairs().is_empty());
+    assert_eq!(status.gone[0].recovery, RecoveryState::Maintenance);
+    assert!(!format!("{}{:?}", status.summary, status.advice).contains("mend repair"), "{status:?}");
+    scene.wait(Duration::from_secs(15));
+    assert!(scene.status().healthy, "maintenance is over, and so is the grace period");
+    // One that is ended early begins at once what was put off.
+    let dead = home(&scene.file("f"), 1);
+    scene.maintain(&dead, Duration::from_secs(1000));
+    scene.kill(&dead);
+    scene.wait(Duration::from_secs(30));
+    assert!(!scene.status().healthy);
+    scene.ask(|reply| Command::EndMaintenance(dead.clone(), reply)).unwrap();
+    scene.wait(Duration::from_secs(2));
+    assert!(scene.status().healthy);
+    let again = scene.ask(|reply| Command::EndMaintenance(dead, reply));
+    assert!(matches!(again, Err(RequestError::NotInMaintenance(_))));
+}
+
+#[test]
+fn settings_maintenance_and_absences_outlive_the_coordinator() {
+    let mut scene = Scene::new(6);
+    let file = scene.put("f", 1);
+    let (dead, tended) = (home(&file, 0), home(&file, 1));
+    scene.repair_after("20s");
+    scene.maintain(&tended, Duration::from_secs(3600));
+    scene.kill(&dead);
+    let since = scene.gone(&dead).since_unix_ms;
+    scene.restart();
+    scene.come_back_without(&[&dead]);
+    scene.wait(Duration::from_secs(11));
+    assert_eq!(scene.gone(&dead).since_unix_ms, since);
+    assert_eq!(scene.ask(Command::Settings).unwrap().repair_after, "20s");
+    let nodes = scene.ask(Command::Nodes).unwrap();
+    let in_maintenance = |node: &&views::NodeView| node.maintenance_until_unix_ms.is_some();
+    assert_eq!(nodes.iter().filter(in_maintenance).map(|node| &node.name).collect::<Vec<_>>(), [&tended]);
+    scene.wait(Duration::from_secs(15));
+    assert!(scene.status().healthy);
+}
+
+#[test]
+fn a_repair_that_began_by_itself_is_not_begun_twice_after_a_restart() {
+    let mut scene = Scene::new(6);
+    let dead = home(&scene.put("f", 1), 0);
+    scene.repair_after("5s");
+    scene.kill(&dead);
+    scene.frozen = scene.nodes.keys().cloned().collect();
+    scene.wait(Duration::from_secs(6));
+    let before = scene.repairs();
+    assert_eq!((before.len(), before[0].state), (1, RepairState::Running));
+    scene.frozen.clear();
+    scene.restart();
+    scene.come_back_without(&[&dead]);
+    scene.wait(Duration::from_secs(120));
+    assert!(scene.status().healthy);
+    let after = scene.repairs();
+    assert_eq!(after.iter().map(|repair| repair.repair).collect::<Vec<_>>(), [before[0].repair]);
+    assert_eq!(after[0].started_unix_ms, before[0].started_unix_ms);
+}
+
+#[test]
+fn what_somebody_calls_off_does_not_begin_by_itself_again() {
+    let mut scene = Scene::new(6);
+    let dead = home(&scene.put("f", 1), 0);
+    scene.repair_after("5s");
+    scene.kill(&dead);
+    scene.frozen = scene.nodes.keys().cloned().collect();
+    scene.wait(Duration::from_secs(6));
+    let repair = scene.repairs()[0].repair;
+    scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap();
+    scene.frozen.clear();
+    scene.play();
+    scene.wait(Duration::from_secs(300));
+    assert_eq!((scene.repairs().len(), scene.gone(&dead).recovery), (1, RecoveryState::Cancelled));
+    scene.restart();
+    scene.come_back_without(&[&dead]);
+    scene.wait(Duration::from_secs(60));
+    assert_eq!(scene.gone(&dead).recovery, RecoveryState::Cancelled);
+    // A new absence is a new one.
+    scene.start(&dead);
+    scene.kill(&dead);
+    scene.wait(Duration::from_secs(10));
+    assert!(scene.status().healthy);
+}
+
+#[test]
+fn a_repair_that_no_helper_can_take_begins_when_one_can() {
+    let mut scene = Scene::new(4);
+    let dead = home(&scene.put("f", 1), 0);
+    scene.repair_after("5s");
+    scene.kill(&dead); // Nobody is left who could take the block.
+    scene.wait(Duration::from_secs(30));
+    assert_eq!((scene.repairs().len(), scene.gone(&dead).recovery), (0, RecoveryState::NoRoom));
+    let text = scene.gone(&dead).text;
+    assert!(text.contains("no helper can take any of them") && text.contains("mend node add"), "{text}");
+    // Somebody tries all the same: why it failed is told until all is whole.
+    assert_eq!(scene.repair_all().state, RepairState::Failed);
+    let told = |scene: &mut Scene| {
+        scene.status().advice.concat().contains("failed: 1 stripe: no helper can take 1 block")
+    };
+    assert!(told(&mut scene));
+    scene.start("h5");
+    scene.wait(Duration::from_secs(5));
+    assert!(scene.status().healthy && !told(&mut scene));
+}
+
+#[test]
+fn while_most_helpers_are_gone_nothing_begins_by_itself() {
+    let mut scene = Scene::new(7);
+    scene.put("f", 8);
+    scene.repair_after("5s");
+    for name in ["h1", "h2", "h3", "h4"] {
+        scene.kill(name);
+    }
+    scene.wait(Duration::from_secs(60));
+    assert!(scene.repairs().is_empty());
+    let gone = scene.gone("h1");
+    assert!(gone.recovery == RecoveryState::Held && gone.text.contains("4 helpers are gone and 3 are there"));
+    scene.start("h1");
+    scene.wait(Duration::from_secs(2));
+    assert!(!scene.repairs().is_empty());
+}
+
+#[test]
+fn what_may_be_stopped_and_removed_follows_from_the_stripes() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    let homes: Vec<String> = (0..4).map(|index| home(&file, index)).collect();
+    let spare = (1..=5).map(|n| format!("h{n}")).find(|name| !homes.contains(name)).unwrap();
+    let two = scene.ok_to_stop(&[&homes[0], &homes[1]]);
+    assert!(two.safe && two.survives == Some(0), "{two:?}");
+    let two = scene.ok_to_stop_and_leave(&[&homes[0], &homes[1]], 1);
+    assert!(!two.safe && two.unreadable == 0 && two.text.contains("cannot lose another block"), "{two:?}");
+    assert!(scene.ok_to_stop_and_leave(&[&homes[0]], 1).safe);
+    let three = scene.ok_to_stop(&[&homes[0], &homes[1], &homes[2]]);
+    assert!(!three.safe && three.unreadable_stripes.len() == 1, "{three:?}");
+    scene.kill(&homes[3]);
+    assert!(scene.ok_to_stop(&[&homes[0]]).safe);
+    assert!(!scene.ok_to_stop(&[&homes[0], &homes[1]]).safe, "one is down already");
+    assert!(scene.safe_to_remove(&spare) && !scene.safe_to_remove(&homes[0]));
+    let unknown = scene.ask(|reply| Command::OkToStop(vec!["h77".into()], 1, reply));
+    assert!(matches!(unknown, Err(RequestError::NoSuchNode { .. })));
+
+    let remove = |scene: &mut Scene, name: &str| scene.ask(|reply| Command::RemoveNode(name.into(), reply));
+    let needed = remove(&mut scene, &homes[3]).unwrap_err();
+    assert!(needed.to_string().contains("1 block") && needed.next_step().contains("mend repair --all"));
+    assert!(matches!(remove(&mut scene, &spare), Err(RequestError::NodeUp(_))));
+    scene.repair_all();
+    assert!(scene.safe_to_remove(&homes[3]));
+    remove(&mut scene, &homes[3]).unwrap();
+    let status = scene.status();
+    assert!(status.nodes_down.is_empty() && status.gone.is_empty() && status.healthy, "{status:?}");
+    scene.restart();
+    scene.come_back_without(&[&homes[3]]);
+    assert!(!scene.status().settling, "nobody waits for one that was removed");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_by_file_and_bytes_with_who_would_help() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 2);
+    let homes: Vec<String> = (0..3).map(|index| home(&file, index)).collect();
+    homes.iter().for_each(|home| scene.kill(home));
+    let status = scene.status();
+    assert_eq!(status.severity, Severity::Critical);
+    assert_eq!(status.unreadable.len(), 2);
+    let mut sorted = homes.clone();
+    sorted.sort_by(|a, b| views::natural(a, b));
+    let first = &status.unreadable[0];
+    assert_eq!(
+        (first.file.as_deref(), &first.any_of),
+        (Some("f"), &sorted),
+        "any one of the three is enough"
+    );
+    let bytes: u64 = first.ranges.iter().map(|range| range.last - range.first + 1).sum();
+    assert!(bytes == 4096 || bytes == 8192, "{first:?}");
+    // Two more blocks are rotten: one helper is not enough any more.
+    scene.start(&homes[0]);
+    assert!(scene.status().unreadable.is_empty());
+}
+
+#[test]
+fn the_history_outlives_the_coordinator_and_has_a_bound() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.kill("h1");
+    scene.start("h1");
+    let before = scene.history();
+    assert!(before.len() >= 6, "four came, one went and came back: {before:?}");
+    scene.restart();
+    assert_eq!(scene.history(), before);
+    for _ in 0..KEPT {
+        scene.core().note(HistoryEvent::NodeRemoved { node: "h9".into() });
+    }
+    scene.pump();
+    assert_eq!(scene.history().len(), KEPT);
+    scene.restart();
+    let after = scene.history();
+    assert_eq!(after.len(), KEPT);
+    assert!(after.iter().all(|event| matches!(event, HistoryEvent::NodeRemoved { .. })));
+}
+
+#[test]
+fn bad_blocks_of_one_helper_are_one_entry() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 9);
+    let bad = home(&file, 0);
+    scene.kill(&bad);
+    scene.node(&bad).disk.clear();
+    scene.start(&bad);
+    scene.wait(Duration::from_secs(1));
+    let history = scene.history();
+    let lost: Vec<_> =
+        history.iter().filter(|event| matches!(event, HistoryEvent::BlocksLost { .. })).collect();
+    assert!(
+        matches!(lost[..], [HistoryEvent::BlocksLost { blocks: 9, first, .. }] if first.len() == 5),
+        "{history:?}"
+    );
+    assert!(
+        scene
+            .status()
+            .advice
+            .concat()
+            .contains("9 blocks lost on helpers that are up: run mend repair --all")
+    );
+}
+
+#[test]
+fn blocks_move_from_full_helpers_to_empty_ones() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 12);
+    scene.start("h5");
+    scene.start("h6");
+    let plan = scene.rebalance(true);
+    assert!(plan.repair.is_none() && !plan.moves.is_empty());
+    assert_eq!(scene.blocks_on("h5"), 0, "it was only asked about");
+    let done = scene.rebalance(false);
+    scene.play();
+    let view = scene.repair_state(done.repair.unwrap());
+    assert_eq!((view.state, view.target.as_str()), (RepairState::Done, "rebalance"), "{view:#?}");
+    assert_eq!(done.moves.len(), 12, "one of each stripe");
+    scene.rebalance(false);
+    scene.wait(Duration::from_secs(1));
+    assert_eq!(scene.rebalance(true).moves, [], "what is even stays");
+    let blocks: Vec<u64> = (1..=6).map(|n| scene.blocks_on(&format!("h{n}"))).collect();
+    assert!(blocks.iter().all(|blocks| (7..=9).contains(blocks)), "{blocks:?}");
+    assert!(scene.status().healthy);
+    assert_eq!(scene.nodes["h1"].disk.len() as u64, blocks[0], "the old copies are gone");
+    for stripe in scene.file("f").layout {
+        let homes: BTreeSet<_> = stripe.stripe.blocks.iter().map(|block| block.node.clone()).collect();
+        assert_eq!(homes.len(), 4, "{stripe:?}");
+    }
+}
+
+#[test]
+fn a_dead_helper_is_replaced_by_the_one_that_is_named() {
+    let mut scene = Scene::new(6);
+    let file = scene.put("f", 4);
+    let dead = home(&file, 0);
+    scene.start("h7");
+    scene.kill(&dead);
+    let held = scene.blocks_on(&dead);
+    let replace = |scene: &mut Scene, by: &str| {
+        let request = ReplaceRequest { by: by.into() };
+        scene.ask(|reply| Command::ReplaceNode(dead.clone(), request, reply))
+    };
+    assert!(matches!(replace(&mut scene, &dead), Err(RequestError::NoReplacement { .. })));
+    replace(&mut scene, "h7").unwrap();
+    scene.play();
+    assert_eq!((scene.blocks_on("h7"), scene.blocks_on(&dead)), (held, 0));
+    assert!(scene.status().healthy);
+}
+
+#[test]
+fn nobody_is_ok_to_stop_while_helpers_are_still_coming() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    scene.restart();
+    scene.start("h1");
+    let asked = scene.ask(|reply| Command::OkToStop(vec!["h1".into()], 1, reply));
+    assert!(matches!(asked, Err(RequestError::Settling)), "{asked:?}");
+}
+
+#[test]
+fn what_is_in_maintenance_is_not_rebuilt_with_what_begins_by_itself() {
+    let mut scene = Scene::new(8);
+    let file = scene.put("f", 1);
+    let (dead, tended) = (home(&file, 0), home(&file, 1));
+    scene.repair_after("5s");
+    scene.maintain(&tended, Duration::from_secs(3600));
+    scene.kill(&tended);
+    scene.kill(&dead);
+    scene.wait(Duration::from_secs(30));
+    let file = scene.file("f");
+    assert_ne!(home(&file, 0), dead, "its time is over");
+    assert_eq!(home(&file, 1), tended, "its time is not");
+}
+
+#[test]
+fn what_is_called_off_after_a_restart_does_not_begin_by_itself_again() {
+    let mut scene = Scene::new(6);
+    let dead = home(&scene.put("f", 1), 0);
+    scene.repair_after("5s");
+    scene.kill(&dead);
+    scene.frozen = scene.nodes.keys().cloned().collect();
+    scene.wait(Duration::from_secs(6));
+    let repair = scene.repairs()[0].repair;
+    scene.restart();
+    scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap();
+    scene.frozen.clear();
+    scene.come_back_without(&[&dead]);
+    scene.wait(Duration::from_secs(300));
+    assert_eq!((scene.repairs().len(), scene.gone(&dead).recovery), (1, RecoveryState::Cancelled));
+}
+
+#[test]
+fn a_helper_that_leaves_is_given_nothing_to_even_out() {
+    let mut scene = Scene::new(5);
+    scene.put("f", 12);
+    let drain = RepairRequest { drain: Some("h5".into()), ..RepairRequest::default() };
+    assert_eq!(scene.repair(drain).state, RepairState::Done);
+    assert_eq!(scene.blocks_on("h5"), 0);
+    let view = scene.rebalance(true);
+    assert!(view.moves.iter().all(|moved| moved.to != "h5"), "{view:?}");
+}

@@ -1,0 +1,347 @@
+//! Whole nodes: recovered, emptied, paused, capped, and back in the middle.
+
+use repair::Caps;
+use views::{CapsRequest, CapsView, JobPhase, NodeView};
+
+use super::*;
+
+impl Scene {
+    fn node_view(&mut self, name: &str) -> NodeView {
+        let views: Vec<NodeView> = self.ask(Command::Nodes).unwrap();
+        views.into_iter().find(|view| view.name == name).unwrap()
+    }
+
+    fn drain(&mut self, name: &str, way: Option<&str>) -> RepairView {
+        let way = way.map(str::to_owned);
+        self.repair(RepairRequest { drain: Some(name.into()), way, ..RepairRequest::default() })
+    }
+
+    fn cap(&mut self, request: CapsRequest) -> CapsView {
+        self.ask(|reply| Command::ChangeCaps(request, reply)).unwrap()
+    }
+
+    /// The caps that a helper was told last, of those it has not looked at yet.
+    fn told(&mut self, name: &str) -> Option<Caps> {
+        let node = self.node(name);
+        let waiting: Vec<ToNode> = node.inbox.drain(..).collect();
+        let told: Vec<Caps> = std::mem::take(&mut node.backlog)
+            .into_iter()
+            .chain(waiting)
+            .filter_map(|message| if let ToNode::Limits(caps) = message { Some(caps) } else { None })
+            .collect();
+        told.last().copied()
+    }
+
+    /// The coordinator is killed and started again, and those that are up come back to it.
+    fn restart_all(&mut self, gone: &[&str]) {
+        self.restart();
+        let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();
+        names.iter().filter(|name| !gone.contains(&name.as_str())).for_each(|name| self.start(name));
+        let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
+        self.join("admin", Role::Client("admin".parse().unwrap()), client);
+        self.wait(Duration::from_secs(12));
+    }
+
+    fn freeze(&mut self) {
+        let all: Vec<String> = self.nodes.keys().cloned().collect();
+        self.frozen.extend(all);
+    }
+
+    fn thaw(&mut self) {
+        self.frozen.clear();
+        self.play();
+        self.wait(Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn a_dead_node_is_recovered_where_it_may_be() {
+    let mut scene = Scene::new(7);
+    scene.put("f", 12);
+    let request = RepairRequest { node: Some("h1".into()), ..RepairRequest::default() };
+    let up = scene.ask(|reply| Command::Repair(request.clone(), reply)).unwrap_err();
+    assert!(up.to_string().starts_with("helper h1 is up"), "{up}");
+    scene.kill("h1");
+    let lost = scene.node_view("h1").blocks;
+    let before: u64 = ["h6", "h7"].iter().map(|name| scene.node_view(name).blocks).sum();
+    let request = RepairRequest { requestors: vec!["h6".into(), "h7".into()], ..request };
+    let repair = scene.repair(request);
+    let rebuilt_there = ["h6", "h7"].iter().map(|name| scene.node_view(name).blocks).sum::<u64>() - before;
+    assert!(rebuilt_there > 0 && rebuilt_there == repair.blocks_rebuilt, "{repair:#?}");
+    assert!(repair.blocks_rebuilt <= lost);
+    // Stripes with blocks on both have nowhere to go.
+    assert!(repair.items.iter().all(|item| ["done", "failed"].contains(&item.state.name())), "{repair:#?}");
+}
+
+#[test]
+fn a_drained_node_gets_nothing_until_the_mark_is_taken_back() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    let held = scene.node_view("h2").blocks;
+    let drain = scene.drain("h2", None);
+    assert_eq!((drain.state.name(), drain.blocks_rebuilt), ("done", held), "{drain:#?}");
+    let leaving = scene.status().leaving;
+    assert_eq!((leaving[0].node.as_str(), leaving[0].blocks, leaving[0].safe_to_remove), ("h2", 0, true));
+    scene.restart_all(&[]);
+    scene.put("g", 12);
+    assert_eq!(scene.node_view("h2").blocks, 0);
+    scene.kill("h1");
+    scene.repair_all();
+    assert_eq!(scene.node_view("h2").blocks, 0);
+    let view = scene.ask(|reply| Command::StopDrain("h2".into(), reply)).unwrap();
+    assert!(!view.leaving && scene.status().leaving.is_empty());
+    scene.put("e", 12);
+    assert!(scene.node_view("h2").blocks > 0);
+}
+
+#[test]
+fn a_node_is_emptied_in_the_way_that_was_asked_for() {
+    let mut scene = Scene::new(7);
+    scene.put("f", 12);
+    let schemes = |repair: &RepairView| -> BTreeSet<String> {
+        repair.items.iter().filter_map(|item| item.scheme.clone()).collect()
+    };
+    let copied = scene.drain("h1", Some("migrate"));
+    assert_eq!(schemes(&copied), BTreeSet::from(["migration".to_owned()]));
+    let rebuilt = scene.drain("h2", Some("rebuild"));
+    assert_eq!(schemes(&rebuilt), BTreeSet::from(["pipelined".to_owned()]));
+    let request =
+        RepairRequest { drain: Some("h3".into()), way: Some("burn".into()), ..RepairRequest::default() };
+    let error = scene.ask(|reply| Command::Repair(request, reply)).unwrap_err();
+    assert!(error.to_string().contains("both, migrate and rebuild"), "{error}");
+}
+
+#[test]
+fn a_drain_goes_on_as_a_recovery_after_a_restart_and_repairs_nothing_twice() {
+    let mut scene = Scene::new(7);
+    scene.put("f", 30);
+    let held = scene.node_view("h3").blocks;
+    scene.freeze();
+    let drain = scene.drain("h3", None).repair;
+    scene.kill("h3");
+    scene.frozen.clear();
+    scene.restart_all(&["h3"]);
+    scene.wait(Duration::from_secs(60));
+    let view = scene.repair_state(drain);
+    assert_eq!((view.state.name(), view.target.as_str()), ("done", "drain h3"), "{view:#?}");
+    assert_eq!(view.blocks_rebuilt, held);
+    assert_eq!(scene.node_view("h3").blocks, 0);
+}
+
+#[test]
+fn what_was_being_copied_from_a_node_that_dies_is_rebuilt() {
+    let mut scene = Scene::new(7);
+    scene.put("f", 8);
+    let held = scene.node_view("h3").blocks;
+    scene.freeze();
+    let drain = scene.drain("h3", Some("migrate")).repair;
+    scene.kill("h3");
+    scene.thaw();
+    scene.wait(Duration::from_secs(10));
+    let view = scene.repair_state(drain);
+    assert_eq!((view.state.name(), view.blocks_rebuilt), ("done", held), "{view:#?}");
+}
+
+#[test]
+fn what_has_ended_cannot_be_called_off_or_paused() {
+    let mut scene = Scene::new(5);
+    scene.put("f", 4);
+    scene.kill("h1");
+    let repair = scene.repair_all().repair;
+    for error in [
+        scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap_err(),
+        scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap_err(),
+    ] {
+        assert_eq!(error.to_string(), format!("repair {repair} has ended already: it is done"));
+    }
+}
+
+#[test]
+fn a_paused_repair_stays_so_over_a_restart() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 120);
+    scene.kill("h1");
+    scene.freeze();
+    let repair = scene.repair_all().repair;
+    let running = scene.status().jobs.len() as u64;
+    assert_eq!(scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap().state.name(), "paused");
+    scene.thaw();
+    let view = scene.repair_state(repair);
+    assert_eq!((view.state.name(), view.stripes_done), ("paused", 0), "what ran stands still");
+    let jobs = scene.status().jobs;
+    assert!(jobs.len() as u64 == running && jobs.iter().all(|job| job.phase == JobPhase::OnHold), "{jobs:?}");
+    scene.restart_all(&["h1"]);
+    assert_eq!(scene.repair_state(repair).state.name(), "paused");
+    scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();
+    scene.wait(Duration::from_secs(30));
+    assert_eq!(scene.repair_state(repair).state.name(), "done");
+}
+
+#[test]
+fn caps_are_dealt_out_and_kept() {
+    let mut scene = Scene::new(4);
+    scene.freeze();
+    let request = CapsRequest {
+        cluster: Some(40_000_000),
+        nodes: BTreeMap::from([("h1".to_owned(), 3_000_000)]),
+        disks: BTreeMap::from([("h2".to_owned(), 7_000_000)]),
+        ..CapsRequest::default()
+    };
+    let kept = scene.cap(request);
+    let sends = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
+    assert_eq!(scene.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
+    // The others share what is left by a helper that may have less.
+    let share = (40_000_000 - 3_000_000) / 3;
+    assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
+    assert_eq!(scene.told("h3"), Some(sends(share)));
+    // They share what a helper that is gone had.
+    scene.kill("h4");
+    assert_eq!(scene.told("h3"), Some(sends(18_500_000)));
+    assert_eq!(scene.told("h1"), None, "nothing has changed there");
+    scene.frozen.clear();
+    scene.restart_all(&["h4"]);
+    assert_eq!(scene.ask(Command::Caps).unwrap(), kept);
+    scene.freeze();
+    let none = scene.cap(CapsRequest { none: true, ..CapsRequest::default() });
+    assert_eq!(none, CapsView::default());
+    assert_eq!(scene.told("h3"), Some(Caps::default()));
+    let unknown = CapsRequest { nodes: BTreeMap::from([("h9".to_owned(), 1)]), ..CapsRequest::default() };
+    let error = scene.ask(|reply| Command::ChangeCaps(unknown, reply)).unwrap_err();
+    assert!(error.to_string().starts_with("there is no helper `h9`"), "{error}");
+}
+
+#[test]
+fn a_common_cap_is_dealt_anew_by_what_helpers_leave_of_it() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    scene.freeze();
+    scene.cap(CapsRequest { cluster: Some(50_000_000), ..CapsRequest::default() });
+    let names = ["h2", "h3", "h4", "h5", "h6"];
+    let shares = |scene: &mut Scene| names.map(|name| scene.told(name).and_then(|caps| caps.repairs_up));
+    assert_eq!(shares(&mut scene), [Some(10_000_000); 5]);
+    scene.wait(Duration::from_secs(3));
+    assert_eq!(shares(&mut scene), [None; 5], "no repair runs");
+    scene.repair_all();
+    let mut now = [10_000_000; 5];
+    for _ in 0..80 {
+        scene.wait(Duration::from_millis(100));
+        for (at, name) in names.into_iter().enumerate() {
+            scene.say(name, FromNode::Unused { up: Some(if at == 0 { 0 } else { 950 }), down: None });
+        }
+        for (now, told) in now.iter_mut().zip(shares(&mut scene)) {
+            *now = told.unwrap_or(*now);
+        }
+        assert!(now.iter().sum::<u64>() <= 50_000_000, "{now:?}");
+    }
+    assert!(now[0] > 45_000_000, "{now:?}");
+    // A helper that dies gives its share back.
+    scene.kill("h2");
+    let left: u64 = shares(&mut scene)[1..].iter().map(|share| share.expect("all have more now")).sum();
+    assert!((49_999_990..=50_000_000).contains(&left), "{left}");
+    // Nothing runs any more: the next repair begins with even shares.
+    scene.thaw();
+    scene.wait(Duration::from_secs(10));
+    scene.freeze();
+    scene.cap(CapsRequest { cluster: Some(60_000_000), ..CapsRequest::default() });
+    assert_eq!(scene.told("h3").and_then(|caps| caps.repairs_up), Some(15_000_000));
+}
+
+#[test]
+fn a_copy_stays_until_its_stripe_is_whole() {
+    let mut scene = Scene::new(7);
+    let file = scene.put("f", 1);
+    let names: Vec<String> = (0..2).map(|index| home(&file, index)).collect();
+    scene.kill(&names[0]);
+    assert_eq!(scene.repair_all().state.name(), "done");
+    // Another block is lost before the first node is back: its copy may be needed yet.
+    scene.kill(&names[1]);
+    scene.start(&names[0]);
+    scene.wait(Duration::from_secs(90));
+    assert!(scene.node(&names[0]).disk.contains_key(&block(&file, 0)), "the stripe is not whole");
+    assert_eq!(scene.repair_all().state.name(), "done");
+    scene.wait(Duration::from_secs(90));
+    assert!(!scene.node(&names[0]).disk.contains_key(&block(&file, 0)));
+}
+
+#[test]
+fn a_node_that_is_back_with_other_blocks_is_not_believed() {
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 1);
+    let name = home(&file, 0);
+    scene.kill(&name);
+    scene.freeze();
+    let repair = scene.repair_all().repair;
+    scene.frozen.remove(&name);
+    scene.start_swapped(&name);
+    assert_eq!(states(&scene.file("f"))[0], "corrupt");
+    scene.thaw();
+    let view = scene.repair_state(repair);
+    assert_eq!((view.state.name(), view.blocks_rebuilt), ("done", 1), "{view:#?}");
+    assert!(scene.status().healthy);
+}
+
+#[test]
+fn progress_is_told_beside_the_bound() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    scene.freeze();
+    let running = scene.repair_all();
+    let progress = running.progress.expect("its stripes are known");
+    // Links are taken to carry 1 Gb/s; two of four blocks of 4 KiB for each that is lost.
+    assert!(progress.bound_ms.is_some(), "{progress:?}");
+    assert_eq!(progress.soonest_ms, None, "nothing has moved");
+    scene.wait(Duration::from_secs(1));
+    scene.thaw();
+    let ended = scene.repair_state(running.repair);
+    let progress = ended.progress.expect("it has ended");
+    assert!(progress.rate_bytes_per_s.is_some_and(|rate| rate > 0), "{progress:?}");
+}
+
+#[test]
+fn the_stripes_of_a_repair_come_page_by_page() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    scene.freeze();
+    let running = scene.repair_all();
+    let all: Vec<String> = running.items.iter().map(|item| item.stripe.clone()).collect();
+    assert!(all.len() > 3, "{all:?}");
+    let (mut paged, mut after) = (Vec::new(), None);
+    loop {
+        let page = ItemPage { after: after.clone(), limit: 3 };
+        let view = scene.ask(|reply| Command::RepairState(running.repair, page, reply)).unwrap();
+        let Some(last) = view.items.last() else { break };
+        assert!(view.items.len() <= 3);
+        after = Some(StripeId(last.stripe.clone()));
+        paged.extend(view.items.into_iter().map(|item| item.stripe));
+    }
+    assert_eq!(paged, all);
+}
+
+#[test]
+fn a_waiting_request_is_answered_when_its_repair_changes() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let mut scene = Scene::new(6);
+    scene.put("f", 12);
+    scene.kill("h1");
+    scene.freeze();
+    let repair = scene.repair_all().repair;
+    scene.wait(Duration::from_secs(1));
+    let version = scene.repair_state(repair).version;
+    let change = scene.await_later(|reply| Command::RepairChange(repair, Some(version), MINUTE, reply));
+    let end = scene.await_later(|reply| Command::RepairChange(repair, None, MINUTE, reply));
+    scene.wait(Duration::from_secs(1));
+    assert!(scene.answered::<()>(change).is_none(), "nothing has moved");
+    scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap();
+    scene.wait(Duration::from_secs(1));
+    scene.answered::<()>(change).expect("it is paused").unwrap();
+    assert!(scene.answered::<()>(end).is_none(), "it has not ended");
+    let late = scene.await_later(|reply| Command::RepairChange(repair, Some(version), MINUTE, reply));
+    scene.answered::<()>(late).expect("it differs already").unwrap();
+    scene.thaw();
+    scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();
+    scene.wait(Duration::from_secs(10));
+    scene.answered::<()>(end).expect("it has ended").unwrap();
+}
