@@ -750,6 +750,37 @@ fn a_catalog_made_anew_has_all_files() {
 }
 
 #[test]
+fn a_helper_alone_takes_no_name_and_damages_no_stripe() {
+    let mut scene = Scene::new();
+    let file = scene.file("a", 1);
+    let mut held = inventories(&scene.catalog);
+    let real: Vec<Description> = held.iter().flat_map(|inventory| inventory.blocks.clone()).collect();
+    // A later put of the same name, which one block makes up.
+    let mut forged = real[0].clone();
+    forged.id = block("77.0");
+    if let Some((_, label)) = &mut forged.label {
+        (label.stripe, label.code) = (StripeId("77".to_owned()), "rs-2-1".parse().expect("a code"));
+        (label.file.bytes, label.file.put, label.file.begun_unix_ms) = (100, "9".to_owned(), u64::MAX);
+    }
+    held[4].blocks.push(forged);
+    // Other bytes for every block of the stripe.
+    held[4].blocks.extend(real.iter().map(|block| Description { digest: digest(999), ..block.clone() }));
+    let (mut catalog, said) = rebuilt(&held, true);
+    assert_eq!(said.files, ["a"]);
+    let rival =
+        Rival { name: "a".to_owned(), kept_as: "a.rival-1".to_owned(), helpers: vec!["eve".to_owned()] };
+    assert_eq!(said.rivals, [rival]);
+    assert_eq!(catalog.file("a").expect("readable").expect("there").stripes, file.stripes);
+    assert_eq!(catalog.stripe(&file.stripes[0]).expect("there"), scene.stripe(&file.stripes[0].0));
+    assert_eq!(
+        catalog.file("a.rival-1").expect("readable").expect("there").stripes,
+        [StripeId("77".to_owned())]
+    );
+    let put = catalog.begin_put("b", 10, CodeSpec::reed_solomon(3, 2), BlockSize::whole(100), false);
+    assert!(put.is_ok(), "its time is not believed: {put:?}");
+}
+
+#[test]
 fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
     let mut scene = Scene::new();
     let old = scene.file("a", 1);
