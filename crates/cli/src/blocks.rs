@@ -118,6 +118,9 @@ fn health(stripe: &StripeView) -> String {
     match (stripe.readable, stripe.survives) {
         (false, _) => "UNREADABLE".to_owned(),
         (true, 0) => "survives no further loss".to_owned(),
+        (true, survives) if stripe.helpers < survives => {
+            format!("survives {survives} more, or {}", count(stripe.helpers.into(), "helper"))
+        }
         (true, survives) => format!("survives {survives} more"),
     }
 }

@@ -77,6 +77,7 @@ mod tests {
                     chunk_bytes: None,
                     readable: true,
                     survives: 2,
+                    helpers: 2,
                     blocks: Vec::new(),
                 },
             };

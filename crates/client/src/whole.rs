@@ -151,6 +151,7 @@ mod tests {
             chunk_bytes: None,
             readable: true,
             survives: 2,
+            helpers: 2,
             blocks,
         };
         let bytes = 1000 + data.len() as u64;

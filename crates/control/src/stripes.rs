@@ -120,6 +120,7 @@ impl Control {
         let code = self.codes.get(&record.code)?;
         let lost = self.lost_blocks(record);
         let survives = self.risks.survives(&*code, &lost);
+        let together = self.picture.together(&self.picture.readers_of(&record.id));
         Ok(StripeView {
             stripe: record.id.to_string(),
             code: record.code.to_string(),
@@ -127,6 +128,7 @@ impl Control {
             chunk_bytes: record.chunk_bytes,
             readable: survives.is_some(),
             survives: survives.unwrap_or(0),
+            helpers: survives.map_or(0, |blocks| together.survives(blocks).nodes),
             blocks: indexed(record).map(|(index, block)| self.block_view(index, block)).collect(),
         })
     }

@@ -314,6 +314,7 @@ fn layout() -> views::FileLayout {
             chunk_bytes: (block_bytes > 8192).then_some(8192),
             readable: true,
             survives: 1,
+            helpers: 1,
             blocks: vec![views::BlockView {
                 block: "17.0".into(),
                 index: 0,

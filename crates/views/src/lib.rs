@@ -367,6 +367,9 @@ pub struct StripeView {
     pub readable: bool,
     /// Further blocks that it can surely lose.
     pub survives: u32,
+    /// Further helpers that it can surely lose: fewer than blocks if some helper holds several of them.
+    #[serde(default)]
+    pub helpers: u32,
     /// Its blocks, by index.
     pub blocks: Vec<BlockView>,
 }

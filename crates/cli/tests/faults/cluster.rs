@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::limits;
 use crate::ports::Ports;
 
 /// How long anything may take before the test calls it a hang.
@@ -144,8 +145,7 @@ impl Cluster {
     /// The same after what a shell does first. It logs through a pipe, so that limits on files do not hold for its log.
     pub fn start_with(&mut self, first: &str, arguments: &[&str]) {
         let mut command = Command::new("bash");
-        let script = format!("{first}; exec \"$0\" \"$@\" 2> >(exec cat >&2)");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_mend")]).args(arguments);
+        command.args(["-c", &limits::script(first), env!("CARGO_BIN_EXE_mend")]).args(arguments);
         command.env("MEND_CLUSTER", self.folder()).stdin(Stdio::null());
         self.run_daemon(command, arguments);
     }

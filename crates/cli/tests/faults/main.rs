@@ -16,6 +16,8 @@ mod forging;
 mod identity;
 mod input;
 mod java;
+#[path = "../limits/mod.rs"]
+mod limits;
 mod links;
 mod names;
 mod operator;

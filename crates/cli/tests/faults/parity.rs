@@ -4,12 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use codes::BlockIndex;
-use repair::{BlockId, Sink, SinkEnd};
-use stores::Blocks;
-use stores::dir::DirBlocks;
+use repair::BlockId;
 
 use crate::cluster::{Cluster, finish, noise};
+use crate::forging::replace_pair;
 
 const HELPERS: u16 = 7;
 
@@ -39,24 +37,11 @@ fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
     (blocks, BlockId(cluster.block_name(block)))
 }
 
-/// Has the store's own writer make another block in the place of one.
-fn forge(folder: &PathBuf, id: &BlockId) {
-    let blocks = DirBlocks::open(folder).unwrap();
-    let known = blocks.describe(id).unwrap();
-    let (index, label) = known.label.unwrap();
-    let end = SinkEnd::Kept { label: Some(Box::new(label)), permit: None };
-    let sink = Sink { index: BlockIndex(index.0), id: id.clone(), bytes: known.bytes, digest: None, end };
-    let mut writer = blocks.create(&sink).unwrap();
-    writer.write_at(0, &noise(known.bytes as usize + 1)[1..]).unwrap();
-    writer.seal().unwrap();
-    writer.commit().unwrap();
-}
-
 /// Forges blocks and has the catalog made anew from what helpers hold, forged digests included.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     let places: Vec<_> = blocks.iter().map(|block| place(cluster, block)).collect();
     stop(cluster);
-    places.iter().for_each(|(folder, id)| forge(folder, id));
+    places.iter().zip(1..).for_each(|((folder, id), seed)| _ = replace_pair(folder, id, seed));
     fs::remove_file(cluster.folder().join("coordinator/catalog.redb")).unwrap();
     let config = cluster.folder().join("mend.toml");
     let text = fs::read_to_string(&config).unwrap();

@@ -138,6 +138,8 @@ fn a_stripe_that_cannot_be_moved_apart_is_no_safe_one() {
     let json = cluster.mend(&["status", "--output", "json"]).json();
     let class = &json["stripes"]["redundancy"][0];
     assert_eq!((class["survives"].as_u64(), class["helpers"].as_u64()), (Some(2), Some(1)), "{json:#}");
+    let stat = cluster.mend(&["stat", "film"]).ok();
+    assert!(stat.out.contains("survives 2 more, or 1 helper"), "{stat:?}");
     cluster.assert_reads("film", &content, &[]);
 }
 

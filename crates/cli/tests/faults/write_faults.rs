@@ -1,19 +1,19 @@
 //! A catalog whose disk refuses writes for a while, by the kernel's own limit on the length of files.
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::Pid;
 
 use crate::cluster::Cluster;
+use crate::limits::{self, REFUSALS_ARE_ERRORS};
 
 /// Has the kernel refuse every write of the coordinator beyond so many bytes of a file, or none.
 fn limit_files(cluster: &Cluster, bytes: Option<u64>) {
-    let pid = Pid::from_raw(cluster.pid("coordinator") as i32);
-    prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+    limits::limit_files(Pid::from_raw(cluster.pid("coordinator") as i32), bytes).unwrap();
 }
 
 /// A cluster whose coordinator is told of such writes by an error.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::init(7, "rs-6-4", "64KiB");
-    cluster.start_with("trap '' XFSZ", &["coordinator"]);
+    cluster.start_with(REFUSALS_ARE_ERRORS, &["coordinator"]);
     for helper in 1..=7 {
         cluster.start(&["helper", &format!("h{helper}")]);
     }
@@ -82,7 +82,7 @@ fn a_catalog_that_is_another_one_after_a_fault_ends_the_coordinator() {
     cluster.kill("coordinator");
     let older = cluster.path("older");
     std::fs::copy(&catalog, &older).unwrap();
-    cluster.start_with("trap '' XFSZ", &["coordinator"]);
+    cluster.start_with(REFUSALS_ARE_ERRORS, &["coordinator"]);
     cluster.await_ready();
     cluster.put("other", 1 << 20);
     limit_files(&cluster, Some(4096));

@@ -1,4 +1,12 @@
-//! Changes of bytes that no CRC32C shows, nor one of anything that is decoded from them.
+//! Changes that no CRC32C shows, nor one of anything that is decoded from the bytes; and blocks that are replaced with their
+//! checksums.
+
+use std::path::Path;
+
+use codes::BlockIndex;
+use repair::{BlockId, Digest, Sink, SinkEnd};
+use stores::Blocks;
+use stores::dir::DirBlocks;
 
 /// CRC32C's generator polynomial, highest power first.
 const GENERATOR: u64 = 0x1_1edc_6f41;
@@ -14,6 +22,23 @@ fn changes(at: usize) -> bool {
 /// generator in each of the eight planes of bits, and so it is after any multiplication in GF(2^8).
 pub fn forge(bytes: &mut [u8; FORGED_BYTES], factor: u8) {
     bytes.iter_mut().enumerate().filter(|(at, _)| changes(*at)).for_each(|(_, byte)| *byte ^= factor);
+}
+
+/// Has the store's own writer make another block in the place of one, with checksums and a label that fit; its digest. The
+/// helper of the folder must not run.
+pub fn replace_pair(folder: &Path, id: &BlockId, seed: u64) -> Digest {
+    let blocks = DirBlocks::open(folder).expect("no helper uses it");
+    let known = blocks.describe(id).expect("it is there");
+    let (index, label) = known.label.expect("blocks of files have labels");
+    let end = SinkEnd::Kept { label: Some(Box::new(label)), permit: None };
+    let sink = Sink { index: BlockIndex(index.0), id: id.clone(), bytes: known.bytes, digest: None, end };
+    let mut bytes = vec![0; known.bytes as usize];
+    fastrand::Rng::with_seed(seed).fill(&mut bytes);
+    let mut writer = blocks.create(&sink).expect("there is room");
+    writer.write_at(0, &bytes).expect("written");
+    writer.seal().expect("sealed");
+    writer.commit().expect("committed");
+    blocks.describe(id).expect("it is there").digest.expect("blocks of files have digests")
 }
 
 /// Whether bytes differ from others by pieces of forgeries, multiplied by anything, and by nothing else.

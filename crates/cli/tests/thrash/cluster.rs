@@ -12,12 +12,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::janitor::Janitor;
+use crate::limits::{self, REFUSALS_ARE_ERRORS};
+use crate::network::{self, Network};
 use crate::ports::Ports;
 
 /// The name of the coordinator's process. Helpers have their own names.
 pub const COORDINATOR: &str = "coordinator";
 /// What a helper's disk holds, where it has one of its own.
 const DISK_BYTES: u64 = 256 << 20;
+/// What the coordinator's disk holds.
+const RECORDS_BYTES: u64 = 64 << 20;
 
 /// A cluster folder, its daemons and its disks. Everything is gone when this is dropped; after a panic, or with
 /// `MEND_THRASH_KEEP` set, the folder stays with what was on the disks.
@@ -28,12 +32,18 @@ pub struct Cluster {
     ports: Ports,
     helpers: usize,
     clocks: Option<PathBuf>,
+    network: Result<Network, String>,
     _janitor: Janitor,
 }
 
 impl Cluster {
-    /// A cluster of which nothing runs yet.
-    pub fn init(helpers: usize, code: &str) -> Self {
+    /// A cluster of which nothing runs yet. `data_tls` says whether blocks are encrypted on their way.
+    pub fn init(
+        helpers: usize,
+        code: &str,
+        data_tls: bool,
+        network: impl FnOnce(&[String]) -> Result<Network, String>,
+    ) -> Self {
         let scratch = tempfile::Builder::new().prefix("mend-thrash-").tempdir().unwrap();
         let janitor = Janitor::start(scratch.path());
         let ports = Ports::take(helpers as u16 + 2);
@@ -45,49 +55,84 @@ impl Cluster {
             ports,
             helpers,
             clocks: None,
+            network: network(&names(helpers)),
             _janitor: janitor,
         };
         for folder in ["logs", "operations", "snapshots", "clocks"] {
             std::fs::create_dir(cluster.path(folder)).unwrap();
         }
-        cluster.init_folder(code);
+        cluster.init_folder(code, data_tls);
         cluster.mount_disks();
         cluster
     }
 
-    fn init_folder(&self, code: &str) {
+    fn init_folder(&self, code: &str, data_tls: bool) {
         let first = self.ports.first();
         let mut init = Command::new(env!("CARGO_BIN_EXE_mend"));
         init.arg("init").arg(self.folder()).args(["--code", code, "--block-size", "64KiB"]);
         init.args(["--helpers", &self.helpers.to_string()]);
         init.args(["--coordinator-port", &first.to_string(), "--base-port", &(first + 2).to_string()]);
+        init.args(["--data-tls", if data_tls { "true" } else { "false" }]);
+        if self.network.is_ok() {
+            init.args(["--listen", network::CENTRE]);
+        }
         let output = init.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        if self.network.is_ok() {
+            self.give_addresses(first + 2);
+        }
     }
 
-    /// Gives every helper a disk of its own, if we may.
+    /// Has each helper listen where it is.
+    fn give_addresses(&self, base_port: u16) {
+        let path = self.folder().join("mend.toml");
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        for (helper, port) in self.helpers().iter().zip(base_port..) {
+            let line = |host: &str| format!("listen = \"{host}:{port}\"");
+            assert!(text.contains(&line(network::CENTRE)), "{text}");
+            text = text.replace(&line(network::CENTRE), &line(&network::address(helper)));
+        }
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// Gives every helper and the coordinator a disk of its own, if we may.
     fn mount_disks(&mut self) {
         for helper in self.helpers() {
             let blocks = self.blocks(&helper);
             std::fs::create_dir_all(&blocks).unwrap();
-            let size = format!("size={DISK_BYTES}");
-            let mount =
-                Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&blocks).output();
-            if !mount.is_ok_and(|output| output.status.success()) {
+            if !self.mount(blocks, DISK_BYTES) {
                 return;
             }
-            self.disks.push(blocks);
         }
+        let (folder, aside) = (self.records(), self.path("coordinator"));
+        std::fs::rename(&folder, &aside).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        self.mount(folder.clone(), RECORDS_BYTES);
+        let copied = Command::new("cp").arg("-a").arg(aside.join(".")).arg(folder).status();
+        assert!(copied.is_ok_and(|status| status.success()));
     }
 
-    /// Whether helpers have disks that can be filled.
+    fn mount(&mut self, folder: PathBuf, bytes: u64) -> bool {
+        let size = format!("size={bytes}");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&folder).output();
+        let is_mounted = mount.is_ok_and(|output| output.status.success());
+        self.disks.extend(is_mounted.then_some(folder));
+        is_mounted
+    }
+
+    /// Whether helpers and the coordinator have disks that can be filled.
     pub fn has_disks(&self) -> bool {
-        self.disks.len() == self.helpers
+        self.disks.len() > self.helpers
+    }
+
+    /// The network of its own, or why there is none.
+    pub fn network(&self) -> Result<&Network, &str> {
+        self.network.as_ref().map_err(String::as_str)
     }
 
     /// The names of all helpers.
     pub fn helpers(&self) -> Vec<String> {
-        (1..=self.helpers).map(|number| format!("h{number}")).collect()
+        names(self.helpers)
     }
 
     /// The cluster folder.
@@ -107,15 +152,43 @@ impl Cluster {
 
     /// Where the coordinator keeps its catalog.
     pub fn catalog(&self) -> PathBuf {
-        self.folder().join("coordinator/catalog.redb")
+        self.records().join("catalog.redb")
+    }
+
+    /// The coordinator's folder.
+    pub fn records(&self) -> PathBuf {
+        self.folder().join("coordinator")
     }
 
     /// A command of `mend` for this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
-        command.args(arguments).env("MEND_CLUSTER", self.folder()).env_remove("RUST_LOG");
+        let mut command = self.program(COORDINATOR, env!("CARGO_BIN_EXE_mend"));
+        command.args(arguments);
+        command
+    }
+
+    /// A program where this daemon is.
+    fn program(&self, name: &str, program: &str) -> Command {
+        let mut command = match &self.network {
+            Ok(network) => network.command(name, program),
+            Err(_) => Command::new(program),
+        };
+        command.env("MEND_CLUSTER", self.folder()).env_remove("RUST_LOG");
         command.env("RUST_BACKTRACE", "1").current_dir(self.path("operations")).stdin(Stdio::null());
         command
+    }
+
+    fn daemon(&self, name: &str) -> Command {
+        let mend = env!("CARGO_BIN_EXE_mend");
+        if name == COORDINATOR {
+            let mut command = self.program(name, "bash");
+            command.args(["-c", &limits::script(REFUSALS_ARE_ERRORS), mend, name]);
+            command
+        } else {
+            let mut command = self.program(name, mend);
+            command.args(["helper", name]);
+            command
+        }
     }
 
     /// Lets daemons that are started from now on have clocks that can be set.
@@ -138,8 +211,7 @@ impl Cluster {
     pub fn start(&self, name: &str) {
         let log = OpenOptions::new().create(true).append(true).open(self.log(name)).unwrap();
         let out: File = log.try_clone().unwrap();
-        let arguments = if name == COORDINATOR { vec![name] } else { vec!["helper", name] };
-        let mut command = self.command(&arguments);
+        let mut command = self.daemon(name);
         if let Some(library) = &self.clocks {
             command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.clock(name));
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("FAKETIME_CACHE_DURATION", "1");
@@ -209,7 +281,7 @@ impl Cluster {
     /// Ends all daemons, and keeps the folder with what the disks hold; returns where it is.
     fn keep(&mut self) -> PathBuf {
         for disk in std::mem::take(&mut self.disks) {
-            let copy = disk.with_file_name("blocks.kept");
+            let copy = disk.with_file_name("disk.kept");
             let _ = Command::new("cp").arg("-a").arg(&disk).arg(&copy).status();
             unmount(&disk);
             let _ = std::fs::remove_dir(&disk);
@@ -235,6 +307,10 @@ impl Drop for Cluster {
         }
         self.disks.iter().for_each(|disk| unmount(disk));
     }
+}
+
+fn names(helpers: usize) -> Vec<String> {
+    (1..=helpers).map(|number| format!("h{number}")).collect()
 }
 
 /// The process number of a child.

@@ -172,6 +172,23 @@ fn replace(block: &Path, stale: &[PathBuf], rng: &mut Rng) -> io::Result<String>
     Ok(format!("{} in place of {}", name(old), name(block)))
 }
 
+/// Copies some blocks with their checksums to another helper's folder, as a coordinator that is killed while it moves
+/// blocks leaves them; says how many.
+pub fn hoard(from: &Path, to: &Path, rng: &mut Rng) -> io::Result<usize> {
+    let mut copied = 0;
+    for block in blocks_in(from) {
+        let copy = to.join(block.strip_prefix(from).expect("it is in there"));
+        if rng.bool() || copy.exists() {
+            continue;
+        }
+        fs::create_dir_all(copy.parent().expect("blocks are in shards"))?;
+        fs::copy(checksums(&block), checksums(&copy))?;
+        fs::copy(&block, &copy)?;
+        copied += 1;
+    }
+    Ok(copied)
+}
+
 /// Removes everything from a folder that may be a mount point.
 pub fn empty(folder: &Path) -> io::Result<()> {
     for path in entries(folder) {

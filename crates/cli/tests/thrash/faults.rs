@@ -5,28 +5,86 @@ use std::time::Duration;
 use fastrand::Rng;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 
+use crate::catalog_probes;
+use crate::clients::Fate;
 use crate::cluster::{COORDINATOR, Cluster};
 use crate::disk::{self, Damage};
 use crate::helpers::{Health, Helpers, Process};
+use crate::limits;
+use crate::operations::{Operation, Verb};
 use crate::report::{Report, Section};
 use crate::switches::Switches;
 
 /// Something that is done to the cluster. `who` is a helper or the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    Kill { who: String },
-    Start { who: String },
-    Stop { who: String },
-    Continue { who: String },
-    Damage { helper: String, damage: Damage, seed: u64 },
-    Wipe { helper: String },
-    Snapshot { helper: String },
-    RollBack { helper: String },
-    Fill { helper: String, leave: u64 },
-    Unfill { helper: String },
-    Starve { helper: String },
-    Feed { helper: String },
-    SetClock { who: String, offset: &'static str },
+    Kill {
+        who: String,
+    },
+    Start {
+        who: String,
+    },
+    Stop {
+        who: String,
+    },
+    Continue {
+        who: String,
+    },
+    Damage {
+        helper: String,
+        damage: Damage,
+        seed: u64,
+    },
+    Wipe {
+        helper: String,
+    },
+    Snapshot {
+        helper: String,
+    },
+    RollBack {
+        helper: String,
+    },
+    Fill {
+        helper: String,
+        leave: u64,
+    },
+    Unfill {
+        helper: String,
+    },
+    Starve {
+        helper: String,
+    },
+    Feed {
+        helper: String,
+    },
+    SetClock {
+        who: String,
+        offset: &'static str,
+    },
+    /// Blocks of other helpers, which are dead, are copied to the disk of one that is dead as well.
+    Hoard {
+        helper: String,
+        from: Vec<String>,
+        seed: u64,
+    },
+    /// The packets of a helper to another are dropped, or no longer.
+    Links {
+        from: String,
+        to: String,
+        drops: bool,
+    },
+    /// Writes of the coordinator beyond so many bytes of a file are refused, or none.
+    LimitFiles {
+        bytes: Option<u64>,
+    },
+    FillRecords {
+        leave: u64,
+    },
+    UnfillRecords,
+    /// The schedule's probes are put.
+    Probe,
+    /// The status is held against the disks of the helpers that run.
+    LookAtStatus,
 }
 
 /// An action and when in its round it comes.
@@ -42,6 +100,7 @@ pub struct Disturbed {
     pub coordinator: bool,
     pub helpers: bool,
     pub disks: bool,
+    pub catalog: bool,
 }
 
 /// What is done in one round.
@@ -51,6 +110,10 @@ pub struct Schedule {
     pub disturbed: Disturbed,
     /// Faults that consist of many actions.
     pub names: Vec<&'static str>,
+    /// What users do at the same time.
+    pub operations: Vec<Operation>,
+    /// Puts that are tried while the catalog refuses writes.
+    pub probes: Vec<Operation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,33 +134,59 @@ enum Kind {
     SetClock,
     Excess,
     PowerCut,
+    Hoard,
+    Links,
+    Catalog,
 }
 
-const WEIGHTS: [(Kind, u32); 16] = [
-    (Kind::KillHelper, 14),
-    (Kind::StartHelper, 8),
-    (Kind::StopHelper, 8),
-    (Kind::ContinueHelper, 8),
-    (Kind::Damage, 20),
-    (Kind::Wipe, 2),
-    (Kind::Snapshot, 5),
-    (Kind::RollBack, 3),
-    (Kind::Fill, 8),
-    (Kind::Unfill, 8),
-    (Kind::Starve, 3),
-    (Kind::KillCoordinator, 6),
-    (Kind::StopCoordinator, 4),
-    (Kind::SetClock, 5),
-    (Kind::Excess, 2),
-    (Kind::PowerCut, 1),
+const WEIGHTS: [(Kind, &str, u32); 19] = [
+    (Kind::KillHelper, "kill-helper", 14),
+    (Kind::StartHelper, "start-helper", 8),
+    (Kind::StopHelper, "stop-helper", 8),
+    (Kind::ContinueHelper, "continue-helper", 8),
+    (Kind::Damage, "damage", 20),
+    (Kind::Wipe, "wipe", 2),
+    (Kind::Snapshot, "snapshot", 5),
+    (Kind::RollBack, "roll-back", 3),
+    (Kind::Fill, "fill", 8),
+    (Kind::Unfill, "unfill", 8),
+    (Kind::Starve, "starve", 3),
+    (Kind::KillCoordinator, "kill-coordinator", 6),
+    (Kind::StopCoordinator, "stop-coordinator", 4),
+    (Kind::SetClock, "set-clock", 5),
+    (Kind::Excess, "excess", 2),
+    (Kind::PowerCut, "power-cut", 1),
+    (Kind::Hoard, "hoard", 4),
+    (Kind::Links, "links", 6),
+    (Kind::Catalog, "catalog", 5),
 ];
+
+/// What is not drawn in a round, but happens when everything is whole.
+pub const PARITY: &str = "parity";
+
+/// The names of all kinds of faults.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    WEIGHTS.iter().map(|(_, name, _)| *name).chain([PARITY])
+}
 
 /// Offsets of a clock. A certificate of the cluster is valid from a day before it was made, and for years.
 const OFFSETS: [&str; 6] = ["+0", "-20h", "-3600", "+1", "+40d", "+3y"];
 
+/// By then those that are killed at the same time are dead, one after the other.
+const HOARDED: Duration = Duration::from_millis(300);
+/// By then a coordinator that was killed at the same time runs again.
+const LOOKED: Duration = Duration::from_millis(1200);
+
 /// Draws what is done in one round, and takes note of it in `helpers`. `begins` is when the round's operations begin.
-pub fn draw(rng: &mut Rng, helpers: &mut Helpers, switches: &Switches, begins: Vec<Duration>) -> Schedule {
-    let mut draw = Draw { rng, helpers, switches, begins, schedule: Schedule::default() };
+pub fn draw(
+    rng: &mut Rng,
+    helpers: &mut Helpers,
+    switches: &Switches,
+    begins: Vec<Duration>,
+    round: u64,
+    code: &str,
+) -> Schedule {
+    let mut draw = Draw { rng, helpers, switches, begins, round, code, schedule: Schedule::default() };
     // Many rounds have nothing new, so that what was done before is met alone as well.
     let faults = *draw.rng.choice(&[0, 0, 0, 1, 1, 1, 2, 2, 3]).expect("not empty");
     for _ in 0..faults {
@@ -113,18 +202,23 @@ struct Draw<'a> {
     helpers: &'a mut Helpers,
     switches: &'a Switches,
     begins: Vec<Duration>,
+    round: u64,
+    code: &'a str,
     schedule: Schedule,
 }
 
 impl Draw<'_> {
     fn kind(&mut self) -> Kind {
-        let mut at = self.rng.u32(..WEIGHTS.iter().map(|(_, weight)| weight).sum::<u32>());
-        let found = WEIGHTS.iter().find(|(_, weight)| {
+        let weight = |name: &str, weight: u32| if self.switches.has(name) { weight } else { 0 };
+        let weights = WEIGHTS.map(|(kind, name, of)| (kind, weight(name, of)));
+        let sum = weights.iter().map(|(_, weight)| weight).sum::<u32>();
+        let mut at = self.rng.u32(..sum.max(1));
+        let found = weights.into_iter().find(|(_, weight)| {
             let found = at < *weight;
             at = at.saturating_sub(*weight);
             found
         });
-        found.expect("below the sum").0
+        found.unwrap_or((Kind::StartHelper, 0)).0
     }
 
     fn milliseconds(&mut self, below: u64) -> Duration {
@@ -206,6 +300,10 @@ impl Draw<'_> {
             Kind::SetClock => self.set_clock(at)?,
             Kind::Excess => self.excess(at),
             Kind::PowerCut => self.power_cut(at),
+            Kind::Hoard => self.hoard(at)?,
+            Kind::Links if self.switches.links => self.links(at),
+            Kind::Catalog => self.catalog(at),
+            Kind::Links => {}
         }
         Some(())
     }
@@ -224,6 +322,7 @@ impl Draw<'_> {
             | Action::Continue { who: other }
             | Action::RollBack { helper: other }
             | Action::Starve { helper: other } => who == other,
+            Action::Probe => who == COORDINATOR,
             _ => false,
         })
     }
@@ -358,6 +457,112 @@ impl Draw<'_> {
         }
     }
 
+    /// A helper registers with copies of blocks whose holders are dead, beside its own blocks of the same stripes.
+    fn hoard(&mut self, at: Duration) -> Option<()> {
+        let is_good = |health: &Health| !health.is_bad() && !health.full;
+        let hoarder = self.untouched(is_good)?;
+        self.schedule.disturbed.helpers = true;
+        self.schedule.names.push("copies adopted");
+        self.event(at, Action::Kill { who: hoarder.clone() });
+        self.helpers.returns(&hoarder);
+        let mut holders = Vec::new();
+        while let Some(who) = self.untouched(is_good) {
+            self.event(at, Action::Kill { who: who.clone() });
+            self.helpers.of(&who).process = Process::Down;
+            holders.push(who);
+        }
+        // Some come back in this round, and so do all beyond what codes bear.
+        let mut back: Vec<String> = holders.iter().filter(|_| self.rng.bool()).cloned().collect();
+        if self.rng.bool() {
+            let mut others = self.helpers.which(is_good);
+            others.retain(|who| !self.is_touched(who));
+            self.rng.shuffle(&mut others);
+            others.truncate(self.rng.usize(1..=3));
+            for who in others {
+                self.event(at, Action::Kill { who: who.clone() });
+                holders.push(who.clone());
+                back.push(who);
+            }
+        }
+        for who in back {
+            self.helpers.returns(&who);
+            let pause = self.milliseconds(3000);
+            self.event(at + HOARDED + LOOKED + pause, Action::Start { who });
+        }
+        if self.rng.bool() {
+            let pause = self.milliseconds(1000);
+            self.cycle_coordinator(at, pause, true);
+        }
+        self.repair(at + HOARDED);
+        let seed = self.rng.u64(..);
+        self.event(at + HOARDED, Action::Hoard { helper: hoarder.clone(), from: holders, seed });
+        self.event(at + HOARDED, Action::Start { who: hoarder });
+        self.event(at + HOARDED + LOOKED, Action::LookAtStatus);
+        Some(())
+    }
+
+    /// Drops the packets of some helpers to others for some seconds, in one direction. Control connections hold.
+    fn links(&mut self, at: Duration) {
+        if let Some(helper) = self.target(|health| health.process == Process::Up) {
+            self.is_damaged(&helper);
+            for _ in 0..4 {
+                let (helper, seed) = (helper.clone(), self.rng.u64(..));
+                self.event(at, Action::Damage { helper, damage: Damage::DeleteBoth, seed });
+            }
+        }
+        let later = self.milliseconds(1000);
+        self.repair(at + later);
+        let all = self.helpers.which(|_| true);
+        let pause = Duration::from_millis(500) + self.milliseconds(8000);
+        self.schedule.disturbed.helpers = true;
+        for _ in 0..self.rng.u32(1..=4) {
+            let mut pair = all.clone();
+            self.rng.shuffle(&mut pair);
+            let [from, to] = [pair[0].clone(), pair[1].clone()];
+            let is_taken = |event: &Event| matches!(&event.action, Action::Links { from: a, to: b, .. } if (a, b) == (&from, &to));
+            if !self.schedule.events.iter().any(is_taken) {
+                self.event(at, Action::Links { from: from.clone(), to: to.clone(), drops: true });
+                self.event(at + pause, Action::Links { from, to, drops: false });
+            }
+        }
+    }
+
+    /// The catalog cannot be written for a while. Sometimes its coordinator is killed meanwhile.
+    fn catalog(&mut self, at: Duration) {
+        if self.is_touched(COORDINATOR) {
+            return;
+        }
+        self.schedule.disturbed.catalog = true;
+        let number = self.rng.u64(..);
+        self.schedule.probes = catalog_probes::probes(self.round, self.code, number);
+        let is_full = self.switches.full_disks && self.rng.bool();
+        let [begin, end] = if is_full {
+            let leave = *self.rng.choice(&[0, 4096, 50_000]).expect("not empty");
+            [Action::FillRecords { leave }, Action::UnfillRecords]
+        } else {
+            let bytes = self.rng.choice(&[0, 4096]).copied();
+            [Action::LimitFiles { bytes }, Action::LimitFiles { bytes: None }]
+        };
+        let (before, after) = (self.milliseconds(500), self.milliseconds(1500));
+        self.event(at, begin);
+        self.event(at + before, Action::Probe);
+        if self.rng.u32(..3) == 0 {
+            self.schedule.disturbed.coordinator = true;
+            let who = COORDINATOR.to_owned();
+            self.event(at + before + after, Action::Kill { who: who.clone() });
+            self.event(at + before + after, end);
+            self.event(at + before + after, Action::Start { who });
+        } else {
+            self.event(at + before + after, end);
+        }
+    }
+
+    /// Somebody asks for a repair.
+    fn repair(&mut self, at: Duration) {
+        let label = format!("{}-repair-{}", self.round, self.schedule.operations.len());
+        self.schedule.operations.push(Operation { label, at, verb: Verb::Repair, fate: Fate::Spared });
+    }
+
     fn away_for(&mut self, at: Duration, pause: Duration, who: &str, kill: bool) {
         if self.is_touched(who) {
             return;
@@ -413,6 +618,28 @@ pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
         Action::Fill { helper, leave } => note(report, disk::fill(&cluster.blocks(helper), *leave)),
         Action::Unfill { helper } => disk::unfill(&cluster.blocks(helper)),
         Action::SetClock { who, offset } => cluster.set_clock(who, offset),
+        Action::Hoard { helper, from, seed } => {
+            let mut rng = Rng::with_seed(*seed);
+            for holder in from {
+                match disk::hoard(&cluster.blocks(holder), &cluster.blocks(helper), &mut rng) {
+                    Ok(blocks) => report.log(&format!("    {blocks} blocks of {holder}")),
+                    Err(error) => report.log(&format!("    not all of {holder}: {error}")),
+                }
+            }
+        }
+        Action::Links { from, to, drops } => {
+            let network = cluster.network().expect("it is drawn only with a network");
+            if let Err(why) = network.drop_packets(from, to, *drops) {
+                report.complain(&format!("links cannot be changed: {why}"));
+            }
+        }
+        Action::LimitFiles { bytes } => {
+            let pid = cluster.pid(COORDINATOR);
+            _ = pid.map(|pid| limits::limit_files(Some(pid), *bytes)); // It may have ended.
+        }
+        Action::FillRecords { leave } => note(report, disk::fill(&cluster.records(), *leave)),
+        Action::UnfillRecords => disk::unfill(&cluster.records()),
+        Action::Probe | Action::LookAtStatus => {} // By whoever carries the schedule out.
         Action::Starve { helper } => limit_descriptors(cluster, helper, 24),
         Action::Feed { helper } => {
             limit_descriptors(cluster, helper, getrlimit(Resource::Nofile).current.unwrap_or(1024));
@@ -448,6 +675,14 @@ fn counted(action: &Action) -> Option<&'static str> {
         Action::Starve { .. } => "no descriptors",
         Action::SetClock { .. } => "clock set",
         Action::Start { .. } | Action::Continue { .. } | Action::Snapshot { .. } => return None,
-        Action::Unfill { .. } | Action::Feed { .. } => return None,
+        Action::Links { drops: true, .. } => "one-way link broken",
+        Action::LimitFiles { bytes: Some(_) } => "catalog refuses writes",
+        Action::FillRecords { .. } => "catalog's disk full",
+        Action::Unfill { .. } | Action::Feed { .. } | Action::Hoard { .. } | Action::Links { .. } => {
+            return None;
+        }
+        Action::LimitFiles { .. } | Action::UnfillRecords | Action::Probe | Action::LookAtStatus => {
+            return None;
+        }
     })
 }

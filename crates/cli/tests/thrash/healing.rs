@@ -49,7 +49,7 @@ impl Thrash {
         self.restart_who_ended();
     }
 
-    fn await_helpers(&mut self) {
+    pub(crate) fn await_helpers(&mut self) {
         let start = Instant::now();
         while !self.helpers.which(|health| health.returning.is_some()).is_empty() {
             if start.elapsed() > SETTLED * 2 {
@@ -68,7 +68,7 @@ impl Thrash {
         }
     }
 
-    fn repair_until_whole(&self) {
+    pub(crate) fn repair_until_whole(&self) {
         let start = Instant::now();
         loop {
             let scrub = self.verb(&["scrub"]);
@@ -98,7 +98,7 @@ impl Thrash {
         self.report.log(&format!("  whole; {orphans} blocks belong to no stripe"));
     }
 
-    fn verb(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn verb(&self, arguments: &[&str]) -> Ran {
         let ran = clients::run(&self.cluster, &format!("heal-{}", arguments[0]), arguments, Fate::Spared);
         self.report.log(&format!("  healing: mend {}: {}", arguments.join(" "), ran.words()));
         if ran.hung {
@@ -108,7 +108,7 @@ impl Thrash {
     }
 
     /// A block is called bad only if something happened to its helper's disk.
-    fn look_for_false_alarms(&mut self) {
+    pub(crate) fn look_for_false_alarms(&mut self) {
         let damaged = self.helpers.which(|health| health.damaged);
         let status = self.verb(&["status", "--output", "json"]).json().unwrap_or_default();
         for loss in status["lost_lately"].as_array().into_iter().flatten() {
@@ -131,7 +131,7 @@ impl Thrash {
     }
 
     /// A file holds one of the things that it may hold, and from now on that.
-    fn read_back(&mut self, name: &str) {
+    pub(crate) fn read_back(&mut self, name: &str) {
         let possible = self.model.possible(name);
         let ran = self.verb(&["get", name, "-o", "-"]);
         self.report.count(Section::Operations, "read back");

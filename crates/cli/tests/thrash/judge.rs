@@ -28,6 +28,8 @@ pub struct Circumstances {
     pub possible: BTreeMap<String, BTreeSet<State>>,
     /// Files that this round writes.
     pub written: BTreeSet<String>,
+    /// Those of them that were there before for certain, and are only replaced.
+    pub replaced: BTreeSet<String>,
     /// What every file may have held before.
     pub before: BTreeMap<String, BTreeSet<State>>,
 }
@@ -35,6 +37,12 @@ pub struct Circumstances {
 impl Circumstances {
     fn possible(&self, name: &str) -> BTreeSet<State> {
         self.possible.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
+    }
+
+    /// Whether nothing is wrong that could make a read fail.
+    fn is_quiet(&self) -> bool {
+        let disturbed = self.disturbed.coordinator || self.disturbed.helpers || self.disturbed.catalog;
+        !disturbed && !self.exceeded && !self.degraded && !self.forged
     }
 
     fn before(&self, name: &str) -> BTreeSet<State> {
@@ -69,7 +77,7 @@ pub fn judge(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         Verb::Get { .. } => judge_get(operation, ran, cluster, around),
         Verb::Put { .. } | Verb::Remove { .. } => judge_write(&operation.verb, ran, around),
         Verb::List => judge_list(ran, around),
-        Verb::Status | Verb::Scrub if matches!(ran.code, Some(0 | 3)) => Fine,
+        Verb::Status | Verb::Scrub { .. } if matches!(ran.code, Some(0 | 3)) => Fine,
         Verb::Repair if ran.code != Some(0) && around.degraded => Excused("helpers bad"),
         _ => judge_code(ran),
     };
@@ -83,7 +91,10 @@ fn judge_code(ran: &Ran) -> Verdict {
 /// Finds an excuse for what failed without one of its own.
 fn excuse(operation: &Operation, ran: &Ran, around: &Circumstances) -> Verdict {
     let moves = matches!(operation.verb, Verb::Get { .. } | Verb::Put { .. } | Verb::Repair);
-    if around.disturbed.coordinator {
+    let writes = operation.verb.writes().is_some() || operation.verb == Verb::Repair;
+    if around.disturbed.catalog && writes {
+        Excused("the catalog refuses writes")
+    } else if around.disturbed.coordinator {
         Excused("coordinator away")
     } else if around.exceeded && moves {
         Excused("too many helpers away")
@@ -113,7 +124,7 @@ pub fn write_of(ran: &Ran, around: &Circumstances) -> Write {
     match ran.code {
         Some(0) => Write::Done,
         // A refusal that came from a coordinator which was there all the time.
-        Some(1..=3) if !around.disturbed.coordinator => Write::Refused,
+        Some(1..=3) if !around.disturbed.coordinator && !around.disturbed.catalog => Write::Refused,
         _ => Write::Unknown,
     }
 }
@@ -161,6 +172,9 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         Wrong(format!("`{name}` is lost: {}", ran.err))
     } else if says("there is no file") || (says("past the end of") && may_be_shorter) {
         Excused("it is not there, or shorter")
+    } else if around.replaced.contains(name) && (around.is_quiet() || ran.err.contains("there is no stripe"))
+    {
+        Wrong(format!("`{name}` was there all the time, was replaced, and a get of it failed: {}", ran.err))
     } else if around.written.contains(name) {
         Excused("written meanwhile")
     } else {

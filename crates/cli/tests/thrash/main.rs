@@ -1,6 +1,7 @@
 //! The thrash run: a cluster of real processes that is used and broken at the same time, at random, and a model
 //! that knows what every file may hold. `docs/thrash.md` tells what it does and how a run is repeated.
 
+mod catalog_probes;
 mod clients;
 mod cluster;
 mod content;
@@ -12,9 +13,13 @@ mod healing;
 mod helpers;
 mod janitor;
 mod judge;
+#[path = "../limits/mod.rs"]
+mod limits;
 mod model;
+mod network;
 mod old_catalog;
 mod operations;
+mod parity;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod report;

@@ -65,7 +65,7 @@ impl Thrash {
         self.cluster.kill(COORDINATOR);
         let catalog = self.cluster.catalog();
         if let Some(keep) = keep {
-            fs::rename(&catalog, keep).unwrap();
+            fs::copy(&catalog, keep).unwrap();
         }
         fs::copy(with, catalog).unwrap();
         self.cluster.start(COORDINATOR);

@@ -16,14 +16,16 @@ const NAMES: u64 = 20;
 const MOST_BYTES: usize = 80 << 20;
 const SCHEMES: [&str; 6] = ["auto", "conventional", "ppr", "crr-s", "pipelined", "cyclic"];
 
+const SCRUBS: [Option<&str>; 3] = [None, Some("--parity"), Some("--remove-orphans")];
+
 /// A verb with what it is about.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
     Put { name: String, content: Content, code: String, block_bytes: usize, chunks: usize, replace: bool },
     Get { name: String, range: Option<(usize, usize)>, to_file: bool, scheme: &'static str },
     Remove { name: String },
     Repair,
-    Scrub,
+    Scrub { option: Option<&'static str> },
     Status,
     List,
 }
@@ -48,7 +50,7 @@ impl Verb {
             Self::Get { .. } => "get",
             Self::Remove { .. } => "rm",
             Self::Repair => "repair",
-            Self::Scrub => "scrub",
+            Self::Scrub { .. } => "scrub",
             Self::Status => "status",
             Self::List => "ls",
         }
@@ -98,7 +100,9 @@ impl Operation {
             }
             Verb::Remove { name } => words.extend(["rm", name].map(Into::into)),
             Verb::Repair => words.extend(["repair", "--all"].map(Into::into)),
-            Verb::Scrub => words.push("scrub".to_owned()),
+            Verb::Scrub { option } => {
+                words.extend(["scrub"].iter().chain(option).map(|&word| word.to_owned()))
+            }
             Verb::Status => words.extend(["status", "--output", "json"].map(Into::into)),
             Verb::List => words.push("ls".to_owned()),
         }
@@ -172,7 +176,7 @@ fn draw_verb(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb 
         0..26 => draw_put(rng, model, codes, number),
         26..30 => Verb::Remove { name: draw_name(rng, &present) },
         30..39 => Verb::Repair,
-        39..43 => Verb::Scrub,
+        39..43 => Verb::Scrub { option: *rng.choice(&SCRUBS).expect("not empty") },
         43..46 => Verb::Status,
         46..48 => Verb::List,
         48..74 => draw_get(rng, model, &present, false),

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use crate::catalog_probes::Probed;
 use crate::clients::{self, Fate, Ran};
 use crate::cluster::{COORDINATOR, Cluster, within};
-use crate::faults::{self, Disturbed, Schedule};
+use crate::faults::{self, Action, Disturbed, PARITY, Schedule};
 use crate::helpers::{Health, Helpers, Process};
 use crate::judge::{Circumstances, Verdict, judge, write_of};
 use crate::model::Model;
-use crate::operations::{self, Operation};
+use crate::network::Network;
+use crate::operations::{self, Operation, Verb};
 use crate::report::{Report, Section, say};
 use crate::switches::Switches;
 
@@ -44,7 +46,7 @@ impl Thrash {
     pub fn start(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (budget, helpers, codes) = *rng.choice(&SCALES).expect("not empty");
-        let mut cluster = Cluster::init(helpers, codes[0]);
+        let mut cluster = Cluster::init(helpers, codes[0], rng.bool(), Network::make);
         let switches = Switches::choose(&cluster);
         cluster.fake_clocks(switches.clocks.clone());
         let report = Report::new(&cluster.path("operations.log"));
@@ -75,23 +77,35 @@ impl Thrash {
         let patience = Duration::from_secs(if rng.u32(..5) == 0 { 0 } else { 3 });
         self.wait_for_returns(patience);
         let before = self.circumstances(Disturbed::default());
-        let operations = operations::draw(&mut rng, &self.model, self.codes, self.round);
+        let mut operations = operations::draw(&mut rng, &self.model, self.codes, self.round);
         let begins = operations.iter().map(|operation| operation.at).collect();
-        let schedule = faults::draw(&mut rng, &mut self.helpers, &self.switches, begins);
+        let schedule =
+            faults::draw(&mut rng, &mut self.helpers, &self.switches, begins, self.round, self.codes[0]);
+        operations.extend(schedule.operations.iter().cloned());
         schedule.names.iter().for_each(|name| self.report.count(Section::Faults, name));
         let checks_status = rng.u32(..3) == 0;
         let heal = rng.u32(..100) < if self.helpers.bad() >= self.helpers.budget { 25 } else { 4 };
         self.report.log(&format!("round {} [{}]", self.round, self.helpers.words()));
-        let around = self.with_writes(self.circumstances(schedule.disturbed), &before, &operations);
-        let ran = self.run(&operations, &schedule);
+        let writes = [operations.as_slice(), &schedule.probes].concat();
+        let around = self.with_writes(self.circumstances(schedule.disturbed), &before, &writes);
+        let (ran, probed) = self.run(&operations, &schedule);
         self.restart_who_ended();
         self.await_coordinator(schedule.disturbed.coordinator);
-        for (operation, ran) in operations.iter().zip(&ran) {
+        if schedule.disturbed.catalog {
+            self.await_writes();
+        }
+        for (operation, ran) in operations.iter().zip(&ran).chain(schedule.probes.iter().zip(&probed.ran)) {
             self.take(operation, ran, &around);
+        }
+        if let Some(lie) = probed.lie {
+            self.fail(&format!("STATUS BETTER THAN THE TRUTH: {lie}"));
         }
         self.helpers.note_gone();
         if heal {
             self.heal(3);
+            if self.switches.has(PARITY) && rng.u32(..4) == 0 {
+                self.hold_against_parity(&mut rng);
+            }
         } else if checks_status {
             self.check_status(&mut rng);
         }
@@ -100,6 +114,10 @@ impl Thrash {
     /// Heals everything, reads every file back, and says what was done.
     pub fn finish(mut self) {
         self.heal(usize::MAX);
+        let mut rng = Rng::with_seed(!self.seed);
+        if self.switches.has(PARITY) {
+            self.hold_against_parity(&mut rng);
+        }
         self.restore_old_catalog(&mut Rng::with_seed(self.seed ^ u64::MAX));
         let complaints = self.report.complaints();
         self.say_summary();
@@ -158,17 +176,21 @@ impl Thrash {
                 let states = now.possible.entry(name.to_owned()).or_insert_with(|| BTreeSet::from([None]));
                 states.insert(new);
                 now.written.insert(name.to_owned());
+                let is_replaced = matches!(operation.verb, Verb::Put { replace: true, .. })
+                    && !before.possible.get(name).is_none_or(|states| states.contains(&None));
+                now.replaced.extend(is_replaced.then(|| name.to_owned()));
             }
         }
         now
     }
 
-    fn run(&self, operations: &[Operation], schedule: &Schedule) -> Vec<Ran> {
+    fn run(&self, operations: &[Operation], schedule: &Schedule) -> (Vec<Ran>, Probed) {
         for operation in operations {
             self.write_source(operation);
         }
         let start = Instant::now();
         let ran: Mutex<BTreeMap<usize, Ran>> = Mutex::default();
+        let mut probed = Probed::default();
         thread::scope(|scope| {
             for (number, operation) in operations.iter().enumerate() {
                 let ran = &ran;
@@ -181,9 +203,14 @@ impl Thrash {
             for event in &schedule.events {
                 sleep_until(start + event.at);
                 faults::carry_out(&self.cluster, &event.action, &self.report);
+                match event.action {
+                    Action::Probe => probed = self.probe_writes(&schedule.probes),
+                    Action::LookAtStatus => self.check_status_of_dead(),
+                    _ => {}
+                }
             }
         });
-        ran.into_inner().expect("nobody panics with it").into_values().collect()
+        (ran.into_inner().expect("nobody panics with it").into_values().collect(), probed)
     }
 
     pub(crate) fn run_one(&self, operation: &Operation) -> Ran {
@@ -195,7 +222,7 @@ impl Thrash {
         ran
     }
 
-    fn write_source(&self, operation: &Operation) {
+    pub(crate) fn write_source(&self, operation: &Operation) {
         if let Some((_, Some(content))) = operation.verb.writes() {
             std::fs::write(operation.source(&self.cluster), content.make()).unwrap();
         }
@@ -249,7 +276,7 @@ impl Thrash {
             let around = self.with_writes(before.clone(), &before, std::slice::from_ref(&again));
             let ran = self.run_one(&again);
             self.restart_who_ended();
-            let around = Circumstances { written: BTreeSet::new(), ..around };
+            let around = Circumstances { written: BTreeSet::new(), replaced: BTreeSet::new(), ..around };
             let verdict = self.note(&again, &ran, &around);
             self.forget_files(&again.label);
             match verdict {

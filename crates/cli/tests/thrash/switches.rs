@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cluster::Cluster;
+use crate::faults;
 use crate::report::say;
 
 /// Which faults there are in this run.
@@ -12,6 +13,12 @@ pub struct Switches {
     pub full_disks: bool,
     /// Clocks that jump: the library that makes them.
     pub clocks: Option<PathBuf>,
+    /// Links that are broken in one direction.
+    pub links: bool,
+    /// Kinds of faults by their names, as the environment has them: those that there are, if any is named, and those that
+    /// there are not.
+    only: Vec<String>,
+    without: Vec<String>,
 }
 
 impl Switches {
@@ -24,7 +31,24 @@ impl Switches {
         if clocks.is_none() {
             say("thrash: left out: clocks that jump, since libfaketime is not installed");
         }
-        Self { full_disks: cluster.has_disks(), clocks }
+        if let Err(why) = cluster.network() {
+            say(&format!("thrash: left out: links broken in one direction: {why}"));
+        }
+        let named = |variable: &str| -> Vec<String> {
+            let names = std::env::var(variable).unwrap_or_default();
+            names.split([',', ' ']).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        let (only, without) = (named("MEND_THRASH_ONLY"), named("MEND_THRASH_WITHOUT"));
+        for name in only.iter().chain(&without) {
+            assert!(faults::names().any(|known| known == name), "there is no kind of fault `{name}`");
+        }
+        Self { full_disks: cluster.has_disks(), clocks, links: cluster.network().is_ok(), only, without }
+    }
+
+    /// Whether there are faults of this kind.
+    pub fn has(&self, name: &str) -> bool {
+        let is_among = |names: &[String]| names.iter().any(|other| other == name);
+        (self.only.is_empty() || is_among(&self.only)) && !is_among(&self.without)
     }
 }
 

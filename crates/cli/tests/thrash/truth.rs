@@ -9,10 +9,11 @@ use fastrand::Rng;
 use serde_json::Value;
 
 use crate::clients::{self, Fate};
+use crate::cluster::within;
 use crate::disk::blocks_in;
 use crate::helpers::Process;
 use crate::report::Section;
-use crate::rounds::Thrash;
+use crate::rounds::{SETTLED, Thrash};
 
 /// By then the coordinator has heard that a helper is dead, or does not answer.
 const NOTICED_DEAD: Duration = Duration::from_secs(5);
@@ -33,26 +34,42 @@ struct Disks {
 
 impl Thrash {
     /// Holds the status against what is known of the helpers, and the stripes of some files against the disks.
-    pub(crate) fn check_status(&mut self, rng: &mut Rng) {
+    pub(crate) fn check_status(&self, rng: &mut Rng) {
         let mut names = self.model.present();
         rng.shuffle(&mut names);
         names.truncate(FILES);
-        self.hold_against_truth(&names);
+        self.hold_against_truth(&names, &[]);
     }
 
     /// Everything is said to be whole: so every block of every file is on the disk where the status has it.
-    pub(crate) fn check_status_of_all(&mut self) {
+    pub(crate) fn check_status_of_all(&self) {
         let names = self.model.present();
-        self.hold_against_truth(&names);
+        self.hold_against_truth(&names, &[]);
     }
 
-    fn hold_against_truth(&mut self, names: &[String]) {
+    /// Waits until those that do not run are known to be dead, then holds all files against the disks of the others.
+    pub(crate) fn check_status_of_dead(&self) {
+        thread::sleep(NOTICED_DEAD);
+        // A coordinator that has just been started waits for helpers, and claims nothing until then.
+        let settled = || {
+            let status = self.said(&["status", "--output", "json"]);
+            status.is_none_or(|status| status["settling"] == false)
+        };
+        if !within(SETTLED, settled) {
+            self.fail("the coordinator still settles");
+        }
+        let dead = self.cluster.helpers().into_iter().filter(|name| !self.cluster.is_started(name));
+        self.hold_against_truth(&self.model.present(), &dead.collect::<Vec<_>>());
+    }
+
+    /// `dead` are known to be dead although the run has not noted them yet.
+    fn hold_against_truth(&self, names: &[String], dead: &[String]) {
         let mut lie = None;
         for look in 0..LOOKS {
             if look > 0 {
                 thread::sleep(PAUSE);
             }
-            lie = self.lie(names);
+            lie = self.lie(names, dead);
             match &lie {
                 None => return,
                 Some(lie) => self.report.log(&format!("  perhaps better than the truth: {lie}")),
@@ -62,28 +79,40 @@ impl Thrash {
     }
 
     /// A claim of the status that is better than the truth.
-    fn lie(&self, names: &[String]) -> Option<String> {
+    fn lie(&self, names: &[String], dead: &[String]) -> Option<String> {
         let status = self.said(&["status", "--output", "json"])?;
         if status["settling"] != false {
             return None;
         }
         let up: BTreeSet<&str> = strings(&status["nodes_up"]).collect();
-        let gone = self.helpers.which(|health| {
+        let mut gone = self.helpers.which(|health| {
             let limit = if health.process == Process::Down { NOTICED_DEAD } else { NOTICED_STOPPED };
             health.gone_since.is_some_and(|since| since.elapsed() > limit)
         });
+        gone.extend(dead.iter().filter(|name| !gone.contains(name)).cloned().collect::<Vec<_>>());
         if let Some(name) = gone.iter().find(|name| up.contains(name.as_str())) {
             return Some(format!(
                 "{name} is said to be up, and has been away for {NOTICED_DEAD:?} or longer"
             ));
         }
         let disks = self.disks(&gone);
+        let classes = status["stripes"]["redundancy"].as_array()?.iter();
+        let weakest = classes.filter_map(|class| class["helpers"].as_u64()).min();
         names.iter().find_map(|name| {
             let layout = self.said(&["stat", name, "--output", "json"])?;
             let data_blocks = layout["data_blocks"].as_u64()? as usize;
             layout["layout"].as_array()?.iter().find_map(|stripe| {
                 self.report.count(Section::Operations, "stripe held against the disks");
-                disks.lie_about(stripe, data_blocks)
+                disks.lie_about(stripe, data_blocks).or_else(|| {
+                    let truth = disks.survivable(stripe, data_blocks)?;
+                    let is_lie = status["stripes"]["unreadable"] == 0 && weakest? > truth as u64;
+                    is_lie.then(|| {
+                        format!(
+                            "all stripes are said to be able to lose {weakest:?} helpers, {} {truth}",
+                            stripe["stripe"]
+                        )
+                    })
+                })
             })
         })
     }
@@ -105,24 +134,32 @@ impl Thrash {
 }
 
 impl Disks {
+    /// How many nodes of a stripe can go, by its good blocks on the disks; `None` if it cannot be read.
+    fn survivable(&self, stripe: &Value, data_blocks: usize) -> Option<usize> {
+        let mut on: BTreeMap<&str, usize> = BTreeMap::new();
+        let there = stripe["blocks"]
+            .as_array()?
+            .iter()
+            .filter(|block| block["state"] == "healthy" && self.wrong_block(block).is_none());
+        there.filter_map(|block| block["node"].as_str()).for_each(|node| *on.entry(node).or_default() += 1);
+        on.retain(|node, _| self.blocks.contains_key(*node));
+        survivable(on.into_values().collect(), data_blocks)
+    }
+
     /// A claim about a stripe that is better than its blocks on the disks.
     fn lie_about(&self, stripe: &Value, data_blocks: usize) -> Option<String> {
         let blocks = stripe["blocks"].as_array()?;
         let wrong: Vec<String> = blocks.iter().filter_map(|block| self.wrong_block(block)).collect();
-        let mut on: BTreeMap<&str, usize> = BTreeMap::new();
-        let there =
-            blocks.iter().filter(|block| block["state"] == "healthy" && self.wrong_block(block).is_none());
-        there.filter_map(|block| block["node"].as_str()).for_each(|node| *on.entry(node).or_default() += 1);
-        on.retain(|node, _| self.blocks.contains_key(*node));
-        let truth = survivable(on.into_values().collect(), data_blocks);
-        let (readable, survives) = (stripe["readable"] == true, stripe["survives"].as_u64()? as usize);
+        let truth = self.survivable(stripe, data_blocks);
+        let (readable, survives) = (stripe["readable"] == true, stripe["helpers"].as_u64()? as usize);
         let is_lie = match truth {
             None => readable,
             Some(nodes) => survives > nodes,
         };
         // A single bad block of a helper that nothing happened to is a lie as well.
         (is_lie || !wrong.is_empty()).then(|| {
-            let said = if readable { format!("able to lose {survives}") } else { "unreadable".to_owned() };
+            let said =
+                if readable { format!("able to lose {survives} helpers") } else { "unreadable".to_owned() };
             format!(
                 "stripe {} is said to be {said}, the disks say {truth:?} nodes; wrong: {wrong:?}",
                 stripe["stripe"]
@@ -192,7 +229,7 @@ mod tests {
             })
         };
         let blocks: Vec<Value> = nodes.into_iter().enumerate().map(block).collect();
-        serde_json::json!({ "stripe": "1", "survives": survives, "readable": true, "blocks": blocks })
+        serde_json::json!({ "stripe": "1", "helpers": survives, "readable": true, "blocks": blocks })
     }
 
     fn put(folder: &Path, index: u8) {

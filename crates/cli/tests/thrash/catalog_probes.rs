@@ -1,0 +1,81 @@
+//! Writes while the catalog refuses them.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::clients::{self, Fate, Ran};
+use crate::cluster::within;
+use crate::content::Content;
+use crate::operations::{Operation, Verb};
+use crate::report::Section;
+use crate::rounds::{SETTLED, Thrash};
+
+/// Puts that are tried at most. Where a disk is full, a catalog that was reopened may take one in between.
+const PROBES: u64 = 6;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Small files that nobody else writes, put until the status tells that nothing can be stored.
+pub fn probes(round: u64, code: &str, number: u64) -> Vec<Operation> {
+    let probe = |probe| Operation {
+        label: format!("{round:05}-probe-{probe}"),
+        at: Duration::ZERO,
+        verb: Verb::Put {
+            name: format!("probe {round}.{probe}"),
+            content: Content { number: number ^ probe, bytes: 20_000 },
+            code: code.to_owned(),
+            block_bytes: 16 << 10,
+            chunks: 1,
+            replace: false,
+        },
+        fate: Fate::Spared,
+    };
+    (0..PROBES).map(probe).collect()
+}
+
+/// What came of probes.
+#[derive(Default)]
+pub struct Probed {
+    /// One for each probe that was tried.
+    pub ran: Vec<Ran>,
+    /// A status that was better than the truth.
+    pub lie: Option<String>,
+}
+
+impl Thrash {
+    /// Tries probes until one is stored, or the status tells that none can be.
+    pub(crate) fn probe_writes(&self, probes: &[Operation]) -> Probed {
+        let mut probed = Probed::default();
+        for probe in probes {
+            self.write_source(probe);
+            let ran = self.run_one(probe);
+            let is_refused = ran.code.is_some_and(|code| code != 0) && ran.err.contains("catalog")
+                || ran.err.contains("nothing can be stored");
+            let words = ran.words();
+            probed.ran.push(ran);
+            let status = is_refused.then(|| self.look("probe")).flatten();
+            let Some(status) = status else { return probed };
+            self.report.count(Section::Operations, "status held against a catalog that refuses writes");
+            if !status["write_fault"].is_null() {
+                return probed;
+            }
+            self.report
+                .log(&format!("  perhaps better than the truth: {words}, and the status has no write fault"));
+            probed.lie = Some(format!("a put ends with {words}; the status: {}", status["summary"]));
+            thread::sleep(PAUSE);
+        }
+        probed
+    }
+
+    /// Waits until the catalog takes writes again.
+    pub(crate) fn await_writes(&self) {
+        let is_well = || self.look("writes").is_some_and(|status| status["write_fault"].is_null());
+        if !within(SETTLED, is_well) {
+            let status = self.look("writes").unwrap_or_default();
+            self.fail(&format!("the catalog takes no writes, and its disk does: {}", status["summary"]));
+        }
+    }
+
+    fn look(&self, label: &str) -> Option<serde_json::Value> {
+        clients::run(&self.cluster, label, &["status", "--output", "json"], Fate::Spared).json()
+    }
+}
