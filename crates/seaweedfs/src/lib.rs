@@ -39,7 +39,7 @@ pub use lock::{LOCK_NAME, Lock, LockHolder};
 pub use master::{Maintenance, MasterClient};
 pub use placement::{NoPlace, Place, place};
 pub use security::{Security, SecurityError};
-pub use server::{MountedShards, ServerStatus, SmallFile, VolumeServer};
+pub use server::{MountedShards, ServerStatus, SmallFile, SmallFileReader, VolumeServer};
 pub use storage::{AttachError, AttachedStorage, Attachment, open};
 pub use volumes::{Change, Generation, Home, Standing, Volume, Volumes};
 pub use watch::{Event, Watch};

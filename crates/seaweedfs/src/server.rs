@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use stores::seaweedfs::{Encoding, Ratio, VolumeName};
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 
 use crate::address::ServerAddress;
 use crate::connect::{Life, connect};
 use crate::error::AskError;
 use crate::generated::volume_server_pb::volume_server_client::VolumeServerClient;
 use crate::generated::volume_server_pb::{
-    CopyFileRequest, VolumeEcShardReadRequest, VolumeEcShardsCopyRequest, VolumeEcShardsDeleteRequest,
-    VolumeEcShardsInfoRequest, VolumeEcShardsMountRequest, VolumeEcShardsUnmountRequest,
-    VolumeServerStatusRequest,
+    CopyFileRequest, CopyFileResponse, VolumeEcShardReadRequest, VolumeEcShardsCopyRequest,
+    VolumeEcShardsDeleteRequest, VolumeEcShardsInfoRequest, VolumeEcShardsMountRequest,
+    VolumeEcShardsUnmountRequest, VolumeServerStatusRequest,
 };
 use crate::security::Security;
 
@@ -25,6 +25,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(600);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// All of a small file has come by then.
 const SMALL_FILE_LIMIT: Duration = Duration::from_secs(60);
+const COPY_FILE: &str = "CopyFile";
 
 /// One volume server. Clones share their connection, which is made anew when it breaks.
 #[derive(Clone, Debug)]
@@ -44,6 +45,16 @@ pub enum SmallFile {
     Vif,
     /// Checksums.
     Ecsum,
+}
+
+/// A small file as its server sends it, which waits until it is read.
+#[derive(Debug)]
+pub struct SmallFileReader {
+    server: VolumeServer,
+    /// `None` once all has come, or if the server does not have the file.
+    pieces: Option<Streaming<CopyFileResponse>>,
+    /// What came beyond the last window.
+    ahead: Vec<u8>,
 }
 
 /// What a server has mounted of a volume.
@@ -245,7 +256,21 @@ impl VolumeServer {
 
     fn too_long(&self, volume: &VolumeName, file: SmallFile, most: u64) -> AskError {
         let what = format!("more than {most} bytes of {volume}{}", file.extension());
-        AskError::Nonsense { address: self.address.clone(), call: "CopyFile", what }
+        AskError::Nonsense { address: self.address.clone(), call: COPY_FILE, what }
+    }
+
+    /// A small file of a volume, however long, to be read window by window.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn open_small_file(
+        &self,
+        volume: &VolumeName,
+        file: SmallFile,
+    ) -> Result<SmallFileReader, AskError> {
+        let whole = i64::MAX as u64;
+        let pieces = self.pieces(volume, file, whole).await?;
+        Ok(SmallFileReader { server: self.clone(), pieces, ahead: Vec::new() })
     }
 
     /// As [`pull_pieces`](Self::pull_pieces), within the limit of one call.
@@ -257,7 +282,7 @@ impl VolumeServer {
         kept: &mut Vec<u8>,
     ) -> Result<Option<u64>, AskError> {
         let pulled = self.pull_pieces(volume, file, stop, kept);
-        let timed_out = || AskError::TimedOut { address: self.address.clone(), call: "CopyFile" };
+        let timed_out = || AskError::TimedOut { address: self.address.clone(), call: COPY_FILE };
         tokio::time::timeout(SMALL_FILE_LIMIT, pulled).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
@@ -269,7 +294,29 @@ impl VolumeServer {
         stop: u64,
         kept: &mut Vec<u8>,
     ) -> Result<Option<u64>, AskError> {
-        let call = "CopyFile";
+        let Some(mut pieces) = self.pieces(volume, file, stop).await? else { return Ok(None) };
+        let mut came = 0;
+        loop {
+            let piece = match self.next(COPY_FILE, &mut pieces).await {
+                Err(error) if is_missing(&error) => return Ok(None),
+                piece => piece?,
+            };
+            let Some(piece) = piece else { return Ok(Some(came)) };
+            came += piece.file_content.len() as u64;
+            if came > stop {
+                return Err(self.too_long(volume, file, stop));
+            }
+            kept.extend(piece.file_content);
+        }
+    }
+
+    /// A small file's first `stop` bytes, in pieces; `None` if the server does not have it, which may show only in the first.
+    async fn pieces(
+        &self,
+        volume: &VolumeName,
+        file: SmallFile,
+        stop: u64,
+    ) -> Result<Option<Streaming<CopyFileResponse>>, AskError> {
         let request = CopyFileRequest {
             volume_id: volume.id(),
             ext: file.extension().to_owned(),
@@ -280,24 +327,9 @@ impl VolumeServer {
             ignore_source_file_not_found: false,
         };
         let mut client = self.client.clone();
-        let opened = self.ask(call, ANSWER_LIMIT, client.copy_file(request)).await;
-        let missing = |error: &AskError| matches!(error, AskError::Refused { why, .. } if why.contains("no such file") || why.contains("not found"));
-        let mut pieces = match opened {
-            Err(error) if missing(&error) => return Ok(None),
-            pieces => pieces?,
-        };
-        let mut came = 0;
-        loop {
-            let piece = match self.next(call, &mut pieces).await {
-                Err(error) if missing(&error) => return Ok(None),
-                piece => piece?,
-            };
-            let Some(piece) = piece else { return Ok(Some(came)) };
-            came += piece.file_content.len() as u64;
-            if came > stop {
-                return Err(self.too_long(volume, file, stop));
-            }
-            kept.extend(piece.file_content);
+        match self.ask(COPY_FILE, ANSWER_LIMIT, client.copy_file(request)).await {
+            Err(error) if is_missing(&error) => Ok(None),
+            pieces => pieces.map(Some),
         }
     }
 
@@ -339,11 +371,7 @@ impl VolumeServer {
         }
     }
 
-    async fn next<T>(
-        &self,
-        call: &'static str,
-        pieces: &mut tonic::Streaming<T>,
-    ) -> Result<Option<T>, AskError> {
+    async fn next<T>(&self, call: &'static str, pieces: &mut Streaming<T>) -> Result<Option<T>, AskError> {
         let next = tokio::time::timeout(ANSWER_LIMIT, pieces.message()).await;
         let next = next.map_err(|_| AskError::TimedOut { address: self.address.clone(), call })?;
         next.map_err(|status| AskError::of(&self.address, call, &status))
@@ -361,4 +389,30 @@ impl VolumeServer {
             Err(_) => Err(AskError::TimedOut { address: self.address.clone(), call }),
         }
     }
+}
+
+impl SmallFileReader {
+    /// The next `bytes` of the file, or what is left of it: nothing at its end, or if the server does not have it.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn next_window(&mut self, bytes: usize) -> Result<Vec<u8>, AskError> {
+        while self.ahead.len() < bytes
+            && let Some(pieces) = &mut self.pieces
+        {
+            match self.server.next(COPY_FILE, pieces).await {
+                Err(error) if is_missing(&error) => self.pieces = None,
+                piece => match piece? {
+                    Some(piece) => self.ahead.extend(piece.file_content),
+                    None => self.pieces = None,
+                },
+            }
+        }
+        let rest = self.ahead.split_off(bytes.min(self.ahead.len()));
+        Ok(std::mem::replace(&mut self.ahead, rest))
+    }
+}
+
+fn is_missing(error: &AskError) -> bool {
+    matches!(error, AskError::Refused { why, .. } if why.contains("no such file") || why.contains("not found"))
 }

@@ -7,6 +7,7 @@
 mod cases;
 mod faults;
 mod healing;
+mod judging;
 mod layout;
 mod parity;
 mod repairs;
@@ -37,10 +38,13 @@ const CASES: &[(&str, Case<World>)] = &[
     ("mend_finds_rot_that_nobody_looked_for", healing::rot_that_nobody_looked_for),
     ("mend_names_by_parity_what_no_checksum_tells", parity::a_shard_that_no_checksum_tells),
     ("mend_brings_small_files_that_are_not_whole", healing::small_files_that_are_not_whole),
+    ("mend_says_that_one_shard_of_several_is_lost", judging::one_shard_of_several),
+    ("mend_says_that_nobody_can_judge_a_volume", judging::a_volume_that_nobody_can_judge),
     ("mend_repairs_elsewhere_and_removes_what_comes_back", healing::a_server_that_goes),
     ("mend_killed_in_the_middle_beside_ec_rebuild", healing::killed_in_the_middle),
     ("mend_puts_shards_where_the_server_finds_their_files", layout::an_index_folder),
     ("mend_replaces_small_files_that_rot", side_files::small_files_that_rot),
+    ("mend_brings_an_index_that_is_large", side_files::an_index_that_is_large),
     ("mend_repairs_elsewhere_what_a_home_does_not_take", side_files::a_home_that_takes_nothing),
     ("mend_knows_the_home_of_what_was_lost_while_it_did_not_run", side_files::a_loss_that_nobody_saw),
     ("mend_takes_back_what_is_not_served_as_it_should_be", layout::a_failed_publication),

@@ -1,6 +1,7 @@
 //! The small files of a volume that rot on one server, and a server that can take no shard.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use stores::seaweedfs::VolumeName;
@@ -12,7 +13,7 @@ use crate::layout::{shards_at, split_server};
 use crate::world::World;
 
 /// All copies of a file that a server has.
-fn files_of(world: &World, at: usize, volume: &VolumeName, extension: &str) -> Vec<PathBuf> {
+pub fn files_of(world: &World, at: usize, volume: &VolumeName, extension: &str) -> Vec<PathBuf> {
     let server = &world.servers[at];
     let folders = server.folders.iter().chain(&server.index_folder);
     let files = folders.map(|folder| folder.join(format!("{volume}.{extension}")));
@@ -75,6 +76,66 @@ pub fn small_files_that_rot(world: &mut World) {
     mend.wait_until_safe(2);
     wait_until_unlocked(world);
     drop(mend);
+    world.assert_whole();
+}
+
+/// Longer than any file that Mend holds in memory as a whole. A multiple of an entry's 16 bytes.
+const LARGE_INDEX: u64 = 70 << 20;
+
+/// Replaces the indexes that servers have of a volume while they serve none of it.
+fn change_indexes(world: &World, volume: &VolumeName, change: impl Fn(&File)) {
+    for at in 0..world.servers.len() {
+        let server = world.server(at);
+        let mounted = world.runtime.block_on(server.mounted(volume.id())).expect("it answers");
+        let shards: Vec<u8> = mounted.shards.into_keys().collect();
+        world.runtime.block_on(server.unmount(volume, &shards)).expect("unmounted");
+        for path in files_of(world, at, volume, "ecx") {
+            let file = File::options().write(true).open(path).expect("there");
+            change(&file);
+        }
+        world.runtime.block_on(server.mount(volume, &shards)).expect("mounted again");
+    }
+    wait_until_whole(world);
+}
+
+/// A server that serves nothing of a volume and whose index is short gets the shards and the index, however long that is.
+pub fn an_index_that_is_large(world: &mut World) {
+    let volume = world.bucket.clone();
+    let holders = (0..world.servers.len()).filter(|&at| !shards_at(world, &volume, at).is_empty());
+    let victim = holders.last().expect("somebody has it");
+    let index = fs::read(&files_of(world, victim, &volume, "ecx")[0]).expect("there");
+    // Entries of needles that come before all others: a hole in the file.
+    change_indexes(world, &volume, |file| {
+        file.set_len(0).expect("emptied");
+        file.write_all_at(&index, LARGE_INDEX).expect("written");
+    });
+    let mend = world.attach(GRACE);
+    let lost = shards_at(world, &volume, victim);
+    let numbers: Vec<u8> = lost.iter().map(|name| name.shard).collect();
+    world.runtime.block_on(world.server(victim).unmount(&volume, &numbers)).expect("unmounted");
+    let indexes = files_of(world, victim, &volume, "ecx");
+    for path in &indexes {
+        let file = File::options().write(true).open(path).expect("there");
+        file.set_len(LARGE_INDEX + index.len() as u64 - 16).expect("cut off");
+    }
+    let before: Vec<_> = lost.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
+    lost.iter().for_each(|name| fs::remove_file(world.holder(name).1).expect("removed"));
+    for (name, before) in lost.iter().zip(&before) {
+        wait_until_as_it_was(world, name, before);
+    }
+    wait_until_whole(world);
+    assert!(lost.iter().all(|name| world.holder(name).0 == victim), "they go back to where they were");
+    let long =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|it| it.len() == LARGE_INDEX + index.len() as u64);
+    assert!(indexes.iter().any(long), "the index was brought anew");
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    drop(mend);
+    change_indexes(world, &volume, |file| {
+        file.set_len(0).expect("emptied");
+        file.write_all_at(&index, 0).expect("written");
+    });
+    world.forget_locations(&world.both());
     world.assert_whole();
 }
 

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::publishing::check_mounted;
-use super::side_files::{Copies, Problem, Verdict};
+use super::side_files::{Copies, ENTRY_BYTES, Problem, Verdict};
 use super::state::{Shared, State};
 use super::view::Expected;
 use crate::address::ServerAddress;
@@ -22,15 +22,20 @@ use crate::server::{SmallFile, VolumeServer};
 
 /// A volume is looked at so often, one after the other.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// A larger file is not compared.
+/// After a look at large indexes there is a rest of so many times as long.
+const REST: u32 = 9;
+/// A larger `.vif` or `.ecsum` is not compared.
 const MAX_COMPARED: usize = 64 << 20;
+/// Indexes are compared so many bytes at a time, as they may be larger than memory.
+const WINDOW_BYTES: usize = ENTRY_BYTES << 16;
 /// A server has said by then what it has of a file.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-const INDEX_LIMIT: Duration = Duration::from_secs(60);
+const WINDOW_LIMIT: Duration = Duration::from_secs(10);
 /// A server that did not answer in time is not asked for so long.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 /// It has fetched a file by then.
 const BRING_LIMIT: Duration = Duration::from_secs(60);
+const BRING_INDEX_LIMIT: Duration = Duration::from_secs(600);
 /// A server that has let go of shards for a moment is asked so often to take them again.
 const MOUNT_TRIES: usize = 5;
 const MOUNT_AGAIN: Duration = Duration::from_millis(200);
@@ -54,13 +59,15 @@ pub(super) struct Inspection {
 
 /// Looks at one volume after the other until the storage is dropped.
 pub(super) async fn inspect(storage: Weak<Shared>) {
+    let mut rest = LOOK_EVERY;
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(rest).await;
         let Some(shared) = storage.upgrade() else { return };
-        let next = shared.state().next_to_inspect();
+        let (began, next) = (Instant::now(), shared.state().next_to_inspect());
         if let Some(volume) = next {
             shared.inspect(volume).await;
         }
+        rest = LOOK_EVERY.max(began.elapsed() * REST);
     }
 }
 
@@ -250,25 +257,70 @@ impl Shared {
             servers.retain(|server| !state.inspection.is_silent(server));
             servers
         };
+        if file == SmallFile::Ecx {
+            return self.indexes(name, servers).await;
+        }
+        let mut asking = JoinSet::new();
+        for server in servers {
+            let (shared, name) = (Arc::clone(self), name.clone());
+            asking.spawn(async move { (shared.copy_at(&name, file, &server).await, server) });
+        }
+        // A server that does not answer is not blamed.
+        let mut answers = asking.join_all().await;
+        answers.sort_by(|one, other| one.1.cmp(&other.1));
         let mut copies = Copies::default();
-        // Indexes are large, so only one of them is fetched at a time.
-        let at_once = if file == SmallFile::Ecx { 1 } else { servers.len().max(1) };
-        for servers in servers.chunks(at_once) {
-            let mut asking = JoinSet::new();
-            for server in servers {
-                let (shared, name, server) = (Arc::clone(self), name.clone(), server.clone());
-                asking.spawn(async move { (shared.copy_at(&name, file, &server).await, server) });
-            }
-            // A server that does not answer is not blamed.
-            let mut answers = asking.join_all().await;
-            answers.sort_by(|one, other| one.1.cmp(&other.1));
-            for (answer, server) in answers {
-                if let Some(bytes) = answer {
-                    copies.add(file, server, bytes);
-                }
+        for (answer, server) in answers {
+            if let Some(bytes) = answer {
+                copies.add(file, server, bytes);
             }
         }
         copies
+    }
+
+    /// The indexes of servers, read side by side.
+    async fn indexes(self: &Arc<Self>, name: &VolumeName, servers: Vec<ServerId>) -> Copies {
+        let mut opening = JoinSet::new();
+        for server in servers {
+            let (shared, name) = (Arc::clone(self), name.clone());
+            opening.spawn(async move {
+                let opened = async {
+                    shared.connect(&server).await.ok()?.open_small_file(&name, SmallFile::Ecx).await.ok()
+                };
+                let index = shared.in_time(&server, ANSWER_LIMIT, opened).await?;
+                Some((server, index))
+            });
+        }
+        let mut indexes: Vec<_> = opening.join_all().await.into_iter().flatten().collect();
+        let (mut copies, mut is_first) = (Copies::default(), true);
+        loop {
+            let mut reading = JoinSet::new();
+            for (server, mut index) in indexes {
+                let shared = Arc::clone(self);
+                reading.spawn(async move {
+                    let window = async { index.next_window(WINDOW_BYTES).await.ok() };
+                    let window = shared.in_time(&server, WINDOW_LIMIT, window).await?;
+                    Some((server, index, window))
+                });
+            }
+            let mut windows = BTreeMap::new();
+            indexes = Vec::new();
+            for (server, index, window) in reading.join_all().await.into_iter().flatten() {
+                indexes.push((server.clone(), index));
+                windows.insert(server, window);
+            }
+            let is_end = windows.values().all(Vec::is_empty);
+            if is_first {
+                for (server, window) in windows {
+                    copies.add(SmallFile::Ecx, server, Some(window));
+                }
+            } else {
+                copies.compare_next(windows);
+            }
+            if is_end {
+                return copies;
+            }
+            is_first = false;
+        }
     }
 
     /// A server's copy of a file; `None` if it does not answer in time.
@@ -280,8 +332,17 @@ impl Shared {
     ) -> Option<Option<Vec<u8>>> {
         let asked =
             async { self.connect(server).await.ok()?.small_file(name, file, MAX_COMPARED).await.ok() };
-        let limit = if file == SmallFile::Ecx { INDEX_LIMIT } else { ANSWER_LIMIT };
-        let answer = tokio::time::timeout(limit, asked).await;
+        self.in_time(server, ANSWER_LIMIT, asked).await
+    }
+
+    /// What a server answers; if it does not answer in time, it is not asked for a while.
+    async fn in_time<T>(
+        &self,
+        server: &ServerId,
+        limit: Duration,
+        answer: impl Future<Output = Option<T>>,
+    ) -> Option<T> {
+        let answer = tokio::time::timeout(limit, answer).await;
         if answer.is_err() {
             self.state().inspection.silent.insert(server.clone(), Instant::now());
         }
@@ -389,7 +450,8 @@ async fn bring(
     from: &ServerAddress,
     disk: u32,
 ) -> Result<(), String> {
-    let brought = tokio::time::timeout(BRING_LIMIT, server.bring(name, files, from, disk)).await;
+    let limit = if files.contains(&SmallFile::Ecx) { BRING_INDEX_LIMIT } else { BRING_LIMIT };
+    let brought = tokio::time::timeout(limit, server.bring(name, files, from, disk)).await;
     brought.map_err(|_| "it does not get it in time".to_owned())?.map_err(|error| error.to_string())
 }
 

@@ -12,8 +12,9 @@ use stores::seaweedfs::{Ecsum, Encoding, VolumeInfo};
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Bytes of an entry of an index: a key, an offset, and a size, which is the last.
-const ENTRY_BYTES: usize = 16;
+/// Bytes of an entry of an index: a key, an offset, and a size, which is the last. Indexes are compared in windows of whole
+/// entries.
+pub(super) const ENTRY_BYTES: usize = 16;
 const SIZE_BYTES: usize = 4;
 /// The size that stands for a needle that was deleted, and may be in some servers' indexes only.
 const TOMBSTONE: [u8; SIZE_BYTES] = [0xff; SIZE_BYTES];
@@ -51,6 +52,7 @@ pub(super) struct Verdict {
 enum Content {
     Vif(Encoding, Value),
     Ecsum(Box<Ecsum>),
+    /// A window of an index.
     Ecx(Vec<u8>),
 }
 
@@ -126,10 +128,28 @@ impl Copies {
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return self.missing.push(server) };
         match Content::decode(file, bytes) {
             Err(why) => self.damaged.push((server, why)),
-            Ok(content) => match self.groups.iter_mut().find(|(other, _)| other.agrees(&content)) {
-                Some((_, servers)) => servers.push(server),
-                None => self.groups.push((content, vec![server])),
-            },
+            Ok(content) => self.join(0, content, server),
+        }
+    }
+
+    /// Takes the next window of each server's index, after the first was [`add`](Self::add)ed. A server without one has
+    /// stopped answering and is left out.
+    pub fn compare_next(&mut self, mut windows: BTreeMap<ServerId, Vec<u8>>) {
+        for (_, servers) in std::mem::take(&mut self.groups) {
+            let first = self.groups.len();
+            for server in servers {
+                if let Some(window) = windows.remove(&server) {
+                    self.join(first, Content::Ecx(window), server);
+                }
+            }
+        }
+    }
+
+    /// Puts a server among those with the same content, in the groups from `first` on.
+    fn join(&mut self, first: usize, content: Content, server: ServerId) {
+        match self.groups[first..].iter_mut().find(|(other, _)| other.agrees(&content)) {
+            Some((_, servers)) => servers.push(server),
+            None => self.groups.push((content, vec![server])),
         }
     }
 

@@ -65,6 +65,49 @@ fn indexes_differ_by_what_was_deleted_and_by_nothing_else() {
     assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
 }
 
+/// Indexes, given in windows.
+fn verdict_on_windows(copies: &[(&str, &[&[u8]])]) -> Verdict {
+    let server = |name: &str| ServerId(name.to_owned());
+    let mut found = Copies::default();
+    for (name, windows) in copies {
+        found.add(SmallFile::Ecx, server(name), windows.first().map(|window| window.to_vec()));
+    }
+    let rounds = copies.iter().map(|(_, windows)| windows.len()).max().unwrap_or(0);
+    for at in 1..rounds {
+        let next =
+            copies.iter().filter_map(|(name, windows)| Some((server(name), windows.get(at)?.to_vec())));
+        found.compare_next(next.collect());
+    }
+    found.verdict(SmallFile::Ecx, Encoding(7))
+}
+
+#[test]
+fn indexes_are_compared_to_their_ends() {
+    let entry = |key: u8, size: [u8; 4]| [[0, 0, 0, 0, 0, 0, 0, key, 0, 0, 0, 9].as_slice(), &size].concat();
+    let size = [0, 0, 0, 5];
+    let (first, second, third) = (entry(1, size), entry(2, size), entry(3, size));
+    let (deleted, rotten) = (entry(2, TOMBSTONE), entry(3, [0, 0, 1, 5]));
+    let found = verdict_on_windows(&[
+        ("a", &[&first, &second, &third, b""]),
+        ("deleted", &[&first, &deleted, &third, b""]),
+        ("early", &[&rotten, &second, &third, b""]),
+        ("late", &[&first, &second, &rotten, b""]),
+        ("long", &[&first, &second, &third, &third]),
+        ("none", &[b"", b"", b"", b""]),
+        ("short", &[&first, &second, b"", b""]),
+        ("silent", &[&first, &second]),
+        ("x", &[&first, &second, &third, b""]),
+        ("y", &[&first, &second, &third, b""]),
+        ("z", &[&first, &second, &third, b""]),
+    ]);
+    assert_eq!(names(&found.good), ["a", "deleted", "x", "y", "z"]);
+    for server in ["early", "late", "long", "short"] {
+        assert_eq!(problem(&found, server), Some(&Problem::Differs), "{server}");
+    }
+    assert_eq!(problem(&found, "none"), Some(&Problem::Missing));
+    assert_eq!(problem(&found, "silent"), None, "it is not blamed");
+}
+
 #[test]
 fn checksums_that_one_server_alone_has_are_not_missed_elsewhere() {
     let sums = |damaged: bool| {

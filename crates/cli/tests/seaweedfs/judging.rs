@@ -1,0 +1,87 @@
+//! What `mend status` says of volumes that lose something, or of which nobody can tell how they stand.
+
+use std::fs;
+
+use serde_json::Value;
+use weed::eventually;
+
+use crate::healing::{wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
+use crate::layout::shards_at;
+use crate::side_files::files_of;
+use crate::world::World;
+
+/// What stripes can still lose, and how many can lose that much.
+fn survivable(status: &Value) -> Vec<(u64, u64)> {
+    let classes = status["stripes"]["redundancy"].as_array().expect("classes");
+    let mut found: Vec<_> =
+        classes.iter().map(|class| (number(&class["survives"]), number(&class["stripes"]))).collect();
+    found.sort_unstable();
+    found
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
+}
+
+fn says_safe(summary: &Value) -> bool {
+    summary.as_str().expect("text").starts_with("safe")
+}
+
+/// One of several shards on a server: the server stays listed with the volume.
+pub fn one_shard_of_several(world: &mut World) {
+    let mend = world.attach("never");
+    assert_eq!(survivable(&mend.ask(&["status"]).expect("it reports")), [(4, 2)]);
+    let volume = world.pictures.clone();
+    let most = (0..world.servers.len()).max_by_key(|&at| shards_at(world, &volume, at).len());
+    let shards = shards_at(world, &volume, most.expect("several servers"));
+    assert!(shards.len() > 1, "it has several: {shards:?}");
+    let (_, before) = world.lose(&shards[0]);
+    let status = eventually("a status that knows", || {
+        let status = mend.ask(&["status"])?;
+        (survivable(&status) != [(4, 2)]).then_some(status)
+    });
+    assert_eq!(survivable(&status), [(3, 1), (4, 1)]);
+    assert_eq!((&status["healthy"], number(&status["stripes"]["blocks_lost"])), (&Value::Bool(false), 1));
+    assert!(!says_safe(&status["summary"]), "{}", status["summary"]);
+    let repaired = mend.run(&["repair", "--all"]);
+    assert!(repaired.status.success(), "{}", String::from_utf8_lossy(&repaired.stderr));
+    wait_until_as_it_was(world, &shards[0], &before);
+    wait_until_whole(world);
+    mend.wait_until_safe(2);
+    wait_until_unlocked(world);
+    world.assert_whole();
+}
+
+/// A coordinator starts, and no server can say how long the shards of a volume are, or how many there should be.
+pub fn a_volume_that_nobody_can_judge(world: &mut World) {
+    let mut mend = world.attach("never");
+    mend.kill_coordinator();
+    let volume = world.bucket.clone();
+    let files: Vec<_> = (0..world.servers.len()).flat_map(|at| files_of(world, at, &volume, "vif")).collect();
+    let before: Vec<_> = files.iter().map(|path| fs::read(path).expect("there")).collect();
+    files.iter().for_each(|path| fs::write(path, b"{ garbage").expect("written"));
+    mend.start_coordinator();
+    let status = eventually("a status that says so", || {
+        let status = mend.ask(&["status"])?;
+        assert!(status["healthy"] == false || status["settling"] == true, "{status}");
+        let is_judged = status["unjudged"].as_array()?.is_empty() || status["stripes"]["stripes"] != 1;
+        (!is_judged && status["settling"] == false).then_some(status)
+    });
+    assert_eq!(status["unjudged"][0]["stripe"], volume.to_string());
+    let summary = status["summary"].as_str().expect("text");
+    assert!(summary.starts_with("NOT KNOWN"), "{summary}");
+    let waited = mend.run(&["wait", "--for", "safe", "--timeout", "5s"]);
+    let said = String::from_utf8_lossy(&waited.stderr);
+    assert!(!waited.status.success() && said.contains("NOT KNOWN"), "{said}");
+    let checked = mend.run(&["status", "--check"]);
+    assert!(!checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    for (path, before) in files.iter().zip(before) {
+        fs::write(path, before).expect("written");
+    }
+    mend.wait_until_safe(2);
+    let waited = mend.run(&["wait", "--for", "safe"]);
+    assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
+    wait_until_unlocked(world);
+    drop(mend);
+    world.assert_whole();
+}
