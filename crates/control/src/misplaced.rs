@@ -45,17 +45,34 @@ impl Control {
             .any(|(other, block)| other != index && self.readers(block).any(|reader| reader == node))
     }
 
-    /// Whether a stripe survives as many losses of helpers as its code tolerates without a node's copy of a block: each block
-    /// is readable, on a helper of its own.
+    /// Whether a stripe can do without a node's copy of a block: each block is readable, on a node of its own, or, in stores
+    /// where a node may have several, the stripe survives as many losses of nodes as with all of its copies. Of other blocks
+    /// one copy counts, as their other copies may be about to go.
     pub(crate) fn survives_without(&self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
-        let mut taken = BTreeSet::new();
-        indexed(stripe).all(|(at, block)| {
-            let mut others = self.proven_readers(block).filter(|&reader| at != index || reader != node);
-            match self.nature.files {
-                true => others.any(|reader| taken.insert(reader)),
-                false => others.next().is_some(), // Other stores have fewer nodes than blocks.
-            }
-        })
+        let stays = |(at, block)| self.proven_readers(block).find(|&reader| at != index || reader != node);
+        let Some(rest) = indexed(stripe).map(stays).collect::<Option<Vec<NodeId>>>() else { return false };
+        let rest = self.picture.together(&rest);
+        if !rest.shares_nodes() || !self.nature.shares_nodes {
+            return !rest.shares_nodes();
+        }
+        let code = stripe.code.build();
+        let Ok(spare) = code.map(|code| (code.blocks() - code.data_blocks()) as u32) else { return false };
+        let with_all = self.picture.together(&self.least_shared(stripe));
+        rest.survives(spare).nodes >= with_all.survives(spare).nodes
+    }
+
+    /// A node for each readable block, such that none has many of them.
+    fn least_shared(&self, stripe: &StripeRecord) -> Vec<NodeId> {
+        let mut copies: Vec<Vec<NodeId>> =
+            stripe.blocks.iter().map(|block| self.proven_readers(block).collect()).collect();
+        copies.sort_by_key(Vec::len); // Blocks without a choice first.
+        let mut chosen: Vec<NodeId> = Vec::with_capacity(copies.len());
+        for nodes in copies {
+            let taken = |node: &NodeId| chosen.iter().filter(|other| *other == node).count();
+            let least = nodes.into_iter().min_by_key(taken);
+            chosen.extend(least);
+        }
+        chosen
     }
 
     /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may show up.

@@ -1,8 +1,7 @@
 //! Whether what a helper holds has anywhere to go, before a repair is promised or begun.
 //!
-//! A block has somewhere to go if some helper takes blocks of its size and has no other block of its stripe (or not its share
-//! of them, in stores where a node may have several). With more takers than a stripe has blocks that is certain; otherwise
-//! stripes are looked at one by one, a sample of them where there are many.
+//! A block has somewhere to go if some helper takes blocks of its size and has no other block of its stripe; where a helper may
+//! have several, any helper with room will do. Stripes are looked at one by one, a sample of them where there are many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -137,32 +136,28 @@ impl Control {
 }
 
 /// The helpers that get blocks, with the bytes that each has room for.
-struct Takers {
+struct Takers<'a> {
+    control: &'a Control,
     room: BTreeMap<NodeId, u64>,
-    /// Whether a helper may have several blocks of a stripe.
-    shares_nodes: bool,
 }
 
-impl Takers {
-    fn new(core: &Control, only: &[NodeId], but: Option<NodeId>) -> Self {
+impl<'a> Takers<'a> {
+    fn new(control: &'a Control, only: &[NodeId], but: Option<NodeId>) -> Self {
         let may = |node: &NodeId| Some(*node) != but && (only.is_empty() || only.contains(node));
-        let room = core.takers().filter(|(node, _)| may(node)).collect();
-        Self { room, shares_nodes: core.nature.shares_nodes }
+        let room = control.takers().filter(|(node, _)| may(node)).collect();
+        Self { control, room }
     }
 
-    /// Whether one of them may take one more block of a stripe.
+    /// Whether one of them may take a lost block of a stripe, as [placement](repair::recovery::Placement) decides.
     fn take(&self, record: &StripeRecord) -> bool {
-        let fit =
-            || self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
-        let takers = fit().count();
-        if takers == 0 || takers > record.blocks.len() {
-            return takers > 0;
+        let mut fit =
+            self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
+        if self.control.nature.shares_nodes {
+            // Their even shares add up to all blocks, of which one is lost, so one of them has less than its share.
+            return fit.next().is_some();
         }
-        let share = if self.shares_nodes { record.blocks.len().div_ceil(takers) } else { 1 };
-        let held = |node: NodeId| {
-            let holders = record.blocks.iter().flat_map(BlockRecord::holders);
-            holders.filter(|holder| holder.node == node).count()
-        };
-        fit().any(|node| held(node) < share)
+        let holders: BTreeSet<NodeId> =
+            record.blocks.iter().filter_map(|block| self.control.block_facts(block).node).collect();
+        fit.any(|node| !holders.contains(&node))
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks that are on more nodes than one, in stores where a server that comes back brings what was made anew elsewhere.
 //!
-//! A surplus copy goes only when the stripe is whole without it, nobody works on it, and the copy that stays has just been
-//! read and is good.
+//! A surplus copy goes only when the stripe is whole without it and survives as many losses of nodes, nobody works on it, and
+//! the copy that stays has just been read and is good.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,14 +46,17 @@ impl Control {
         }
     }
 
-    /// Blocks of which a copy could go, if the one that stays is good.
+    /// Blocks of which copies could go, if the one that stays is good.
     fn surplus_of(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
         let whole =
             stripe.blocks.iter().all(|block| self.readable_at(block).is_some() && !self.is_lost(block));
         if !whole || self.is_stripe_worked_on(&stripe.id) {
             return Vec::new();
         }
-        let surplus = super::stripes::indexed(stripe).filter(|(_, block)| !block.replicas.is_empty());
+        let goes = |index: BlockIndex, block: &BlockRecord| {
+            block.replicas.iter().any(|copy| self.survives_without(stripe, index, copy.node))
+        };
+        let surplus = super::stripes::indexed(stripe).filter(|&(index, block)| goes(index, block));
         surplus.map(|(index, block)| (index, block.clone())).collect()
     }
 
@@ -68,7 +71,7 @@ impl Control {
         let found = self.surplus_of(&record).into_iter().find(|&(other, _)| other == index);
         let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
         for replica in &block.replicas {
-            if self.is_helper(replica.node) {
+            if self.is_helper(replica.node) && self.survives_without(&record, index, replica.node) {
                 self.drop_copy(replica.node, &block.id);
             }
         }

@@ -15,6 +15,7 @@ mod repairs;
 mod scrubs;
 mod steady;
 mod storing;
+mod surplus;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
