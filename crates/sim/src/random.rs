@@ -185,5 +185,6 @@ fn random_policy(dice: &mut Dice) -> Policy {
         avoid: BTreeSet::<NodeId>::new(),
         prefer: Vec::new(),
         stretches: Vec::new(),
+        shares_nodes: false,
     }
 }

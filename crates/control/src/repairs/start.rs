@@ -283,12 +283,18 @@ impl Control {
             (repair::Scheme::Auto, true) => proposal.stretches.clone(),
             _ => Vec::new(),
         };
-        let policy = policy(scheme, order.slice_bytes);
+        let policy = Policy {
+            prefer: proposal.helpers.clone(),
+            stretches,
+            avoid,
+            shares_nodes: self.nature.shares_nodes,
+            ..policy(scheme, order.slice_bytes)
+        };
         Ok(JobRequest {
             job: self.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
-            policy: Policy { prefer: proposal.helpers.clone(), stretches, avoid, ..policy },
+            policy,
             verify: Verify { reread: true, ..self.verify(&stripe.id, order.verify_parity) },
             publish: true,
             tag: None,

@@ -224,14 +224,8 @@ impl Job {
 
     pub(super) fn can_all_be_replaced(&self, nodes: &BTreeSet<NodeId>, topology: &Topology) -> bool {
         let deliveries = self.work.goals.iter().filter(|goal| nodes.contains(&goal.requestor)).count();
-        let mut taken = self.taken();
+        let mut taken = self.work.requestors();
         (0..deliveries).all(|_| self.stand_in(&taken, topology).is_some_and(|other| taken.insert(other)))
-    }
-
-    /// Nodes that hold a block of the stripe or are to get one.
-    pub(super) fn taken(&self) -> BTreeSet<NodeId> {
-        let holders = self.work.stripe.held().map(|(_, holder)| holder);
-        holders.chain(self.work.goals.iter().map(|goal| goal.requestor)).collect()
     }
 
     /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
@@ -251,7 +245,7 @@ impl Job {
             // What it says it has must not count for another block, should it ever be given one.
             self.work.tell(node, ToNode::Forget { job: self.work.id });
         }
-        let mut taken = self.taken();
+        let mut taken = self.work.requestors();
         for at in 0..self.work.goals.len() {
             if self.is_finished() || self.work.goals[at].requestor != node {
                 continue;
@@ -274,18 +268,26 @@ impl Job {
         }
     }
 
-    /// A live helper that holds no block of the stripe and has room for one; rather one that has not failed.
+    /// A live helper that has room for a block and holds none of the stripe, or less than its even share where nodes share;
+    /// rather one that has not failed. `taken` get other blocks already: what a node says of its progress is of all that it gets.
     pub(super) fn stand_in(&self, taken: &BTreeSet<NodeId>, topology: &Topology) -> Option<NodeId> {
-        topology
-            .iter()
-            .filter(|(node, view)| view.alive && view.reach != Reach::DialsOut && !taken.contains(node))
-            .filter(|(node, view)| {
-                let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
-                !given_up && view.free_bytes >= self.work.stripe.block_bytes()
-            })
-            .min_by_key(|(node, view)| {
-                let failed = self.work.policy.avoid.contains(node);
-                (failed, self.blamed.get(node), view.load, std::cmp::Reverse(view.free_bytes))
+        let bytes = self.work.stripe.block_bytes();
+        let fit = topology.iter().filter(|(node, view)| {
+            let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
+            view.alive && view.reach != Reach::DialsOut && view.free_bytes >= bytes && !given_up
+        });
+        let fit: Vec<_> = fit.collect();
+        let share = if self.work.policy.shares_nodes {
+            self.work.stripe.blocks.len().div_ceil(fit.len().max(1))
+        } else {
+            1
+        };
+        let held = |node: NodeId| self.work.stripe.held().filter(|&(_, holder)| holder == node).count();
+        fit.into_iter()
+            .filter(|&(node, _)| !taken.contains(&node) && held(node) < share)
+            .min_by_key(|&(node, view)| {
+                let failed = self.work.policy.avoid.contains(&node);
+                (failed, self.blamed.get(&node), held(node), view.load, std::cmp::Reverse(view.free_bytes))
             })
             .map(|(node, _)| node)
     }

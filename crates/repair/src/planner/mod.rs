@@ -73,6 +73,8 @@ pub struct Policy {
     /// Chains dealt by the scheduler of many repairs, which keeps nodes evenly busy. They replace the
     /// scheme's shape if the code reads any k blocks; each carries slices in proportion to its length.
     pub stretches: Vec<Stretch>,
+    /// Whether a node may get a block beside others of the stripe, within its even share, when a requestor fails.
+    pub shares_nodes: bool,
 }
 
 /// A request for blocks of a stripe.

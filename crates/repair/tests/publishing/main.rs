@@ -50,10 +50,20 @@ impl Scene {
 
     /// The same with the digests that are recorded.
     fn recorded(lost: u16, verify: Verify, digest: fn(u16) -> Option<Digest>) -> Self {
+        Self::with(lost, Policy::default(), verify, digest, Some(SPARE))
+    }
+
+    fn with(
+        lost: u16,
+        policy: Policy,
+        verify: Verify,
+        digest: fn(u16) -> Option<Digest>,
+        spare: Option<NodeId>,
+    ) -> Self {
         let requestor = |index: u16| NodeId(REQUESTORS + u32::from(index));
         let mut topology = Topology::new();
         let helpers = (lost..6).map(|index| NodeId(index.into()));
-        for node in helpers.chain((0..lost).map(requestor)).chain([SPARE]) {
+        for node in helpers.chain((0..lost).map(requestor)).chain(spare) {
             topology.set(node, NodeProfile::helper(format!("h{node}"), format!("10.0.0.{node}:1")));
         }
         let blocks = (0..6).map(|index: u16| StripeBlock {
@@ -76,7 +86,7 @@ impl Scene {
                 .collect(),
             window: 0..BLOCK_BYTES,
             sub_blocks: None,
-            policy: Policy::default(),
+            policy,
             verify,
             publish: true,
             tag: None,
@@ -298,6 +308,42 @@ fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
     scene.say(node, Report::Refused { why: repair::Refusal::NoStore });
     assert!(scene.is_given_up(node));
     assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
+}
+
+/// One lost block whose requestor fails, while every other node holds a block of the stripe; who gets it then.
+fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (Scene, Option<NodeId>) {
+    let policy = Policy { shares_nodes, ..Policy::default() };
+    let (mut scene, node) = (Scene::with(1, policy, Verify::default(), |_| None, None), NodeId(REQUESTORS));
+    for &full in full {
+        let mut profile = scene.topology.get(NodeId(full)).expect("it is there").clone();
+        profile.free_bytes = 0;
+        scene.topology.set(NodeId(full), profile);
+    }
+    scene.told.clear();
+    scene.say(node, failed(0, SinkProblem::Process("the server refuses".into())));
+    scene.wait(5 * SECOND);
+    let gets = |(node, message): &(NodeId, ToNode)| match message {
+        ToNode::Assign(assignment) if !assignment.sinks.is_empty() => Some(*node),
+        _ => None,
+    };
+    let other = scene.told.iter().find_map(gets);
+    (scene, other)
+}
+
+#[test]
+fn a_holder_takes_the_place_of_a_requestor_only_where_nodes_share() {
+    let (scene, other) = stand_in_among_holders(false, &[]);
+    assert!(matches!(scene.ended, Some(Err(JobError::NoRequestor { .. }))), "{:?}", scene.ended);
+    assert_eq!(other, None);
+    // Six blocks on five nodes are two on some.
+    let (mut scene, other) = stand_in_among_holders(true, &[1, 2]);
+    assert!(scene.ended.is_none());
+    let other = other.expect("a holder gets it");
+    assert!((3..6).contains(&other.0), "one with room, and not {other}");
+    scene.say(other, Report::Delivered);
+    scene.deliver_and_seal(other, 0, 0);
+    scene.say(other, Report::Committed);
+    assert_eq!(scene.published, [(BlockIndex(0), other)]);
 }
 
 #[test]
