@@ -55,8 +55,10 @@ impl Control {
         if !rest.shares_nodes() || !self.nature.shares_nodes {
             return !rest.shares_nodes();
         }
-        let code = stripe.code.build();
-        let Ok(spare) = code.map(|code| (code.blocks() - code.data_blocks()) as u32) else { return false };
+        if !self.proven_readers(&stripe.blocks[usize::from(index.0)]).any(|reader| reader == node) {
+            return true; // Nobody can read that copy.
+        }
+        let spare = (stripe.code.blocks() - stripe.code.data_blocks()) as u32;
         let with_all = self.picture.together(&self.least_shared(stripe));
         rest.survives(spare).nodes >= with_all.survives(spare).nodes
     }
