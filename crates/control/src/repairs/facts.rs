@@ -47,7 +47,7 @@ impl Control {
     }
 
     /// What is known of a block: of several holders, the one where it can be read.
-    pub(in crate::core) fn block_facts(&self, block: &BlockRecord) -> BlockFacts {
+    pub(crate) fn block_facts(&self, block: &BlockRecord) -> BlockFacts {
         let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
         let node = reader.or(block.node);
         let good = node.and_then(|node| block.state_on(node)) == Some(BlockState::Healthy);
