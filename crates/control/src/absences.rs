@@ -63,17 +63,18 @@ impl Control {
     /// wrong makes a repair begin too early or too late, and harms nothing.
     pub(crate) fn recall_absences(&mut self, records: &[(String, Value)]) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
-            let (Some(kept), Some(node)) = (kept, self.picture.node_named(name).map(|node| node.id)) else {
+            let (Some(kept), Some(node)) = (kept, self.stripes.picture.node_named(name).map(|node| node.id))
+            else {
                 self.forget_record(format!("{PREFIX}{name}"));
                 continue;
             };
-            let before = Duration::from_millis(self.unix_ms.saturating_sub(kept.since_unix_ms));
+            let before = Duration::from_millis(self.base.unix_ms.saturating_sub(kept.since_unix_ms));
             let absence = Absence {
                 cancelled: kept.cancelled,
                 repair: self.repairs.own_of(node),
                 ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
             };
-            self.absences.insert(node, absence);
+            self.nodes.absences.insert(node, absence);
         }
     }
 
@@ -81,25 +82,29 @@ impl Control {
     pub(crate) fn find_absent(&mut self) {
         let absent = |node: &NodeId| {
             // Servers that are meant to have no helper are not missed.
-            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(*node);
-            awaited && !self.absences.contains_key(node)
+            let awaited = !self.nodes.peers.contains_key(node) && !self.has_no_helper(*node);
+            awaited && !self.nodes.absences.contains_key(node)
         };
-        for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
-            let since = self.unix_ms.saturating_sub(self.now.as_millis() as u64);
-            self.begin_absence(node, Absence::new(since, self.now, self.now), "it did not come back");
+        for node in self.nodes.names.keys().copied().filter(absent).collect::<Vec<_>>() {
+            let since = self.base.unix_ms.saturating_sub(self.base.now.as_millis() as u64);
+            self.begin_absence(
+                node,
+                Absence::new(since, self.base.now, self.base.now),
+                "it did not come back",
+            );
         }
     }
 
     /// A helper has gone.
     pub(crate) fn note_gone(&mut self, node: NodeId, why: &str) {
-        self.begin_absence(node, Absence::new(self.unix_ms, Duration::ZERO, self.now), why);
+        self.begin_absence(node, Absence::new(self.base.unix_ms, Duration::ZERO, self.base.now), why);
     }
 
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str) {
-        self.absences.insert(node, absence);
+        self.nodes.absences.insert(node, absence);
         self.keep_absence(node);
         self.look_for_room();
-        let blocks = self.picture.block_count(node) as u64;
+        let blocks = self.stripes.picture.block_count(node) as u64;
         let name = self.name(node);
         let unreadable = self.census().map_or(0, |census| census.unreadable);
         let next = self.gone_node(node).map(|gone| gone.text).unwrap_or_default();
@@ -109,28 +114,32 @@ impl Control {
 
     /// A helper is there.
     pub(crate) fn note_back(&mut self, node: NodeId) {
-        let Some(absence) = self.absences.remove(&node) else { return };
+        let Some(absence) = self.nodes.absences.remove(&node) else { return };
         let name = self.name(node);
         self.forget_record(format!("{PREFIX}{name}"));
         // Before all have come, one that is back was not gone for anybody.
-        if self.settled {
-            let away_ms = absence.lasts(self.now).as_millis() as u64;
+        if self.nodes.settled {
+            let away_ms = absence.lasts(self.base.now).as_millis() as u64;
             self.note(HistoryEvent::NodeBack { node: name, away_ms });
         }
     }
 
     fn keep_absence(&mut self, node: NodeId) {
-        let Some(absence) = self.absences.get(&node) else { return };
+        let Some(absence) = self.nodes.absences.get(&node) else { return };
         let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
         self.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
     }
 
     /// Begins the repairs whose time has come.
     pub(crate) fn begin_recoveries(&mut self) {
-        if !self.settled || !self.may_change() || self.absences.is_empty() || self.too_many_gone().is_some() {
+        if !self.nodes.settled
+            || !self.may_change()
+            || self.nodes.absences.is_empty()
+            || self.too_many_gone().is_some()
+        {
             return;
         }
-        for node in self.absences.keys().copied().collect::<Vec<_>>() {
+        for node in self.nodes.absences.keys().copied().collect::<Vec<_>>() {
             let waits = matches!(
                 self.recovery_of(node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
@@ -144,8 +153,8 @@ impl Control {
 
     fn recover(&mut self, node: NodeId) {
         let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
-        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.unix_ms) };
-        if let Some(absence) = self.absences.get_mut(&node) {
+        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.base.unix_ms) };
+        if let Some(absence) = self.nodes.absences.get_mut(&node) {
             absence.repair = Some(id);
         }
         let write = Self::kept(id, &order);
@@ -160,8 +169,8 @@ impl Control {
         order: Order,
         result: Result<(), StoreError>,
     ) {
-        let now = self.now;
-        match (result, self.absences.get_mut(&node)) {
+        let now = self.base.now;
+        match (result, self.nodes.absences.get_mut(&node)) {
             (Ok(()), Some(_)) => {
                 if let Err(error) = self.begin_repair(id, order) {
                     tracing::error!(%error, "a repair that begins by itself");
@@ -178,9 +187,9 @@ impl Control {
 
     /// A repair of what a helper held has ended.
     pub(crate) fn recovery_ended(&mut self, node: NodeId, id: u64, state: RepairState) {
-        let (now, after) = (self.now, self.repair_after().time().unwrap_or(TRY_AGAIN));
-        let left = self.picture.block_count(node) > 0;
-        let Some(absence) = self.absences.get_mut(&node) else { return };
+        let (now, after) = (self.base.now, self.repair_after().time().unwrap_or(TRY_AGAIN));
+        let left = self.stripes.picture.block_count(node) > 0;
+        let Some(absence) = self.nodes.absences.get_mut(&node) else { return };
         if absence.repair.take_if(|repair| *repair == id).is_none() {
             return;
         }
@@ -194,38 +203,39 @@ impl Control {
 
     /// How long a helper may be gone.
     pub(crate) fn repair_after(&self) -> RepairAfter {
-        self.repair_after_set.unwrap_or(self.settings.repair_after)
+        self.nodes.repair_after_set.unwrap_or(self.base.settings.repair_after)
     }
 
     /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
     fn due_in(&self, node: NodeId) -> Option<Duration> {
-        let (absence, after) = (self.absences.get(&node)?, self.repair_after().time()?);
-        let grace = after.saturating_sub(absence.lasts(self.now));
+        let (absence, after) = (self.nodes.absences.get(&node)?, self.repair_after().time()?);
+        let grace = after.saturating_sub(absence.lasts(self.base.now));
         let maintenance = self.maintenance_left(node).unwrap_or_default();
         // After a start of all machines at once, the last ones take longer to come than the coordinator.
-        let start = START_GRACE.min(after).saturating_sub(self.now);
-        Some(grace.max(maintenance).max(start).max(absence.attempts.wait(self.now)))
+        let start = START_GRACE.min(after).saturating_sub(self.base.now);
+        Some(grace.max(maintenance).max(start).max(absence.attempts.wait(self.base.now)))
     }
 
     /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if somebody called its
     /// repair off.
     pub(crate) fn left_of_absence(&self, node: NodeId, grace: Duration) -> Option<Duration> {
-        let absence = self.absences.get(&node).filter(|absence| !absence.cancelled)?;
-        let start = START_GRACE.min(self.repair_after().time()?).saturating_sub(self.now);
-        Some(grace.saturating_sub(absence.lasts(self.now)).max(start))
+        let absence = self.nodes.absences.get(&node).filter(|absence| !absence.cancelled)?;
+        let start = START_GRACE.min(self.repair_after().time()?).saturating_sub(self.base.now);
+        Some(grace.saturating_sub(absence.lasts(self.base.now)).max(start))
     }
 
     /// How many are gone that hold something, and how many are there, if those are fewer.
     pub(crate) fn too_many_gone(&self) -> Option<(usize, usize)> {
-        let gone = self.absences.keys().filter(|&&node| self.picture.block_count(node) > 0).count();
+        let gone =
+            self.nodes.absences.keys().filter(|&&node| self.stripes.picture.block_count(node) > 0).count();
         let there = self.live_helpers().count();
         (gone > there).then_some((gone, there))
     }
 
     /// A helper that is gone and may be back before its repair begins.
     pub(crate) fn awaited_helper(&self) -> Option<NodeId> {
-        self.absences.keys().copied().find(|&node| match self.recovery_of(node) {
-            RecoveryState::Needless => !self.retired.contains(&node) && self.is_discarding(node),
+        self.nodes.absences.keys().copied().find(|&node| match self.recovery_of(node) {
+            RecoveryState::Needless => !self.nodes.retired.contains(&node) && self.is_discarding(node),
             RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
             _ => true,
         })
@@ -233,15 +243,16 @@ impl Control {
 
     /// Whether a helper may have blocks that it is to remove.
     fn is_discarding(&self, node: NodeId) -> bool {
-        self.picture.files().discard_count(node) > 0 && self.due_in(node).is_none_or(|due| !due.is_zero())
+        self.stripes.picture.files().discard_count(node) > 0
+            && self.due_in(node).is_none_or(|due| !due.is_zero())
     }
 
     fn recovery_of(&self, node: NodeId) -> RecoveryState {
-        let Some(absence) = self.absences.get(&node) else { return RecoveryState::Needless };
+        let Some(absence) = self.nodes.absences.get(&node) else { return RecoveryState::Needless };
         match () {
             () if self.repairs.open_of(node).is_some() || absence.repair.is_some() => RecoveryState::Running,
-            () if self.nature.tells_service => RecoveryState::Store,
-            () if self.picture.block_count(node) == 0 => RecoveryState::Needless,
+            () if self.base.nature.tells_service => RecoveryState::Store,
+            () if self.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
             () if self.maintenance_left(node).is_some() => RecoveryState::Maintenance,
             () if absence.cancelled => RecoveryState::Cancelled,
             () if self.repair_after() == RepairAfter::Never => RecoveryState::Off,
@@ -254,13 +265,14 @@ impl Control {
 
     /// The helpers that are gone, and what is done about each.
     pub(crate) fn gone_nodes(&self) -> Vec<GoneNode> {
-        let mut gone: Vec<GoneNode> = self.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
+        let mut gone: Vec<GoneNode> =
+            self.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
         gone.sort_by(|a, b| views::natural(&a.node, &b.node));
         gone
     }
 
     fn gone_node(&self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.absences.get(&node)?;
+        let absence = self.nodes.absences.get(&node)?;
         let recovery = self.recovery_of(node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
@@ -269,7 +281,7 @@ impl Control {
         Some(GoneNode {
             node: self.name(node),
             since_unix_ms: absence.since_unix_ms,
-            blocks: self.picture.block_count(node) as u64,
+            blocks: self.stripes.picture.block_count(node) as u64,
             recovery,
             starts_in_ms: due.map(|due| due.as_millis() as u64),
             repair,

@@ -57,24 +57,25 @@ trait Stripes {
 
 impl Stripes for Control {
     fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
-        self.picture.blocks_of(node)
+        self.stripes.picture.blocks_of(node)
     }
 
     fn whole(&self, stripe: &StripeId) -> Option<StripeRecord> {
-        let record = self.picture.stripe(stripe).ok()?;
-        let whole = self.lost_blocks(&record).is_empty() && self.picture.is_pending(stripe) == Some(false);
+        let record = self.stripes.picture.stripe(stripe).ok()?;
+        let whole =
+            self.lost_blocks(&record).is_empty() && self.stripes.picture.is_pending(stripe) == Some(false);
         whole.then_some(record)
     }
 
     fn rack(&self, node: NodeId) -> Option<&str> {
-        self.topology.get(node)?.rack.as_deref()
+        self.nodes.topology.get(node)?.rack.as_deref()
     }
 }
 
 impl Control {
     /// Moves blocks from full helpers to empty ones, or says what would move.
     pub(crate) fn rebalance(&mut self, request: RebalanceRequest, reply: Reply<RebalanceView>) {
-        if !self.settled {
+        if !self.nodes.settled {
             return answer(reply, Err(RequestError::Settling), &mut self.effects);
         }
         let fills = self.fills();
@@ -87,7 +88,7 @@ impl Control {
         let blocks = moves.into_iter().map(|moved| moved.block).collect();
         let order = self.scheme(None).map(|scheme| Order {
             requestors: onto.into_iter().collect(),
-            ..Order::new(Target::Rebalance(blocks), scheme, self.unix_ms)
+            ..Order::new(Target::Rebalance(blocks), scheme, self.base.unix_ms)
         });
         match order {
             Ok(order) => self.queue_rebalance(order, view, reply),
@@ -98,11 +99,11 @@ impl Control {
     fn fills(&self) -> Vec<Fill> {
         let up = self
             .live_helpers()
-            .filter(|node| self.maintenance_left(*node).is_none() && !self.leaving.contains(node));
+            .filter(|node| self.maintenance_left(*node).is_none() && !self.nodes.leaving.contains(node));
         let mut fills: Vec<(Fill, f64)> = up
             .filter_map(|node| {
-                let profile = self.topology.get(node)?;
-                let bytes = self.picture.bytes_on(node) as f64;
+                let profile = self.nodes.topology.get(node)?;
+                let bytes = self.stripes.picture.bytes_on(node) as f64;
                 let fill = Fill { node, rack: profile.rack.clone(), bytes, share: 0.0 };
                 Some((fill, bytes + profile.free_bytes as f64))
             })
@@ -120,7 +121,7 @@ impl Control {
         let mut nodes: Vec<NodeFill> = fills
             .iter()
             .map(|&Fill { node, .. }| {
-                let blocks = self.picture.block_count(node) as u64;
+                let blocks = self.stripes.picture.block_count(node) as u64;
                 let blocks_after = blocks + coming(node) - away(node).min(blocks);
                 NodeFill { node: self.name(node), blocks, blocks_after }
             })

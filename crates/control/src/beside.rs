@@ -19,7 +19,7 @@ impl Control {
         match owner {
             Owner::Read { .. } => true,
             Owner::Repair { repair } => {
-                !self.is_wide(*repair) || (!policy.stretches.is_empty() && self.topology.has_links())
+                !self.is_wide(*repair) || (!policy.stretches.is_empty() && self.nodes.topology.has_links())
             }
             Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
         }
@@ -27,29 +27,29 @@ impl Control {
 
     /// Tells the topology what others have reserved where a job that begins may move something.
     pub(crate) fn tell_others(&mut self, stripe: &Stripe, requestors: impl Iterator<Item = NodeId>) {
-        let nodes = places(stripe, requestors, &self.topology);
+        let nodes = places(stripe, requestors, &self.nodes.topology);
         let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
-        reserved.into_iter().for_each(|(resource, bytes)| self.topology.reserve(resource, bytes));
+        reserved.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
     }
 
     /// Has a job do what may end in another plan.
     pub(crate) fn with_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &Topology, Duration)) {
-        let Some(running) = self.jobs.get_mut(&id) else { return };
-        let others = running.others(&self.repairs.scheduler, &self.topology);
-        others.into_iter().for_each(|(resource, bytes)| self.topology.reserve(resource, bytes));
+        let Some(running) = self.jobs.running.get_mut(&id) else { return };
+        let others = running.others(&self.repairs.scheduler, &self.nodes.topology);
+        others.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
         let before = running.job.phase();
-        act(&mut running.job, &self.topology, self.now);
+        act(&mut running.job, &self.nodes.topology, self.base.now);
         let phase = running.job.phase();
         if phase != before {
             tracing::debug!(job = %id, stripe = %running.stripe, ?phase, after = ?before, "goes on");
         }
-        self.topology.clear_reserved();
-        self.stirred.insert(id);
+        self.nodes.topology.clear_reserved();
+        self.jobs.stirred.insert(id);
     }
 
     /// The same for all jobs.
     pub(crate) fn with_all_jobs(&mut self, act: impl Fn(&mut Job, &Topology, Duration)) {
-        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        let ids: Vec<JobId> = self.jobs.running.keys().copied().collect();
         ids.into_iter().for_each(|id| self.with_job(id, &act));
     }
 }

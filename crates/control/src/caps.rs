@@ -54,13 +54,13 @@ impl Control {
     pub(crate) fn recall_caps(&mut self, records: &[(String, Value)]) {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value(record.clone()) {
-            Ok(view) => self.capping.view = view,
+            Ok(view) => self.nodes.capping.view = view,
             Err(error) => tracing::warn!(%error, "caps that cannot be read are dropped"),
         }
     }
 
     pub(crate) fn caps_view(&self) -> CapsView {
-        self.capping.view.clone()
+        self.nodes.capping.view.clone()
     }
 
     /// Changes caps, once that is kept.
@@ -104,8 +104,8 @@ impl Control {
 
     /// Racks that helpers are in, or that mend.toml says something of.
     fn known_racks(&self) -> BTreeSet<String> {
-        let Network { regions, trunks, .. } = &self.settings.network;
-        let racks = self.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
+        let Network { regions, trunks, .. } = &self.base.settings.network;
+        let racks = self.nodes.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
         let configured = regions.keys().chain(trunks.keys()).cloned();
         racks.chain(configured).collect()
     }
@@ -113,8 +113,9 @@ impl Control {
     /// Caps are kept: they hold from now on.
     pub(crate) fn caps_changed(&mut self, view: CapsView) -> CapsView {
         tracing::info!(?view, "caps on repairs changed");
-        let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
-        self.capping.view = view;
+        let racks =
+            self.nodes.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
+        self.nodes.capping.view = view;
         racks.iter().for_each(|rack| self.tell_trunk(rack));
         self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_node(node));
         self.deal_caps();
@@ -124,45 +125,46 @@ impl Control {
     /// Caps have changed, or the helpers that keep to them.
     pub(crate) fn deal_caps(&mut self) {
         let caps = self.caps();
-        let mut dealer = std::mem::take(&mut self.capping.dealer);
+        let mut dealer = std::mem::take(&mut self.nodes.capping.dealer);
         dealer.set(caps, self.helper_profiles());
-        self.capping.dealer = dealer;
+        self.nodes.capping.dealer = dealer;
         self.tell_paces();
     }
 
     /// Time has passed: deals anew what is common, as far as it is due.
     pub(crate) fn share_caps(&mut self) {
         let is_repair = |owner: &Owner| matches!(owner, Owner::Repair { .. });
-        let runs = self.jobs.values().any(|running| is_repair(&running.owner));
-        let is_shared = self.capping.view.cluster.is_some() || !self.capping.view.racks.is_empty();
-        self.capping.sharing = match self.capping.sharing {
+        let runs = self.jobs.running.values().any(|running| is_repair(&running.owner));
+        let is_shared =
+            self.nodes.capping.view.cluster.is_some() || !self.nodes.capping.view.racks.is_empty();
+        self.nodes.capping.sharing = match self.nodes.capping.sharing {
             Sharing::Resting if runs && is_shared => {
                 // What they left while nothing ran says nothing: it is asked for and not heard.
                 self.ask_for_unused();
                 self.share_by_work();
-                Sharing::Using { until: self.now + USED_FOR }
+                Sharing::Using { until: self.base.now + USED_FOR }
             }
             Sharing::Resting => return,
             _ if !runs || !is_shared => {
-                self.capping.dealer.rest();
+                self.nodes.capping.dealer.rest();
                 self.tell_paces();
                 Sharing::Resting
             }
-            Sharing::Using { until } if until <= self.now => {
+            Sharing::Using { until } if until <= self.base.now => {
                 self.ask_for_unused();
-                Sharing::Asked { until: self.now + ANSWERED_IN }
+                Sharing::Asked { until: self.base.now + ANSWERED_IN }
             }
-            Sharing::Asked { until } if until <= self.now => {
-                self.capping.dealer.deal();
+            Sharing::Asked { until } if until <= self.base.now => {
+                self.nodes.capping.dealer.deal();
                 self.share_by_work();
-                Sharing::Using { until: self.now + USED_FOR }
+                Sharing::Using { until: self.base.now + USED_FOR }
             }
             waiting => waiting,
         };
     }
 
     fn share_by_work(&mut self) {
-        self.capping.dealer.tell_work(self.repairs.scheduler.under_way());
+        self.nodes.capping.dealer.tell_work(self.repairs.scheduler.under_way());
         self.tell_paces();
     }
 
@@ -172,16 +174,16 @@ impl Control {
 
     /// A helper says which part of its shares it left, in thousandths.
     pub(crate) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
-        if let Sharing::Asked { .. } = self.capping.sharing {
+        if let Sharing::Asked { .. } = self.nodes.capping.sharing {
             let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);
-            self.capping.dealer.note(node, Unused { up: part(up), down: part(down) });
+            self.nodes.capping.dealer.note(node, Unused { up: part(up), down: part(down) });
         }
     }
 
     /// Tells helpers what they keep to, where that has changed.
     fn tell_paces(&mut self) {
-        self.capping.told.retain(|node, _| self.peers.contains_key(node));
-        for (node, pace) in self.capping.dealer.paces() {
+        self.nodes.capping.told.retain(|node, _| self.nodes.peers.contains_key(node));
+        for (node, pace) in self.nodes.capping.dealer.paces() {
             let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
             let caps = repair::Caps {
                 repairs_up: rate(pace.up),
@@ -189,8 +191,8 @@ impl Control {
                 repairs_disk: rate(pace.disk),
                 ..Default::default()
             };
-            if self.capping.told.get(&node).copied().unwrap_or_default() != caps {
-                self.capping.told.insert(node, caps);
+            if self.nodes.capping.told.get(&node).copied().unwrap_or_default() != caps {
+                self.nodes.capping.told.insert(node, caps);
                 self.send(node, ToNode::Limits(caps));
             }
         }
@@ -198,7 +200,7 @@ impl Control {
 
     /// What repairs may have under way at a node.
     pub(crate) fn budget(&self, node: NodeId) -> Budget {
-        let rates = self.topology.rates(node);
+        let rates = self.nodes.topology.rates(node);
         let rates = self.paces().get(&node).map_or(rates, |pace| pace.slow(rates));
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
@@ -209,11 +211,11 @@ impl Control {
     }
 
     fn helper_profiles(&self) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
-        self.live_helpers().filter_map(|node| Some((node, self.topology.get(node)?)))
+        self.live_helpers().filter_map(|node| Some((node, self.nodes.topology.get(node)?)))
     }
 
     pub(crate) fn caps(&self) -> Caps {
-        let CapsView { cluster, nodes, disks, racks } = &self.capping.view;
+        let CapsView { cluster, nodes, disks, racks } = &self.nodes.capping.view;
         let by_node = |rates: &BTreeMap<String, u64>| {
             let known =
                 rates.iter().filter_map(|(name, &rate)| Some((self.node_named(name).ok()?, rate as f64)));

@@ -45,12 +45,12 @@ pub(crate) struct Claims(BTreeMap<StripeId, Claim>);
 impl Control {
     /// Whether blocks of a stripe may be made on these nodes now. If not, that is asked for, and its repair waits.
     pub(crate) fn is_claimed(&mut self, stripe: &StripeId, wanted: &[Wanted]) -> bool {
-        if !self.nature.claims || self.given.get(stripe).is_some() {
+        if !self.base.nature.claims || self.stripes.given.get(stripe).is_some() {
             return true;
         }
         let nodes: BTreeSet<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
         let blocks: BTreeSet<BlockIndex> = wanted.iter().map(|wanted| wanted.block).collect();
-        let claim = self.claims.0.get(stripe);
+        let claim = self.repairs.claims.0.get(stripe);
         if let Some(claim) = claim
             && matches!(claim.state, ClaimState::Ours { .. })
             && nodes.is_subset(&claim.nodes)
@@ -63,7 +63,7 @@ impl Control {
             nodes: nodes.iter().copied().collect(),
             blocks: blocks.iter().copied().collect(),
         };
-        self.claims.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
+        self.repairs.claims.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
         self.repairs.scheduler.hold(stripe);
         self.store(Write::Stripes(write), Then::Claimed { stripe: stripe.clone() });
         false
@@ -71,7 +71,7 @@ impl Control {
 
     /// What the store's own processes want to see before they take blocks of a stripe that is claimed.
     pub(crate) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
-        match self.claims.0.get(stripe).map(|claim| &claim.state) {
+        match self.repairs.claims.0.get(stripe).map(|claim| &claim.state) {
             Some(ClaimState::Ours { permits, .. }) => permits.clone(),
             _ => Vec::new(),
         }
@@ -79,8 +79,8 @@ impl Control {
 
     /// The store has answered.
     pub(crate) fn claimed(&mut self, stripe: &StripeId, result: Result<Answer, StoreError>) {
-        let now = self.now;
-        let Some(claim) = self.claims.0.get_mut(stripe) else { return };
+        let now = self.base.now;
+        let Some(claim) = self.repairs.claims.0.get_mut(stripe) else { return };
         match result {
             Ok(answer) => {
                 let permits = match answer {
@@ -101,12 +101,12 @@ impl Control {
     /// Others may change a stripe: what runs would be in their way.
     pub(crate) fn claim_lost(&mut self, stripe: &StripeId) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
-        if !self.claims.0.get(stripe).is_some_and(is_ours) {
+        if !self.repairs.claims.0.get(stripe).is_some_and(is_ours) {
             return;
         }
         tracing::warn!(%stripe, "others may change it now: its repair is called off and begun anew");
-        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.claims.0.get(stripe) {
-            self.claims.0.remove(stripe);
+        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
+            self.repairs.claims.0.remove(stripe);
         }
         for job in self.makers_of(stripe) {
             self.cancel_job(job);
@@ -115,17 +115,17 @@ impl Control {
 
     /// Time has passed, or a job has ended.
     pub(crate) fn look_at_claims(&mut self) {
-        let now = self.now;
+        let now = self.base.now;
         let mut over = Vec::new();
-        for stripe in self.claims.0.keys().cloned().collect::<Vec<_>>() {
+        for stripe in self.repairs.claims.0.keys().cloned().collect::<Vec<_>>() {
             let used = !self.makers_of(&stripe).is_empty();
-            match &mut self.claims.0.get_mut(&stripe).expect("just listed").state {
+            match &mut self.repairs.claims.0.get_mut(&stripe).expect("just listed").state {
                 ClaimState::Ours { unused_since, .. } if used => *unused_since = now,
                 ClaimState::Ours { unused_since, .. } if *unused_since + UNUSED_LIMIT <= now => {
                     over.push(stripe);
                 }
                 ClaimState::Refused { again } if *again <= now => {
-                    self.claims.0.remove(&stripe);
+                    self.repairs.claims.0.remove(&stripe);
                     self.repairs.scheduler.let_go(&stripe);
                     if !used {
                         // An earlier claim of it may still be the store's, and nobody may ask again.
@@ -140,21 +140,22 @@ impl Control {
 
     /// A job on a stripe has ended: nobody waits longer for it than needed.
     pub(crate) fn release_unused(&mut self, stripe: &StripeId) {
-        if self.claims.0.contains_key(stripe) && self.makers_of(stripe).is_empty() {
+        if self.repairs.claims.0.contains_key(stripe) && self.makers_of(stripe).is_empty() {
             self.release(stripe);
         }
     }
 
     fn release(&mut self, stripe: &StripeId) {
-        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.claims.0.get(stripe) {
-            self.claims.0.remove(stripe);
+        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
+            self.repairs.claims.0.remove(stripe);
             self.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
         }
     }
 
     /// The jobs that make blocks of a stripe.
     fn makers_of(&self, stripe: &StripeId) -> Vec<JobId> {
-        let makes = self.jobs.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
+        let makes =
+            self.jobs.running.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
         makes.map(|(&id, _)| id).collect()
     }
 }

@@ -88,7 +88,7 @@ impl Control {
             Command::AbortPut(put, reply) => self.abort_put(put, Some(reply)),
             Command::Stripe(stripe, reply) => answer(reply, self.stripe_view_of(&stripe), &mut self.effects),
             Command::Contradictions(reply) => {
-                answer(reply, Ok(self.contradictions.names()), &mut self.effects)
+                answer(reply, Ok(self.stripes.contradictions.names()), &mut self.effects)
             }
             Command::Block(block, reply) => answer(reply, self.block_place(&block), &mut self.effects),
             Command::Describe(given, owner, reply) => {

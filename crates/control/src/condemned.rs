@@ -58,38 +58,38 @@ impl Control {
     pub(crate) fn recall_condemned(&mut self, records: &[(String, Value)]) {
         for (_, kept) in recall::<Kept>(records, PREFIX) {
             if let Some(Kept { stripe, block, node }) = kept {
-                self.condemned.blocks.insert((block, node), stripe);
+                self.stripes.condemned.blocks.insert((block, node), stripe);
             }
         }
     }
 
     /// Counts a block as lost from now on, until it is made anew.
     pub(crate) fn condemn(&mut self, stripe: &StripeId, index: codes::BlockIndex, node: NodeId) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
         let block = record.blocks[usize::from(index.0)].id.clone();
-        if self.condemned.problem(&block, node).is_some() {
+        if self.stripes.condemned.problem(&block, node).is_some() {
             return;
         }
         let kept = Kept { stripe: stripe.clone(), block: block.clone(), node };
         self.keep_record(key(&block, node), &kept);
-        self.condemned.blocks.insert((block.clone(), node), stripe.clone());
-        let problem = self.condemned.problem(&block, node).expect("it was just condemned");
+        self.stripes.condemned.blocks.insert((block.clone(), node), stripe.clone());
+        let problem = self.stripes.condemned.problem(&block, node).expect("it was just condemned");
         self.remember_loss(node, &block, problem.to_string());
         self.store_states(vec![(stripe.clone(), index, node, BlockState::Corrupt)]);
     }
 
     /// Blocks of a stripe were made anew.
     pub(crate) fn absolve(&mut self, stripe: &StripeId, indices: &[codes::BlockIndex]) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
         let made =
             |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
-        let taken = self.condemned.take(|block, of| of == stripe && made(block));
+        let taken = self.stripes.condemned.take(|block, of| of == stripe && made(block));
         self.forget_condemned(taken);
     }
 
     /// A stripe is gone, and with it what was known of its blocks.
     pub(crate) fn forget_condemned_of(&mut self, stripe: &StripeId) {
-        let taken = self.condemned.take(|_, of| of == stripe);
+        let taken = self.stripes.condemned.take(|_, of| of == stripe);
         self.forget_condemned(taken);
     }
 

@@ -78,9 +78,9 @@ impl Control {
         for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
             let id = StripeId(stripe.to_owned());
             // In a store that others run, stripes become known after the start, or are described.
-            let is_gone = self.nature.files && self.picture.stripe(&id).is_err();
+            let is_gone = self.base.nature.files && self.stripes.picture.stripe(&id).is_err();
             match kept {
-                Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
+                Some(kept) if !is_gone => drop(self.stripes.contradictions.0.insert(id, kept)),
                 _ => self.forget_record(format!("{PREFIX}{stripe}")),
             }
         }
@@ -93,8 +93,10 @@ impl Control {
         blocks: &BTreeSet<BlockIndex>,
         found_by: FoundBy,
     ) {
-        let is_known = self.contradictions.has(stripe);
-        let Some(kept) = self.contradictions.add(stripe, blocks, found_by, self.unix_ms) else { return };
+        let is_known = self.stripes.contradictions.has(stripe);
+        let Some(kept) = self.stripes.contradictions.add(stripe, blocks, found_by, self.base.unix_ms) else {
+            return;
+        };
         self.keep_record(format!("{PREFIX}{stripe}"), &kept);
         if is_known {
             return;
@@ -107,7 +109,7 @@ impl Control {
 
     /// Jobs that began without this knowledge ask every survivor, too.
     fn warn_jobs(&mut self, stripe: &StripeId) {
-        let of_stripe = self.jobs.iter().filter(|(_, running)| running.stripe == *stripe);
+        let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
         for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
             self.with_job(job, Job::handle_contradiction);
         }
@@ -115,14 +117,14 @@ impl Control {
 
     /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check so much.
     pub(crate) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
-        let doubted = self.contradictions.has(stripe);
+        let doubted = self.stripes.contradictions.has(stripe);
         Verify { parity: parity || doubted, doubted, ..Verify::default() }
     }
 
     /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that counts as good is
     /// among them.
     pub(crate) fn parity_held(&mut self, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
-        if !self.contradictions.has(stripe) {
+        if !self.stripes.contradictions.has(stripe) {
             return;
         }
         let Ok(record) = self.stripe_record(stripe) else { return };
@@ -144,7 +146,7 @@ impl Control {
     }
 
     pub(crate) fn forget_contradiction(&mut self, stripe: &StripeId) {
-        if self.contradictions.0.remove(stripe).is_some() {
+        if self.stripes.contradictions.0.remove(stripe).is_some() {
             self.forget_record(format!("{PREFIX}{stripe}"));
         }
     }
@@ -152,11 +154,11 @@ impl Control {
     /// How many stripes contradict themselves. Those that nobody knows now are not counted.
     pub(crate) fn contradictory_stripes(&self) -> u64 {
         let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
-        self.contradictions.0.keys().filter(known).count() as u64
+        self.stripes.contradictions.0.keys().filter(known).count() as u64
     }
 
     pub(crate) fn contradiction_views(&self) -> Vec<ContradictionView> {
-        let known = self.contradictions.0.iter().filter_map(|(stripe, contradiction)| {
+        let known = self.stripes.contradictions.0.iter().filter_map(|(stripe, contradiction)| {
             Some(self.contradiction_view(contradiction, &self.stripe_record(stripe).ok()?))
         });
         known.take(LISTED).collect()

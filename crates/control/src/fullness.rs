@@ -28,12 +28,12 @@ impl Control {
     pub(crate) fn full_nodes(&self) -> Vec<FullNode> {
         let block_bytes = self.largest_block_bytes();
         let full = |node: NodeId| {
-            let free_bytes = self.topology.get(node)?.free_bytes;
+            let free_bytes = self.nodes.topology.get(node)?.free_bytes;
             let (is_full, free) = (free_bytes < block_bytes, free_bytes as f64);
             let is_little = |held: u64| free < NEARLY * (free + held as f64);
             // Counting bytes takes time, and most helpers are far from full.
-            let most = self.picture.block_count(node) as u64 * block_bytes;
-            let is_nearly = is_little(most) && is_little(self.picture.bytes_on(node));
+            let most = self.stripes.picture.block_count(node) as u64 * block_bytes;
+            let is_nearly = is_little(most) && is_little(self.stripes.picture.bytes_on(node));
             (is_full || is_nearly).then(|| FullNode { node: self.name(node), free_bytes, full: is_full })
         };
         let mut nodes: Vec<FullNode> = self.live_helpers().filter_map(full).collect();
@@ -43,26 +43,26 @@ impl Control {
 
     /// Bytes of a large block: of the kind of stripes that has the largest, or as new ones are made.
     fn largest_block_bytes(&self) -> u64 {
-        let stored = self.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
-        stored.unwrap_or(self.settings.block_bytes)
+        let stored = self.stripes.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
+        stored.unwrap_or(self.base.settings.block_bytes)
     }
 
     /// Says whether a helper that failed could not be rebuilt, why, and the remedy. Asked while all helpers are there.
     pub(crate) fn spare_advice(&mut self) -> Option<String> {
-        let is_old = |&(at, _): &(Duration, _)| self.now >= at + GOOD_FOR;
-        if self.fullness.found.as_ref().is_none_or(is_old) {
-            self.fullness.found = Some((self.now, self.find_spare()));
+        let is_old = |&(at, _): &(Duration, _)| self.base.now >= at + GOOD_FOR;
+        if self.repairs.fullness.found.as_ref().is_none_or(is_old) {
+            self.repairs.fullness.found = Some((self.base.now, self.find_spare()));
         }
-        self.fullness.found.as_ref().and_then(|(_, text)| text.clone())
+        self.repairs.fullness.found.as_ref().and_then(|(_, text)| text.clone())
     }
 
     fn find_spare(&self) -> Option<String> {
-        let room = self.spare_room(&self.picture.sample(LOOKED_AT));
+        let room = self.spare_room(&self.stripes.picture.sample(LOOKED_AT));
         if room.stuck > 0 {
             return Some(self.no_spare_text(room));
         }
-        let fullest = self.takers().max_by_key(|&(node, _)| self.picture.bytes_on(node))?;
-        let held = self.picture.bytes_on(fullest.0);
+        let fullest = self.takers().max_by_key(|&(node, _)| self.stripes.picture.bytes_on(node))?;
+        let held = self.stripes.picture.bytes_on(fullest.0);
         let elsewhere: u64 = self.takers().map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
         (held > elsewhere.saturating_sub(fullest.1)).then(|| {
             format!(

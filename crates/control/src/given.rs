@@ -80,30 +80,30 @@ impl Control {
         owner: &str,
     ) -> Result<StripeView, RequestError> {
         let record = self.given_record(given)?;
-        let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
+        let is_known = self.stripes.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if self.is_being_repaired(&record.id) || (!is_known && self.has_a_job(&record.id)) {
             return Err(RequestError::GivenInUse(record.id));
         }
-        if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
+        if self.stripes.given.stripes.len() >= MOST && self.stripes.given.get(&record.id).is_none() {
             return Err(RequestError::TooManyGiven(MOST));
         }
         let view = self.stripe_view(&record)?;
-        self.given.bytes.take(&record, owner)?;
+        self.stripes.given.bytes.take(&record, owner)?;
         let until = self.remembered_until(&record.id);
-        self.given.insert(record, until);
+        self.stripes.given.insert(record, until);
         Ok(view)
     }
 
     /// A stripe that came with a repair of an earlier coordinator.
     pub(crate) fn recall_given(&mut self, record: StripeRecord) {
-        self.given.bytes.force(&record, OF_RECORDS);
+        self.stripes.given.bytes.force(&record, OF_RECORDS);
         let until = self.remembered_until(&record.id);
-        self.given.insert(record, until);
+        self.stripes.given.insert(record, until);
     }
 
     fn remembered_until(&self, stripe: &StripeId) -> Duration {
-        let told = self.picture.stripe(stripe).is_ok();
-        self.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+        let told = self.stripes.picture.stripe(stripe).is_ok();
+        self.base.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
     }
 
     /// A job has stored a block of a given stripe; whether it is one that the storage knows nothing of.
@@ -112,14 +112,14 @@ impl Control {
         stripe: &StripeId,
         blocks: &[(BlockIndex, NodeId, Option<Digest>)],
     ) -> bool {
-        if self.given.get(stripe).is_none() {
+        if self.stripes.given.get(stripe).is_none() {
             return false;
         }
         for &(block, node, _) in blocks {
-            self.given.set(stripe, block, node, BlockState::Healthy);
+            self.stripes.given.set(stripe, block, node, BlockState::Healthy);
         }
         self.tell_blocks(stripe);
-        self.picture.stripe(stripe).is_err()
+        self.stripes.picture.stripe(stripe).is_err()
     }
 
     /// A block of a given stripe cannot be read; whether the stripe is one that the storage knows nothing of.
@@ -130,28 +130,34 @@ impl Control {
         node: NodeId,
         state: Option<BlockState>,
     ) -> bool {
-        if self.given.get(stripe).is_none() {
+        if self.stripes.given.get(stripe).is_none() {
             return false;
         }
         if let Some(state) = state
-            && self.given.set(stripe, block, node, state)
+            && self.stripes.given.set(stripe, block, node, state)
         {
             self.tell_blocks(stripe);
         }
-        self.picture.stripe(stripe).is_err()
+        self.stripes.picture.stripe(stripe).is_err()
     }
 
     /// Forgets given stripes that nobody has asked for in a while.
     pub(crate) fn forget_given(&mut self) {
-        let now = self.now;
-        let due: Vec<StripeId> =
-            self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
+        let now = self.base.now;
+        let due: Vec<StripeId> = self
+            .stripes
+            .given
+            .until
+            .iter()
+            .filter(|(_, until)| **until <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
         for stripe in due {
             if self.is_in_use(&stripe) {
                 let until = self.remembered_until(&stripe);
-                self.given.until.insert(stripe, until);
+                self.stripes.given.until.insert(stripe, until);
             } else {
-                self.given.remove(&stripe);
+                self.stripes.given.remove(&stripe);
             }
         }
     }
@@ -159,7 +165,7 @@ impl Control {
     /// Somebody asks for a given stripe: it is remembered from now on.
     pub(crate) fn touch_given(&mut self, stripe: &StripeId) {
         let until = self.remembered_until(stripe);
-        if let Some(given) = self.given.until.get_mut(stripe) {
+        if let Some(given) = self.stripes.given.until.get_mut(stripe) {
             *given = until;
         }
     }
@@ -169,7 +175,7 @@ impl Control {
     }
 
     fn has_a_job(&self, stripe: &StripeId) -> bool {
-        self.jobs.values().any(|running| running.stripe == *stripe)
+        self.jobs.running.values().any(|running| running.stripe == *stripe)
     }
 
     /// Whether a repair of it runs, or is to.
@@ -184,13 +190,13 @@ impl Control {
     fn given_record(&mut self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
-        let is_to_come = self.picture.is_from_the_future(&BlockId(format!("{id}.0")));
-        let told = self.picture.stripe(&id).ok();
-        if told.is_some_and(|told| !self.nature.claims || !is_same(&told, given)) || is_to_come {
+        let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
+        let told = self.stripes.picture.stripe(&id).ok();
+        if told.is_some_and(|told| !self.base.nature.claims || !is_same(&told, given)) || is_to_come {
             return Err(RequestError::Catalogued(given.stripe.clone()));
         }
         let spec: CodeSpec = given.code.parse()?;
-        let code = self.codes.get(&spec)?;
+        let code = self.stripes.codes.get(&spec)?;
         let unit = code.sub_blocks() as u64;
         if given.block_bytes > MOST_BLOCK_BYTES {
             return Err(RequestError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES });
@@ -231,7 +237,9 @@ impl Control {
         check_name(&given.block)?;
         let id = BlockId(given.block.clone());
         let of_another = |(other, _): (StripeId, BlockIndex)| other != *stripe;
-        if self.picture.find_block(&id).is_ok_and(of_another) || self.picture.is_from_the_future(&id) {
+        if self.stripes.picture.find_block(&id).is_ok_and(of_another)
+            || self.stripes.picture.is_from_the_future(&id)
+        {
             return Err(RequestError::Catalogued(given.block.clone()));
         }
         if given.bytes > block_bytes {
@@ -253,7 +261,7 @@ impl Control {
         stripe: &StripeId,
         homes: &[views::Home],
     ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
-        let record = self.given.get(stripe).ok_or_else(|| RequestError::NotGiven(stripe.clone()))?;
+        let record = self.stripes.given.get(stripe).ok_or_else(|| RequestError::NotGiven(stripe.clone()))?;
         let mut named = BTreeMap::new();
         for home in homes {
             let index = BlockIndex(home.index);

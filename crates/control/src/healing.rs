@@ -22,6 +22,7 @@ use super::grace::shortened;
 use super::picture::Slot;
 use super::safety::count;
 use super::storing::Then;
+use super::stripes::Stripes;
 use views::WaitingStripes;
 
 /// How often damage is looked for.
@@ -97,28 +98,29 @@ struct Patience {
 impl Control {
     pub(crate) fn note_service(&mut self, node: NodeId, up: bool) {
         if up {
-            self.healing.out_since.remove(&node);
+            self.repairs.healing.out_since.remove(&node);
         } else {
-            self.healing.out_since.entry(node).or_insert(self.now);
+            self.repairs.healing.out_since.entry(node).or_insert(self.base.now);
         }
     }
 
     /// Time has passed: begins what is due.
     pub(crate) fn heal(&mut self) {
-        let Some(policy) = self.heals() else { return self.healing.waiting.clear() };
-        if self.now < self.healing.due {
+        let Some(policy) = self.heals() else { return self.repairs.healing.waiting.clear() };
+        if self.base.now < self.repairs.healing.due {
             return;
         }
-        self.healing.due = self.now + LOOK_EVERY;
-        let all_serve = self.picture.nodes().keys().all(|&node| self.picture.is_up(node));
-        self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(self.now));
-        self.healing.waiting.clear();
+        self.repairs.healing.due = self.base.now + LOOK_EVERY;
+        let all_serve = self.stripes.picture.nodes().keys().all(|&node| self.stripes.picture.is_up(node));
+        self.repairs.healing.all_since =
+            all_serve.then(|| self.repairs.healing.all_since.unwrap_or(self.base.now));
+        self.repairs.healing.waiting.clear();
         self.close_cases();
-        let damaged = match self.nature.tells_service {
-            true => self.picture.damaged(),
+        let damaged = match self.base.nature.tells_service {
+            true => self.stripes.picture.damaged(),
             false => self.pressing_damage(),
         };
-        let mut open = self.healing.cases.values().filter(|case| self.is_open(case)).count();
+        let mut open = self.repairs.healing.cases.values().filter(|case| self.is_open(case)).count();
         // An unreadable stripe is looked at again as soon as a block of it is back.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((self.patience_of(stripe)?, stripe))).collect();
@@ -132,19 +134,19 @@ impl Control {
     /// Forgets stripes that lack nothing any more.
     fn close_cases(&mut self) {
         let is_whole = |stripe: &&StripeId| {
-            let record = self.picture.stripe(stripe);
+            let record = self.stripes.picture.stripe(stripe);
             record.map_or(true, |record| self.lost_blocks(&record).is_empty())
         };
-        let whole: Vec<StripeId> = self.healing.cases.keys().filter(is_whole).cloned().collect();
-        whole.iter().for_each(|stripe| drop(self.healing.cases.remove(stripe)));
+        let whole: Vec<StripeId> = self.repairs.healing.cases.keys().filter(is_whole).cloned().collect();
+        whole.iter().for_each(|stripe| drop(self.repairs.healing.cases.remove(stripe)));
     }
 
     /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
     /// there are many, and others the next time.
     fn pressing_damage(&mut self) -> Vec<StripeRecord> {
         let grace = self.repair_after().time().unwrap_or_default();
-        let [after_rotten, after] = self.healing.looked_at;
-        let Self { picture, codes, risks, .. } = self;
+        let [after_rotten, after] = self.repairs.healing.looked_at;
+        let Stripes { picture, codes, risks, .. } = &mut self.stripes;
         let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
         for kind in picture.kinds().filter(|kind| !kind.slots.is_empty()) {
             let Ok(code) = codes.get(kind.code) else { continue };
@@ -158,17 +160,18 @@ impl Control {
         let hurried: Vec<Slot> = hurried.into_iter().flat_map(|(_, slots)| slots).take(LOOK_AT).collect();
         let rotten = some_of(picture.rotten(), after_rotten);
         let last = |slots: &[Slot]| slots.last().filter(|_| slots.len() == LOOK_AT).copied();
-        self.healing.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
+        self.repairs.healing.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
         let slots: BTreeSet<Slot> = rotten.into_iter().chain(hurried).collect();
-        slots.into_iter().map(|slot| self.picture.stripe_in(slot)).collect()
+        slots.into_iter().map(|slot| self.stripes.picture.stripe_in(slot)).collect()
     }
 
     /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
     fn heals(&self) -> Option<HealPolicy> {
-        let is_own = !self.nature.tells_service;
+        let is_own = !self.base.nature.tells_service;
         let is_off = is_own && self.repair_after() == RepairAfter::Never;
-        let may_begin = self.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());
-        self.settings.heal.filter(|_| may_begin && !is_off)
+        let may_begin =
+            self.nodes.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());
+        self.base.settings.heal.filter(|_| may_begin && !is_off)
     }
 
     fn is_open(&self, case: &Case) -> bool {
@@ -177,9 +180,9 @@ impl Control {
 
     /// `None` if it cannot be read.
     fn patience_of(&mut self, stripe: &StripeRecord) -> Option<Patience> {
-        let code = self.codes.get(&stripe.code).ok()?;
-        let left = self.risks.survives(&*code, &self.lost_blocks(stripe))?;
-        let full = self.risks.survives(&*code, &[])?;
+        let code = self.stripes.codes.get(&stripe.code).ok()?;
+        let left = self.stripes.risks.survives(&*code, &self.lost_blocks(stripe))?;
+        let full = self.stripes.risks.survives(&*code, &[])?;
         let after = self.repair_after().time();
         let grace = after.map(|after| shortened(after, left, full));
         Some(Patience { left, grace, is_shortened: grace < after })
@@ -195,8 +198,8 @@ impl Control {
             self.note_waiting(patience, waits.into_iter().flatten().min());
             return false;
         }
-        let now = self.now;
-        if let Some(case) = self.healing.cases.get(&stripe.id)
+        let now = self.base.now;
+        if let Some(case) = self.repairs.healing.cases.get(&stripe.id)
             && (now < case.not_before || self.is_open(case))
         {
             return false;
@@ -207,7 +210,7 @@ impl Control {
         }
         let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
         let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
-        let case = self.healing.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
+        let case = self.repairs.healing.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
             repairs: BTreeSet::new(),
             attempts: 0,
             not_before: Duration::ZERO,
@@ -229,8 +232,8 @@ impl Control {
 
     fn note_waiting(&mut self, patience: Patience, wait: Option<Duration>) {
         let Some(wait) = wait.filter(|_| patience.is_shortened) else { return };
-        let due = self.now + wait;
-        let (stripes, first) = self.healing.waiting.entry(patience.left).or_insert((0, due));
+        let due = self.base.now + wait;
+        let (stripes, first) = self.repairs.healing.waiting.entry(patience.left).or_insert((0, due));
         (*stripes, *first) = (*stripes + 1, due.min(*first));
     }
 
@@ -238,7 +241,7 @@ impl Control {
         let order = self.own_order(target);
         match order.and_then(|order| Ok((self.next_number()?, order))) {
             Ok((id, order)) => {
-                if let Some(case) = self.healing.cases.get_mut(stripe) {
+                if let Some(case) = self.repairs.healing.cases.get_mut(stripe) {
                     case.repairs.insert(id);
                 }
                 self.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
@@ -251,17 +254,19 @@ impl Control {
     fn due_of(&self, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
             // Its holder may be about to come back since before this coordinator began, unless nobody is away.
-            let all_have_told = |since| self.now >= since + ALL_HAVE_TOLD;
-            return match self.healing.all_since.is_some_and(all_have_told) {
+            let all_have_told = |since| self.base.now >= since + ALL_HAVE_TOLD;
+            return match self.repairs.healing.all_since.is_some_and(all_have_told) {
                 true => Some(Duration::ZERO),
-                false => Some(patience.grace?.saturating_sub(self.now)),
+                false => Some(patience.grace?.saturating_sub(self.base.now)),
             };
         };
-        if let Some(&since) = self.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
-            return self.left_of(home, patience.grace?.saturating_sub(self.now.saturating_sub(since)));
+        if let Some(&since) =
+            self.repairs.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing)
+        {
+            return self.left_of(home, patience.grace?.saturating_sub(self.base.now.saturating_sub(since)));
         }
         let holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
-        let out = holders.filter(|holder| !self.picture.is_up(holder.node));
+        let out = holders.filter(|holder| !self.stripes.picture.is_up(holder.node));
         let waits: Option<Vec<Duration>> = out.map(|holder| self.wait_for(holder.node, patience)).collect();
         Some(waits?.into_iter().max().unwrap_or_default())
     }
@@ -269,9 +274,9 @@ impl Control {
     /// How long a node is still waited for that is out of service, or gone.
     fn wait_for(&self, node: NodeId, patience: Patience) -> Option<Duration> {
         let grace = patience.grace?;
-        if self.nature.tells_service {
-            let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
-            return self.left_of(node, grace.saturating_sub(self.now.saturating_sub(since)));
+        if self.base.nature.tells_service {
+            let since = self.repairs.healing.out_since.get(&node).copied().unwrap_or_default();
+            return self.left_of(node, grace.saturating_sub(self.base.now.saturating_sub(since)));
         }
         let left = self.left_of_absence(node, grace).filter(|_| patience.is_shortened)?;
         self.left_of(node, left)
@@ -285,7 +290,7 @@ impl Control {
     /// Stripes that are repaired before the helpers are that they miss.
     pub(crate) fn waiting_stripes(&self) -> Vec<WaitingStripes> {
         let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
-            let wait = due.saturating_sub(self.now);
+            let wait = due.saturating_sub(self.base.now);
             let lose = match survives {
                 0 => "cannot lose another block".to_owned(),
                 survives => format!("can lose only {} more", count(survives.into(), "block")),
@@ -301,7 +306,7 @@ impl Control {
                 ),
             }
         };
-        self.healing.waiting.iter().map(view).collect()
+        self.repairs.healing.waiting.iter().map(view).collect()
     }
 
     /// Sentences on blocks that are lost on helpers that are up.
@@ -313,22 +318,22 @@ impl Control {
             )];
         }
         let grace = self.repair_after().time().unwrap_or_default();
-        let hollow = self.healing.hollow.iter().filter(|(_, since)| self.now < **since + grace);
+        let hollow = self.repairs.healing.hollow.iter().filter(|(_, since)| self.base.now < **since + grace);
         let mut advice: Vec<String> = hollow
             .map(|(&node, &since)| {
                 format!(
                     "{} came back without most of its blocks: is its disk mounted? They are rebuilt in {}, or now with \
                      mend repair --all",
                     self.name(node),
-                    in_words((since + grace).saturating_sub(self.now))
+                    in_words((since + grace).saturating_sub(self.base.now))
                 )
             })
             .collect();
         if advice.is_empty() {
-            let again = self.healing.tried_again().filter(|&again| again > self.now);
+            let again = self.repairs.healing.tried_again().filter(|&again| again > self.base.now);
             let when = again.map_or_else(
                 || "repair begins by itself".to_owned(),
-                |again| format!("repair is tried again in {}", in_words(again.saturating_sub(self.now))),
+                |again| format!("repair is tried again in {}", in_words(again.saturating_sub(self.base.now))),
             );
             advice.push(format!("{} lost on helpers that are up: {when}", count(blocks, "block")));
         }

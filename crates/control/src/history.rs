@@ -48,7 +48,7 @@ impl Control {
     /// Writes down what has happened.
     pub(crate) fn note(&mut self, what: HistoryEvent) {
         let number = self.history.entries.back().map_or(1, |last| last.number + 1);
-        let entry = HistoryEntry { number, at_unix_ms: self.unix_ms, what };
+        let entry = HistoryEntry { number, at_unix_ms: self.base.unix_ms, what };
         self.keep_record(key(number), &entry);
         self.history.entries.push_back(entry);
         while self.history.entries.len() > KEPT {

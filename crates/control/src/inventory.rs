@@ -25,12 +25,12 @@ impl Control {
     pub(crate) fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
-        for (stripe, index) in self.picture.blocks_of(node) {
-            let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
+        for (stripe, index) in self.stripes.picture.blocks_of(node) {
+            let record = self.stripes.picture.stripe(&stripe).expect("it holds blocks of stripes");
             let block = &record.blocks[usize::from(index.0)];
             let known = block.state_on(node).unwrap_or(block.state);
             let state = match held.get(&block.id) {
-                None if !self.nature.trusts_lists => {
+                None if !self.base.nature.trusts_lists => {
                     again.push_back((stripe, index));
                     continue;
                 }
@@ -53,7 +53,11 @@ impl Control {
         if !news.is_empty() {
             self.store_states(news);
         }
-        self.healing.note_hollow(node, 2 * missing > self.picture.block_count(node), self.now);
+        self.repairs.healing.note_hollow(
+            node,
+            2 * missing > self.stripes.picture.block_count(node),
+            self.base.now,
+        );
         if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
             *rechecks = again;
         }
@@ -62,19 +66,19 @@ impl Control {
 
     /// Remembers the blocks that the catalog does not place on this node.
     pub(crate) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) {
-        if !self.nature.trusts_lists {
+        if !self.base.nature.trusts_lists {
             return;
         }
-        let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
+        let mut leaving: BTreeSet<BlockId> = self.stripes.picture.files().discards(node).cloned().collect();
         leaving.retain(|block| self.may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
             let is_its_own =
                 self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some());
-            if is_its_own || self.unjudged.have(&block.id) {
+            if is_its_own || self.stripes.unjudged.have(&block.id) {
                 continue;
             }
-            if self.picture.is_from_the_future(&block.id) {
+            if self.stripes.picture.is_from_the_future(&block.id) {
                 newer.insert(block.id.clone());
             }
             found.insert(block.id.clone());
@@ -82,9 +86,9 @@ impl Control {
         if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
             *orphans = found;
         }
-        self.orphans.forget(node);
+        self.stripes.orphans.forget(node);
         self.note_newer(node, newer);
-        if self.settled {
+        if self.nodes.settled {
             self.find_homes(node);
         }
     }
@@ -94,14 +98,14 @@ impl Control {
     pub(crate) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
         let Some((stripe, index, record)) = self.record_of(block) else {
             // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
-            return !self.nature.claims;
+            return !self.base.nature.claims;
         };
         record.node != Some(node) && self.is_spare(&stripe, index, node)
     }
 
     /// Whether a stripe survives all that its code tolerates without a node's copy of a block.
     pub(crate) fn is_spare(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> bool {
-        self.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
+        self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
     }
 
     /// All helpers have come that are expected: what was put off is done now.
@@ -114,7 +118,7 @@ impl Control {
 
     /// Something was found to be bad: whether anybody else has it.
     pub(crate) fn find_all_homes(&mut self) {
-        if self.settled && !self.is_behind() {
+        if self.nodes.settled && !self.is_behind() {
             self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.find_homes(node));
         }
     }
@@ -139,26 +143,26 @@ impl Control {
 
     /// Where the catalog has a block of exactly this name.
     pub(crate) fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
-        let (stripe, index) = self.picture.find_block(block).ok()?;
-        let record = self.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
+        let (stripe, index) = self.stripes.picture.find_block(block).ok()?;
+        let record = self.stripes.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
         (record.id == *block).then_some((stripe, index, record))
     }
 
     /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or who has it holds
     /// another block of the stripe as well, and this node does not.
     fn is_wanted_from(&self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
-        let Ok(record) = self.picture.stripe(stripe) else { return false };
+        let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
         let block = &record.blocks[usize::from(index.0)];
         match block.state_on(node) {
             // What is only not listed is looked at as well.
-            Some(state) => state != BlockState::Healthy || !self.nature.trusts_lists,
-            None if !self.settled || !self.may_change() => false,
-            None if self.nature.files && self.shares_helper(&record, index, node) => {
+            Some(state) => state != BlockState::Healthy || !self.base.nature.trusts_lists,
+            None if !self.nodes.settled || !self.may_change() => false,
+            None if self.base.nature.files && self.shares_helper(&record, index, node) => {
                 self.is_lost(block) && self.nobody_else_has(&record, block)
             }
             None if self.is_lost(block) => true,
             None => {
-                let home = if self.nature.files { self.readable_at(block) } else { None };
+                let home = if self.base.nature.files { self.readable_at(block) } else { None };
                 home.is_some_and(|home| self.shares_helper(&record, index, home))
             }
         }
@@ -168,7 +172,8 @@ impl Control {
     /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
     /// cannot be read until then.
     fn nobody_else_has(&self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
-        let returns = |node: NodeId| !self.peers.contains_key(&node) && !self.retired.contains(&node);
+        let returns =
+            |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.nodes.retired.contains(&node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
         !comes_back || !self.is_readable(stripe)
     }
@@ -190,7 +195,7 @@ impl Control {
             if !self.is_wanted_from(node, &stripe, index) {
                 continue;
             }
-            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();
             self.ask_for_block(node, stripe, index, known, false);
             return;
@@ -210,10 +215,10 @@ impl Control {
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.is_removing(node, &known.id)
-                && !self.condemned.has(&known.id);
+                && !self.stripes.condemned.has(&known.id);
         if !is_it
             || !self.is_wanted_from(node, stripe, index)
-            || self.picture.is_pending(stripe) != Some(false)
+            || self.stripes.picture.is_pending(stripe) != Some(false)
         {
             return;
         }
@@ -226,7 +231,7 @@ impl Control {
     pub(crate) fn adopted(&mut self, node: NodeId, block: &BlockId) {
         tracing::info!(%block, node = %self.name(node), "found a block that was lost");
         self.drop_orphan(node, block);
-        self.removals_due = self.now; // Its stripe may be whole without other copies now.
+        self.stripes.removals_due = self.base.now; // Its stripe may be whole without other copies now.
     }
 
     /// A block on a node is one that nobody knows no more.
@@ -240,7 +245,7 @@ impl Control {
     /// them. How many there are.
     pub(crate) fn remove_orphans(&mut self) -> Result<OrphansView, RequestError> {
         self.check_not_doubted()?;
-        if !self.settled {
+        if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
         let mut orphans = 0;
@@ -257,7 +262,7 @@ impl Control {
 
     /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
-        let asked = self.asks.get(&ask).filter(|ask| ask.node == node);
+        let asked = self.stripes.asks.get(&ask).filter(|ask| ask.node == node);
         let (returned, by_itself) = match asked.map(|ask| &ask.subject) {
             Some(Subject::Orphans) => (false, false),
             Some(Subject::Tidying) => (false, true),
@@ -265,9 +270,9 @@ impl Control {
             _ => return tracing::warn!(node = %self.name(node), "an answer that nobody asked for"),
         };
         if last {
-            self.asks.remove(&ask);
-        } else if let Some(ask) = self.asks.get_mut(&ask) {
-            ask.until = self.now + ANSWER_LIMIT; // Each part is an answer.
+            self.stripes.asks.remove(&ask);
+        } else if let Some(ask) = self.stripes.asks.get_mut(&ask) {
+            ask.until = self.base.now + ANSWER_LIMIT; // Each part is an answer.
         }
         if returned {
             return self.take_returned(node, blocks, last);
@@ -288,14 +293,15 @@ impl Control {
     /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
     /// without which its stripe survives all that the code tolerates.
     fn is_needless(&self, node: NodeId, block: &Description) -> bool {
-        let ours = block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.settings.cluster_id);
-        let kind = self.peers.get(&node).map(|peer| &peer.kind);
+        let ours =
+            block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.base.settings.cluster_id);
+        let kind = self.nodes.peers.get(&node).map(|peer| &peer.kind);
         let orphan = matches!(kind, Some(PeerKind::Helper { orphans, .. }) if orphans.contains(&block.id));
         if !ours
             || !orphan
             || self.is_worked_on(&block.id)
             || !self.may_remove()
-            || self.picture.is_from_the_future(&block.id)
+            || self.stripes.picture.is_from_the_future(&block.id)
         {
             return false;
         }
@@ -307,13 +313,13 @@ impl Control {
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
     pub(crate) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
-            !self.peers.contains_key(node)
-                && self.picture.block_count(*node) == 0
+            !self.nodes.peers.contains_key(node)
+                && self.stripes.picture.block_count(*node) == 0
                 && !self.is_target(*node)
                 && !self.storing.adopts_on(*node)
         };
-        for node in self.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
-            self.retired.remove(&node);
+        for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
+            self.nodes.retired.remove(&node);
             self.storing.forgetting.insert(node);
             self.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
         }
@@ -322,7 +328,7 @@ impl Control {
     pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
         self.storing.forgetting.remove(&node);
         if !done {
-            self.retired.insert(node); // It is tried again.
+            self.nodes.retired.insert(node); // It is tried again.
             return;
         }
         tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
@@ -330,6 +336,6 @@ impl Control {
     }
 
     pub(crate) fn is_target(&self, node: NodeId) -> bool {
-        self.jobs.values().any(|running| running.targets.contains(&node))
+        self.jobs.running.values().any(|running| running.targets.contains(&node))
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs: handing their actions out and reports in, and what their ends mean to whoever wanted them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use rand::RngExt;
@@ -15,9 +15,26 @@ use stores::dir::PutId;
 use stores::{StoreError, StripeWrite, Write};
 
 use super::Control;
+use super::base::Base;
+use super::probes::Probes;
+use super::puts::OpenPuts;
 use super::questions::state_for;
+use super::scrubs::Scrubs;
 use super::storing::Then;
+use super::suspects::Suspects;
 use views::{FoundBy, JobKind, JobView};
+
+/// Jobs that run, and what wants them.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    pub running: BTreeMap<JobId, RunningJob>,
+    /// Jobs that may have something to do.
+    pub stirred: BTreeSet<JobId>,
+    pub puts: OpenPuts,
+    /// Links that are being measured, or were last.
+    pub probes: Option<Probes>,
+    pub suspects: Suspects,
+}
 
 /// A job that runs.
 pub(crate) struct RunningJob {
@@ -123,20 +140,20 @@ impl Control {
             item: None,
             loads: Loads::default(),
             minds_others,
-            job: Job::new(request, self.rng.random(), &self.topology, self.now),
+            job: Job::new(request, self.rng.random(), &self.nodes.topology, self.base.now),
         };
-        self.topology.clear_reserved();
+        self.nodes.topology.clear_reserved();
         running
     }
 
     pub(crate) fn run(&mut self, id: JobId, running: RunningJob) {
-        self.jobs.insert(id, running);
-        self.stirred.insert(id);
+        self.jobs.running.insert(id, running);
+        self.jobs.stirred.insert(id);
     }
 
     pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
-        if self.checks.has(job) {
-            let Self { checks, rng, now, .. } = self;
+        if self.scrub.checks.has(job) {
+            let Self { scrub: Scrubs { checks, .. }, rng, base: Base { now, .. }, .. } = self;
             let steps = checks.handle_report(node, (job, epoch), report, || rng.random(), *now);
             return self.follow_checks(steps);
         }
@@ -145,15 +162,15 @@ impl Control {
     }
 
     pub(crate) fn cancel_job(&mut self, job: JobId) {
-        if let Some(running) = self.jobs.get_mut(&job) {
+        if let Some(running) = self.jobs.running.get_mut(&job) {
             running.job.cancel();
-            self.stirred.insert(job);
+            self.jobs.stirred.insert(job);
         }
     }
 
     pub(crate) fn drain_jobs(&mut self) {
-        while let Some(id) = self.stirred.pop_first() {
-            while let Some(action) = self.jobs.get_mut(&id).and_then(|running| running.job.poll()) {
+        while let Some(id) = self.jobs.stirred.pop_first() {
+            while let Some(action) = self.jobs.running.get_mut(&id).and_then(|running| running.job.poll()) {
                 self.act(id, action);
             }
         }
@@ -172,7 +189,7 @@ impl Control {
 
     fn tell_of_job(&mut self, node: NodeId, message: ToNode) {
         if let ToNode::Assign(_) = &message
-            && let Some(view) = self.topology.get_mut(node)
+            && let Some(view) = self.nodes.topology.get_mut(node)
         {
             // Counts until the node's next answer, so that jobs started together do not crowd one node.
             view.load += 1;
@@ -181,7 +198,7 @@ impl Control {
     }
 
     fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
-        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        let running = self.jobs.running.get_mut(&id).expect("it has just acted");
         running.holders[usize::from(block.0)] = Some(node);
         if let Owner::Put { .. } = running.owner {
             running.stored.push((block, node, digest));
@@ -192,7 +209,7 @@ impl Control {
 
     /// Has blocks recorded that a job stored.
     fn record(&mut self, id: JobId, blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>) {
-        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        let running = self.jobs.running.get_mut(&id).expect("it has just acted");
         running.recording += 1;
         let stripe = running.stripe.clone();
         if self.note_given_stored(&stripe, &blocks) {
@@ -205,7 +222,9 @@ impl Control {
 
     /// Blocks are about to have other homes: the old ones have something to remove.
     pub(crate) fn note_former_homes(&mut self, job: JobId, stripe: &StripeId, blocks: &[BlockIndex]) {
-        let (Some(running), Ok(record)) = (self.jobs.get_mut(&job), self.picture.stripe(stripe)) else {
+        let (Some(running), Ok(record)) =
+            (self.jobs.running.get_mut(&job), self.stripes.picture.stripe(stripe))
+        else {
             return;
         };
         let homes = blocks.iter().flat_map(|index| record.blocks[usize::from(index.0)].holders());
@@ -214,7 +233,7 @@ impl Control {
 
     /// What a job stored is recorded, or is not.
     pub(crate) fn blocks_published(&mut self, id: JobId, error: Option<StoreError>) {
-        let Some(running) = self.jobs.get_mut(&id) else { return };
+        let Some(running) = self.jobs.running.get_mut(&id) else { return };
         running.recording -= 1;
         if let Some(error) = error {
             tracing::error!(%error, stripe = %running.stripe, "cannot record blocks");
@@ -233,7 +252,7 @@ impl Control {
     }
 
     fn lose_block(&mut self, id: JobId, block: BlockIndex, problem: &BlockProblem) {
-        let running = self.jobs.get_mut(&id).expect("it has just acted");
+        let running = self.jobs.running.get_mut(&id).expect("it has just acted");
         if let Owner::Put { .. } = running.owner {
             return; // The client's file, or a block that is not visible yet.
         }
@@ -247,7 +266,7 @@ impl Control {
         {
             return;
         }
-        let Ok(record) = self.picture.stripe(&stripe) else { return };
+        let Ok(record) = self.stripes.picture.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
         // The job may have read a copy that is not the block any more.
         let there = |&node: &NodeId| known.state_on(node).is_some();
@@ -266,7 +285,7 @@ impl Control {
     /// A job has ended; it is over when all that it stored is recorded.
     fn finish(&mut self, id: JobId, result: Result<Outcome, JobError>) {
         self.record_put(id);
-        let running = self.jobs.get_mut(&id).expect("a job finishes once");
+        let running = self.jobs.running.get_mut(&id).expect("a job finishes once");
         match running.recording {
             0 => self.end_job(id, result),
             _ => running.ended = Some(result),
@@ -274,7 +293,7 @@ impl Control {
     }
 
     fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
-        let mut running = self.jobs.remove(&id).expect("a job finishes once");
+        let mut running = self.jobs.running.remove(&id).expect("a job finishes once");
         let trouble = running.trouble.take();
         self.end_foreground(&mut running);
         if let Err(error) = &result {
@@ -302,7 +321,7 @@ impl Control {
 
     /// A job found that blocks contradict each other. Others at the same stripe have to know before they publish anything.
     fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>) {
-        let running = &self.jobs[&id];
+        let running = &self.jobs.running[&id];
         let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
         self.note_contradiction(&stripe, blocks, found_by);
     }
@@ -326,7 +345,7 @@ impl Control {
 
     /// Records what a put's job stored, even if it failed, so that it is removed where it is.
     fn record_put(&mut self, id: JobId) {
-        let running = self.jobs.get_mut(&id).expect("a job finishes once");
+        let running = self.jobs.running.get_mut(&id).expect("a job finishes once");
         if running.stored.is_empty() {
             return;
         }
@@ -355,7 +374,7 @@ impl Control {
     }
 
     pub(crate) fn job_views(&self) -> Vec<JobView> {
-        self.jobs.values().map(RunningJob::view).collect()
+        self.jobs.running.values().map(RunningJob::view).collect()
     }
 }
 

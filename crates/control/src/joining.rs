@@ -39,23 +39,24 @@ struct Hello {
 impl Control {
     /// Nodes of earlier days are known, and down until they register.
     pub(crate) fn know_nodes(&mut self) {
-        for record in self.picture.nodes().values().cloned().collect::<Vec<_>>() {
+        for record in self.stripes.picture.nodes().values().cloned().collect::<Vec<_>>() {
             self.know_node(&record);
         }
     }
 
     /// There is such a node; it is down until it registers.
     pub(crate) fn know_node(&mut self, record: &NodeRecord) {
-        if self.names.insert(record.id, record.name.clone()).is_none() {
+        if self.nodes.names.insert(record.id, record.name.clone()).is_none() {
             let mut view = NodeProfile::unknown(record.name.clone());
             view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
             view.alive = false;
             view.free_bytes = 0;
-            self.topology.set(record.id, view);
+            self.nodes.topology.set(record.id, view);
             // Servers without a helper are the store's, which says itself when they are gone.
-            let named = self.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
-            if !named && !self.nature.tells_service {
-                self.retired.insert(record.id);
+            let named =
+                self.base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
+            if !named && !self.base.nature.tells_service {
+                self.nodes.retired.insert(record.id);
             }
         }
     }
@@ -66,7 +67,7 @@ impl Control {
             (&role, &hello)
             && check_version(*version).is_ok()
             && self.check_cluster(cluster_id).is_ok()
-            && self.picture.node_named(name.as_str()).is_none()
+            && self.stripes.picture.node_named(name.as_str()).is_none()
         {
             let (name, address) = (name.to_string(), address.clone());
             self.storing.joining.insert(connection);
@@ -145,7 +146,7 @@ impl Control {
             ) => {
                 check_version(version)?;
                 let bandwidth = bandwidth.filter(|&rate| rate > 0);
-                let rate = bandwidth.map_or(self.figures.assumed(), |rate| rate as f64);
+                let rate = bandwidth.map_or(self.nodes.figures.assumed(), |rate| rate as f64);
                 let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
                 (profile.rates.up, profile.rates.down) = (rate, rate);
                 profile.knows_links = bandwidth.is_some();
@@ -161,13 +162,13 @@ impl Control {
     }
 
     fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
-        if cluster_id == self.settings.cluster_id {
+        if cluster_id == self.base.settings.cluster_id {
             return Ok(());
         }
         Err(format!(
             "the helper's blocks belong to cluster {cluster_id}, and this is cluster {}; \
              give it the right folder, or the right coordinator",
-            self.settings.cluster_id
+            self.base.settings.cluster_id
         ))
     }
 
@@ -178,14 +179,14 @@ impl Control {
         name: &str,
         hello: Hello,
     ) -> Result<NodeId, Refusal> {
-        let known = self.picture.node_named(name).expect("it has its number").clone();
+        let known = self.stripes.picture.node_named(name).expect("it has its number").clone();
         let node = known.id;
         if self.storing.forgetting.contains(&node) {
             let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
             return Err(Refusal { reason, passing: true });
         }
-        if self.peers.contains_key(&node) {
-            let address = self.topology.address(node).unwrap_or_default();
+        if self.nodes.peers.contains_key(&node) {
+            let address = self.nodes.topology.address(node).unwrap_or_default();
             let reason = format!(
                 "helper {name} is registered already, from {address}; stop that one, or give this one its own \
                  name and certificate"
@@ -197,15 +198,15 @@ impl Control {
             let (name, address) = (name.to_owned(), hello.address.clone());
             self.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
         }
-        self.retired.remove(&node);
-        self.names.insert(node, name.to_owned());
-        if self.figures.state(node, hello.rates) {
+        self.nodes.retired.remove(&node);
+        self.nodes.names.insert(node, name.to_owned());
+        if self.nodes.figures.state(node, hello.rates) {
             self.tell_all_rates();
         }
         let view = view_of(role, name, &hello);
-        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
-        self.picture.set_rack(node, view.rack.as_deref());
-        self.topology.set(node, NodeProfile { rates, knows_links, ..view });
+        let (rates, knows_links) = (self.nodes.figures.rates(node), self.nodes.figures.knows_links(node));
+        self.stripes.picture.set_rack(node, view.rack.as_deref());
+        self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
         self.lay_links();
         let peer = Peer {
             connection,
@@ -218,7 +219,7 @@ impl Control {
         };
         self.welcome(node, connection, peer);
         self.note_back(node);
-        if !self.news.keep(node, &hello.blocks) {
+        if !self.stripes.news.keep(node, &hello.blocks) {
             self.compare(node, &hello.blocks);
         }
         self.check_returned(node);
@@ -232,8 +233,8 @@ impl Control {
 
     fn knows_rack(&self, rack: &str) -> bool {
         let stands_there =
-            |node| self.topology.get(node).is_some_and(|node| node.rack.as_deref() == Some(rack));
-        self.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
+            |node| self.nodes.topology.get(node).is_some_and(|node| node.rack.as_deref() == Some(rack));
+        self.base.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
     }
 
     fn admit_client(
@@ -243,15 +244,15 @@ impl Control {
         name: &str,
         profile: NodeProfile,
     ) -> NodeId {
-        let node = NodeId(self.next_client);
-        self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
+        let node = NodeId(self.nodes.next_client);
+        self.nodes.next_client = self.nodes.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
         let is_plugin = matches!(role, Role::Plugin(_));
         let kind = if is_plugin { "plugin" } else { "client" };
         if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.knows_rack(rack)) {
             tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
         }
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
-        self.topology.set(node, profile);
+        self.nodes.topology.set(node, profile);
         self.lay_links();
         let kind = PeerKind::Client { is_plugin, requests: BTreeMap::new(), opening: BTreeSet::new() };
         let peer = Peer { connection, kind };

@@ -88,20 +88,23 @@ impl Control {
             let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
             let kept: Option<Kept> = serde_json::from_value(record.clone()).ok();
             let order = kept.and_then(|kept| kept.order);
-            self.leaving.0.insert(NodeId(id), Departure { order, ..Departure::default() });
+            self.nodes.leaving.0.insert(NodeId(id), Departure { order, ..Departure::default() });
         }
     }
 
     pub(crate) fn mark_leaving(&mut self, node: NodeId, order: &Order) {
-        if self.leaving.insert(node, order) {
+        if self.nodes.leaving.insert(node, order) {
             tracing::info!(node = %self.name(node), "it is to be emptied, and gets no blocks");
-            self.keep_record(key(node), &Kept { since_unix_ms: self.unix_ms, order: Some(order.clone()) });
+            self.keep_record(
+                key(node),
+                &Kept { since_unix_ms: self.base.unix_ms, order: Some(order.clone()) },
+            );
             self.tell_node(node);
         }
     }
 
     pub(crate) fn unmark_leaving(&mut self, node: NodeId) {
-        if self.leaving.0.remove(&node).is_some() {
+        if self.nodes.leaving.0.remove(&node).is_some() {
             tracing::info!(node = %self.name(node), "it gets blocks again");
             self.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
             self.tell_node(node);
@@ -121,13 +124,13 @@ impl Control {
     /// Begins drains of what earlier ones left, where some of it can go somewhere now. A helper that is down is for the
     /// repairs of those that are gone.
     pub(crate) fn drain_again(&mut self) {
-        if !self.settled || !self.may_change() {
+        if !self.nodes.settled || !self.may_change() {
             return;
         }
-        for node in self.leaving.nodes().collect::<Vec<_>>() {
+        for node in self.nodes.leaving.nodes().collect::<Vec<_>>() {
             let room = self.room_of(node);
-            let departure = &self.leaving.0[&node];
-            let is_due = !departure.begins && departure.attempts.wait(self.now).is_zero();
+            let departure = &self.nodes.leaving.0[&node];
+            let is_due = !departure.begins && departure.attempts.wait(self.base.now).is_zero();
             let may = is_due && self.is_helper(node) && room.is_any();
             // The last finding may be older than the end of the last drain.
             if may
@@ -141,23 +144,25 @@ impl Control {
 
     fn drain_rest(&mut self, node: NodeId) {
         let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
-        let Some(departure) = self.leaving.0.get_mut(&node) else { return };
+        let Some(departure) = self.nodes.leaving.0.get_mut(&node) else { return };
         departure.begins = true;
-        let order =
-            departure.order.clone().unwrap_or_else(|| Order::new(Target::Drain(node), scheme, self.unix_ms));
-        let order = Order { by_itself: true, paused: false, asked_unix_ms: self.unix_ms, ..order };
+        let order = departure
+            .order
+            .clone()
+            .unwrap_or_else(|| Order::new(Target::Drain(node), scheme, self.base.unix_ms));
+        let order = Order { by_itself: true, paused: false, asked_unix_ms: self.base.unix_ms, ..order };
         self.store(Self::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
     }
 
     /// A drain that begins by itself is kept, or could not be.
     pub(crate) fn drain_kept(&mut self, node: NodeId, id: u64, order: Order, result: Result<(), StoreError>) {
-        let now = self.now;
-        if let Some(departure) = self.leaving.0.get_mut(&node) {
+        let now = self.base.now;
+        if let Some(departure) = self.nodes.leaving.0.get_mut(&node) {
             departure.begins = false;
             departure.attempts.put_off(now);
         }
         match result {
-            Ok(()) if self.leaving.contains(&node) => {
+            Ok(()) if self.nodes.leaving.contains(&node) => {
                 if let Err(error) = self.begin_repair(id, order) {
                     tracing::error!(%error, "a drain that begins by itself");
                 }
@@ -169,8 +174,8 @@ impl Control {
 
     /// A drain has ended.
     pub(crate) fn drain_ended(&mut self, node: NodeId) {
-        let (now, left) = (self.now, self.left_on(node) > 0);
-        if let Some(attempts) = self.leaving.attempts(node) {
+        let (now, left) = (self.base.now, self.left_on(node) > 0);
+        if let Some(attempts) = self.nodes.leaving.attempts(node) {
             match left {
                 true => attempts.fail(now, TRY_AGAIN),
                 false => *attempts = Attempts::default(),
@@ -180,17 +185,17 @@ impl Control {
 
     /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
     fn is_emptied(&self, node: NodeId) -> bool {
-        self.picture.block_count(node) == 0 && !self.is_target(node)
+        self.stripes.picture.block_count(node) == 0 && !self.is_target(node)
     }
 
     pub(crate) fn leaving_views(&self) -> Vec<LeavingView> {
         let view = |node: NodeId| LeavingView {
             node: self.name(node),
-            blocks: self.picture.block_count(node) as u64,
+            blocks: self.stripes.picture.block_count(node) as u64,
             safe_to_remove: self.is_emptied(node),
             text: self.leaving_text(node),
         };
-        self.leaving.nodes().map(view).collect()
+        self.nodes.leaving.nodes().map(view).collect()
     }
 
     fn leaving_text(&self, node: NodeId) -> String {
@@ -198,7 +203,7 @@ impl Control {
         if self.is_emptied(node) {
             return format!("{name} is empty and safe to remove");
         }
-        let blocks = count(self.picture.block_count(node) as u64, "block");
+        let blocks = count(self.stripes.picture.block_count(node) as u64, "block");
         format!("{name} is to be emptied: {blocks} on it{}", self.what_keeps(node))
     }
 
@@ -209,7 +214,7 @@ impl Control {
             0 => String::new(),
             stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
         };
-        let wait = self.leaving.0[&node].attempts.wait(self.now);
+        let wait = self.nodes.leaving.0[&node].attempts.wait(self.base.now);
         let next = match open.first() {
             Some(id) if self.is_paused(*id) => format!("; mend resume {id} goes on with it"),
             Some(_) => String::new(),
@@ -225,7 +230,8 @@ impl Control {
     /// `12 of them (full: h5): free space on h5, or …`
     pub(crate) fn stuck_text(&self, node: NodeId, stuck: u64, room: Room) -> String {
         let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
-        let only: Vec<String> = self.leaving.requestors(node).iter().map(|&taker| self.name(taker)).collect();
+        let only: Vec<String> =
+            self.nodes.leaving.requestors(node).iter().map(|&taker| self.name(taker)).collect();
         let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
         let omitted = self.omitted(room.stuck_bytes, Some(node).filter(|_| self.is_helper(node)));
         format!("{which} ({only}{}): {}", self.why_omitted(&omitted), omitted.remedy())

@@ -12,6 +12,7 @@
 mod absences;
 mod attempts;
 mod balance;
+mod base;
 mod beside;
 mod caps;
 mod certificates;
@@ -70,62 +71,32 @@ mod unjudged;
 mod unreadable;
 mod write_path;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
-use repair::recovery::Redundancy;
 use repair::wire::control::FromNode;
-use repair::{Job, JobId, NodeId, Topology};
+use repair::{Job, NodeId};
 use stores::dir::OpenError;
-use stores::{Done, Nature, StoreChange, StoreError};
+use stores::{Done, StoreChange, StoreError};
 
-use absences::Absences;
-use caps::Capping;
-use certificates::Certificates;
-use claims::Claims;
+use base::Base;
 pub use commands::Command;
-use condemned::Condemned;
-use contradictions::Contradictions;
 use effect::Effects;
 pub use effect::{Answer, Effect, Reply, RequestId};
 pub use error::{ErrorKind, RequestError};
-use figures::Figures;
-use fullness::Fullness;
-use given::Given;
 pub use healing::HealPolicy;
-use healing::Healing;
 use history::History;
-use jobs::RunningJob;
-use leaving::Leaving;
-use made_lately::MadeLately;
-use maintenance::Maintenance;
-use misplaced::Misplaced;
-use newer::Newer;
-use nodes::Peer;
+use jobs::Jobs;
+use nodes::Nodes;
 pub use omitted::Omitted;
-use orphans::Orphans;
-use parity_checks::ParityChecks;
-use picture::Picture;
-use probes::Probes;
-use puts::OpenPuts;
-use questions::Question;
-use readers::Readers;
 pub use repairs::ItemPage;
-use repairs::{Repairs, Unproven};
-use room::Rooms;
-use scrubs::Scrub;
-use steady::Steady;
-use store_news::StoreNews;
+use repairs::Repairs;
+use scrubs::Scrubs;
 use storing::Storing;
 pub use storing::{Ask, Opened, carry_out};
-use stripes::Codes;
-use surplus::Surplus;
-use suspects::Suspects;
-use unjudged::UnjudgedStripes;
-
-use views::{LostBlock, ScrubView};
+use stripes::Stripes;
 
 /// While jobs run, time is looked at this often: jobs wait for 250 ms and more.
 const BUSY_TICK: Duration = Duration::from_millis(50);
@@ -209,72 +180,14 @@ pub struct Settings {
 
 /// See the module's documentation.
 pub struct Control {
-    settings: Settings,
-    /// What the storage says.
-    picture: Picture,
-    /// What kind of store that is.
-    nature: Nature,
-    storing: Storing,
-    claims: Claims,
-    contradictions: Contradictions,
-    codes: Codes,
-    topology: Topology,
-    figures: Figures,
-    /// Links that are being measured, or were last.
-    probes: Option<Probes>,
-    suspects: Suspects,
-    names: BTreeMap<NodeId, String>,
-    peers: BTreeMap<NodeId, Peer>,
-    connections: BTreeMap<ConnectionId, NodeId>,
-    next_client: u32,
-    jobs: BTreeMap<JobId, RunningJob>,
-    /// Jobs that may have something to do.
-    stirred: BTreeSet<JobId>,
-    asks: BTreeMap<u64, Question>,
-    next_ask: u64,
-    puts: OpenPuts,
-    readers: Readers,
-    given: Given,
+    base: Base,
+    nodes: Nodes,
+    stripes: Stripes,
+    jobs: Jobs,
     repairs: Repairs,
-    healing: Healing,
-    surplus: Surplus,
-    misplaced: Misplaced,
-    orphans: Orphans,
-    scrub: Option<Scrub>,
-    past_scrubs: VecDeque<ScrubView>,
-    steady: Steady,
-    checks: ParityChecks,
-    condemned: Condemned,
-    lost_lately: VecDeque<LostBlock>,
-    certificates: Certificates,
-    /// What the store says keeps it from its work.
-    troubles: Vec<String>,
-    unjudged: UnjudgedStripes,
-    news: StoreNews,
-    made_lately: MadeLately,
-    newer: Newer,
-    /// Helpers that are to be emptied, and get no blocks.
-    leaving: Leaving,
-    rooms: Rooms,
-    fullness: Fullness,
-    capping: Capping,
-    /// Helpers that are back and have not said what their blocks are.
-    unproven: BTreeMap<NodeId, Unproven>,
-    /// Helpers that the catalog knows and mend.toml does not.
-    retired: BTreeSet<NodeId>,
-    absences: Absences,
-    maintenance: BTreeMap<NodeId, Maintenance>,
-    /// How long a helper may be gone, if somebody has set it.
-    repair_after_set: Option<RepairAfter>,
+    scrub: Scrubs,
+    storing: Storing,
     history: History,
-    risks: Redundancy,
-    settled: bool,
-    /// When removals that had to wait are looked at again.
-    removals_due: Duration,
-    /// When the catalog was last copied, and how many changes it had seen then.
-    copied: Option<(Duration, u64)>,
-    now: Duration,
-    unix_ms: u64,
     rng: StdRng,
     effects: Effects,
 }
@@ -284,61 +197,14 @@ impl Control {
     pub fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
         let Opened { picture, nature, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
-            settings,
-            picture,
-            nature,
-            storing: Storing::new(numbers),
-            claims: Claims::default(),
-            contradictions: Contradictions::default(),
-            codes: Codes::default(),
-            topology: Topology::new(),
-            figures: Figures::default(),
-            probes: None,
-            suspects: Suspects::default(),
-            names: BTreeMap::new(),
-            peers: BTreeMap::new(),
-            connections: BTreeMap::new(),
-            next_client: nodes::FIRST_CLIENT,
-            jobs: BTreeMap::new(),
-            stirred: BTreeSet::new(),
-            asks: BTreeMap::new(),
-            next_ask: 0,
-            puts: OpenPuts::default(),
-            readers: Readers::default(),
-            given: Given::default(),
+            base: Base { settings, nature, now: Duration::ZERO, unix_ms },
+            nodes: Nodes::default(),
+            stripes: Stripes::new(picture, unlisted),
+            jobs: Jobs::default(),
             repairs: Repairs::new(nature),
-            healing: Healing::default(),
-            surplus: Surplus::default(),
-            misplaced: Misplaced::default(),
-            orphans: Orphans::default(),
-            scrub: None,
-            past_scrubs: VecDeque::new(),
-            steady: Steady::default(),
-            checks: ParityChecks::default(),
-            condemned: Condemned::default(),
-            lost_lately: VecDeque::new(),
-            certificates: Certificates::default(),
-            troubles: Vec::new(),
-            unjudged: UnjudgedStripes::default(),
-            news: StoreNews::new(unlisted),
-            made_lately: MadeLately::default(),
-            newer: Newer::default(),
-            leaving: Leaving::default(),
-            rooms: Rooms::default(),
-            fullness: Fullness::default(),
-            capping: Capping::default(),
-            unproven: BTreeMap::new(),
-            retired: BTreeSet::new(),
-            absences: Absences::new(),
-            maintenance: BTreeMap::new(),
-            repair_after_set: None,
+            scrub: Scrubs::default(),
+            storing: Storing::new(numbers),
             history: History::default(),
-            risks: Redundancy::default(),
-            settled: false,
-            removals_due: Duration::ZERO,
-            copied: None,
-            now: Duration::ZERO,
-            unix_ms,
             rng,
             effects: Effects::default(),
         };
@@ -363,7 +229,7 @@ impl Control {
 
     /// Takes what happened.
     pub fn handle(&mut self, event: Event, now: Now) {
-        (self.now, self.unix_ms) = (now.since_start, now.unix_ms);
+        (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         match event {
             Event::Joined { connection, role, hello } => self.join(connection, role, *hello),
             Event::Said { connection, message } => self.hear(connection, *message),
@@ -372,7 +238,7 @@ impl Control {
             Event::Failed { number, error } => self.not_stored(number, error),
             Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
-            Event::Certificate { role, expires } => self.certificates.note(role, expires),
+            Event::Certificate { role, expires } => self.nodes.certificates.note(role, expires),
             Event::EncryptEdges => self.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
             Event::Asked(command) => self.carry_out(*command),
@@ -383,15 +249,15 @@ impl Control {
     /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
     /// edits a file turns it off by accident.
     pub fn encrypt_edges(&mut self) {
-        if !self.topology.encrypts_edges() {
+        if !self.nodes.topology.encrypts_edges() {
             tracing::info!("data edges are encrypted");
-            self.topology.encrypt_edges();
+            self.nodes.topology.encrypt_edges();
         }
     }
 
     /// Time has passed.
     pub fn handle_tick(&mut self, now: Now) {
-        (self.now, self.unix_ms) = (now.since_start, now.unix_ms);
+        (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
         self.with_all_jobs(Job::handle_tick);
         self.abort_idle_puts();
@@ -423,7 +289,7 @@ impl Control {
 
     /// How long to wait for an event before time is looked at.
     pub fn tick(&self) -> Duration {
-        if self.jobs.is_empty() { IDLE_TICK } else { BUSY_TICK }
+        if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
 
     /// Does all that can be done now.
@@ -434,7 +300,7 @@ impl Control {
             self.start_repairs();
             self.ask_scrub();
             self.scrub_steadily();
-            if self.stirred.is_empty() {
+            if self.jobs.stirred.is_empty() {
                 return;
             }
         }
@@ -448,12 +314,14 @@ impl Control {
     /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
     fn settle(&mut self) {
         let gone = |node: &NodeId| {
-            self.retired.contains(node) || self.peers.contains_key(node) || self.has_no_helper(*node)
+            self.nodes.retired.contains(node)
+                || self.nodes.peers.contains_key(node)
+                || self.has_no_helper(*node)
         };
-        let expected = || self.names.keys().all(gone);
-        let is_listed = self.news.unlisted().is_none();
-        if !self.settled && is_listed && (self.now >= SETTLE_LIMIT || expected()) {
-            self.settled = true;
+        let expected = || self.nodes.names.keys().all(gone);
+        let is_listed = self.stripes.news.unlisted().is_none();
+        if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
+            self.nodes.settled = true;
             self.find_absent();
             self.after_settling();
         }
@@ -462,18 +330,18 @@ impl Control {
     /// Keeps a copy of the catalog at the start and from time to time, on another thread. One that is older than some
     /// block is not worth it, and would take the place of a better one.
     fn keep_copy(&mut self) {
-        let (changes, kept) = (self.storing.changes, self.copied);
-        if kept.is_some_and(|(at, kept)| self.now < at + COPY_EVERY || changes == kept)
-            || !self.settled
+        let (changes, kept) = (self.storing.changes, self.storing.copied);
+        if kept.is_some_and(|(at, kept)| self.base.now < at + COPY_EVERY || changes == kept)
+            || !self.nodes.settled
             || !self.may_remove()
         {
             return;
         }
-        self.copied = Some((self.now, changes));
+        self.storing.copied = Some((self.base.now, changes));
         self.ask_storage(Ask::KeepCopy);
     }
 
     fn name(&self, node: NodeId) -> String {
-        self.topology.name(node)
+        self.nodes.topology.name(node)
     }
 }

@@ -54,15 +54,18 @@ impl MadeLately {
 impl Control {
     /// Blocks of a stripe were made and recorded. The store may list an older copy by now.
     pub(crate) fn note_made(&mut self, job: JobId, stripe: &StripeId, blocks: &[BlockIndex]) {
-        let (Some(running), Ok(record)) = (self.jobs.get(&job), self.picture.stripe(stripe)) else { return };
-        if !self.nature.claims {
+        let (Some(running), Ok(record)) = (self.jobs.running.get(&job), self.stripes.picture.stripe(stripe))
+        else {
+            return;
+        };
+        if !self.base.nature.claims {
             return;
         }
         for &block in blocks {
             let listed = record.blocks[usize::from(block.0)].node;
             let made_on = listed.filter(|node| running.targets.contains(node));
             if let Some(home) = made_on.or(running.targets.first().copied()) {
-                self.made_lately.note(stripe, block, home);
+                self.stripes.made_lately.note(stripe, block, home);
             }
         }
         self.read_displaced(&record);
@@ -70,7 +73,7 @@ impl Control {
 
     /// The store has told of a stripe: a copy that took the place of a block that was made lately is read.
     pub(crate) fn read_displaced(&mut self, now: &StripeRecord) {
-        for (index, node) in self.made_lately.displaced(now) {
+        for (index, node) in self.stripes.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();
             tracing::info!(block = %block.id, node = %self.name(node), "an older copy took the place of a rebuilt block: reading it");
             if self.is_helper(node) {

@@ -35,16 +35,17 @@ struct Kept {
 impl Control {
     pub(crate) fn recall_maintenance(&mut self, records: &[(String, Value)]) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
-            match (kept, self.picture.node_named(name).map(|node| node.id)) {
+            match (kept, self.stripes.picture.node_named(name).map(|node| node.id)) {
                 (Some(Kept { until_unix_ms }), Some(node)) => {
-                    let left = Duration::from_millis(until_unix_ms.saturating_sub(self.unix_ms)).min(LONGEST);
-                    self.maintenance.insert(node, Maintenance { until: left, until_unix_ms });
+                    let left =
+                        Duration::from_millis(until_unix_ms.saturating_sub(self.base.unix_ms)).min(LONGEST);
+                    self.nodes.maintenance.insert(node, Maintenance { until: left, until_unix_ms });
                 }
                 _ => self.forget_record(format!("{PREFIX}{name}")),
             }
         }
         let set = records.iter().find(|(key, _)| key == REPAIR_AFTER_KEY);
-        self.repair_after_set = set.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
+        self.nodes.repair_after_set = set.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
     }
 
     /// A helper is to be left alone from now on.
@@ -59,8 +60,8 @@ impl Control {
         if time.is_zero() || time > LONGEST {
             return Err(RequestError::MaintenanceTime { most: LONGEST });
         }
-        let until_unix_ms = self.unix_ms.saturating_add(request.for_ms);
-        self.maintenance.insert(node, Maintenance { until: self.now + time, until_unix_ms });
+        let until_unix_ms = self.base.unix_ms.saturating_add(request.for_ms);
+        self.nodes.maintenance.insert(node, Maintenance { until: self.base.now + time, until_unix_ms });
         self.keep_record(format!("{PREFIX}{name}"), &Kept { until_unix_ms });
         tracing::info!(helper = name, for_s = time.as_secs(), "maintenance begins");
         self.note(HistoryEvent::MaintenanceBegun { node: name.to_owned(), until_unix_ms });
@@ -70,7 +71,7 @@ impl Control {
     /// It need not be left alone any more; one that is gone is repaired when its grace period is over.
     pub(crate) fn end_maintenance(&mut self, name: &str) -> Result<NodeView, RequestError> {
         let node = self.node_named(name)?;
-        if !self.maintenance.contains_key(&node) {
+        if !self.nodes.maintenance.contains_key(&node) {
             return Err(RequestError::NotInMaintenance(name.to_owned()));
         }
         self.drop_maintenance(node);
@@ -79,7 +80,7 @@ impl Control {
 
     fn drop_maintenance(&mut self, node: NodeId) {
         let name = self.name(node);
-        if self.maintenance.remove(&node).is_some() {
+        if self.nodes.maintenance.remove(&node).is_some() {
             self.forget_record(format!("{PREFIX}{name}"));
             tracing::info!(helper = name, "maintenance ends");
             self.note(HistoryEvent::MaintenanceEnded { node: name });
@@ -88,7 +89,8 @@ impl Control {
 
     /// Ends what is over.
     pub(crate) fn expire_maintenance(&mut self) {
-        let over = self.maintenance.iter().filter(|(_, maintenance)| maintenance.until <= self.now);
+        let over =
+            self.nodes.maintenance.iter().filter(|(_, maintenance)| maintenance.until <= self.base.now);
         for node in over.map(|(&node, _)| node).collect::<Vec<_>>() {
             self.drop_maintenance(node);
         }
@@ -96,19 +98,19 @@ impl Control {
 
     /// A helper is forgotten, and so is that somebody worked on it.
     pub(crate) fn forget_maintenance(&mut self, node: NodeId) {
-        if self.maintenance.remove(&node).is_some() {
+        if self.nodes.maintenance.remove(&node).is_some() {
             self.forget_record(format!("{PREFIX}{}", self.name(node)));
         }
     }
 
     /// How long a helper is still in maintenance.
     pub(crate) fn maintenance_left(&self, node: NodeId) -> Option<Duration> {
-        let left = self.maintenance.get(&node)?.until.saturating_sub(self.now);
+        let left = self.nodes.maintenance.get(&node)?.until.saturating_sub(self.base.now);
         Some(left).filter(|left| !left.is_zero())
     }
 
     pub(crate) fn maintenance_until_unix_ms(&self, node: NodeId) -> Option<u64> {
-        self.maintenance.get(&node).map(|maintenance| maintenance.until_unix_ms)
+        self.nodes.maintenance.get(&node).map(|maintenance| maintenance.until_unix_ms)
     }
 
     pub(crate) fn settings_view(&self) -> SettingsView {
@@ -116,7 +118,7 @@ impl Control {
         SettingsView {
             repair_after: after.to_string(),
             repair_after_ms: after.time().map(|time| time.as_millis() as u64),
-            configured_repair_after: self.settings.repair_after.to_string(),
+            configured_repair_after: self.base.settings.repair_after.to_string(),
         }
     }
 
@@ -126,11 +128,11 @@ impl Control {
     ) -> Result<SettingsView, RequestError> {
         self.check_storage()?;
         if let Some(text) = &request.repair_after {
-            self.repair_after_set = match text.as_str() {
+            self.nodes.repair_after_set = match text.as_str() {
                 "default" => None,
                 text => Some(text.parse::<RepairAfter>()?),
             };
-            match self.repair_after_set {
+            match self.nodes.repair_after_set {
                 Some(after) => self.keep_record(REPAIR_AFTER_KEY.to_owned(), &after),
                 None => self.forget_record(REPAIR_AFTER_KEY.to_owned()),
             }

@@ -51,15 +51,15 @@ impl Control {
     pub(crate) fn survives_without(&self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         let stays = |(at, block)| self.proven_readers(block).find(|&reader| at != index || reader != node);
         let Some(rest) = indexed(stripe).map(stays).collect::<Option<Vec<NodeId>>>() else { return false };
-        let rest = self.picture.together(&rest);
-        if !rest.shares_nodes() || !self.nature.shares_nodes {
+        let rest = self.stripes.picture.together(&rest);
+        if !rest.shares_nodes() || !self.base.nature.shares_nodes {
             return !rest.shares_nodes();
         }
         if !self.proven_readers(&stripe.blocks[usize::from(index.0)]).any(|reader| reader == node) {
             return true; // Nobody can read that copy.
         }
         let spare = (stripe.code.blocks() - stripe.code.data_blocks()) as u32;
-        let with_all = self.picture.together(&self.least_shared(stripe));
+        let with_all = self.stripes.picture.together(&self.least_shared(stripe));
         rest.survives(spare).nodes >= with_all.survives(spare).nodes
     }
 
@@ -79,12 +79,16 @@ impl Control {
 
     /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may show up.
     pub(crate) fn mend_placement(&mut self) {
-        if !self.nature.files || !self.settled || !self.may_change() || self.now < self.misplaced.due {
+        if !self.base.nature.files
+            || !self.nodes.settled
+            || !self.may_change()
+            || self.base.now < self.stripes.misplaced.due
+        {
             return;
         }
-        self.misplaced.due = self.now + LOOK_EVERY;
-        let open = self.misplaced.repair.is_some_and(|repair| self.is_repair_open(repair));
-        if open || self.picture.doubled().next().is_none() {
+        self.stripes.misplaced.due = self.base.now + LOOK_EVERY;
+        let open = self.stripes.misplaced.repair.is_some_and(|repair| self.is_repair_open(repair));
+        if open || self.stripes.picture.doubled().next().is_none() {
             return;
         }
         self.find_all_homes();
@@ -98,7 +102,7 @@ impl Control {
         let order = self.own_order(Target::Rebalance(moves));
         let (Ok(order), Ok(id)) = (order, self.next_number()) else { return };
         tracing::info!(repair = id, blocks, "moving blocks off helpers that hold several of a stripe");
-        self.misplaced.repair = Some(id);
+        self.stripes.misplaced.repair = Some(id);
         self.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
     }
 
@@ -111,7 +115,7 @@ impl Control {
             let block = self.doubled_block(&stripe)?;
             self.has_taker(&stripe).then_some(block)
         };
-        let moves: Vec<BlockId> = self.picture.doubled().filter_map(movable).take(MOVES).collect();
+        let moves: Vec<BlockId> = self.stripes.picture.doubled().filter_map(movable).take(MOVES).collect();
         if moves.is_empty() { Err(Waits::ForRoom) } else { Ok(moves) }
     }
 
@@ -133,11 +137,11 @@ impl Control {
 
     /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
     pub(crate) fn misplaced_advice(&self, census: &Census) -> Option<String> {
-        if census.misplaced == 0 || !self.settled || self.is_behind() {
+        if census.misplaced == 0 || !self.nodes.settled || self.is_behind() {
             return None;
         }
         let stripes = count(census.misplaced, "stripe");
-        let does = match self.misplaced.repair.filter(|&repair| self.is_repair_open(repair)) {
+        let does = match self.stripes.misplaced.repair.filter(|&repair| self.is_repair_open(repair)) {
             Some(repair) => format!("repair {repair} moves them apart"),
             None => match self.placement_moves() {
                 Ok(_) => "they are moved apart next".to_owned(),

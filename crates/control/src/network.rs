@@ -14,29 +14,29 @@ use super::nodes::sorted;
 impl Control {
     /// The configuration was read anew, and says this of what lies between nodes.
     pub(crate) fn change_network(&mut self, network: Network) {
-        if network == self.settings.network {
+        if network == self.base.settings.network {
             return;
         }
         let changed: Vec<String> =
-            self.settings.network.trunks.keys().chain(network.trunks.keys()).cloned().collect();
+            self.base.settings.network.trunks.keys().chain(network.trunks.keys()).cloned().collect();
         tracing::info!("what mend.toml says of racks and links has changed");
-        self.settings.network = network;
+        self.base.settings.network = network;
         self.lay_links();
         changed.iter().for_each(|rack| self.tell_trunk(rack));
     }
 
     /// Tells the topology what lies between the nodes that are known now.
     pub(crate) fn lay_links(&mut self) {
-        let mut topology = std::mem::take(&mut self.topology);
+        let mut topology = std::mem::take(&mut self.nodes.topology);
         if let Err(error) = self.lay(&mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
-        self.topology = topology;
+        self.nodes.topology = topology;
     }
 
     /// The same for a topology with nodes of its own.
     pub(crate) fn lay(&self, topology: &mut Topology) -> Result<(), TopologyError> {
-        let Network { regions, trunks, pairs, between } = &self.settings.network;
+        let Network { regions, trunks, pairs, between } = &self.base.settings.network;
         topology.clear_links();
         regions.iter().try_for_each(|(rack, region)| topology.set_region(rack, region))?;
         for (place, [up, down]) in trunks {
@@ -45,13 +45,13 @@ impl Control {
             topology.set_trunk(place, trunk)?;
         }
         between.iter().try_for_each(|((from, to), &rate)| topology.set_between(from, to, rate))?;
-        if pairs.is_empty() && self.figures.pairs().next().is_none() {
+        if pairs.is_empty() && self.nodes.figures.pairs().next().is_none() {
             return Ok(());
         }
         let ends = ends(topology);
         let of = |name: &String| ends.get(name).map_or(&[][..], Vec::as_slice);
         let mut said: BTreeMap<(NodeId, NodeId), f64> =
-            self.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
+            self.nodes.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
         for ((from, to), &rate) in pairs {
             let all = of(from).iter().flat_map(|&from| of(to).iter().map(move |&to| (from, to)));
             said.extend(all.map(|pair| (pair, rate)));
@@ -64,7 +64,7 @@ impl Control {
     /// Tells the scheduler of all trunks that are capped or known.
     pub(crate) fn tell_trunks(&mut self) {
         let capped = self.caps().racks.into_keys();
-        let racks: Vec<String> = capped.chain(self.settings.network.trunks.keys().cloned()).collect();
+        let racks: Vec<String> = capped.chain(self.base.settings.network.trunks.keys().cloned()).collect();
         racks.iter().for_each(|rack| self.tell_trunk(rack));
     }
 
@@ -72,7 +72,7 @@ impl Control {
     /// carries.
     pub(crate) fn tell_trunk(&mut self, rack: &str) {
         let cap = self.caps().trunk(rack);
-        let carried = self.settings.network.trunks.get(rack).copied().unwrap_or_default();
+        let carried = self.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
         let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
         let [up, down] = carried.map(bytes);
         let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
@@ -81,8 +81,8 @@ impl Control {
 
     /// Tells planner and scheduler what a node carries, as far as that is known now.
     pub(crate) fn tell_rates(&mut self, node: NodeId) {
-        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
-        let Some(view) = self.topology.get_mut(node) else { return };
+        let (rates, knows_links) = (self.nodes.figures.rates(node), self.nodes.figures.knows_links(node));
+        let Some(view) = self.nodes.topology.get_mut(node) else { return };
         view.knows_links = knows_links;
         if std::mem::replace(&mut view.rates, rates) == rates {
             return;
@@ -93,7 +93,7 @@ impl Control {
     /// A helper says what transfers made of its ports.
     pub(crate) fn note_seen(&mut self, node: NodeId, rates: [u64; 2]) {
         if self.is_helper(node) {
-            match self.figures.see(node, rates, self.unix_ms) {
+            match self.nodes.figures.see(node, rates, self.base.unix_ms) {
                 true => self.tell_all_rates(),
                 false => self.tell_rates(node),
             }
@@ -104,45 +104,51 @@ impl Control {
     pub(crate) fn note_slow_node(&mut self, node: NodeId, rate: f64) {
         if self.is_helper(node) {
             tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
-            self.figures.slow(node, rate, self.unix_ms);
+            self.nodes.figures.slow(node, rate, self.base.unix_ms);
             self.tell_rates(node);
         }
     }
 
     /// What is too old to count does not.
     pub(crate) fn expire_figures(&mut self) {
-        self.figures.expire(self.unix_ms).into_iter().for_each(|node| self.tell_rates(node));
+        self.nodes.figures.expire(self.base.unix_ms).into_iter().for_each(|node| self.tell_rates(node));
         self.tell_clients();
     }
 
     pub(crate) fn tell_all_rates(&mut self) {
-        self.names.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_rates(node));
+        self.nodes
+            .names
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|node| self.tell_rates(node));
         self.tell_clients();
     }
 
     /// Tells the planner what is assumed of clients that have not said what they carry.
     fn tell_clients(&mut self) {
-        let assumed = self.figures.assumed();
+        let assumed = self.nodes.figures.assumed();
         let clients =
-            self.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
+            self.nodes.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
         for client in clients.map(|(node, _)| node).collect::<Vec<_>>() {
-            let rates = &mut self.topology.get_mut(client).expect("it was just seen").rates;
+            let rates = &mut self.nodes.topology.get_mut(client).expect("it was just seen").rates;
             (rates.up, rates.down) = (assumed, assumed);
         }
     }
 
     pub(crate) fn topology_view(&self) -> TopologyView {
-        let mut nodes: Vec<NodeRates> = self.names.keys().map(|&node| self.node_rates(node)).collect();
+        let mut nodes: Vec<NodeRates> = self.nodes.names.keys().map(|&node| self.node_rates(node)).collect();
         nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
         let place = |name: &String, region: Option<String>, inside: &dyn Fn(&NodeRates) -> bool| {
-            let trunk = self.settings.network.trunks.get(name).copied().unwrap_or_default();
+            let trunk = self.base.settings.network.trunks.get(name).copied().unwrap_or_default();
             let [up, down] = trunk.map(|rate| rate.map(|rate| rate as u64));
             let nodes = sorted(nodes.iter().filter(|node| inside(node)).map(|node| node.node.clone()));
             PlaceView { name: name.clone(), region, up_bytes_per_s: up, down_bytes_per_s: down, nodes }
         };
         let names = |of: &dyn Fn(&NodeRates) -> Option<String>| sorted_once(nodes.iter().filter_map(of));
         let rack = |name: &String| {
-            let region = self.settings.network.regions.get(name).cloned();
+            let region = self.base.settings.network.regions.get(name).cloned();
             place(name, region, &|node| node.rack.as_ref() == Some(name))
         };
         let region = |name: &String| place(name, None, &|node| node.region.as_ref() == Some(name));
@@ -155,13 +161,13 @@ impl Control {
     }
 
     fn node_rates(&self, node: NodeId) -> NodeRates {
-        let [uplink, downlink, disk_read, disk_write] = self.figures.views(node);
-        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.figures.seen(node);
-        let rack = self.topology.rack(node).cloned();
+        let [uplink, downlink, disk_read, disk_write] = self.nodes.figures.views(node);
+        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.nodes.figures.seen(node);
+        let rack = self.nodes.topology.rack(node).cloned();
         NodeRates {
             node: self.name(node),
-            up: self.peers.contains_key(&node),
-            region: rack.as_ref().and_then(|rack| self.settings.network.regions.get(rack)).cloned(),
+            up: self.nodes.peers.contains_key(&node),
+            region: rack.as_ref().and_then(|rack| self.base.settings.network.regions.get(rack)).cloned(),
             rack,
             uplink,
             downlink,
@@ -173,13 +179,13 @@ impl Control {
     }
 
     fn link_views(&self) -> Vec<LinkView> {
-        let Network { pairs, between, .. } = &self.settings.network;
+        let Network { pairs, between, .. } = &self.base.settings.network;
         let configured = pairs.iter().chain(between).map(|((from, to), &rate)| {
             let rate =
                 RateView { bytes_per_s: rate as u64, source: RateSource::Configured, since_unix_ms: None };
             LinkView { from: from.clone(), to: to.clone(), rate }
         });
-        let measured = self.figures.pairs().map(|(from, to, found)| {
+        let measured = self.nodes.figures.pairs().map(|(from, to, found)| {
             let since_unix_ms = Some(found.at_unix_ms);
             let rate =
                 RateView { bytes_per_s: found.rate as u64, source: RateSource::Measured, since_unix_ms };

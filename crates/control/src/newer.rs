@@ -16,6 +16,7 @@ use super::commands::answer;
 use super::effect::Reply;
 use super::safety::count;
 use super::storing::Then;
+use super::stripes::Stripes;
 use crate::error::RequestError;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
@@ -84,13 +85,13 @@ impl Control {
     /// Helpers that an operator did not believe in an earlier coordinator's time.
     pub(crate) fn recall_rejected(&mut self, records: &[(String, Value)]) {
         for (name, _) in recall::<Value>(records, REJECTED) {
-            let node = self.picture.node_named(name).map(|node| node.id);
-            self.newer.rejected.extend(node);
+            let node = self.stripes.picture.node_named(name).map(|node| node.id);
+            self.stripes.newer.rejected.extend(node);
         }
     }
 
     pub(crate) fn forget_rejected(&mut self, node: NodeId) {
-        if self.newer.rejected.remove(&node) {
+        if self.stripes.newer.rejected.remove(&node) {
             self.forget_record(format!("{REJECTED}{}", self.name(node)));
         }
     }
@@ -98,7 +99,7 @@ impl Control {
     pub(crate) fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
         let (name, blocks) = (self.name(node), newer.len());
         let doubted = self.doubts_catalog();
-        if self.newer.set(node, newer) {
+        if self.stripes.newer.set(node, newer) {
             let confirmed = self.is_behind();
             tracing::error!(
                 node = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
@@ -110,7 +111,7 @@ impl Control {
 
     /// Whether helpers hold blocks of stripes that the catalog has yet to count, and confirm each other.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.newer.confirmed.is_empty()
+        !self.stripes.newer.confirmed.is_empty()
     }
 
     /// Whether anything may be repaired: the catalog is as new as the blocks, and takes writes.
@@ -125,7 +126,7 @@ impl Control {
 
     /// Whether some helper claims so.
     pub(crate) fn doubts_catalog(&self) -> bool {
-        !self.newer.claims.is_empty()
+        !self.stripes.newer.claims.is_empty()
     }
 
     /// Refuses to change anything while the catalog is an old one.
@@ -133,7 +134,7 @@ impl Control {
         if !self.is_behind() {
             return Ok(());
         }
-        let (nodes, blocks): (Vec<NodeId>, Vec<u64>) = self.newer.stopping().unzip();
+        let (nodes, blocks): (Vec<NodeId>, Vec<u64>) = self.stripes.newer.stopping().unzip();
         Err(RequestError::CatalogBehind {
             nodes: nodes.into_iter().map(|node| self.name(node)).collect(),
             blocks: blocks.into_iter().sum(),
@@ -143,7 +144,7 @@ impl Control {
     /// Refuses to remove anything while it may be an old one.
     pub(crate) fn check_not_doubted(&self) -> Result<(), RequestError> {
         self.check_not_behind()?;
-        match self.newer.claims.keys().next() {
+        match self.stripes.newer.claims.keys().next() {
             None => Ok(()),
             Some(&node) => Err(RequestError::CatalogDoubted { node: self.name(node) }),
         }
@@ -154,9 +155,9 @@ impl Control {
             node: self.name(node),
             blocks: blocks.len() as u64,
             first: blocks.iter().take(NAMED).map(|block| block.to_string()).collect(),
-            confirmed: self.newer.is_confirmed(blocks),
+            confirmed: self.stripes.newer.is_confirmed(blocks),
         };
-        self.newer.claims.iter().map(view).collect()
+        self.stripes.newer.claims.iter().map(view).collect()
     }
 
     /// Status lines about unconfirmed claims, with the next step.
@@ -180,7 +181,7 @@ impl Control {
             return answer(reply, self.reject_claims(&name), &mut self.effects);
         }
         let claims = self.newer_views();
-        let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
+        let beyond: BTreeSet<BlockId> = self.stripes.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
         let then = Then::Accepted { view: Box::new(view), reply };
         self.store(Write::Files(FileWrite::Disclaim(beyond)), then);
@@ -188,7 +189,7 @@ impl Control {
 
     pub(crate) fn catalog_accepted(&mut self, view: AcceptedView) -> AcceptedView {
         // Claims that came meanwhile stay.
-        let Self { newer, picture, .. } = self;
+        let Stripes { newer, picture, .. } = &mut self.stripes;
         newer.retain(|block| picture.is_from_the_future(block));
         if !self.doubts_catalog() {
             tracing::warn!(
@@ -206,8 +207,8 @@ impl Control {
         let claims: Vec<NewerBlocks> =
             self.newer_views().into_iter().filter(|claim| claim.node == name).collect();
         tracing::warn!(helper = name, "what it claims of newer blocks is not believed");
-        self.newer.rejected.insert(node);
-        self.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.unix_ms }));
+        self.stripes.newer.rejected.insert(node);
+        self.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.base.unix_ms }));
         self.note_newer(node, BTreeSet::new());
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
     }

@@ -3,16 +3,68 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use cluster::RepairAfter;
 use codes::BlockIndex;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{BlockId, JobId, NodeId, StripeId};
+use repair::{BlockId, JobId, NodeId, StripeId, Topology};
 
+use super::absences::Absences;
+use super::caps::Capping;
+use super::certificates::Certificates;
 use super::effect::Effect;
+use super::figures::Figures;
+use super::leaving::Leaving;
+use super::maintenance::Maintenance;
 use super::stripes::indexed;
 use super::{ConnectionId, Control};
 
 /// Clients get numbers from here on, for as long as they are connected.
 pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
+
+/// Helpers and clients: who they are, who is connected, and what each carries.
+pub(crate) struct Nodes {
+    /// Helpers by the name that the catalog has for them.
+    pub names: BTreeMap<NodeId, String>,
+    pub peers: BTreeMap<NodeId, Peer>,
+    pub connections: BTreeMap<ConnectionId, NodeId>,
+    pub next_client: u32,
+    /// The nodes as the planner sees them; one is alive in there if and only if it is connected.
+    pub topology: Topology,
+    pub figures: Figures,
+    pub capping: Capping,
+    /// Helpers that are to be emptied, and get no blocks.
+    pub leaving: Leaving,
+    /// Helpers that the catalog knows and mend.toml does not.
+    pub retired: BTreeSet<NodeId>,
+    pub absences: Absences,
+    pub maintenance: BTreeMap<NodeId, Maintenance>,
+    /// How long a helper may be gone, if somebody has set it.
+    pub repair_after_set: Option<RepairAfter>,
+    pub certificates: Certificates,
+    /// Whether the helpers that are expected have come, or had time to.
+    pub settled: bool,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            names: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            next_client: FIRST_CLIENT,
+            topology: Topology::new(),
+            figures: Figures::default(),
+            capping: Capping::default(),
+            leaving: Leaving::default(),
+            retired: BTreeSet::new(),
+            absences: Absences::new(),
+            maintenance: BTreeMap::new(),
+            repair_after_set: None,
+            certificates: Certificates::default(),
+            settled: false,
+        }
+    }
+}
 
 /// Somebody who is connected.
 pub(crate) struct Peer {
@@ -43,20 +95,20 @@ pub(crate) enum PeerKind {
 
 impl Control {
     pub(crate) fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
-        self.peers.insert(node, peer);
-        self.connections.insert(connection, node);
-        if !self.nature.tells_service {
-            self.picture.set_up(node, true);
+        self.nodes.peers.insert(node, peer);
+        self.nodes.connections.insert(connection, node);
+        if !self.base.nature.tells_service {
+            self.stripes.picture.set_up(node, true);
         }
         self.send(node, ToNode::Registered { node });
     }
 
     pub(crate) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
-        self.peers.get_mut(&node).map(|peer| &mut peer.kind)
+        self.nodes.peers.get_mut(&node).map(|peer| &mut peer.kind)
     }
 
     pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
-        let Some(&node) = self.connections.get(&connection) else { return };
+        let Some(&node) = self.nodes.connections.get(&connection) else { return };
         match message {
             FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
             FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
@@ -79,7 +131,7 @@ impl Control {
 
     fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32) {
         let is_helper = self.is_helper(node);
-        if let Some(view) = self.topology.get_mut(node) {
+        if let Some(view) = self.nodes.topology.get_mut(node) {
             view.load = tasks;
             if is_helper {
                 view.free_bytes = free_bytes;
@@ -89,12 +141,13 @@ impl Control {
     }
 
     pub(crate) fn is_helper(&self, node: NodeId) -> bool {
-        self.peers.get(&node).is_some_and(|peer| matches!(peer.kind, PeerKind::Helper { .. }))
+        self.nodes.peers.get(&node).is_some_and(|peer| matches!(peer.kind, PeerKind::Helper { .. }))
     }
 
     /// Helpers that are connected.
     pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.peers
+        self.nodes
+            .peers
             .iter()
             .filter(|(_, peer)| matches!(peer.kind, PeerKind::Helper { .. }))
             .map(|(&node, _)| node)
@@ -102,28 +155,30 @@ impl Control {
 
     /// Whether a node is one of the store's beside which no helper is to work.
     pub(crate) fn has_no_helper(&self, node: NodeId) -> bool {
-        let named =
-            |helpers: &BTreeSet<String>| self.names.get(&node).is_some_and(|name| helpers.contains(name));
-        self.nature.tells_service && self.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
+        let named = |helpers: &BTreeSet<String>| {
+            self.nodes.names.get(&node).is_some_and(|name| helpers.contains(name))
+        };
+        self.base.nature.tells_service
+            && self.base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
     }
 
     /// Names of the helpers that are known and not connected.
     pub(crate) fn down_helpers(&self) -> Vec<String> {
-        let is_down = |node: NodeId| !self.peers.contains_key(&node) && !self.has_no_helper(node);
-        let down = self.names.iter().filter(|&(&node, _)| is_down(node));
+        let is_down = |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.has_no_helper(node);
+        let down = self.nodes.names.iter().filter(|&(&node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.clone()))
     }
 
     /// Names of the nodes whose server is out of service, as the store says.
     pub(crate) fn servers_down(&self) -> Vec<String> {
-        let is_down = |node: NodeId| self.nature.tells_service && !self.picture.is_up(node);
-        let down = self.names.iter().filter(|&(&node, _)| is_down(node));
+        let is_down = |node: NodeId| self.base.nature.tells_service && !self.stripes.picture.is_up(node);
+        let down = self.nodes.names.iter().filter(|&(&node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.clone()))
     }
 
     /// Names of the store's servers beside which no helper is to work.
     pub(crate) fn servers_without_helper(&self) -> Vec<String> {
-        let alone = self.names.iter().filter(|&(&node, _)| self.has_no_helper(node));
+        let alone = self.nodes.names.iter().filter(|&(&node, _)| self.has_no_helper(node));
         sorted(alone.map(|(_, name)| name.clone()))
     }
 
@@ -142,35 +197,35 @@ impl Control {
 
     /// Names of all helpers.
     pub(crate) fn known_helpers(&self) -> Vec<String> {
-        sorted(self.names.values().cloned())
+        sorted(self.nodes.names.values().cloned())
     }
 
     /// Sends a message to a node, if it is connected.
     pub(crate) fn send(&mut self, node: NodeId, message: ToNode) {
-        if let Some(peer) = self.peers.get(&node) {
+        if let Some(peer) = self.nodes.peers.get(&node) {
             self.effects.send(peer.connection, message);
         }
     }
 
     pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
         self.storing.joining.remove(&connection);
-        if let Some(&node) = self.connections.get(&connection) {
+        if let Some(&node) = self.nodes.connections.get(&connection) {
             self.lose(node, why);
         }
     }
 
     /// A node is gone.
     pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
-        let Some(peer) = self.peers.remove(&node) else { return };
+        let Some(peer) = self.nodes.peers.remove(&node) else { return };
         if let PeerKind::Client { .. } = peer.kind {
             tracing::info!(client = %self.name(node), why, "a client has left");
         }
-        self.connections.remove(&peer.connection);
+        self.nodes.connections.remove(&peer.connection);
         self.effects.push(Effect::Close { connection: peer.connection });
-        if !self.nature.tells_service {
-            self.picture.set_up(node, false);
+        if !self.base.nature.tells_service {
+            self.stripes.picture.set_up(node, false);
         }
-        if let Some(view) = self.topology.get_mut(node) {
+        if let Some(view) = self.nodes.topology.get_mut(node) {
             (view.alive, view.load) = (false, 0);
         }
         match peer.kind {
@@ -186,9 +241,9 @@ impl Control {
         self.tell_replicas(node);
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
         let unanswered: Vec<u64> =
-            self.asks.iter().filter(|(_, ask)| ask.node == node).map(|(&number, _)| number).collect();
+            self.stripes.asks.iter().filter(|(_, ask)| ask.node == node).map(|(&number, _)| number).collect();
         for number in unanswered {
-            self.asks.remove(&number);
+            self.stripes.asks.remove(&number);
             self.looked(number, node, None, None);
         }
         self.skip_in_scrub(node, "it is down");
@@ -198,27 +253,27 @@ impl Control {
 
     fn lose_client(&mut self, node: NodeId, requests: impl Iterator<Item = JobId>) {
         for id in requests {
-            if let Some(running) = self.jobs.get_mut(&id) {
+            if let Some(running) = self.jobs.running.get_mut(&id) {
                 running.job.cancel();
-                self.stirred.insert(id);
+                self.jobs.stirred.insert(id);
             }
         }
         self.orphan_puts(node);
         self.drain_jobs();
-        self.topology.remove(node);
+        self.nodes.topology.remove(node);
     }
 
     /// The store says that it has what a node holds, or has it no more.
     pub(crate) fn set_service(&mut self, node: NodeId, up: bool) {
-        if self.picture.is_up(node) == up {
+        if self.stripes.picture.is_up(node) == up {
             return;
         }
-        let (name, blocks) = (self.name(node), self.picture.block_count(node));
+        let (name, blocks) = (self.name(node), self.stripes.picture.block_count(node));
         match up {
             true => tracing::info!(node = %name, blocks, "in service"),
             false => tracing::warn!(node = %name, blocks, "out of service"),
         }
-        self.picture.set_up(node, up);
+        self.stripes.picture.set_up(node, up);
         self.note_service(node, up);
         self.tell_node(node);
         self.tell_replicas(node);

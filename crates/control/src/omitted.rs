@@ -67,15 +67,17 @@ impl Control {
     /// The helpers that take no block of so many bytes now, but for one that is spoken of.
     pub(crate) fn omitted(&self, block_bytes: u64, but: Option<NodeId>) -> Omitted {
         let mut omitted = Omitted::default();
-        let known = self.names.keys().copied().filter(|node| Some(*node) != but);
-        for node in known.filter(|node| !self.retired.contains(node) && !self.has_no_helper(*node)) {
+        let known = self.nodes.names.keys().copied().filter(|node| Some(*node) != but);
+        for node in known.filter(|node| !self.nodes.retired.contains(node) && !self.has_no_helper(*node)) {
             let group = match () {
-                () if self.leaving.contains(&node) => &mut omitted.leaving,
+                () if self.nodes.leaving.contains(&node) => &mut omitted.leaving,
                 () if !self.is_helper(node) && self.maintenance_left(node).is_some() => {
                     &mut omitted.maintained
                 }
                 () if !self.is_helper(node) => &mut omitted.down,
-                () if self.nature.tells_service && !self.picture.is_up(node) => &mut omitted.out_of_service,
+                () if self.base.nature.tells_service && !self.stripes.picture.is_up(node) => {
+                    &mut omitted.out_of_service
+                }
                 () if !self.has_room(node, block_bytes) => &mut omitted.full,
                 () => continue,
             };

@@ -33,10 +33,14 @@ impl Orphans {
 impl Control {
     /// Asks helpers what their orphans say of themselves, if some of these may go.
     pub(crate) fn tidy_orphans(&mut self) {
-        if !self.nature.files || !self.settled || !self.may_remove() || self.now < self.orphans.due {
+        if !self.base.nature.files
+            || !self.nodes.settled
+            || !self.may_remove()
+            || self.base.now < self.stripes.orphans.due
+        {
             return;
         }
-        self.orphans.due = self.now + LOOK_EVERY;
+        self.stripes.orphans.due = self.base.now + LOOK_EVERY;
         for node in self.live_helpers().collect::<Vec<_>>() {
             if self.tidied(node).next().is_some() {
                 let ask = self.ask(node, Subject::Tidying);
@@ -48,24 +52,24 @@ impl Control {
     /// A helper has said what its blocks are: what is still there stays.
     pub(crate) fn end_tidying(&mut self, node: NodeId) {
         let left: Vec<BlockId> = self.tidied(node).cloned().collect();
-        self.orphans.refused.entry(node).or_default().extend(left);
+        self.stripes.orphans.refused.entry(node).or_default().extend(left);
     }
 
     /// Whether nothing refers to an orphan, as far as its name says.
     pub(crate) fn is_unreferenced(&self, node: NodeId, block: &BlockId) -> bool {
         match self.record_of(block) {
             Some((stripe, index, _)) => self.is_spare(&stripe, index, node),
-            None => self.picture.was_given(block),
+            None => self.stripes.picture.was_given(block),
         }
     }
 
     /// The orphans of a helper that may go by themselves and were not looked at.
     fn tidied(&self, node: NodeId) -> impl Iterator<Item = &BlockId> {
-        let orphans = match self.peers.get(&node).map(|peer| &peer.kind) {
+        let orphans = match self.nodes.peers.get(&node).map(|peer| &peer.kind) {
             Some(PeerKind::Helper { orphans, .. }) => Some(orphans),
             _ => None,
         };
-        let refused = self.orphans.refused.get(&node);
+        let refused = self.stripes.orphans.refused.get(&node);
         let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
         orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))
     }

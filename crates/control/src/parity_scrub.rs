@@ -12,7 +12,9 @@ use repair::{BlockProblem, Fingerprint, NodeId, Stripe, StripeId, StripeParity, 
 use stores::StripeRecord;
 
 use super::Control;
+use super::base::Base;
 use super::parity_checks::{Asker, Checked, Step, Subject, Verdict};
+use super::scrubs::Scrubs;
 use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock, UncheckedStripes};
 
 /// Stripes that are looked at for one whose helpers are free, and how long it takes until others are.
@@ -78,7 +80,7 @@ pub(crate) enum Obstacle {
 impl Control {
     /// Begins checks for the scrub that runs, as many as have helpers of their own.
     pub(crate) fn check_stripes(&mut self) {
-        let now = self.now;
+        let now = self.base.now;
         let mut busy = 0;
         while busy < LOOK_AHEAD
             && let Some(round) = self.parity_round().filter(|round| round.look_due <= now)
@@ -113,19 +115,20 @@ impl Control {
     ) -> Result<u64, Obstacle> {
         let subject = self.subject(stripe, asker)?;
         let nodes: Vec<NodeId> = subject.readable.values().map(|&(node, _)| node).collect();
-        let is_taken = |node: &NodeId| self.checks.occupies(*node) || patient && self.works_for_others(*node);
+        let is_taken =
+            |node: &NodeId| self.scrub.checks.occupies(*node) || patient && self.works_for_others(*node);
         if nodes.iter().any(is_taken) {
             return Err(Obstacle::Busy);
         }
         let Ok(job) = self.next_job() else { return Err(Obstacle::Busy) };
         let bytes = subject.readable.values().map(|(_, block)| block.bytes).sum();
-        let steps = self.checks.begin(job, subject, self.rng.random(), self.now);
+        let steps = self.scrub.checks.begin(job, subject, self.rng.random(), self.base.now);
         self.follow_checks(steps);
         Ok(bytes)
     }
 
     fn subject(&mut self, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
-        let record = self.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
+        let record = self.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
         let cannot = |_| Obstacle::Cannot("its code or its blocks make no sense");
         let stripe = self.stripe_now(&record, &[]).map_err(cannot)?;
         let readable: BTreeMap<_, _> =
@@ -141,7 +144,7 @@ impl Control {
 
     /// Whether a node moves slices for anybody.
     fn works_for_others(&self, node: NodeId) -> bool {
-        self.jobs.values().any(|running| running.job.nodes().contains(&node))
+        self.jobs.running.values().any(|running| running.job.nodes().contains(&node))
     }
 
     /// Does what checks want done.
@@ -156,14 +159,14 @@ impl Control {
 
     /// Time has passed: goes on without helpers that do not answer.
     pub(crate) fn expire_checks(&mut self) {
-        let Self { checks, rng, now, .. } = self;
+        let Self { scrub: Scrubs { checks, .. }, rng, base: Base { now, .. }, .. } = self;
         let steps = checks.handle_tick(|| rng.random(), *now);
         self.follow_checks(steps);
     }
 
     /// A helper is gone.
     pub(crate) fn leave_out_of_checks(&mut self, node: NodeId) {
-        let Self { checks, rng, now, .. } = self;
+        let Self { scrub: Scrubs { checks, .. }, rng, base: Base { now, .. }, .. } = self;
         let steps = checks.handle_node_lost(node, || rng.random(), *now);
         self.follow_checks(steps);
     }
@@ -173,7 +176,7 @@ impl Control {
             round.look_due = Duration::ZERO; // Its helpers are free.
         }
         let (stripe, asker) = (&checked.record.id, checked.asker);
-        let is_same = self.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
+        let is_same = self.stripes.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
         if is_same {
             checked.unread.iter().for_each(|(index, node, problem)| {
                 self.note_unread(checked, *index, *node, problem);
@@ -236,7 +239,7 @@ impl Control {
     fn note_condemned(&mut self, checked: &Checked, index: BlockIndex) {
         let node = checked.read[&index];
         let block = &checked.record.blocks[usize::from(index.0)].id;
-        let problem = self.condemned.problem(block, node).map(|problem| problem.to_string());
+        let problem = self.stripes.condemned.problem(block, node).map(|problem| problem.to_string());
         if checked.asker == Asker::Scrub {
             let node = self.name(node);
             self.find_in_scrub(finding(&checked.record, index, node, problem.unwrap_or_default()));
@@ -262,7 +265,7 @@ impl Control {
     fn tally(&mut self, asker: Asker, note: impl FnOnce(&mut ParityScrubView)) {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
-            Asker::Steady => Some(self.steady.parity_mut()),
+            Asker::Steady => Some(self.scrub.steady.parity_mut()),
         };
         if let Some(view) = view {
             note(view);

@@ -35,9 +35,9 @@ impl Control {
             taken_as_lost.extend(&blocks);
         }
         let stripe = self.stripe_now(&record, &taken_as_lost)?;
-        let mut topology = self.topology.clone();
+        let mut topology = self.nodes.topology.clone();
         let mut client = NodeProfile::client("client");
-        (client.rates.up, client.rates.down) = (self.figures.assumed(), self.figures.assumed());
+        (client.rates.up, client.rates.down) = (self.nodes.figures.assumed(), self.nodes.figures.assumed());
         topology.set(SOME_CLIENT, client);
         if let Err(error) = self.lay(&mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
@@ -71,7 +71,7 @@ impl Control {
         let links =
             || nodes.iter().map(|&node| topology.rates(node)).flat_map(|rates| [rates.up, rates.down]);
         let disks = || nodes.iter().map(|&node| topology.rates(node).disk());
-        let known = |node: &&NodeId| self.figures.knows_links(**node);
+        let known = |node: &&NodeId| self.nodes.figures.knows_links(**node);
         PlanRates {
             slowest_link: links().fold(f64::MAX, f64::min) as u64,
             fastest_link: links().fold(0.0, f64::max) as u64,
@@ -98,8 +98,8 @@ impl Control {
     /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of that
     /// system knows no other name, and no helper's name looks like an address.
     pub(crate) fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
-        let name = self.settings.beside.get(name).map_or(name, String::as_str);
-        let found = self.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
+        let name = self.base.settings.beside.get(name).map_or(name, String::as_str);
+        let found = self.nodes.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
         found.ok_or_else(|| RequestError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 

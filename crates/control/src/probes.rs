@@ -76,11 +76,11 @@ impl Control {
         match serde_json::from_value::<Kept>(record.clone()) {
             Ok(kept) => {
                 for (node, rates) in kept.nodes {
-                    self.figures.measure(node, rates);
+                    self.nodes.figures.measure(node, rates);
                 }
                 kept.pairs
                     .into_iter()
-                    .for_each(|(from, to, found)| self.figures.measure_pair(from, to, found));
+                    .for_each(|(from, to, found)| self.nodes.figures.measure_pair(from, to, found));
             }
             Err(error) => tracing::warn!(%error, "measured rates that cannot be read are dropped"),
         }
@@ -88,7 +88,7 @@ impl Control {
 
     /// Begins to measure links.
     pub(crate) fn start_probes(&mut self, request: &ProbeRequest) -> Result<ProbeView, RequestError> {
-        if self.probes.as_ref().is_some_and(Probes::is_running) {
+        if self.jobs.probes.as_ref().is_some_and(Probes::is_running) {
             return Err(RequestError::ProbesRun);
         }
         let nodes = self.probed_nodes(&request.nodes)?;
@@ -97,7 +97,7 @@ impl Control {
             return Err(RequestError::TooManyLinks { links: waiting.len(), most: MOST_LINKS });
         }
         let bytes = request.bytes.unwrap_or(MANY).clamp(LEAST, MOST);
-        self.probes =
+        self.jobs.probes =
             Some(Probes { pairs: request.pairs, bytes, waiting, running: None, results: Vec::new() });
         self.probe_next();
         self.probe_view()
@@ -108,7 +108,7 @@ impl Control {
             [] => self.live_helpers().collect(),
             names => names.iter().map(|name| self.node_named(name)).collect::<Result<Vec<_>, _>>()?,
         };
-        if let Some(&down) = nodes.iter().find(|node| !self.topology.is_alive(**node)) {
+        if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
             return Err(RequestError::NodeDown(self.name(down)));
         }
         nodes.sort_unstable();
@@ -118,7 +118,7 @@ impl Control {
 
     /// The measurement that runs, or the last one.
     pub(crate) fn probe_view(&self) -> Result<ProbeView, RequestError> {
-        let probes = self.probes.as_ref().ok_or(RequestError::NoProbes)?;
+        let probes = self.jobs.probes.as_ref().ok_or(RequestError::NoProbes)?;
         let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
             from: self.name(*from),
             to: self.name(*to),
@@ -136,7 +136,7 @@ impl Control {
 
     /// Ends a measurement; what was found counts.
     pub(crate) fn stop_probes(&mut self) -> Result<ProbeView, RequestError> {
-        let probes = self.probes.as_mut().ok_or(RequestError::NoProbes)?;
+        let probes = self.jobs.probes.as_mut().ok_or(RequestError::NoProbes)?;
         let was_running = probes.is_running();
         probes.waiting.clear();
         match probes.running.as_ref().map(|running| running.job) {
@@ -149,13 +149,13 @@ impl Control {
 
     /// Whether links are being measured.
     pub(crate) fn are_links_measured(&self) -> bool {
-        self.probes.as_ref().is_some_and(Probes::is_running)
+        self.jobs.probes.as_ref().is_some_and(Probes::is_running)
     }
 
     /// Measures the next link, unless a suspect is being tried, for which that waits.
     pub(crate) fn probe_next(&mut self) {
-        while !self.suspects.is_running()
-            && let Some(probes) = self.probes.as_mut().filter(|probes| probes.running.is_none())
+        while !self.jobs.suspects.is_running()
+            && let Some(probes) = self.jobs.probes.as_mut().filter(|probes| probes.running.is_none())
         {
             let Some(link) = probes.waiting.pop_front() else { return self.keep_measured() };
             if let Err(why) = self.probe(link, FEW, None) {
@@ -168,8 +168,8 @@ impl Control {
     fn probe(&mut self, link: Link, bytes: u64, few: Option<Duration>) -> Result<(), RequestError> {
         let job = self.next_job()?;
         let request = self.probe_request(job, link, bytes)?;
-        let probes = self.probes.as_mut().expect("somebody asked for it");
-        probes.running = Some(Running { link, job, began: self.now, few });
+        let probes = self.jobs.probes.as_mut().expect("somebody asked for it");
+        probes.running = Some(Running { link, job, began: self.base.now, few });
         self.start_job(Owner::Probe, request);
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Control {
     ) -> Result<JobRequest, RequestError> {
         let (from, to) = link;
         // Its one data block travels.
-        let code = self.codes.get(&CodeSpec::reed_solomon(2, 1))?;
+        let code = self.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
         let chunking = Chunking::of(&*code, bytes, None).expect("a code without sub-blocks takes any length");
         let name = format!("probe-{job}");
         let block = |index: u16| StripeBlock {
@@ -210,11 +210,11 @@ impl Control {
     /// A probe has ended.
     pub(crate) fn probe_ended(&mut self, result: Result<Outcome, JobError>) {
         let Some(Running { link, began, few, .. }) =
-            self.probes.as_mut().and_then(|probes| probes.running.take())
+            self.jobs.probes.as_mut().and_then(|probes| probes.running.take())
         else {
             return;
         };
-        let took = self.now.saturating_sub(began);
+        let took = self.base.now.saturating_sub(began);
         let came = result.map_err(|error| error.to_string()).and_then(|outcome| {
             // A receiver that others complained of is replaced, and that is no measurement of this link.
             let there = outcome.homes.get(&BlockIndex(0)) == Some(&link.1) && outcome.replanned.is_empty();
@@ -223,13 +223,13 @@ impl Control {
         match (came, few) {
             (Err(why), _) => self.note_probed(link, Err(why)),
             (Ok(()), None) => {
-                let bytes = self.probes.as_ref().expect("it was running").bytes;
+                let bytes = self.jobs.probes.as_ref().expect("it was running").bytes;
                 if let Err(why) = self.probe(link, bytes, Some(took)) {
                     self.note_probed(link, Err(why.to_string()));
                 }
             }
             (Ok(()), Some(few)) => {
-                let bytes = self.probes.as_ref().expect("it was running").bytes - FEW;
+                let bytes = self.jobs.probes.as_ref().expect("it was running").bytes - FEW;
                 let rate = bytes as f64 / took.saturating_sub(few).max(NO_TIME).as_secs_f64();
                 self.note_probed(link, Ok(rate));
             }
@@ -238,24 +238,27 @@ impl Control {
     }
 
     fn note_probed(&mut self, link: Link, result: Result<f64, String>) {
-        let at_unix_ms = self.unix_ms;
-        let probes = self.probes.as_mut().expect("it was running");
+        let at_unix_ms = self.base.unix_ms;
+        let probes = self.jobs.probes.as_mut().expect("it was running");
         probes.running = None;
         probes.results.push((link, result));
         let rates = probes.ports(link);
         let found = |rate: Option<f64>| rate.map(|rate| Found { rate, at_unix_ms });
         let (pair, is_of_pairs) =
             (probes.results.last().and_then(|(_, result)| result.clone().ok()), probes.pairs);
-        self.figures.measure(link.0, [found(rates[0]), None]);
-        self.figures.measure(link.1, [None, found(rates[1])]);
+        self.nodes.figures.measure(link.0, [found(rates[0]), None]);
+        self.nodes.figures.measure(link.1, [None, found(rates[1])]);
         if let (Some(rate), true) = (pair, is_of_pairs) {
-            self.figures.measure_pair(link.0, link.1, Found { rate, at_unix_ms });
+            self.nodes.figures.measure_pair(link.0, link.1, Found { rate, at_unix_ms });
         }
     }
 
     /// A measurement is over: keeps what was measured, and tells it to planner and scheduler.
     fn keep_measured(&mut self) {
-        let kept = Kept { nodes: self.figures.measured().collect(), pairs: self.figures.pairs().collect() };
+        let kept = Kept {
+            nodes: self.nodes.figures.measured().collect(),
+            pairs: self.nodes.figures.pairs().collect(),
+        };
         let record = serde_json::to_value(&kept).expect("rates have string keys");
         self.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
         self.tell_all_rates();

@@ -74,9 +74,9 @@ impl Control {
     fn check_put(&mut self, request: &PutRequest) -> Result<(Arc<dyn Code>, BlockSize, u64), RequestError> {
         self.check_not_behind()?;
         self.check_storage()?;
-        let spec: CodeSpec = request.code.as_ref().unwrap_or(&self.settings.code).parse()?;
-        let code = self.codes.get(&spec)?;
-        let block_bytes = request.block_bytes.unwrap_or(self.settings.block_bytes);
+        let spec: CodeSpec = request.code.as_ref().unwrap_or(&self.base.settings.code).parse()?;
+        let code = self.stripes.codes.get(&spec)?;
+        let block_bytes = request.block_bytes.unwrap_or(self.base.settings.block_bytes);
         let size = layout::checked(&*code, block_bytes, request.chunk_bytes).map_err(|bad| match bad {
             BadSize::Block(BadBytes { unit, below, above }) => {
                 RequestError::BlockBytes { asked: block_bytes, unit, below, above }
@@ -101,8 +101,8 @@ impl Control {
         let Begun { code, bytes, size, stripes, reply } = begun;
         match result {
             Ok(Answer::Put(put)) => {
-                let until = Some(self.now + IDLE_LIMIT);
-                self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
+                let until = Some(self.base.now + IDLE_LIMIT);
+                self.jobs.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
                 answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), &mut self.effects);
             }
             Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
@@ -114,12 +114,12 @@ impl Control {
         if let Err(error) = self.check_commit(put) {
             return answer(reply, Err(error), &mut self.effects);
         }
-        self.puts.ending.insert(put);
+        self.jobs.puts.ending.insert(put);
         self.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
     }
 
     fn check_commit(&self, put: PutId) -> Result<(), RequestError> {
-        if self.jobs_of(put).next().is_some() || self.puts.is_busy(put) {
+        if self.jobs_of(put).next().is_some() || self.jobs.puts.is_busy(put) {
             return Err(RequestError::PutBusy(put));
         }
         self.check_not_behind()?;
@@ -132,10 +132,10 @@ impl Control {
         reply: Reply<FileView>,
         result: Result<Answer, StoreError>,
     ) {
-        self.puts.ending.remove(&put);
+        self.jobs.puts.ending.remove(&put);
         match result {
             Ok(Answer::File(file)) => {
-                self.puts.puts.remove(&put);
+                self.jobs.puts.puts.remove(&put);
                 answer(reply, Ok(file_view(&file)), &mut self.effects);
             }
             Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
@@ -148,13 +148,13 @@ impl Control {
             self.cancel_job(job);
         }
         self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
-        if self.puts.ending.contains(&put) {
+        if self.jobs.puts.ending.contains(&put) {
             if let Some(reply) = reply {
                 answer(reply, Err(RequestError::PutBusy(put)), &mut self.effects);
             }
             return;
         }
-        self.puts.ending.insert(put);
+        self.jobs.puts.ending.insert(put);
         self.store(Write::Files(FileWrite::AbortPut(put)), Then::Aborted { put, reply });
     }
 
@@ -164,16 +164,16 @@ impl Control {
         reply: Option<Reply<Value>>,
         result: Result<Answer, StoreError>,
     ) {
-        self.puts.ending.remove(&put);
+        self.jobs.puts.ending.remove(&put);
         let known = !matches!(result, Err(StoreError::Put(PutError::NoSuchPut(_))));
         if let (Err(error), true) = (&result, known) {
             // It is tried again when nobody has gone on with it for as long again.
             tracing::error!(%put, %error, "cannot abort a put");
-            if let Some(open) = self.puts.puts.get_mut(&put) {
-                open.until = Some(self.now + ORPHAN_LIMIT);
+            if let Some(open) = self.jobs.puts.puts.get_mut(&put) {
+                open.until = Some(self.base.now + ORPHAN_LIMIT);
             }
         } else {
-            self.puts.puts.remove(&put);
+            self.jobs.puts.puts.remove(&put);
         }
         if let Some(reply) = reply {
             let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
@@ -183,22 +183,22 @@ impl Control {
 
     fn jobs_of(&self, put: PutId) -> impl Iterator<Item = repair::JobId> + '_ {
         let of_put = move |owner: &Owner| matches!(owner, Owner::Put { put: other, .. } if *other == put);
-        self.jobs.iter().filter(move |(_, running)| of_put(&running.owner)).map(|(&job, _)| job)
+        self.jobs.running.iter().filter(move |(_, running)| of_put(&running.owner)).map(|(&job, _)| job)
     }
 
     /// A client has gone: what it put is aborted soon, unless it is committed or taken up.
     pub(crate) fn orphan_puts(&mut self, client: NodeId) {
-        for put in self.puts.puts.values_mut() {
+        for put in self.jobs.puts.puts.values_mut() {
             if put.clients.remove(&client) && put.clients.is_empty() {
-                put.until = Some(self.now + ORPHAN_LIMIT);
+                put.until = Some(self.base.now + ORPHAN_LIMIT);
             }
         }
     }
 
     pub(crate) fn abort_idle_puts(&mut self) {
-        let now = self.now;
-        let idle = self.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
-        let idle = idle.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put));
+        let now = self.base.now;
+        let idle = self.jobs.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
+        let idle = idle.map(|(&put, _)| put).filter(|put| !self.jobs.puts.ending.contains(put));
         for put in idle.collect::<Vec<_>>() {
             tracing::info!(%put, "aborting a put that nobody goes on with");
             self.abort_put(put, None);
@@ -215,15 +215,15 @@ impl Control {
     ) -> Result<(), RequestError> {
         self.check_not_behind()?;
         self.check_storage()?;
-        let record = self.picture.files().put(put)?.clone();
-        if self.puts.ending.contains(&put) {
+        let record = self.stripes.picture.files().put(put)?.clone();
+        if self.jobs.puts.ending.contains(&put) {
             return Err(PutError::NoSuchPut(put).into());
         }
-        let code = self.codes.get(&record.code)?;
+        let code = self.stripes.codes.get(&record.code)?;
         let nodes = self.allocation(&record, &*code, position)?;
         let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
         self.adopt_put(put, client);
-        self.puts.allocating.insert((put, position));
+        self.jobs.puts.allocating.insert((put, position));
         if let Some(PeerKind::Client { opening, .. }) = self.kind_mut(client) {
             opening.insert(tag);
         }
@@ -240,7 +240,7 @@ impl Control {
         position: u32,
         result: Result<Answer, StoreError>,
     ) {
-        self.puts.allocating.remove(&(put, position));
+        self.jobs.puts.allocating.remove(&(put, position));
         let begins = match self.kind_mut(client) {
             Some(PeerKind::Client { opening, .. }) => opening.remove(&tag),
             _ => false,
@@ -249,7 +249,9 @@ impl Control {
             return self.send(client, ToNode::Closed { tag, result: Err(RequestFailure::CalledOff) });
         }
         let started = match result {
-            Ok(Answer::Stripe(_)) if self.puts.ending.contains(&put) => Err(PutError::NoSuchPut(put).into()),
+            Ok(Answer::Stripe(_)) if self.jobs.puts.ending.contains(&put) => {
+                Err(PutError::NoSuchPut(put).into())
+            }
             Ok(Answer::Stripe(stripe)) => self.start_put_job(client, tag, put, position, &stripe),
             Ok(other) => unreachable!("an allocation is answered by its stripe, not {other:?}"),
             Err(error) => Err(error.into()),
@@ -267,7 +269,7 @@ impl Control {
         position: u32,
         allocated: &StripeRecord,
     ) -> Result<(), RequestError> {
-        let code = self.codes.get(&allocated.code)?;
+        let code = self.stripes.codes.get(&allocated.code)?;
         let data_blocks = code.data_blocks();
         let holder = |index: usize| (index < data_blocks).then_some(client);
         let blocks = allocated.blocks.iter().enumerate().map(|(index, block)| StripeBlock {
@@ -277,7 +279,7 @@ impl Control {
             digest: None,
         });
         let (id, blocks) = (allocated.id.clone(), blocks.collect());
-        let label = allocated.label(&self.settings.cluster_id);
+        let label = allocated.label(&self.base.settings.cluster_id);
         let chunking = allocated.size().chunking(&*code)?;
         let stripe = Stripe { id, blocks, code, chunking, label };
         let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
@@ -300,7 +302,7 @@ impl Control {
     }
 
     fn adopt_put(&mut self, put: PutId, client: NodeId) {
-        if let Some(open) = self.puts.puts.get_mut(&put) {
+        if let Some(open) = self.jobs.puts.puts.get_mut(&put) {
             open.clients.insert(client);
             open.until = None;
         }
@@ -323,8 +325,8 @@ impl Control {
             Owner::Put { put: other, position: at, .. } => *other == put.id && *at == position,
             _ => false,
         };
-        let allocating = self.puts.allocating.contains(&(put.id, position));
-        if allocating || self.jobs.values().any(|running| same(&running.owner)) {
+        let allocating = self.jobs.puts.allocating.contains(&(put.id, position));
+        if allocating || self.jobs.running.values().any(|running| same(&running.owner)) {
             return Err(RequestError::StripeBusy { put: put.id, position });
         }
         let size = layout::extent(code, put.bytes, put.size(), position.into()).size;
@@ -351,7 +353,8 @@ impl Control {
 
     /// Whether helpers of mend.toml may be starting together with this coordinator.
     fn may_yet_register(&self) -> bool {
-        let Some(helpers) = self.settings.helpers.as_ref().filter(|_| self.now < SETTLE_LIMIT) else {
+        let Some(helpers) = self.base.settings.helpers.as_ref().filter(|_| self.base.now < SETTLE_LIMIT)
+        else {
             return false;
         };
         let up: BTreeSet<String> = self.live_helpers().map(|node| self.name(node)).collect();
@@ -361,14 +364,14 @@ impl Control {
     /// Live helpers with room for a block, beside what is on its way to them.
     pub(crate) fn candidates(&self, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers().filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
-        let rack = |node| self.topology.get(node).and_then(|view| view.rack.clone());
+        let rack = |node| self.nodes.topology.get(node).and_then(|view| view.rack.clone());
         roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(node) }).collect()
     }
 
     /// Helpers that get blocks, with the bytes that each has room for.
     pub(crate) fn takers(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-        let serves = |node: &NodeId| !self.nature.tells_service || self.picture.is_up(*node);
-        let stay = self.live_helpers().filter(|node| !self.leaving.contains(node));
+        let serves = |node: &NodeId| !self.base.nature.tells_service || self.stripes.picture.is_up(*node);
+        let stay = self.live_helpers().filter(|node| !self.nodes.leaving.contains(node));
         stay.filter(serves).map(|node| (node, self.room_on(node)))
     }
 
@@ -378,20 +381,20 @@ impl Control {
 
     /// Bytes that a helper has room for, beside what is on its way to it.
     fn room_on(&self, node: NodeId) -> u64 {
-        let coming = self.jobs.values().filter(|running| running.targets.contains(&node));
+        let coming = self.jobs.running.values().filter(|running| running.targets.contains(&node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
-        let free = self.topology.get(node).map_or(0, |view| view.free_bytes);
+        let free = self.nodes.topology.get(node).map_or(0, |view| view.free_bytes);
         free.saturating_sub(reserved)
     }
 
     pub(crate) fn file_views(&self, prefix: &str) -> Result<Vec<FileView>, RequestError> {
-        Ok(self.picture.files().with_prefix(prefix).map(file_view).collect())
+        Ok(self.stripes.picture.files().with_prefix(prefix).map(file_view).collect())
     }
 
     pub(crate) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
         let checked = self.check_not_behind().and_then(|()| self.check_storage());
         let file = checked.and_then(|()| {
-            let file = self.picture.files().get(&name);
+            let file = self.stripes.picture.files().get(&name);
             Ok(file.ok_or_else(|| RequestError::NoSuchFile(name.clone()))?.stripes.clone())
         });
         match file {

@@ -67,24 +67,24 @@ impl Control {
     }
 
     pub(crate) fn ask(&mut self, node: NodeId, subject: Subject) -> u64 {
-        self.next_ask += 1;
-        let until = self.now + subject.patience();
-        self.asks.insert(self.next_ask, Question { node, subject, until });
-        self.next_ask
+        self.stripes.next_ask += 1;
+        let until = self.base.now + subject.patience();
+        self.stripes.asks.insert(self.stripes.next_ask, Question { node, subject, until });
+        self.stripes.next_ask
     }
 
     /// A cap of the helper holds back what it was asked: it is waited for anew.
     pub(crate) fn wait_for_ask(&mut self, node: NodeId, number: u64) {
-        if let Some(ask) = self.asks.get_mut(&number).filter(|ask| ask.node == node) {
-            ask.until = self.now + ask.subject.patience();
+        if let Some(ask) = self.stripes.asks.get_mut(&number).filter(|ask| ask.node == node) {
+            ask.until = self.base.now + ask.subject.patience();
         }
     }
 
     /// Goes on without answers that do not come, though the helper's connection lives.
     pub(crate) fn expire_asks(&mut self) {
-        let late = self.asks.iter().filter(|(_, ask)| ask.until <= self.now);
+        let late = self.stripes.asks.iter().filter(|(_, ask)| ask.until <= self.base.now);
         for number in late.map(|(&number, _)| number).collect::<Vec<_>>() {
-            let Some(Question { node, subject, .. }) = self.asks.remove(&number) else { continue };
+            let Some(Question { node, subject, .. }) = self.stripes.asks.remove(&number) else { continue };
             tracing::warn!(node = %self.name(node), "a helper does not answer what it is asked; its disk may hang");
             self.looked(number, node, None, None);
             match subject {
@@ -110,7 +110,7 @@ impl Control {
             tracing::warn!(%block, asked = %known.id, "an answer about another block");
         }
         // Checksums are forged with the block: they do not overrule parity.
-        let result = match self.condemned.problem(&known.id, node) {
+        let result = match self.stripes.condemned.problem(&known.id, node) {
             Some(problem) => result.and(Err(problem)),
             None => result,
         };
@@ -123,7 +123,7 @@ impl Control {
             Err(problem) => Some(problem),
         };
         // What was learned of a block that has changed since is of no use.
-        let current = self.picture.stripe(&stripe).ok();
+        let current = self.stripes.picture.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let still = current.as_ref() == Some(&known);
         let is_good = still && problem.is_none();
@@ -150,10 +150,10 @@ impl Control {
     }
 
     pub(crate) fn take_ask(&mut self, node: NodeId, number: u64) -> Option<Question> {
-        if self.asks.get(&number)?.node != node {
+        if self.stripes.asks.get(&number)?.node != node {
             return None;
         }
-        self.asks.remove(&number)
+        self.stripes.asks.remove(&number)
     }
 
     pub(crate) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
@@ -183,7 +183,7 @@ impl Control {
             let same = matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id);
             same && ask.node == node
         };
-        if !self.asks.values().any(is_this) && self.peers.contains_key(&node) {
+        if !self.stripes.asks.values().any(is_this) && self.nodes.peers.contains_key(&node) {
             self.ask_for_block(node, stripe, index, known, false);
         }
     }
@@ -216,14 +216,14 @@ impl Control {
         self.note_bad(node, block, &problem);
         let node = self.name(node);
         tracing::warn!(%block, %node, problem, "a block is bad");
-        if self.lost_lately.len() == super::LOST_REMEMBERED {
-            self.lost_lately.pop_front();
+        if self.stripes.lost_lately.len() == super::LOST_REMEMBERED {
+            self.stripes.lost_lately.pop_front();
         }
-        self.lost_lately.push_back(views::LostBlock {
+        self.stripes.lost_lately.push_back(views::LostBlock {
             block: block.to_string(),
             node,
             problem,
-            at_unix_ms: self.unix_ms,
+            at_unix_ms: self.base.unix_ms,
         });
     }
 }

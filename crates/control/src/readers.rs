@@ -71,24 +71,24 @@ impl Readers {
 impl Control {
     /// Somebody reads a stripe now, or is about to.
     pub(crate) fn note_reader(&mut self, stripe: &StripeRecord) {
-        if self.nature.files {
-            self.readers.lease(stripe, self.now);
+        if self.base.nature.files {
+            self.stripes.readers.lease(stripe, self.base.now);
         }
     }
 
     /// A stripe is gone from the catalog.
     pub(crate) fn retire_stripe(&mut self, stripe: StripeRecord) {
-        self.readers.retire(stripe, self.now);
+        self.stripes.readers.retire(stripe, self.base.now);
     }
 
     /// Lets the blocks go that nobody reads any more.
     pub(crate) fn expire_readers(&mut self) {
-        let read = |stripe: &StripeId| self.readers.get(stripe).cloned();
+        let read = |stripe: &StripeId| self.stripes.readers.get(stripe).cloned();
         let running: Vec<StripeRecord> =
-            self.jobs.values().filter_map(|running| read(&running.stripe)).collect();
-        running.iter().for_each(|stripe| self.readers.lease(stripe, self.now));
-        if self.readers.expire(self.now) {
-            self.removals_due = self.now;
+            self.jobs.running.values().filter_map(|running| read(&running.stripe)).collect();
+        running.iter().for_each(|stripe| self.stripes.readers.lease(stripe, self.base.now));
+        if self.stripes.readers.expire(self.base.now) {
+            self.stripes.removals_due = self.base.now;
         }
     }
 }

@@ -19,13 +19,13 @@ impl Control {
     /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
     pub(crate) fn remove_discards(&mut self, node: NodeId) {
         // Until all helpers have said what they hold, an old catalog passes for the newest.
-        if !self.settled || !self.may_remove() {
+        if !self.nodes.settled || !self.may_remove() {
             return;
         }
         let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
         let (mut removing, stuck) = (std::mem::take(removing), stuck.clone());
         let mut told = 0;
-        for block in self.picture.files().discards(node).cloned().collect::<Vec<_>>() {
+        for block in self.stripes.picture.files().discards(node).cloned().collect::<Vec<_>>() {
             if removing.len() + told >= REMOVALS_AT_ONCE {
                 break;
             }
@@ -52,7 +52,7 @@ impl Control {
 
     /// Removes a copy of a block whose stripe is whole without it, if it is still one too many.
     pub(crate) fn remove_copy(&mut self, node: NodeId, block: BlockId) {
-        let goes = self.picture.files().discards(node).any(|other| *other == block)
+        let goes = self.stripes.picture.files().discards(node).any(|other| *other == block)
             && !self.is_worked_on(&block)
             && self.may_go(node, &block);
         let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
@@ -68,7 +68,7 @@ impl Control {
 
     /// Whether a node has been told to remove this block and has not answered.
     pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
-        let kind = self.peers.get(&node).map(|peer| &peer.kind);
+        let kind = self.nodes.peers.get(&node).map(|peer| &peer.kind);
         matches!(kind, Some(PeerKind::Helper { removing, .. }) if removing.contains(block))
     }
 
@@ -76,13 +76,13 @@ impl Control {
     pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
         let removes =
             |kind: &PeerKind| matches!(kind, PeerKind::Helper { removing, .. } if !removing.is_empty());
-        self.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
+        self.nodes.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
     }
 
     /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still reads it.
     pub(crate) fn is_worked_on(&self, block: &BlockId) -> bool {
-        self.readers.hold(block)
-            || self.jobs.values().any(|running| {
+        self.stripes.readers.hold(block)
+            || self.jobs.running.values().any(|running| {
                 !running.targets.is_empty()
                     && running.job.stripe().blocks.iter().any(|other| other.id == *block)
             })
@@ -110,7 +110,7 @@ impl Control {
 
     /// A node cannot remove a block. It is asked again later, and not before.
     pub(crate) fn note_stuck(&mut self, node: NodeId, block: BlockId, problem: &StoreProblem) {
-        let again = self.now + REMOVE_AGAIN;
+        let again = self.base.now + REMOVE_AGAIN;
         let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
         if !removing.remove(&block) {
             return;
@@ -128,15 +128,15 @@ impl Control {
 
     /// Asks again for removals that failed some time ago.
     pub(crate) fn retry_removals(&mut self) {
-        if self.now >= self.removals_due {
+        if self.base.now >= self.stripes.removals_due {
             // Some waited for another copy to be readable.
-            self.removals_due = self.now + REMOVE_AGAIN;
+            self.stripes.removals_due = self.base.now + REMOVE_AGAIN;
             self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.remove_discards(node));
         }
-        let now = self.now;
+        let now = self.base.now;
         let due = |peer: &Peer| matches!(&peer.kind, PeerKind::Helper { stuck, .. } if stuck.values().any(|&at| at <= now));
         let nodes: Vec<NodeId> =
-            self.peers.iter().filter(|(_, peer)| due(peer)).map(|(&node, _)| node).collect();
+            self.nodes.peers.iter().filter(|(_, peer)| due(peer)).map(|(&node, _)| node).collect();
         for node in nodes {
             if let Some(PeerKind::Helper { stuck, .. }) = self.kind_mut(node) {
                 stuck.retain(|_, at| *at > now);

@@ -58,7 +58,7 @@ impl Control {
     }
 
     fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
-        let peer = self.peers.get(&client).ok_or(RequestError::Gone(client))?;
+        let peer = self.nodes.peers.get(&client).ok_or(RequestError::Gone(client))?;
         let PeerKind::Client { requests, opening, .. } = &peer.kind else {
             return Err(RequestError::NoClient);
         };
@@ -73,7 +73,7 @@ impl Control {
 
     fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
         self.touch_given(&read.stripe);
-        if self.is_plugin(client) && self.given.get(&read.stripe).is_none() {
+        if self.is_plugin(client) && self.stripes.given.get(&read.stripe).is_none() {
             return Err(RequestError::NotGiven(read.stripe));
         }
         let record = self.stripe_record(&read.stripe)?;
@@ -103,7 +103,7 @@ impl Control {
     }
 
     fn is_plugin(&self, client: NodeId) -> bool {
-        let kind = self.peers.get(&client).map(|peer| &peer.kind);
+        let kind = self.nodes.peers.get(&client).map(|peer| &peer.kind);
         matches!(kind, Some(PeerKind::Client { is_plugin: true, .. }))
     }
 

@@ -61,16 +61,16 @@ impl Rooms {
 impl Control {
     /// The latest finding about the blocks of a helper that is gone or leaving.
     pub(crate) fn room_of(&self, node: NodeId) -> Room {
-        self.rooms.get(node).unwrap_or_default()
+        self.repairs.rooms.get(node).unwrap_or_default()
     }
 
     /// Looks where blocks of helpers that are gone or leaving could go.
     pub(crate) fn look_for_room(&mut self) {
-        let (leaving, gone) = (self.leaving.nodes(), self.absences.keys().copied());
+        let (leaving, gone) = (self.nodes.leaving.nodes(), self.nodes.absences.keys().copied());
         let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
-        self.rooms.found.retain(|node, _| nodes.contains(node));
+        self.repairs.rooms.found.retain(|node, _| nodes.contains(node));
         for node in nodes {
-            if self.rooms.is_due(node, self.now) {
+            if self.repairs.rooms.is_due(node, self.base.now) {
                 self.look_again_for_room(node);
             }
         }
@@ -79,22 +79,22 @@ impl Control {
     /// The same for one of them, however new what is known is.
     pub(crate) fn look_again_for_room(&mut self, node: NodeId) -> Room {
         let room = self.find_room(node);
-        self.rooms.found.insert(node, (self.now, room));
-        self.leaving.note_room(node, room);
-        if let Some(absence) = self.absences.get_mut(&node) {
+        self.repairs.rooms.found.insert(node, (self.base.now, room));
+        self.nodes.leaving.note_room(node, room);
+        if let Some(absence) = self.nodes.absences.get_mut(&node) {
             absence.attempts.note_room(room.is_any());
         }
         room
     }
 
     fn find_room(&self, node: NodeId) -> Room {
-        let blocks = self.picture.blocks_of(node);
+        let blocks = self.stripes.picture.blocks_of(node);
         let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
-        let takers = Takers::new(self, self.leaving.requestors(node), Some(node));
+        let takers = Takers::new(self, self.nodes.leaving.requestors(node), Some(node));
         let mut room = Room::default();
         for (stripe, index) in blocks.iter().step_by(step as usize) {
-            let Ok(record) = self.picture.stripe(stripe) else { continue };
-            let is_of_file = self.picture.is_pending(stripe) == Some(false);
+            let Ok(record) = self.stripes.picture.stripe(stripe) else { continue };
+            let is_of_file = self.stripes.picture.is_pending(stripe) == Some(false);
             if !is_of_file || !self.is_only_on(&record.blocks[usize::from(index.0)], node) {
                 continue;
             }
@@ -111,16 +111,18 @@ impl Control {
     /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a while.
     fn is_only_on(&self, block: &BlockRecord, node: NodeId) -> bool {
         let is_good = |state: BlockState| state == BlockState::Healthy;
-        !block.holders().any(|held| held.node != node && is_good(held.state) && self.picture.is_up(held.node))
+        !block
+            .holders()
+            .any(|held| held.node != node && is_good(held.state) && self.stripes.picture.is_up(held.node))
     }
 
     /// Blocks of a node that are nowhere else.
     pub(crate) fn left_on(&self, node: NodeId) -> u64 {
         let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
-            let record = self.picture.stripe(stripe);
+            let record = self.stripes.picture.stripe(stripe);
             record.is_ok_and(|record| self.is_only_on(&record.blocks[usize::from(index.0)], node))
         };
-        self.picture.blocks_of(node).iter().filter(|block| is_left(block)).count() as u64
+        self.stripes.picture.blocks_of(node).iter().filter(|block| is_left(block)).count() as u64
     }
 
     /// Room for one more lost block of each of these stripes.
@@ -152,7 +154,7 @@ impl<'a> Takers<'a> {
     fn take(&self, record: &StripeRecord) -> bool {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
-        if self.control.nature.shares_nodes {
+        if self.control.base.nature.shares_nodes {
             // Their even shares add up to all blocks, of which one is lost, so one of them has less than its share.
             return fit.next().is_some();
         }

@@ -24,7 +24,7 @@ impl Control {
     /// blocks.
     pub(crate) fn ok_to_stop(&mut self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
         // Helpers that have yet to come would count as gone, and all that they have as unreadable already.
-        if !self.settled {
+        if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
         let nodes = self.nodes_named(names)?;
@@ -88,14 +88,14 @@ impl Control {
     fn weighed(&mut self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
         let (mut stripes, mut unreadable, mut named, mut weakest) = (0, 0, Vec::new(), None);
         for Loss { code, lost, lost_without, together_without, stripes: of_kind } in
-            self.picture.without(nodes)
+            self.stripes.picture.without(nodes)
         {
-            let code = self.codes.get(code)?;
-            if self.risks.survives(&*code, &lost).is_none() {
+            let code = self.stripes.codes.get(code)?;
+            if self.stripes.risks.survives(&*code, &lost).is_none() {
                 continue; // It cannot become worse.
             }
             stripes += of_kind.len() as u64;
-            match self.risks.survives(&*code, &lost_without) {
+            match self.stripes.risks.survives(&*code, &lost_without) {
                 Some(blocks) => {
                     let survives = together_without.survives(blocks).nodes;
                     weakest = Some(weakest.unwrap_or(survives).min(survives));
@@ -123,11 +123,11 @@ impl Control {
 
     /// Whether something of a node is counted on, or on its way there.
     fn is_needed(&self, node: NodeId) -> bool {
-        self.picture.block_count(node) > 0 || self.is_target(node) || self.storing.adopts_on(node)
+        self.stripes.picture.block_count(node) > 0 || self.is_target(node) || self.storing.adopts_on(node)
     }
 
     fn blocks_on(&self, node: NodeId) -> String {
-        count(self.picture.block_count(node) as u64, "block")
+        count(self.stripes.picture.block_count(node) as u64, "block")
     }
 
     /// How a node's blocks get elsewhere.
@@ -157,7 +157,7 @@ impl Control {
         self.check_not_behind()?;
         self.check_storage()?;
         let node = self.node_named(name)?;
-        if !self.settled {
+        if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
         let name = name.to_owned();
@@ -165,7 +165,7 @@ impl Control {
             let (blocks, next_step) = (self.blocks_on(node), self.emptied_by(node));
             return Err(RequestError::NodeNeeded { name, blocks, next_step });
         }
-        if self.peers.contains_key(&node) || self.storing.forgetting.contains(&node) {
+        if self.nodes.peers.contains_key(&node) || self.storing.forgetting.contains(&node) {
             return Err(RequestError::NodeUp(name));
         }
         Ok((node, self.node_view(node)?))
@@ -174,20 +174,20 @@ impl Control {
     /// A helper is forgotten in the storage: so it is here.
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.name(node);
-        if self.absences.remove(&node).is_some() {
+        if self.nodes.absences.remove(&node).is_some() {
             self.forget_record(format!("gone/{name}"));
         }
         self.forget_maintenance(node);
         self.unmark_leaving(node);
         self.forget_rejected(node);
         if let Ok(name) = name.parse() {
-            self.certificates.forget(&Role::Helper(name));
+            self.nodes.certificates.forget(&Role::Helper(name));
         }
         self.note(HistoryEvent::NodeRemoved { node: name });
-        self.retired.remove(&node);
-        self.names.remove(&node);
-        self.topology.remove(node);
-        self.figures.forget(node);
+        self.nodes.retired.remove(&node);
+        self.nodes.names.remove(&node);
+        self.nodes.topology.remove(node);
+        self.nodes.figures.forget(node);
         self.lay_links();
     }
 
@@ -201,14 +201,14 @@ impl Control {
 
     fn replacement(&self, old: &str, new: &str) -> Result<Order, RequestError> {
         let (from, onto) = (self.node_named(old)?, self.node_named(new)?);
-        if !self.settled {
+        if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
-        if from == onto || !self.is_helper(onto) || self.leaving.contains(&onto) {
+        if from == onto || !self.is_helper(onto) || self.nodes.leaving.contains(&onto) {
             return Err(RequestError::NoReplacement { old: old.to_owned(), new: new.to_owned() });
         }
         let target = if self.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
-        Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?, self.unix_ms) })
+        Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }
 
     fn nodes_named(&self, names: &[String]) -> Result<BTreeSet<NodeId>, RequestError> {

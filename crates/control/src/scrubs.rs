@@ -13,8 +13,10 @@ use stores::{BlockRecord, RecordWrite, StripeWrite, Write};
 use super::Control;
 use super::nodes::PeerKind;
 use super::parity_checks::Asker;
+use super::parity_checks::ParityChecks;
 use super::parity_scrub::ParityRound;
 use super::questions::Subject;
+use super::steady::Steady;
 use super::storing::Then;
 use crate::error::RequestError;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
@@ -28,7 +30,17 @@ const PAST_SCRUBS: usize = 16;
 /// The catalog's key of the last scrub.
 const LAST_KEY: &str = "scrub/last";
 
-/// The scrub that runs, or ran last.
+/// Scrubs of all blocks at once and of few at a time, and the checks of parity that both ask for.
+#[derive(Default)]
+pub(crate) struct Scrubs {
+    /// The scrub that runs, or ran last.
+    pub current: Option<Scrub>,
+    pub past: VecDeque<ScrubView>,
+    pub steady: Steady,
+    pub checks: ParityChecks,
+}
+
+/// A scrub of all blocks.
 pub(crate) struct Scrub {
     view: ScrubView,
     nodes: BTreeMap<NodeId, NodeScrub>,
@@ -61,19 +73,21 @@ impl Control {
     pub(crate) fn recall_scrub(&mut self, records: &[(String, Value)]) {
         let last = records.iter().find(|(key, _)| key == LAST_KEY);
         let view = last.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
-        self.scrub = view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
+        self.scrub.current =
+            view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
     }
 
     /// Starts a scrub, unless one runs: then it is that one, if it does what is asked for.
     pub(crate) fn start_scrub(&mut self, parity: bool) -> Result<ScrubView, RequestError> {
-        if let Some(scrub) = self.scrub.as_ref().filter(|scrub| scrub.is_running()) {
+        if let Some(scrub) = self.scrub.current.as_ref().filter(|scrub| scrub.is_running()) {
             return match parity && scrub.parity.is_none() {
                 true => Err(RequestError::ScrubRuns(scrub.view.scrub)),
                 false => Ok(scrub.view()),
             };
         }
         self.check_listed()?;
-        let round = parity.then(|| ParityRound::new(self.picture.of_files().collect(), self.now));
+        let round =
+            parity.then(|| ParityRound::new(self.stripes.picture.of_files().collect(), self.base.now));
         let mut view = ScrubView {
             scrub: self.next_number()?,
             state: ScrubState::Running,
@@ -81,7 +95,7 @@ impl Control {
             checked: 0,
             bytes: 0,
             checked_bytes: 0,
-            started_unix_ms: self.unix_ms,
+            started_unix_ms: self.base.unix_ms,
             ended_unix_ms: None,
             skipped: self.unreachable_blocks(),
             findings: Vec::new(),
@@ -90,44 +104,45 @@ impl Control {
         };
         let mut nodes = BTreeMap::new();
         for node in self.live_helpers().collect::<Vec<_>>() {
-            let queue: VecDeque<_> = self.picture.blocks_of(node).into();
+            let queue: VecDeque<_> = self.stripes.picture.blocks_of(node).into();
             view.blocks += queue.len() as u64;
             view.bytes += self.bytes_of(&queue);
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
         // Whoever asked for the last one may not have seen its end.
-        self.past_scrubs.extend(self.scrub.take().map(|scrub| scrub.view()));
-        while self.past_scrubs.len() > PAST_SCRUBS {
-            self.past_scrubs.pop_front();
+        self.scrub.past.extend(self.scrub.current.take().map(|scrub| scrub.view()));
+        while self.scrub.past.len() > PAST_SCRUBS {
+            self.scrub.past.pop_front();
         }
         let then = Then::Inspected { scrub: view.scrub };
-        self.scrub = Some(Scrub { view, nodes, parity: round, inspecting: true });
+        self.scrub.current = Some(Scrub { view, nodes, parity: round, inspecting: true });
         self.store(Write::Stripes(StripeWrite::Inspect), then);
         for node in asked {
             let ask = self.ask(node, Subject::List);
             self.send(node, ToNode::List { ask });
         }
         self.ask_scrub();
-        Ok(self.scrub.as_ref().expect("just started").view())
+        Ok(self.scrub.current.as_ref().expect("just started").view())
     }
 
     fn unreachable_blocks(&self) -> Vec<SkippedNode> {
-        let down = self.names.iter().filter(|(node, _)| !self.peers.contains_key(node));
-        down.map(|(&node, name)| (name, self.picture.block_count(node) as u64))
+        let down = self.nodes.names.iter().filter(|(node, _)| !self.nodes.peers.contains_key(node));
+        down.map(|(&node, name)| (name, self.stripes.picture.block_count(node) as u64))
             .filter(|&(_, blocks)| blocks > 0)
             .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
             .collect()
     }
 
     fn bytes_of(&self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
-        let record = |stripe: &StripeId| self.picture.stripe(stripe).expect("it holds blocks of stripes");
+        let record =
+            |stripe: &StripeId| self.stripes.picture.stripe(stripe).expect("it holds blocks of stripes");
         blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
     }
 
     /// Keeps every helper busy, but not more than that; ends the scrub when all have answered.
     pub(crate) fn ask_scrub(&mut self) {
-        let Some(scrub) = self.scrub.as_ref().filter(|scrub| scrub.is_running()) else { return };
+        let Some(scrub) = self.scrub.current.as_ref().filter(|scrub| scrub.is_running()) else { return };
         for node in scrub.nodes.keys().copied().collect::<Vec<_>>() {
             while let Some((stripe, index)) = self.next_question(node) {
                 self.ask_scrub_block(node, stripe, index);
@@ -138,28 +153,28 @@ impl Control {
     }
 
     fn next_question(&mut self, node: NodeId) -> Option<(StripeId, BlockIndex)> {
-        let node = self.scrub.as_mut()?.nodes.get_mut(&node)?;
+        let node = self.scrub.current.as_mut()?.nodes.get_mut(&node)?;
         if node.outstanding.len() < OUTSTANDING { node.queue.pop_front() } else { None }
     }
 
     fn ask_scrub_block(&mut self, node: NodeId, stripe: StripeId, index: BlockIndex) {
-        let record = self.picture.stripe(&stripe).ok();
+        let record = self.stripes.picture.stripe(&stripe).ok();
         let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         // It may have been removed, or rebuilt elsewhere, since the scrub began.
         let Some(known) = known.filter(|known| known.state_on(node).is_some()) else {
-            let view = &mut self.scrub.as_mut().expect("a scrub runs").view;
+            let view = &mut self.scrub.current.as_mut().expect("a scrub runs").view;
             view.blocks -= 1;
             return;
         };
         let ask = self.ask_for_block(node, stripe, index, known, true);
-        if let Some(node) = self.scrub.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
+        if let Some(node) = self.scrub.current.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
             node.outstanding.insert(ask);
         }
     }
 
     /// The stripes that the scrub checks now: all its blocks are read.
     pub(crate) fn parity_round(&mut self) -> Option<&mut ParityRound> {
-        let scrub = self.scrub.as_mut().filter(|scrub| scrub.is_running())?;
+        let scrub = self.scrub.current.as_mut().filter(|scrub| scrub.is_running())?;
         if !scrub.nodes.values().all(NodeScrub::is_done) {
             return None;
         }
@@ -168,7 +183,7 @@ impl Control {
 
     /// Lists something that the scrub has found.
     pub(crate) fn find_in_scrub(&mut self, finding: Finding) {
-        if let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running())
+        if let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running())
             && scrub.view.findings.len() < FINDINGS_LISTED
         {
             scrub.view.findings.push(finding);
@@ -181,7 +196,7 @@ impl Control {
         if known.state != ScrubState::Running {
             return Err(RequestError::ScrubEnded { scrub: id, state: known.state });
         }
-        let steps = self.checks.give_up(Asker::Scrub);
+        let steps = self.scrub.checks.give_up(Asker::Scrub);
         self.follow_checks(steps);
         self.close_scrub(ScrubState::Stopped);
         self.scrub_state(id)
@@ -196,7 +211,7 @@ impl Control {
         problem: Option<BlockProblem>,
     ) {
         let name = self.name(node);
-        let Some(scrub) = &mut self.scrub else { return };
+        let Some(scrub) = &mut self.scrub.current else { return };
         let Some(of_node) = scrub.nodes.get_mut(&node) else { return };
         if !of_node.outstanding.remove(&ask) {
             return;
@@ -220,7 +235,7 @@ impl Control {
     }
 
     pub(crate) fn listed_in_scrub(&mut self, node: NodeId) {
-        if let Some(node) = self.scrub.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
+        if let Some(node) = self.scrub.current.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
             node.listed = true;
         }
     }
@@ -228,7 +243,7 @@ impl Control {
     /// Its blocks are checked all the same; only what belongs to no stripe is not known.
     pub(crate) fn unlisted_in_scrub(&mut self, node: NodeId, why: String) {
         let name = self.name(node);
-        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         if scrub.nodes.contains_key(&node) {
             scrub.view.skipped.push(SkippedNode { node: name, blocks: 0, why });
             self.listed_in_scrub(node);
@@ -239,7 +254,7 @@ impl Control {
     /// A helper is gone or does not answer: what it had still to check is not checked.
     pub(crate) fn skip_in_scrub(&mut self, node: NodeId, why: &str) {
         let name = self.name(node);
-        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         let Some(left) = scrub.nodes.remove(&node) else { return };
         let blocks = (left.queue.len() + left.outstanding.len()) as u64;
         if blocks > 0 || !left.listed {
@@ -255,9 +270,9 @@ impl Control {
             !scrub.inspecting
                 && scrub.nodes.values().all(NodeScrub::is_done)
                 && stripes_done
-                && self.checks.open_for(Asker::Scrub) == 0
+                && self.scrub.checks.open_for(Asker::Scrub) == 0
         };
-        if self.scrub.as_ref().is_some_and(|scrub| scrub.is_running() && is_over(scrub)) {
+        if self.scrub.current.as_ref().is_some_and(|scrub| scrub.is_running() && is_over(scrub)) {
             self.close_scrub(ScrubState::Done);
         }
     }
@@ -265,19 +280,19 @@ impl Control {
     /// The scrub that runs is over.
     fn close_scrub(&mut self, state: ScrubState) {
         let orphans = self.orphan_views();
-        let Some(mut scrub) = self.scrub.take() else { return };
+        let Some(mut scrub) = self.scrub.current.take() else { return };
         let names = scrub.nodes.keys().map(|&node| self.name(node)).collect::<Vec<_>>();
         let unavailable =
             names.into_iter().zip(scrub.nodes.values()).filter_map(|(name, node)| unavailable(name, node));
         scrub.view.skipped.extend(unavailable);
         scrub.nodes.clear();
         scrub.view.state = state;
-        scrub.view.ended_unix_ms = Some(self.unix_ms);
+        scrub.view.ended_unix_ms = Some(self.base.unix_ms);
         scrub.view.orphans = orphans;
         let view = scrub.view();
         let record = serde_json::to_value(&view).expect("a view has string keys");
         tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
-        self.scrub = Some(scrub);
+        self.scrub.current = Some(scrub);
         self.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
@@ -285,7 +300,7 @@ impl Control {
     pub(crate) fn note_spoiled(&mut self, node: NodeId, stripe: &StripeId, file: &BlockId, problem: &str) {
         self.remember_loss(node, file, problem.to_owned());
         let name = self.name(node);
-        let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         if scrub.view.findings.len() < FINDINGS_LISTED {
             scrub.view.findings.push(Finding {
                 block: file.to_string(),
@@ -298,29 +313,29 @@ impl Control {
 
     /// The store has looked at what it keeps beside blocks.
     pub(crate) fn inspected_in_scrub(&mut self, id: u64) {
-        if let Some(scrub) = self.scrub.as_mut().filter(|scrub| scrub.view.scrub == id) {
+        if let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.view.scrub == id) {
             scrub.inspecting = false;
             self.end_scrub();
         }
     }
 
     pub(crate) fn is_scrubbing(&self) -> bool {
-        self.scrub.as_ref().is_some_and(Scrub::is_running)
+        self.scrub.current.as_ref().is_some_and(Scrub::is_running)
     }
 
     pub(crate) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
-        let last = self.scrub.as_ref().filter(|scrub| scrub.view.scrub == id).map(Scrub::view);
-        let past = || self.past_scrubs.iter().find(|view| view.scrub == id).cloned();
+        let last = self.scrub.current.as_ref().filter(|scrub| scrub.view.scrub == id).map(Scrub::view);
+        let past = || self.scrub.past.iter().find(|view| view.scrub == id).cloned();
         last.or_else(past).ok_or(RequestError::NoSuchScrub(id))
     }
 
     pub(crate) fn last_scrub(&self) -> Option<ScrubView> {
-        self.scrub.as_ref().map(Scrub::view)
+        self.scrub.current.as_ref().map(Scrub::view)
     }
 
     pub(crate) fn orphan_views(&self) -> Vec<OrphanView> {
         let mut views = Vec::new();
-        for (&node, peer) in &self.peers {
+        for (&node, peer) in &self.nodes.peers {
             if let PeerKind::Helper { orphans, .. } = &peer.kind {
                 let view =
                     |block: &repair::BlockId| OrphanView { node: self.name(node), block: block.to_string() };

@@ -25,22 +25,22 @@ impl Control {
     pub(crate) fn status(&mut self) -> Result<Status, RequestError> {
         self.look_for_room();
         let stripes = self.census()?;
-        let (files, file_bytes) = self.picture.files().in_all();
+        let (files, file_bytes) = self.stripes.picture.files().in_all();
         let nodes_up = sorted(self.live_helpers().map(|node| self.name(node)));
         let nodes_down = self.down_helpers();
         let (gone, full) = (self.gone_nodes(), self.full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
-                && self.unjudged.is_empty()
+                && self.stripes.unjudged.is_empty()
                 && stripes.misplaced == 0
                 && self.may_change()
-                && self.news.unlisted().is_none(),
+                && self.stripes.news.unlisted().is_none(),
             severity: self.severity(&stripes, &full),
             summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
             advice: self.advice(&stripes, &gone),
-            settling: !self.settled && self.news.unlisted().is_none(),
-            own_files: self.nature.files,
+            settling: !self.nodes.settled && self.stripes.news.unlisted().is_none(),
+            own_files: self.base.nature.files,
             files,
             file_bytes,
             nodes_up,
@@ -58,37 +58,41 @@ impl Control {
             orphans: self.orphan_views(),
             newer: self.newer_views(),
             last_scrub: self.last_scrub(),
-            lost_lately: self.lost_lately.iter().cloned().collect(),
+            lost_lately: self.stripes.lost_lately.iter().cloned().collect(),
             steady_scrub: self.steady_view(),
             troubles: self.all_troubles(),
-            unjudged: self.unjudged.views(),
-            remarks: self.news.remarks().to_vec(),
+            unjudged: self.stripes.unjudged.views(),
+            remarks: self.stripes.news.remarks().to_vec(),
             write_fault: self.check_writes().err().map(|fault| fault.to_string()),
             stripes,
         })
     }
 
     fn first_line(&self, census: &Census, up: &[String], down: &[String]) -> String {
-        if let Some(why) = self.news.unlisted() {
+        if let Some(why) = self.stripes.news.unlisted() {
             return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.servers_text());
         }
-        let line = self.unjudged.first_line(summary(census, up, down)) + &self.servers_text();
+        let line = self.stripes.unjudged.first_line(summary(census, up, down)) + &self.servers_text();
         if let Err(behind) = self.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
         }
         if let Err(fault) = self.check_writes() {
             return format!("READ-ONLY  {fault}; {}; {line}", fault.next_step());
         }
-        if self.settled { line } else { format!("starting, helpers are still registering; so far: {line}") }
+        if self.nodes.settled {
+            line
+        } else {
+            format!("starting, helpers are still registering; so far: {line}")
+        }
     }
 
     fn severity(&self, census: &Census, full: &[FullNode]) -> Severity {
         let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
         match () {
             () if !self.may_change() => Severity::Critical,
-            () if !self.settled || self.news.unlisted().is_some() => Severity::Unknown,
+            () if !self.nodes.settled || self.stripes.news.unlisted().is_some() => Severity::Unknown,
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
-            () if census.contradictory > 0 || !self.unjudged.is_empty() => Severity::Critical,
+            () if census.contradictory > 0 || !self.stripes.unjudged.is_empty() => Severity::Critical,
             () if self.doubts_catalog() => Severity::Warning,
             () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
             () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
@@ -98,8 +102,9 @@ impl Control {
 
     /// What the store says keeps it from its work, and certificates that expire.
     fn all_troubles(&self) -> Vec<String> {
-        let expiring = self.certificates.warnings(UNIX_EPOCH + Duration::from_millis(self.unix_ms));
-        self.troubles.iter().cloned().chain(expiring).collect()
+        let expiring =
+            self.nodes.certificates.warnings(UNIX_EPOCH + Duration::from_millis(self.base.unix_ms));
+        self.stripes.troubles.iter().cloned().chain(expiring).collect()
     }
 
     /// What happens by itself about what is lost, and what could be done.
@@ -108,17 +113,17 @@ impl Control {
         claims.extend(self.misplaced_advice(census));
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
-        advice.extend(self.unjudged.advice());
+        advice.extend(self.stripes.unjudged.advice());
         advice.extend(self.waiting_stripes().into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
-        if here > 0 && self.settled && self.may_change() && self.open_repairs().is_empty() {
+        if here > 0 && self.nodes.settled && self.may_change() && self.open_repairs().is_empty() {
             advice.extend(self.healing_advice(here));
         }
         if census.intact < census.stripes {
             advice.extend(self.failed_last().filter(|_| self.open_repairs().is_empty()));
         }
-        if self.settled && self.may_change() && on_gone == 0 {
+        if self.nodes.settled && self.may_change() && on_gone == 0 {
             advice.extend(self.spare_advice());
         }
         advice.extend(claims);
@@ -129,19 +134,20 @@ impl Control {
     pub(crate) fn census(&mut self) -> Result<Census, RequestError> {
         let mut census = Census { contradictory: self.contradictory_stripes(), ..Census::default() };
         let mut by_survives: BTreeMap<Survives, Redundancy> = BTreeMap::new();
-        let (hosts, racks) = self.picture.knows_domains();
-        for kind in self.picture.kinds() {
-            let (lost, code) = (kind.lost.len() as u64, self.codes.get(kind.code)?);
-            let misplaced = if self.nature.files && kind.together.shares_nodes() { kind.stripes } else { 0 };
+        let (hosts, racks) = self.stripes.picture.knows_domains();
+        for kind in self.stripes.picture.kinds() {
+            let (lost, code) = (kind.lost.len() as u64, self.stripes.codes.get(kind.code)?);
+            let misplaced =
+                if self.base.nature.files && kind.together.shares_nodes() { kind.stripes } else { 0 };
             census.stripes += kind.stripes;
             census.intact += if lost == 0 { kind.stripes } else { 0 };
             census.blocks_lost += lost * kind.stripes;
             census.bytes_lost += lost * kind.block_bytes;
             census.misplaced += misplaced;
-            let Some(survives) = self.risks.survives(&*code, &kind.lost) else {
+            let Some(survives) = self.stripes.risks.survives(&*code, &kind.lost) else {
                 census.unreadable += kind.stripes;
                 let room = UNREADABLE_NAMED - census.unreadable_stripes.len();
-                let named = kind.slots.iter().take(room).map(|&slot| self.picture.name_of(slot));
+                let named = kind.slots.iter().take(room).map(|&slot| self.stripes.picture.name_of(slot));
                 census.unreadable_stripes.extend(named);
                 continue;
             };
@@ -160,9 +166,9 @@ impl Control {
 
     /// Stripes of which something bad is known and not stored yet, with what they lack by the picture.
     fn doubted_stripes(&self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
-        let of = |block| self.picture.find_block(block).ok().map(|(stripe, _)| stripe);
+        let of = |block| self.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
         let stripes: BTreeSet<StripeId> = self.storing.doubted_blocks().filter_map(of).collect();
-        let lost = |stripe: StripeId| self.picture.lost_of(&stripe).map(|lost| (stripe, lost));
+        let lost = |stripe: StripeId| self.stripes.picture.lost_of(&stripe).map(|lost| (stripe, lost));
         stripes.into_iter().filter_map(lost).collect()
     }
 
@@ -174,7 +180,7 @@ impl Control {
         by_survives: &mut BTreeMap<Survives, Redundancy>,
     ) -> Result<(), RequestError> {
         let record = self.stripe_record(stripe)?;
-        let code = self.codes.get(&record.code)?;
+        let code = self.stripes.codes.get(&record.code)?;
         let lost = self.lost_blocks(&record);
         let more = lost.len().saturating_sub(stored.len()) as u64;
         if more == 0 {
@@ -183,10 +189,10 @@ impl Control {
         census.blocks_lost += more;
         census.bytes_lost += more * record.block_bytes;
         census.intact -= u64::from(stored.is_empty());
-        let Some(before) = self.risks.survives(&*code, stored) else { return Ok(()) };
-        let (hosts, racks) = self.picture.knows_domains();
-        let together = self.picture.together(&self.picture.readers_of(stripe));
-        let was_shared = u64::from(self.nature.files && together.shares_nodes());
+        let Some(before) = self.stripes.risks.survives(&*code, stored) else { return Ok(()) };
+        let (hosts, racks) = self.stripes.picture.knows_domains();
+        let together = self.stripes.picture.together(&self.stripes.picture.readers_of(stripe));
+        let was_shared = u64::from(self.base.nature.files && together.shares_nodes());
         census.misplaced -= was_shared;
         if let Some(class) = by_survives.get_mut(&together.survives(before)) {
             class.stripes -= 1;
@@ -194,10 +200,10 @@ impl Control {
             class.misplaced -= was_shared;
         }
         let readers: Vec<NodeId> = record.blocks.iter().filter_map(|block| self.readable_at(block)).collect();
-        let together = self.picture.together(&readers);
-        let is_shared = u64::from(self.nature.files && together.shares_nodes());
+        let together = self.stripes.picture.together(&readers);
+        let is_shared = u64::from(self.base.nature.files && together.shares_nodes());
         census.misplaced += is_shared;
-        match self.risks.survives(&*code, &lost) {
+        match self.stripes.risks.survives(&*code, &lost) {
             Some(survives) => {
                 let survives = together.survives(survives);
                 let class =
@@ -217,44 +223,44 @@ impl Control {
     }
 
     pub(crate) fn node_views(&self) -> Result<Vec<NodeView>, RequestError> {
-        let views: Result<Vec<_>, _> = self.names.keys().map(|&node| self.node_view(node)).collect();
+        let views: Result<Vec<_>, _> = self.nodes.names.keys().map(|&node| self.node_view(node)).collect();
         let mut views = views?;
         views.sort_by(|a, b| views::natural(&a.name, &b.name));
         Ok(views)
     }
 
     pub(crate) fn node_view(&self, node: NodeId) -> Result<NodeView, RequestError> {
-        let peer = self.peers.get(&node);
+        let peer = self.nodes.peers.get(&node);
         let orphans = match peer.map(|peer| &peer.kind) {
             Some(PeerKind::Helper { orphans, .. }) => orphans.len() as u64,
             _ => 0,
         };
-        let stated = self.figures.stated(node);
-        let view = self.topology.get(node);
+        let stated = self.nodes.figures.stated(node);
+        let view = self.nodes.topology.get(node);
         let up = peer.and(view);
         Ok(NodeView {
             node: node.0,
             name: self.name(node),
             has_helper: !self.has_no_helper(node),
             up: peer.is_some(),
-            serves: self.nature.tells_service.then(|| self.picture.is_up(node)),
-            address: self.picture.nodes().get(&node).and_then(|record| record.address.clone()),
+            serves: self.base.nature.tells_service.then(|| self.stripes.picture.is_up(node)),
+            address: self.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
             bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
             free_bytes: up.map(|view| view.free_bytes),
             tasks: up.map(|view| view.load),
-            blocks: self.picture.block_count(node) as u64,
+            blocks: self.stripes.picture.block_count(node) as u64,
             orphans,
-            leaving: self.leaving.contains(&node),
-            to_remove: self.picture.files().discard_count(node) as u64,
+            leaving: self.nodes.leaving.contains(&node),
+            to_remove: self.stripes.picture.files().discard_count(node) as u64,
             maintenance_until_unix_ms: self.maintenance_until_unix_ms(node),
         })
     }
 
     pub(crate) fn file_layout(&mut self, name: &str) -> Result<FileLayout, RequestError> {
-        let file = self.picture.files().get(name).cloned();
+        let file = self.stripes.picture.files().get(name).cloned();
         let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
-        let code = self.codes.get(&file.code)?;
+        let code = self.stripes.codes.get(&file.code)?;
         let mut stripes = Vec::with_capacity(file.stripes.len());
         for (id, position) in file.stripes.iter().zip(0..) {
             let record = self.stripe_record(id)?;

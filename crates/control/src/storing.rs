@@ -120,6 +120,8 @@ pub(crate) struct Storing {
     pub forgetting: BTreeSet<NodeId>,
     /// How often something has changed.
     pub changes: u64,
+    /// When the catalog was last copied, and how many changes it had seen then.
+    pub copied: Option<(Duration, u64)>,
     /// Whether the storage takes writes.
     pub write_path: WritePath,
 }
@@ -274,7 +276,7 @@ impl Control {
     pub(crate) fn store_states(&mut self, states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>) {
         let mut good = Vec::new();
         for (stripe, index, node, state) in &states {
-            let Ok(record) = self.picture.stripe(stripe) else { continue };
+            let Ok(record) = self.stripes.picture.stripe(stripe) else { continue };
             let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
             match state {
                 BlockState::Healthy => good.push(block),
@@ -306,7 +308,7 @@ impl Control {
 
     /// The next that the storage is to do.
     pub fn poll_storage(&mut self) -> Option<Ask> {
-        self.storing.poll(self.now)
+        self.storing.poll(self.base.now)
     }
 
     /// Whether more may be asked for on somebody's behalf.
@@ -381,7 +383,7 @@ impl Control {
                     continue;
                 }
                 StoreChange::Troubles(troubles) => {
-                    self.troubles.clone_from(troubles);
+                    self.stripes.troubles.clone_from(troubles);
                     continue;
                 }
                 StoreChange::Spoiled { node, stripe, file, problem } => {
@@ -389,11 +391,11 @@ impl Control {
                     continue;
                 }
                 StoreChange::Unjudged(stripes) => {
-                    self.unjudged.set(stripes);
+                    self.stripes.unjudged.set(stripes);
                     continue;
                 }
                 StoreChange::Remarks(remarks) => {
-                    self.news.set_remarks(remarks);
+                    self.stripes.news.set_remarks(remarks);
                     continue;
                 }
                 StoreChange::Unlisted(why) => {
@@ -412,9 +414,10 @@ impl Control {
                 }
                 _ => None,
             };
-            let record = |core: &Self| stripe.as_ref().and_then(|stripe| core.picture.stripe(stripe).ok());
+            let record =
+                |core: &Self| stripe.as_ref().and_then(|stripe| core.stripes.picture.stripe(stripe).ok());
             let before = record(self);
-            self.picture.apply(change);
+            self.stripes.picture.apply(change);
             let now = record(self);
             let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
             nodes.extend(homes.flat_map(BlockRecord::holders).map(|holder| holder.node));

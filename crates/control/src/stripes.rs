@@ -1,15 +1,31 @@
 //! From the catalog's record of a stripe to what the planner and people see of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
+use repair::recovery::Redundancy;
 use repair::{BlockId, NodeId, Stripe, StripeBlock, StripeId};
 use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 
 use super::Control;
+use super::condemned::Condemned;
+use super::contradictions::Contradictions;
+use super::given::Given;
+use super::made_lately::MadeLately;
+use super::misplaced::Misplaced;
+use super::newer::Newer;
+use super::orphans::Orphans;
+use super::picture::Picture;
+use super::questions::Question;
+use super::readers::Readers;
+use super::repairs::Unproven;
+use super::store_news::StoreNews;
+use super::surplus::Surplus;
+use super::unjudged::UnjudgedStripes;
 use crate::error::RequestError;
-use views::{BlockPlace, BlockView, ReplicaView, StripeView};
+use views::{BlockPlace, BlockView, LostBlock, ReplicaView, StripeView};
 
 /// Codes, built once and shared.
 #[derive(Default)]
@@ -29,11 +45,46 @@ impl Codes {
     }
 }
 
+/// Where each block is, and what is doubted, claimed or asked of it.
+#[derive(Default)]
+pub(crate) struct Stripes {
+    /// What the storage says.
+    pub picture: Picture,
+    pub codes: Codes,
+    pub risks: Redundancy,
+    pub contradictions: Contradictions,
+    pub given: Given,
+    pub surplus: Surplus,
+    pub misplaced: Misplaced,
+    pub orphans: Orphans,
+    pub condemned: Condemned,
+    /// Helpers that are back and have not said what their blocks are.
+    pub unproven: BTreeMap<NodeId, Unproven>,
+    pub newer: Newer,
+    pub unjudged: UnjudgedStripes,
+    pub news: StoreNews,
+    /// What the store says keeps it from its work.
+    pub troubles: Vec<String>,
+    pub made_lately: MadeLately,
+    pub readers: Readers,
+    pub lost_lately: VecDeque<LostBlock>,
+    pub asks: BTreeMap<u64, Question>,
+    pub next_ask: u64,
+    /// When removals that had to wait are looked at again.
+    pub removals_due: Duration,
+}
+
+impl Stripes {
+    pub(crate) fn new(picture: Picture, unlisted: Option<String>) -> Self {
+        Self { picture, news: StoreNews::new(unlisted), ..Self::default() }
+    }
+}
+
 impl Control {
     pub(crate) fn stripe_record(&self, id: &StripeId) -> Result<StripeRecord, RequestError> {
-        match self.given.get(id).or_else(|| self.readers.get(id)) {
+        match self.stripes.given.get(id).or_else(|| self.stripes.readers.get(id)) {
             Some(known) => Ok(known.clone()),
-            None => Ok(self.picture.stripe(id)?),
+            None => Ok(self.stripes.picture.stripe(id)?),
         }
     }
 
@@ -46,7 +97,7 @@ impl Control {
     pub(crate) fn readers(&self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
-                && self.peers.contains_key(&holder.node)
+                && self.nodes.peers.contains_key(&holder.node)
                 && !self.storing.is_doubted(&block.id, holder.node)
         };
         block.holders().filter(good).map(|holder| holder.node)
@@ -54,7 +105,7 @@ impl Control {
 
     /// The same for what may be removed elsewhere: not on a node that is back and has not said what it has.
     pub(crate) fn proven_readers(&self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
-        self.readers(block).filter(|node| !self.unproven.contains_key(node))
+        self.readers(block).filter(|node| !self.stripes.unproven.contains_key(node))
     }
 
     /// The stripe as the planner sees it now, as if `lost` were lost too.
@@ -63,7 +114,7 @@ impl Control {
         record: &StripeRecord,
         lost: &[BlockIndex],
     ) -> Result<Stripe, RequestError> {
-        let code = self.codes.get(&record.code)?;
+        let code = self.stripes.codes.get(&record.code)?;
         let holder = |(index, block): (BlockIndex, &BlockRecord)| {
             self.readable_at(block).filter(|_| !lost.contains(&index))
         };
@@ -73,22 +124,22 @@ impl Control {
                 bytes: block.bytes,
                 holder: holder((index, block)),
                 // The recorded digest of a wrong block may be that of its wrong bytes.
-                digest: block.digest.filter(|_| !self.condemned.has(&block.id)),
+                digest: block.digest.filter(|_| !self.stripes.condemned.has(&block.id)),
             })
             .collect();
-        let label = record.label(&self.settings.cluster_id);
+        let label = record.label(&self.base.settings.cluster_id);
         let chunking = record.size().chunking(&*code)?;
         Ok(Stripe { id: record.id.clone(), code, chunking, blocks, label })
     }
 
     /// Whether the store does not have a block: it is good nowhere where it would be in service.
     pub(crate) fn is_lost(&self, block: &BlockRecord) -> bool {
-        if !self.nature.tells_service {
+        if !self.base.nature.tells_service {
             return self.readable_at(block).is_none();
         }
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
-                && self.picture.is_up(holder.node)
+                && self.stripes.picture.is_up(holder.node)
                 && !self.storing.is_doubted(&block.id, holder.node)
         };
         !block.holders().any(|holder| good(&holder))
@@ -117,10 +168,10 @@ impl Control {
     }
 
     pub(crate) fn stripe_view(&mut self, record: &StripeRecord) -> Result<StripeView, RequestError> {
-        let code = self.codes.get(&record.code)?;
+        let code = self.stripes.codes.get(&record.code)?;
         let lost = self.lost_blocks(record);
-        let survives = self.risks.survives(&*code, &lost);
-        let together = self.picture.together(&self.picture.readers_of(&record.id));
+        let survives = self.stripes.risks.survives(&*code, &lost);
+        let together = self.stripes.picture.together(&self.stripes.picture.readers_of(&record.id));
         Ok(StripeView {
             stripe: record.id.to_string(),
             code: record.code.to_string(),
@@ -165,7 +216,8 @@ impl Control {
                 views::BlockState::Healthy
             }
             BlockState::Healthy
-                if self.nature.tells_service && node.is_some_and(|node| self.picture.is_up(node)) =>
+                if self.base.nature.tells_service
+                    && node.is_some_and(|node| self.stripes.picture.is_up(node)) =>
             {
                 views::BlockState::OutOfReach
             }
@@ -174,14 +226,14 @@ impl Control {
     }
 
     pub(crate) fn block_place(&mut self, block: &str) -> Result<BlockPlace, RequestError> {
-        let (stripe, index) = self.picture.find_block(&BlockId(block.to_owned()))?;
+        let (stripe, index) = self.stripes.picture.find_block(&BlockId(block.to_owned()))?;
         Ok(BlockPlace { index: index.0, stripe: self.stripe_view_of(&stripe)? })
     }
 
     /// Blocks that a node holds, or is about to get from running jobs.
     pub(crate) fn used(&self, node: NodeId) -> usize {
-        let coming = self.jobs.values().filter(|running| running.targets.contains(&node)).count();
-        self.picture.block_count(node) + coming
+        let coming = self.jobs.running.values().filter(|running| running.targets.contains(&node)).count();
+        self.stripes.picture.block_count(node) + coming
     }
 }
 

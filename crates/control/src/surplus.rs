@@ -27,20 +27,24 @@ pub(crate) struct Surplus {
 impl Control {
     /// Has the copies read that are to stay.
     pub(crate) fn look_for_surplus(&mut self) {
-        if !self.nature.tells_service || !self.settled || !self.may_change() || self.now < self.surplus.due {
+        if !self.base.nature.tells_service
+            || !self.nodes.settled
+            || !self.may_change()
+            || self.base.now < self.stripes.surplus.due
+        {
             return;
         }
-        self.surplus.due = self.now + LOOK_EVERY;
-        let now = self.now;
-        self.surplus.checking.retain(|_, (_, until)| now < *until);
-        for stripe in self.picture.replicated() {
+        self.stripes.surplus.due = self.base.now + LOOK_EVERY;
+        let now = self.base.now;
+        self.stripes.surplus.checking.retain(|_, (_, until)| now < *until);
+        for stripe in self.stripes.picture.replicated() {
             for (index, block) in self.surplus_of(&stripe) {
                 let key = (stripe.id.clone(), index);
                 let Some(stays) = self.readable_at(&block) else { continue };
-                if self.surplus.checking.contains_key(&key) {
+                if self.stripes.surplus.checking.contains_key(&key) {
                     continue;
                 }
-                self.surplus.checking.insert(key, (stays, now + ASK_AGAIN));
+                self.stripes.surplus.checking.insert(key, (stays, now + ASK_AGAIN));
                 self.ask_for_block(stays, stripe.id.clone(), index, block, false);
             }
         }
@@ -63,11 +67,11 @@ impl Control {
     /// A copy has been read and is good: others of it may go.
     pub(crate) fn drop_copies_besides(&mut self, stays: NodeId, stripe: &StripeId, index: BlockIndex) {
         let key = (stripe.clone(), index);
-        if self.surplus.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
+        if self.stripes.surplus.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
             return;
         }
-        self.surplus.checking.remove(&key);
-        let Ok(record) = self.picture.stripe(stripe) else { return };
+        self.stripes.surplus.checking.remove(&key);
+        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
         let found = self.surplus_of(&record).into_iter().find(|&(other, _)| other == index);
         let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
         for replica in &block.replicas {
@@ -83,6 +87,6 @@ impl Control {
     }
 
     fn is_stripe_worked_on(&self, stripe: &StripeId) -> bool {
-        self.jobs.values().any(|running| running.stripe == *stripe && !running.targets.is_empty())
+        self.jobs.running.values().any(|running| running.stripe == *stripe && !running.targets.is_empty())
     }
 }

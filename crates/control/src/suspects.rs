@@ -80,8 +80,8 @@ impl Control {
         let Some(other) = self.beyond_suspicion() else { return };
         for (&suspect, &rate) in nodes {
             let trial = |from, to| Trial { suspect, from, to, rate };
-            if self.is_helper(suspect) && !self.suspects.are_of(suspect) {
-                self.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
+            if self.is_helper(suspect) && !self.jobs.suspects.are_of(suspect) {
+                self.jobs.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
             }
         }
         self.try_next();
@@ -89,8 +89,8 @@ impl Control {
 
     /// Time has passed.
     pub(crate) fn end_late_trial(&mut self) {
-        if let Some(Running { job, began, .. }) = self.suspects.running
-            && self.now >= began + TRIAL_LIMIT
+        if let Some(Running { job, began, .. }) = self.jobs.suspects.running
+            && self.base.now >= began + TRIAL_LIMIT
         {
             self.cancel_job(job);
         }
@@ -98,19 +98,19 @@ impl Control {
 
     /// A helper with little to do that is not slow itself.
     fn beyond_suspicion(&self) -> Option<NodeId> {
-        let free = self.live_helpers().filter(|&node| !self.figures.is_slow(node));
-        free.min_by_key(|&node| (self.topology.get(node).map_or(0, |profile| profile.load), node))
+        let free = self.live_helpers().filter(|&node| !self.nodes.figures.is_slow(node));
+        free.min_by_key(|&node| (self.nodes.topology.get(node).map_or(0, |profile| profile.load), node))
     }
 
     /// Begins the next trial, unless links are being measured, which it would falsify, and be falsified by.
     pub(crate) fn try_next(&mut self) {
-        while !self.suspects.is_running()
+        while !self.jobs.suspects.is_running()
             && !self.are_links_measured()
-            && let Some(trial) = self.suspects.waiting.pop_front()
+            && let Some(trial) = self.jobs.suspects.waiting.pop_front()
         {
-            let there = [trial.from, trial.to].into_iter().all(|node| self.topology.is_alive(node));
+            let there = [trial.from, trial.to].into_iter().all(|node| self.nodes.topology.is_alive(node));
             if !there || self.begin_trial(trial).is_err() {
-                self.suspects.fail(trial.suspect);
+                self.jobs.suspects.fail(trial.suspect);
             }
         }
     }
@@ -119,24 +119,24 @@ impl Control {
     fn begin_trial(&mut self, trial: Trial) -> Result<(), RequestError> {
         let job = self.next_job()?;
         let request = self.probe_request(job, (trial.from, trial.to), trial.bytes())?;
-        self.suspects.running = Some(Running { trial, job, began: self.now });
+        self.jobs.suspects.running = Some(Running { trial, job, began: self.base.now });
         self.start_job(Owner::Trial, request);
         Ok(())
     }
 
     /// A trial has ended.
     pub(crate) fn trial_ended(&mut self, result: &Result<Outcome, JobError>) {
-        let Some(Running { trial, began, .. }) = self.suspects.running.take() else { return };
+        let Some(Running { trial, began, .. }) = self.jobs.suspects.running.take() else { return };
         let Trial { suspect, to, .. } = trial;
-        let took = self.now.saturating_sub(began).as_secs_f64();
+        let took = self.base.now.saturating_sub(began).as_secs_f64();
         let came = result.as_ref().is_ok_and(|outcome| {
             outcome.homes.get(&BlockIndex(0)) == Some(&to) && outcome.replanned.is_empty()
         });
-        if !came || !self.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
-            self.suspects.fail(suspect);
-        } else if !self.suspects.are_of(suspect) {
+        if !came || !self.nodes.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
+            self.jobs.suspects.fail(suspect);
+        } else if !self.jobs.suspects.are_of(suspect) {
             tracing::info!(node = %self.name(suspect), "not slow, as a trial shows");
-            self.figures.acquit(suspect);
+            self.nodes.figures.acquit(suspect);
             self.tell_rates(suspect);
         }
         if self.are_links_measured() {

@@ -15,8 +15,8 @@ impl Control {
     }
 
     fn unreadable_part(&mut self, stripe: &str) -> Option<UnreadablePart> {
-        let record = self.picture.stripe(&repair::StripeId(stripe.to_owned())).ok()?;
-        let code = self.codes.get(&record.code).ok()?;
+        let record = self.stripes.picture.stripe(&repair::StripeId(stripe.to_owned())).ok()?;
+        let code = self.stripes.codes.get(&record.code).ok()?;
         let lost = self.lost_blocks(&record);
         let (any_of, together) = self.rescuers(&record, &*code, &lost);
         Some(UnreadablePart {
@@ -39,13 +39,13 @@ impl Control {
         let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
         let mut back: Vec<(BlockIndex, String)> = waits
             .filter_map(|(index, block)| Some((index, block.node?)))
-            .filter(|(_, node)| !self.peers.contains_key(node))
+            .filter(|(_, node)| !self.nodes.peers.contains_key(node))
             .map(|(index, node)| (index, self.name(node)))
             .collect();
         back.sort_by(|a, b| views::natural(&a.1, &b.1));
         let mut enough = |back: &[&(BlockIndex, String)]| {
             let still = lost.iter().copied().filter(|index| !back.iter().any(|(other, _)| other == index));
-            self.risks.survives(code, &still.collect::<Vec<_>>()).is_some()
+            self.stripes.risks.survives(code, &still.collect::<Vec<_>>()).is_some()
         };
         let alone: Vec<String> =
             back.iter().filter(|one| enough(&[one])).map(|(_, name)| name.clone()).collect();

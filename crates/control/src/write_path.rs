@@ -112,7 +112,7 @@ impl Control {
         if !self.storing.write_path.is_failing() {
             tracing::error!(%error, "the catalog cannot be written; nothing is stored, repaired or removed until it can");
         }
-        self.storing.write_path.failed(number, error, self.now)
+        self.storing.write_path.failed(number, error, self.base.now)
     }
 
     /// The storage was asked whether it works again. An error that does not pass ends the coordinator, which is its
@@ -127,7 +127,7 @@ impl Control {
             }
             Err(error) => {
                 tracing::debug!(%error, "the catalog still fails");
-                self.storing.write_path.still_fails(self.now);
+                self.storing.write_path.still_fails(self.base.now);
             }
         }
     }

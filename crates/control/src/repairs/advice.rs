@@ -69,7 +69,7 @@ impl Control {
     /// What could make a stripe repairable that is not.
     fn bring_back(&self, record: &StripeRecord) -> String {
         let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
-        let down = down.filter(|node| !self.peers.contains_key(node));
+        let down = down.filter(|node| !self.nodes.peers.contains_key(node));
         let down: BTreeSet<String> = down.map(|node| self.name(node)).collect();
         if down.is_empty() {
             return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \

@@ -5,6 +5,7 @@ use std::time::Duration;
 use repair::recovery::{RepairId, Target};
 
 use super::{CHANGES_EVERY, Control, ItemPage, Waiting};
+use crate::base::Base;
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
@@ -57,7 +58,7 @@ impl Control {
         let version = since.and_then(|_| self.repair_page(id, &ItemPage::NONE).ok()).map(|view| view.version);
         match self.repairs.repairs.get_mut(&id) {
             Some(repair) if repair.ended_unix_ms.is_none() && version == since => {
-                repair.waiting.push(Waiting { since, until: self.now + limit, reply });
+                repair.waiting.push(Waiting { since, until: self.base.now + limit, reply });
             }
             Some(_) => answer(reply, Ok(()), &mut self.effects),
             None => answer(reply, Err(RequestError::NoSuchRepair(id)), &mut self.effects),
@@ -66,14 +67,14 @@ impl Control {
 
     /// Answers requests that wait for another version of a repair, or have waited long enough.
     pub(crate) fn tell_changes(&mut self) {
-        if self.now < self.repairs.changes_told + CHANGES_EVERY {
+        if self.base.now < self.repairs.changes_told + CHANGES_EVERY {
             return;
         }
-        self.repairs.changes_told = self.now;
+        self.repairs.changes_told = self.base.now;
         let awaited = self.repairs.repairs.iter().filter(|(_, repair)| !repair.waiting.is_empty());
         let versions: Vec<(u64, u64)> =
             awaited.map(|(&id, _)| (id, self.repair_view(id, &ItemPage::NONE).version)).collect();
-        let Self { repairs, effects, now, .. } = self;
+        let Self { repairs, effects, base: Base { now, .. }, .. } = self;
         for (id, version) in versions {
             let repair = repairs.repairs.get_mut(&id).expect("it was there");
             let is_due = |waiting: &mut Waiting| {

@@ -11,24 +11,25 @@ use crate::stripes::indexed;
 impl Control {
     /// A helper has come, or something else is known of it.
     pub(crate) fn tell_node(&mut self, node: NodeId) {
-        let Some(view) = self.topology.get(node) else { return };
+        let Some(view) = self.nodes.topology.get(node) else { return };
         let facts = NodeFacts {
-            alive: self.is_helper(node) && (!self.nature.tells_service || self.picture.is_up(node)),
+            alive: self.is_helper(node)
+                && (!self.base.nature.tells_service || self.stripes.picture.is_up(node)),
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
-            blocks: self.picture.block_count(node) as u64,
+            blocks: self.stripes.picture.block_count(node) as u64,
             budget: self.budget(node),
-            draining: self.leaving.contains(&node),
+            draining: self.nodes.leaving.contains(&node),
         };
         self.repairs.scheduler.set_node(node, facts);
     }
 
     /// What a helper holds, or has room for, has changed.
     pub(crate) fn tell_space(&mut self, node: NodeId) {
-        if let Some(view) = self.topology.get(node)
+        if let Some(view) = self.nodes.topology.get(node)
             && self.is_helper(node)
         {
-            let blocks = self.picture.block_count(node) as u64;
+            let blocks = self.stripes.picture.block_count(node) as u64;
             self.repairs.scheduler.handle_space(node, blocks, view.free_bytes);
         }
     }
@@ -56,7 +57,7 @@ impl Control {
 
     /// A node has come or gone: of what is on others as well, one of those counts now.
     pub(crate) fn tell_replicas(&mut self, node: NodeId) {
-        for stripe in self.picture.replicated_on(node) {
+        for stripe in self.stripes.picture.replicated_on(node) {
             self.tell_blocks(&stripe);
         }
     }

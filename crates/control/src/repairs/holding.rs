@@ -19,7 +19,7 @@ impl Control {
         let running: Vec<(ItemId, JobId)> = self.repairs.scheduler.running(RepairId(id)).collect();
         for (item, job) in running {
             self.with_job(job, Job::pause);
-            if let Some(running) = self.jobs.get(&job) {
+            if let Some(running) = self.jobs.running.get(&job) {
                 self.repairs.scheduler.rest(item, &running.loads);
                 self.repairs.held.0.insert(job);
             }
@@ -37,7 +37,8 @@ impl Control {
     }
 
     fn ends_rest(&mut self, job: JobId) -> bool {
-        let Some(RunningJob { job: held, owner, item: Some(item), loads, .. }) = self.jobs.get(&job) else {
+        let Some(RunningJob { job: held, owner, item: Some(item), loads, .. }) = self.jobs.running.get(&job)
+        else {
             return true;
         };
         let scheduler = &mut self.repairs.scheduler;

@@ -30,8 +30,12 @@ use stores::{Nature, StoreError, StripeRecord};
 pub use views::ItemPage;
 
 use super::Control;
+use super::claims::Claims;
 use super::commands::answer;
 use super::effect::Reply;
+use super::fullness::Fullness;
+use super::healing::Healing;
+use super::room::Rooms;
 use super::storing::Then;
 use crate::error::RequestError;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
@@ -58,6 +62,10 @@ pub(super) struct Repairs {
     /// When waiting requests were last told of changes.
     changes_told: Duration,
     pub scheduler: Scheduler,
+    pub healing: Healing,
+    pub rooms: Rooms,
+    pub fullness: Fullness,
+    pub claims: Claims,
 }
 
 impl Repairs {
@@ -71,6 +79,10 @@ impl Repairs {
             looks: Looks::default(),
             changes_told: Duration::ZERO,
             scheduler: Scheduler::new(limits),
+            healing: Healing::default(),
+            rooms: Rooms::default(),
+            fullness: Fullness::default(),
+            claims: Claims::default(),
         }
     }
 }
@@ -195,7 +207,7 @@ impl Control {
 
     /// The order of a repair that nobody asked for.
     pub(super) fn own_order(&self, target: Target) -> Result<Order, RequestError> {
-        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.unix_ms) })
+        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }
 
     /// Whether a repair has begun, or is about to, and has not ended.
@@ -217,7 +229,7 @@ impl Control {
 
     /// Does what the scheduler says, until it says nothing more.
     fn poll_repairs(&mut self) {
-        while let Some(action) = self.repairs.scheduler.poll(self.now) {
+        while let Some(action) = self.repairs.scheduler.poll(self.base.now) {
             match action {
                 // Cancelling goes on while nothing may be changed; starting does not.
                 Action::Propose(proposal) if !self.may_change() => {
@@ -252,7 +264,7 @@ impl Control {
         match (result, trouble) {
             (_, Some(trouble)) => {
                 item.fail(trouble, "look at the coordinator's log and disk");
-                scheduler.handle_failed(item.id, Failure::Permanent, self.now);
+                scheduler.handle_failed(item.id, Failure::Permanent, self.base.now);
             }
             (Ok(outcome), None) => {
                 let before = item.rebuilt.len();
@@ -262,11 +274,11 @@ impl Control {
                 homes.into_values().for_each(|node| *repair.rebuilt_on.entry(node).or_default() += 1);
                 repair.blocks_rebuilt += more;
                 repair.bytes_rebuilt += more * item.block_bytes;
-                scheduler.handle_done(item.id, self.now);
+                scheduler.handle_done(item.id, self.base.now);
             }
             (Err(JobError::Cancelled), None) => scheduler.handle_cancelled(item.id),
             (Err(error), None) => {
-                scheduler.handle_failed(item.id, failure(&error), self.now);
+                scheduler.handle_failed(item.id, failure(&error), self.base.now);
                 match scheduler.state(item.id) {
                     ItemState::Ended(_) if matches!(error, JobError::Contradiction { .. }) => {
                         item.contradictory = true;
@@ -287,7 +299,7 @@ impl Control {
         self.drop_order(id);
         let left = self.left_on_node(id);
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
-            repair.ended_unix_ms = Some(self.unix_ms);
+            repair.ended_unix_ms = Some(self.base.unix_ms);
             repair.left_on_node = left;
             repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.effects));
             self.end_course(id);

@@ -131,7 +131,7 @@ impl Control {
             verify_parity: request.verify_parity.unwrap_or(true),
             helpers: policy,
             requestors: requestors?,
-            ..Order::new(target, self.scheme(request.scheme.as_deref())?, self.unix_ms)
+            ..Order::new(target, self.scheme(request.scheme.as_deref())?, self.base.unix_ms)
         })
     }
 
@@ -141,22 +141,24 @@ impl Control {
             (None, Some(stripe), None, None, false) if !homes.is_empty() => {
                 let stripe = StripeId(stripe.clone());
                 let homes = self.given_homes(&stripe, homes)?;
-                let record = self.given.get(&stripe).expect("it has blocks").clone();
+                let record = self.stripes.given.get(&stripe).expect("it has blocks").clone();
                 return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
             }
             // Homes are for stripes that were described, and for nothing else.
             _ if !homes.is_empty() => Err(RequestError::NoOneTarget),
             // People leave eras out of names; records of the queue do not.
             (Some(block), None, None, None, false) => {
-                let (stripe, index) = self.picture.find_block(&BlockId(block.clone()))?;
-                Ok(Target::Block(self.picture.stripe(&stripe)?.blocks[usize::from(index.0)].id.clone()))
+                let (stripe, index) = self.stripes.picture.find_block(&BlockId(block.clone()))?;
+                Ok(Target::Block(
+                    self.stripes.picture.stripe(&stripe)?.blocks[usize::from(index.0)].id.clone(),
+                ))
             }
             (None, Some(stripe), None, None, false) => {
-                Ok(Target::Stripe(self.picture.stripe(&StripeId(stripe.clone()))?.id))
+                Ok(Target::Stripe(self.stripes.picture.stripe(&StripeId(stripe.clone()))?.id))
             }
             (None, None, Some(name), None, false) => {
                 let node = self.node_named(name)?;
-                match self.peers.contains_key(&node) {
+                match self.nodes.peers.contains_key(&node) {
                     true => Err(RequestError::NodeIsUp { name: name.clone() }),
                     false => Ok(Target::Node(node)),
                 }
@@ -169,6 +171,6 @@ impl Control {
     }
 
     pub(crate) fn scheme(&self, asked: Option<&str>) -> Result<Scheme, RequestError> {
-        Ok(asked.unwrap_or(&self.settings.scheme).parse()?)
+        Ok(asked.unwrap_or(&self.base.settings.scheme).parse()?)
     }
 }

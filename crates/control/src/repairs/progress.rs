@@ -63,14 +63,14 @@ impl Control {
     pub(super) fn begin_course(&mut self, id: u64, records: &[StripeRecord]) {
         let bound = self.bound_of(id, records);
         let course = &mut self.repairs.repairs.get_mut(&id).expect("it is being expanded").course;
-        (course.began, course.bound) = (Some(self.now), bound);
-        course.progress.note(self.now, 0);
+        (course.began, course.bound) = (Some(self.base.now), bound);
+        course.progress.note(self.base.now, 0);
         self.pause_course(id, self.is_paused(id));
     }
 
     /// A repair is paused, or goes on.
     pub(super) fn pause_course(&mut self, id: u64, paused: bool) {
-        let now = self.now;
+        let now = self.base.now;
         self.repairs.repairs.get_mut(&id).expect("it is open").course.set_paused(paused, now);
     }
 
@@ -78,7 +78,7 @@ impl Control {
     pub(crate) fn note_progress(&mut self) {
         let due = |repair: &Repair| {
             let Course { began, ended, noted, paused, .. } = repair.course;
-            began.is_some() && ended.is_none() && paused.is_none() && self.now >= noted + NOTE_EVERY
+            began.is_some() && ended.is_none() && paused.is_none() && self.base.now >= noted + NOTE_EVERY
         };
         let open = self.repairs.repairs.iter().filter(|(_, repair)| due(repair));
         for id in open.map(|(&id, _)| id).collect::<Vec<_>>() {
@@ -91,14 +91,14 @@ impl Control {
         let bytes = repair.bytes_rebuilt + self.bytes_coming(id, repair);
         let limit = self.repairs.scheduler.limited_by(RepairId(id));
         let course = &mut self.repairs.repairs.get_mut(&id).expect("just seen").course;
-        course.noted = self.now;
-        course.progress.note(self.now, bytes);
+        course.noted = self.base.now;
+        course.progress.note(self.base.now, bytes);
         limit.into_iter().for_each(|limit| *course.limits.entry(limit).or_default() += 1);
     }
 
     pub(super) fn end_course(&mut self, id: u64) {
         self.note_progress_of(id);
-        self.repairs.repairs.get_mut(&id).expect("just seen").course.ended = Some(self.now);
+        self.repairs.repairs.get_mut(&id).expect("just seen").course.ended = Some(self.base.now);
     }
 
     pub(super) fn progress_view(&self, id: u64, repair: &Repair) -> Option<ProgressView> {
@@ -106,7 +106,7 @@ impl Control {
         course.began?;
         let done = repair.bytes_rebuilt + self.bytes_coming(id, repair);
         let left = repair.bytes.saturating_sub(done);
-        let took = course.lasts(self.now);
+        let took = course.lasts(self.base.now);
         let running = course.ended.is_none();
         let mean = (took > Duration::ZERO).then(|| (done as f64 / took.as_secs_f64()) as u64);
         let seen = || course.progress.rate().map(|rate| rate as u64).or(mean);
@@ -173,7 +173,7 @@ impl Control {
         };
         let seconds = match order.kind() {
             // Both go on at once, and neither takes much of what the other needs.
-            Kind::Drain { from } if self.peers.contains_key(&from) => {
+            Kind::Drain { from } if self.nodes.peers.contains_key(&from) => {
                 1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
             }
             kind => seconds(kind)?,
@@ -185,8 +185,8 @@ impl Control {
     fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
         let caps = self.caps();
         let within = |node: NodeId| {
-            let rack = self.topology.get(node).and_then(|view| view.rack.as_deref());
-            (node, caps.utmost(node, rack).slow(self.topology.rates(node)))
+            let rack = self.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
+            (node, caps.utmost(node, rack).slow(self.nodes.topology.rates(node)))
         };
         self.live_helpers().map(within).collect()
     }
@@ -204,10 +204,10 @@ impl Control {
             _ => (k as u32, readable(kind.leaves())),
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
-        let free = |node: &NodeId| !holders.contains(node) && !self.leaving.contains(node);
+        let free = |node: &NodeId| !holders.contains(node) && !self.nodes.leaving.contains(node);
         // Where there are many, any will do.
         let takers = match &order.requestors[..] {
-            [] if self.peers.len() > FEW_NODES => None,
+            [] if self.nodes.peers.len() > FEW_NODES => None,
             [] => Some(self.live_helpers().filter(free).collect()),
             some => Some(some.to_vec()),
         };

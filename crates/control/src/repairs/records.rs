@@ -27,7 +27,7 @@ impl Control {
 
     fn requeue(&mut self, id: u64, order: Order) {
         if let Target::Drain(node) = order.target {
-            self.leaving.insert(node, &order); // The mark may not have been kept.
+            self.nodes.leaving.insert(node, &order); // The mark may not have been kept.
         }
         if let Some(given) = &order.given {
             self.recall_given(given.stripe.clone());

@@ -42,7 +42,7 @@ impl Control {
     /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
     pub(super) fn expand_repairs(&mut self) {
         let waiting = std::mem::take(&mut self.repairs.unexpanded);
-        let is_due = |id: &u64| self.settled || (self.now >= SETTLE_LIMIT && self.is_given(*id));
+        let is_due = |id: &u64| self.nodes.settled || (self.base.now >= SETTLE_LIMIT && self.is_given(*id));
         let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
         self.repairs.unexpanded = later;
         for id in due {
@@ -66,28 +66,28 @@ impl Control {
         let one = |stripe: &StripeId| self.stripe_record(stripe).ok();
         match target {
             Target::Block(block) => {
-                let found = self.picture.find_block(block).ok();
+                let found = self.stripes.picture.find_block(block).ok();
                 found.and_then(|(stripe, _)| one(&stripe)).into_iter().collect()
             }
             Target::Stripe(stripe) => one(stripe).into_iter().collect(),
             Target::Node(node) | Target::Drain(node) => {
                 let mut stripes: Vec<StripeId> =
-                    self.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
+                    self.stripes.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
                 // What is of no file yet is its put's business.
-                stripes.retain(|stripe| self.picture.is_pending(stripe) == Some(false));
+                stripes.retain(|stripe| self.stripes.picture.is_pending(stripe) == Some(false));
                 stripes.iter().filter_map(one).collect()
             }
             Target::Rebalance(blocks) => {
-                let found = blocks.iter().filter_map(|block| self.picture.find_block(block).ok());
+                let found = blocks.iter().filter_map(|block| self.stripes.picture.find_block(block).ok());
                 found.filter_map(|(stripe, _)| one(&stripe)).collect()
             }
-            Target::All => self.picture.damaged(),
+            Target::All => self.stripes.picture.damaged(),
         }
     }
 
     fn push_item(&mut self, id: u64, order: &Order, record: &StripeRecord) {
-        let Ok(code) = self.codes.get(&record.code) else {
+        let Ok(code) = self.stripes.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
         };
         let (kind, moving) = match &order.target {
@@ -156,7 +156,7 @@ impl Control {
                 let index = Self::index_of(record, block);
                 lost.retain(|&lost| Some(lost) == index);
             }
-            Target::Drain(node) if self.peers.contains_key(node) => return on_node(record, *node),
+            Target::Drain(node) if self.nodes.peers.contains_key(node) => return on_node(record, *node),
             Target::Node(node) if order.is_of_node_alone() => {
                 let there = on_node(record, *node);
                 lost.retain(|index| there.contains(index));
@@ -239,12 +239,12 @@ impl Control {
         running.item = Some(proposal.item);
         // A job that found no plan ends at once, and says why.
         let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
-        let predicted = running.job.running_plan().map(|plan| plan.predict(&self.topology));
+        let predicted = running.job.running_plan().map(|plan| plan.predict(&self.nodes.topology));
         match self.repairs.scheduler.admit(proposal.item, job, &loads) {
             Ok(()) => {
                 running.loads = loads;
                 if let (HelperPolicy::MPpr, Some(predicted)) = (order.helpers, predicted) {
-                    let due = self.now + LATE_AFTER + predicted * LATE_TIMES;
+                    let due = self.base.now + LATE_AFTER + predicted * LATE_TIMES;
                     self.repairs.scheduler.set_due(proposal.item, due);
                 }
                 self.run(job, running);
@@ -287,7 +287,7 @@ impl Control {
             prefer: proposal.helpers.clone(),
             stretches,
             avoid,
-            shares_nodes: self.nature.shares_nodes,
+            shares_nodes: self.base.nature.shares_nodes,
             ..policy(scheme, order.slice_bytes)
         };
         Ok(JobRequest {

@@ -14,7 +14,9 @@ use repair::{BlockId, NodeId, StripeId};
 use stores::BlockState;
 
 use super::Control;
+use crate::base::Base;
 use crate::questions::Subject;
+use crate::stripes::Stripes;
 
 /// What a helper that is back has yet to say of its blocks.
 #[derive(Default)]
@@ -34,15 +36,18 @@ impl Control {
     /// A helper that was here before is back: what does it have?
     pub(crate) fn check_returned(&mut self, node: NodeId) {
         // At the start of a coordinator nobody was away; and a store that says what is in service does so without us.
-        if self.nature.tells_service || !self.settled || self.picture.block_count(node) == 0 {
+        if self.base.nature.tells_service
+            || !self.nodes.settled
+            || self.stripes.picture.block_count(node) == 0
+        {
             return;
         }
         let mut stripes: Vec<StripeId> =
-            self.picture.blocks_of(node).into_iter().map(|(stripe, _)| stripe).collect();
+            self.stripes.picture.blocks_of(node).into_iter().map(|(stripe, _)| stripe).collect();
         stripes.dedup();
         stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
-        let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.now + PATIENCE };
-        self.unproven.insert(node, unproven);
+        let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.base.now + PATIENCE };
+        self.stripes.unproven.insert(node, unproven);
         let ask = self.ask(node, Subject::Returned);
         self.send(node, ToNode::Describe { ask });
     }
@@ -50,12 +55,12 @@ impl Control {
     /// What blocks of a helper that is back say of themselves.
     pub(crate) fn take_returned(&mut self, node: NodeId, blocks: &[Description], last: bool) {
         let mut bad = Vec::new();
-        if let Some(unproven) = self.unproven.get_mut(&node) {
+        if let Some(unproven) = self.stripes.unproven.get_mut(&node) {
             unproven.described.extend(blocks.iter().map(|block| block.id.clone()));
         }
         for block in blocks {
-            let Ok((stripe, index)) = self.picture.find_block(&block.id) else { continue };
-            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let Ok((stripe, index)) = self.stripes.picture.find_block(&block.id) else { continue };
+            let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
             let known = &record.blocks[usize::from(index.0)];
             let differs = known.digest.is_some() && block.digest.is_some() && known.digest != block.digest;
             if known.id == block.id
@@ -83,10 +88,10 @@ impl Control {
 
     /// Has the blocks verified that could not say what they are.
     fn look_at_silent(&mut self, node: NodeId) {
-        let Some(unproven) = self.unproven.get_mut(&node) else { return };
+        let Some(unproven) = self.stripes.unproven.get_mut(&node) else { return };
         let described = std::mem::take(&mut unproven.described);
-        for (stripe, index) in self.picture.blocks_of(node) {
-            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+        for (stripe, index) in self.stripes.picture.blocks_of(node) {
+            let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();
             if known.state == BlockState::Healthy && !described.contains(&known.id) {
                 self.look_again(node, stripe, index, known);
@@ -96,13 +101,13 @@ impl Control {
 
     /// From now on repairs count on what a helper has; or it has gone again.
     pub(crate) fn trust_returned(&mut self, node: NodeId) {
-        let unproven = self.unproven.remove(&node).unwrap_or_default();
+        let unproven = self.stripes.unproven.remove(&node).unwrap_or_default();
         unproven.stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
     }
 
     /// Lets stripes go that have waited long enough.
     pub(crate) fn stop_waiting_for_returned(&mut self) {
-        let Self { unproven, repairs, now, .. } = self;
+        let Self { stripes: Stripes { unproven, .. }, repairs, base: Base { now, .. }, .. } = self;
         for late in unproven.values_mut().filter(|unproven| unproven.until <= *now) {
             let stripes = std::mem::take(&mut late.stripes);
             stripes.iter().for_each(|stripe| repairs.scheduler.let_go(stripe));
@@ -111,14 +116,14 @@ impl Control {
 
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.
     pub(crate) fn tell_surplus(&mut self, node: NodeId, stripe: &StripeId, index: BlockIndex) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
         let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| self.block_facts(block)).collect();
         self.repairs.scheduler.handle_surplus(stripe, index, node, &facts);
     }
 
     /// All blocks of a stripe can be read without a copy, and nobody works on it.
     pub(super) fn drop_surplus(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
         let block: BlockId = record.blocks[usize::from(index.0)].id.clone();
         if self.survives_without(&record, index, node) {
             self.remove_copy(node, block);

@@ -132,7 +132,7 @@ impl Control {
     /// What running jobs of a repair have delivered.
     pub(super) fn bytes_coming(&self, id: u64, repair: &Repair) -> u64 {
         let running = self.repairs.scheduler.running(RepairId(id));
-        let jobs = running.filter_map(|(_, job)| self.jobs.get(&job));
+        let jobs = running.filter_map(|(_, job)| self.jobs.running.get(&job));
         jobs.filter_map(|running| {
             let (state, item) = (running.job.state(), repair.items.get(&running.stripe)?);
             let share = f64::from(state.delivered) / f64::from(state.slices.max(1));
@@ -185,7 +185,7 @@ impl Control {
     fn item_view(&self, stripe: &StripeId, item: &Item) -> RepairItem {
         let state = self.repairs.scheduler.state(item.id);
         let job = match state {
-            Place::Running(job) => self.jobs.get(&job).map(RunningJob::view),
+            Place::Running(job) => self.jobs.running.get(&job).map(RunningJob::view),
             _ => None,
         };
         let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {

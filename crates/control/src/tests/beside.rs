@@ -76,7 +76,7 @@ fn a_read_goes_to_helpers_that_a_repair_leaves_alone() {
         scene.read_lost(2, &file, scheme);
         let reading = scene.readers(Class::Read);
         assert!(reading.len() >= 2 && reading.is_disjoint(&repairing), "{scheme}: {repairing:?} {reading:?}");
-        assert!(scene.core().topology.is_free(), "it is told for one plan");
+        assert!(scene.core().nodes.topology.is_free(), "it is told for one plan");
     }
 }
 

@@ -8,7 +8,7 @@ use views::{MaintenanceRequest, RepairState, SettingsRequest};
 
 fn scene(helpers: usize) -> Scene {
     let mut scene = Scene::new(helpers);
-    scene.core().settings.heal = Some(HealPolicy { dry_run: false });
+    scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
     scene
 }
 

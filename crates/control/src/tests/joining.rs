@@ -64,7 +64,7 @@ fn a_client_stands_where_it_says() {
         scene.join(name, Role::Client(name.parse().unwrap()), hello);
         scene.play();
         let node = scene.node(name).node.unwrap();
-        let profile = scene.core().topology.get(node).unwrap();
+        let profile = scene.core().nodes.topology.get(node).unwrap();
         assert_eq!((&profile.rack, profile.rates.up, profile.rates.down), (&rack, 5_000.0, 5_000.0));
     }
 }

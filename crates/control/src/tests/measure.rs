@@ -105,7 +105,7 @@ fn measure_a_thousand_helpers() {
     let repair =
         scene.ask(|reply| Command::Repair(RepairRequest { all: true, ..RepairRequest::default() }, reply));
     let repair = repair.unwrap();
-    println!("{} stripes, {} jobs", repair.stripes, scene.core().jobs.len());
+    println!("{} stripes, {} jobs", repair.stripes, scene.core().jobs.running.len());
     timed("queued, and the first jobs started", begun);
     let (mut events, mut spent, mut longest) = (0, Duration::ZERO, Duration::ZERO);
     while events < EVENTS {

@@ -81,7 +81,7 @@ fn a_helper_that_held_up_a_repair_is_slow_until_it_is_seen_to_be_faster() {
     let node = scene.nodes["h2"].node.expect("it is registered");
     scene.core().note_slow(&[(node, 5e6)].into());
     assert_eq!(scene.uplink("h2"), (5_000_000, RateSource::Slow));
-    assert_eq!(scene.core().topology.rates(node).up, 5e6, "the planner knows");
+    assert_eq!(scene.core().nodes.topology.rates(node).up, 5e6, "the planner knows");
     scene.say("h2", FromNode::Seen { up: 80_000_000, down: 1 });
     assert_eq!(scene.uplink("h2"), (125_000_000, RateSource::Assumed));
     let seen = scene.topology().nodes[1].seen_up_bytes_per_s;
@@ -208,7 +208,7 @@ fn a_client_that_says_nothing_is_taken_for_a_helper() {
     scene.join("c", Role::Client("c".parse().unwrap()), hello);
     scene.play();
     let node = scene.node("c").node.unwrap();
-    let down = |scene: &mut Scene| scene.core().topology.get(node).unwrap().rates.down;
+    let down = |scene: &mut Scene| scene.core().nodes.topology.get(node).unwrap().rates.down;
     assert_eq!(down(&mut scene), 125e6);
     let (up, down_of_helper) = (Some(20_000_000), Some(25_000_000));
     let rates = StatedRates { up, down: down_of_helper, ..Default::default() };

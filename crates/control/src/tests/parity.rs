@@ -194,7 +194,7 @@ fn the_steady_scrub_checks_stripes_after_their_blocks_and_out_of_the_same_rate()
     let mut scene = Scene::new(4);
     let file = scene.put("f", 2);
     scene.forge(&file, 2);
-    let settings = &mut scene.core().settings;
+    let settings = &mut scene.core().base.settings;
     (settings.scrub_bytes_per_s, settings.scrub_parity) = (Some(4 * 4096), true);
     scene.wait(Duration::from_secs(6));
     let status = scene.status();

@@ -8,7 +8,7 @@ const BLOCKS: u64 = 40;
 fn scene(blocks_per_s: u64) -> (Scene, FileLayout) {
     let mut scene = Scene::new(4);
     let file = scene.put("f", BLOCKS / 4);
-    scene.core().settings.scrub_bytes_per_s = Some(blocks_per_s * BLOCK_BYTES);
+    scene.core().base.settings.scrub_bytes_per_s = Some(blocks_per_s * BLOCK_BYTES);
     (scene, file)
 }
 
@@ -40,7 +40,7 @@ fn it_goes_on_where_it_was_after_a_restart() {
     let before = left(&mut scene);
     assert!((5..=10).contains(&before), "{before}");
     scene.restart();
-    scene.core().settings.scrub_bytes_per_s = Some(BLOCK_BYTES);
+    scene.core().base.settings.scrub_bytes_per_s = Some(BLOCK_BYTES);
     for helper in ["h1", "h2", "h3", "h4"] {
         scene.start(helper);
     }

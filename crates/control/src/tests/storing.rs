@@ -59,7 +59,7 @@ fn reads_and_heartbeats_go_on_while_the_storage_is_stuck() {
     scene.read(9, &stripe.0, 0, &[]);
     assert!(scene.node("admin").closed[&9].is_ok(), "a degraded read needs nothing stored");
     for name in ["h1", "h2", "h3", "h4"] {
-        if scene.core().names.values().any(|known| known == name) && name != home(&file, 0) {
+        if scene.core().nodes.names.values().any(|known| known == name) && name != home(&file, 0) {
             scene.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
         }
     }
@@ -183,7 +183,7 @@ fn what_others_change_in_the_store_is_seen() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     let id = StripeId(file.layout[0].stripe.stripe.clone());
-    let mut record = scene.core().picture.stripe(&id).unwrap();
+    let mut record = scene.core().stripes.picture.stripe(&id).unwrap();
     record.blocks[2].state = stores::BlockState::Corrupt;
     scene.handle(Event::Changed(vec![stores::StoreChange::Stripe(record, false)]));
     assert_eq!(states(&scene.file("f"))[2], "corrupt");

@@ -11,10 +11,10 @@ impl Scene {
         let mut scene = Self::new(5);
         let file = scene.put("f", 1);
         scene.stuck = true;
-        scene.core().nature =
+        scene.core().base.nature =
             Nature { files: false, tells_service: true, claims: false, shares_nodes, trusts_lists: true };
         let id = StripeId(file.layout[0].stripe.stripe.clone());
-        let mut record = scene.core().picture.stripe(&id).unwrap();
+        let mut record = scene.core().stripes.picture.stripe(&id).unwrap();
         for (block, numbers) in record.blocks.iter_mut().zip(nodes) {
             let mut holders = numbers.iter().map(|number| {
                 let helper = scene.nodes.get_mut(&format!("h{number}")).unwrap();
