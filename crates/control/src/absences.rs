@@ -26,7 +26,7 @@ use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
 /// Keys of the helpers that are gone begin with this; the name follows.
 const PREFIX: &str = "gone/";
 /// Nothing begins by itself so soon after a start, unless helpers may be gone for a shorter time anyway.
-const START_GRACE: Duration = Duration::from_secs(120);
+pub(crate) const START_GRACE: Duration = Duration::from_secs(120);
 
 /// What is known of a helper that is gone.
 pub(crate) struct Absence {
@@ -37,7 +37,7 @@ pub(crate) struct Absence {
     /// The repair that began by itself, until it ends.
     repair: Option<u64>,
     /// Somebody called it off: it does not begin by itself again.
-    cancelled: bool,
+    pub(crate) cancelled: bool,
     pub(crate) attempts: Attempts,
 }
 
@@ -53,7 +53,7 @@ impl Absence {
         Self { since_unix_ms, before, at, repair: None, cancelled: false, attempts: Attempts::default() }
     }
 
-    fn lasts(&self, now: Duration) -> Duration {
+    pub(crate) fn lasts(&self, now: Duration) -> Duration {
         self.before + now.saturating_sub(self.at)
     }
 }
@@ -82,7 +82,7 @@ impl Control {
     pub(crate) fn find_absent(&mut self) {
         let absent = |node: &NodeId| {
             // Servers that are meant to have no helper are not missed.
-            let awaited = !self.nodes.peers.contains_key(node) && !self.has_no_helper(*node);
+            let awaited = !self.nodes.peers.contains_key(node) && !self.facts().has_no_helper(*node);
             awaited && !self.nodes.absences.contains_key(node)
         };
         for node in self.nodes.names.keys().copied().filter(absent).collect::<Vec<_>>() {
@@ -105,8 +105,8 @@ impl Control {
         self.keep_absence(node);
         self.look_for_room();
         let blocks = self.stripes.picture.block_count(node) as u64;
-        let name = self.name(node);
-        let unreadable = self.census().map_or(0, |census| census.unreadable);
+        let name = self.nodes.name(node);
+        let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
         let next = self.gone_node(node).map(|gone| gone.text).unwrap_or_default();
         tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
         self.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
@@ -115,7 +115,7 @@ impl Control {
     /// A helper is there.
     pub(crate) fn note_back(&mut self, node: NodeId) {
         let Some(absence) = self.nodes.absences.remove(&node) else { return };
-        let name = self.name(node);
+        let name = self.nodes.name(node);
         self.forget_record(format!("{PREFIX}{name}"));
         // Before all have come, one that is back was not gone for anybody.
         if self.nodes.settled {
@@ -127,15 +127,15 @@ impl Control {
     fn keep_absence(&mut self, node: NodeId) {
         let Some(absence) = self.nodes.absences.get(&node) else { return };
         let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
-        self.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
+        self.keep_record(format!("{PREFIX}{}", self.nodes.name(node)), &kept);
     }
 
     /// Begins the repairs whose time has come.
     pub(crate) fn begin_recoveries(&mut self) {
         if !self.nodes.settled
-            || !self.may_change()
+            || !self.facts().may_change()
             || self.nodes.absences.is_empty()
-            || self.too_many_gone().is_some()
+            || self.facts().too_many_gone().is_some()
         {
             return;
         }
@@ -144,7 +144,7 @@ impl Control {
                 self.recovery_of(node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
             );
-            let is_due = waits && self.due_in(node) == Some(Duration::ZERO);
+            let is_due = waits && self.facts().due_in(node) == Some(Duration::ZERO);
             if is_due && !self.look_again_for_room(node).is_none() {
                 self.recover(node);
             }
@@ -152,7 +152,7 @@ impl Control {
     }
 
     fn recover(&mut self, node: NodeId) {
-        let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
+        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.next_number()) else { return };
         let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.base.unix_ms) };
         if let Some(absence) = self.nodes.absences.get_mut(&node) {
             absence.repair = Some(id);
@@ -187,7 +187,7 @@ impl Control {
 
     /// A repair of what a helper held has ended.
     pub(crate) fn recovery_ended(&mut self, node: NodeId, id: u64, state: RepairState) {
-        let (now, after) = (self.base.now, self.repair_after().time().unwrap_or(TRY_AGAIN));
+        let (now, after) = (self.base.now, self.facts().repair_after().time().unwrap_or(TRY_AGAIN));
         let left = self.stripes.picture.block_count(node) > 0;
         let Some(absence) = self.nodes.absences.get_mut(&node) else { return };
         if absence.repair.take_if(|repair| *repair == id).is_none() {
@@ -201,50 +201,15 @@ impl Control {
         }
     }
 
-    /// How long a helper may be gone.
-    pub(crate) fn repair_after(&self) -> RepairAfter {
-        self.nodes.repair_after_set.unwrap_or(self.base.settings.repair_after)
-    }
-
-    /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
-    fn due_in(&self, node: NodeId) -> Option<Duration> {
-        let (absence, after) = (self.nodes.absences.get(&node)?, self.repair_after().time()?);
-        let grace = after.saturating_sub(absence.lasts(self.base.now));
-        let maintenance = self.maintenance_left(node).unwrap_or_default();
-        // After a start of all machines at once, the last ones take longer to come than the coordinator.
-        let start = START_GRACE.min(after).saturating_sub(self.base.now);
-        Some(grace.max(maintenance).max(start).max(absence.attempts.wait(self.base.now)))
-    }
-
-    /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if somebody called its
-    /// repair off.
-    pub(crate) fn left_of_absence(&self, node: NodeId, grace: Duration) -> Option<Duration> {
-        let absence = self.nodes.absences.get(&node).filter(|absence| !absence.cancelled)?;
-        let start = START_GRACE.min(self.repair_after().time()?).saturating_sub(self.base.now);
-        Some(grace.saturating_sub(absence.lasts(self.base.now)).max(start))
-    }
-
-    /// How many are gone that hold something, and how many are there, if those are fewer.
-    pub(crate) fn too_many_gone(&self) -> Option<(usize, usize)> {
-        let gone =
-            self.nodes.absences.keys().filter(|&&node| self.stripes.picture.block_count(node) > 0).count();
-        let there = self.live_helpers().count();
-        (gone > there).then_some((gone, there))
-    }
-
     /// A helper that is gone and may be back before its repair begins.
     pub(crate) fn awaited_helper(&self) -> Option<NodeId> {
         self.nodes.absences.keys().copied().find(|&node| match self.recovery_of(node) {
-            RecoveryState::Needless => !self.nodes.retired.contains(&node) && self.is_discarding(node),
+            RecoveryState::Needless => {
+                !self.nodes.retired.contains(&node) && self.facts().is_discarding(node)
+            }
             RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
             _ => true,
         })
-    }
-
-    /// Whether a helper may have blocks that it is to remove.
-    fn is_discarding(&self, node: NodeId) -> bool {
-        self.stripes.picture.files().discard_count(node) > 0
-            && self.due_in(node).is_none_or(|due| !due.is_zero())
     }
 
     fn recovery_of(&self, node: NodeId) -> RecoveryState {
@@ -253,10 +218,10 @@ impl Control {
             () if self.repairs.open_of(node).is_some() || absence.repair.is_some() => RecoveryState::Running,
             () if self.base.nature.tells_service => RecoveryState::Store,
             () if self.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if self.maintenance_left(node).is_some() => RecoveryState::Maintenance,
+            () if self.facts().maintenance_left(node).is_some() => RecoveryState::Maintenance,
             () if absence.cancelled => RecoveryState::Cancelled,
-            () if self.repair_after() == RepairAfter::Never => RecoveryState::Off,
-            () if self.is_behind() || self.too_many_gone().is_some() => RecoveryState::Held,
+            () if self.facts().repair_after() == RepairAfter::Never => RecoveryState::Off,
+            () if self.stripes.is_behind() || self.facts().too_many_gone().is_some() => RecoveryState::Held,
             () if self.room_of(node).is_none() => RecoveryState::NoRoom,
             () if absence.attempts.have_failed() => RecoveryState::Failed,
             () => RecoveryState::Waiting,
@@ -276,16 +241,16 @@ impl Control {
         let recovery = self.recovery_of(node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
-        let due = self.due_in(node).filter(|_| starts && !absence.cancelled);
+        let due = self.facts().due_in(node).filter(|_| starts && !absence.cancelled);
         let repair = self.repairs.open_of(node).or(absence.repair);
         Some(GoneNode {
-            node: self.name(node),
+            node: self.nodes.name(node),
             since_unix_ms: absence.since_unix_ms,
             blocks: self.stripes.picture.block_count(node) as u64,
             recovery,
             starts_in_ms: due.map(|due| due.as_millis() as u64),
             repair,
-            text: self.gone_text(&self.name(node), node, recovery, due, repair),
+            text: self.gone_text(&self.nodes.name(node), node, recovery, due, repair),
         })
     }
 
@@ -310,7 +275,7 @@ impl Control {
                 self.stuck_beside(node)
             ),
             RecoveryState::Maintenance => {
-                let left = self.maintenance_left(node).map(in_words).unwrap_or_default();
+                let left = self.facts().maintenance_left(node).map(in_words).unwrap_or_default();
                 let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
                 format!("{name} is in maintenance for {left}{}", then.unwrap_or_default())
             }
@@ -325,7 +290,7 @@ impl Control {
             RecoveryState::Cancelled => {
                 format!("the repair of {name} was called off: start it, or run mend repair --all")
             }
-            RecoveryState::Held => match self.too_many_gone() {
+            RecoveryState::Held => match self.facts().too_many_gone() {
                 Some((gone, there)) => format!(
                     "repair of {name} does not start by itself: {gone} helpers are gone and {there} are there, as if the \
                      network was cut; run mend repair --all if they are lost"

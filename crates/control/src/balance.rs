@@ -18,7 +18,9 @@ use super::Control;
 use super::commands::answer;
 use super::effect::Reply;
 use super::repairs::Order;
+use crate::answers::Answers;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
 
 /// Blocks that one rebalance moves; another one goes on from there.
@@ -55,7 +57,7 @@ trait Stripes {
     fn rack(&self, node: NodeId) -> Option<&str>;
 }
 
-impl Stripes for Control {
+impl Stripes for Facts<'_> {
     fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
         self.stripes.picture.blocks_of(node)
     }
@@ -78,15 +80,15 @@ impl Control {
         if !self.nodes.settled {
             return answer(reply, Err(RequestError::Settling), &mut self.effects);
         }
-        let fills = self.fills();
-        let moves = worth_moving(fills.clone(), self);
-        let view = self.rebalance_view(&fills, &moves);
+        let fills = self.facts().fills();
+        let moves = worth_moving(fills.clone(), &self.facts());
+        let view = self.answers().rebalance_view(&fills, &moves);
         if request.dry_run || moves.is_empty() {
             return answer(reply, Ok(view), &mut self.effects);
         }
         let onto: BTreeSet<NodeId> = moves.iter().map(|moved| moved.to).collect();
         let blocks = moves.into_iter().map(|moved| moved.block).collect();
-        let order = self.scheme(None).map(|scheme| Order {
+        let order = self.facts().scheme(None).map(|scheme| Order {
             requestors: onto.into_iter().collect(),
             ..Order::new(Target::Rebalance(blocks), scheme, self.base.unix_ms)
         });
@@ -95,9 +97,12 @@ impl Control {
             Err(error) => answer(reply, Err(error), &mut self.effects),
         }
     }
+}
 
-    fn fills(&self) -> Vec<Fill> {
+impl<'a> Facts<'a> {
+    fn fills(self) -> Vec<Fill> {
         let up = self
+            .nodes
             .live_helpers()
             .filter(|node| self.maintenance_left(*node).is_none() && !self.nodes.leaving.contains(node));
         let mut fills: Vec<(Fill, f64)> = up
@@ -114,16 +119,18 @@ impl Control {
         fills.iter_mut().for_each(|(fill, capacity)| fill.share = used / f64::max(room, 1.0) * *capacity);
         fills.into_iter().map(|(fill, _)| fill).collect()
     }
+}
 
-    fn rebalance_view(&self, fills: &[Fill], moves: &[Move]) -> RebalanceView {
+impl<'a> Answers<'a> {
+    fn rebalance_view(self, fills: &[Fill], moves: &[Move]) -> RebalanceView {
         let away = |node| moves.iter().filter(|moved| moved.from == node).count() as u64;
         let coming = |node| moves.iter().filter(|moved| moved.to == node).count() as u64;
         let mut nodes: Vec<NodeFill> = fills
             .iter()
             .map(|&Fill { node, .. }| {
-                let blocks = self.stripes.picture.block_count(node) as u64;
+                let blocks = self.facts.stripes.picture.block_count(node) as u64;
                 let blocks_after = blocks + coming(node) - away(node).min(blocks);
-                NodeFill { node: self.name(node), blocks, blocks_after }
+                NodeFill { node: self.facts.nodes.name(node), blocks, blocks_after }
             })
             .collect();
         nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
@@ -131,8 +138,8 @@ impl Control {
             .iter()
             .map(|Move { block, from, to, bytes }| BlockMove {
                 block: block.to_string(),
-                from: self.name(*from),
-                to: self.name(*to),
+                from: self.facts.nodes.name(*from),
+                to: self.facts.nodes.name(*to),
                 bytes: *bytes,
             })
             .collect();

@@ -3,10 +3,9 @@
 //! While repairs run under a cap that helpers share, they are asked every second what they leave unused of their shares, and
 //! it is dealt anew, by that and by what each has under way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::Network;
 use repair::recovery::{Budget, Caps, Dealer, Pace, Unused};
 use repair::wire::control::ToNode;
 use repair::{NodeId, NodeProfile};
@@ -19,6 +18,8 @@ use super::effect::Reply;
 use super::jobs::Owner;
 use super::storing::Then;
 use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::nodes::Nodes;
 use views::{CapsRequest, CapsView};
 
 /// The key of caps in the records.
@@ -59,13 +60,9 @@ impl Control {
         }
     }
 
-    pub(crate) fn caps_view(&self) -> CapsView {
-        self.nodes.capping.view.clone()
-    }
-
     /// Changes caps, once that is kept.
     pub(crate) fn change_caps(&mut self, request: &CapsRequest, reply: Reply<CapsView>) {
-        match self.changed_caps(request) {
+        match self.facts().changed_caps(request) {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
@@ -75,41 +72,6 @@ impl Control {
         }
     }
 
-    fn changed_caps(&self, request: &CapsRequest) -> Result<CapsView, RequestError> {
-        let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
-        named.map(|(name, _)| self.node_named(name)).collect::<Result<Vec<_>, _>>()?;
-        self.check_racks(request)?;
-        let mut view = if request.none { CapsView::default() } else { self.caps_view() };
-        if request.cluster.is_some() {
-            view.cluster = request.cluster.filter(|&rate| rate > 0);
-        }
-        change(&mut view.nodes, &request.nodes);
-        change(&mut view.disks, &request.disks);
-        change(&mut view.racks, &request.racks);
-        Ok(view)
-    }
-
-    /// A cap for a rack that nobody is in would never hold anything back.
-    fn check_racks(&self, request: &CapsRequest) -> Result<(), RequestError> {
-        let known = self.known_racks();
-        let is_unknown = |(rack, rate): &(&String, &u64)| **rate > 0 && !known.contains(*rack);
-        match request.racks.iter().find(is_unknown) {
-            Some((rack, _)) => {
-                let known = known.into_iter().collect();
-                Err(RequestError::NoSuchRack { rack: rack.clone(), known })
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Racks that helpers are in, or that mend.toml says something of.
-    fn known_racks(&self) -> BTreeSet<String> {
-        let Network { regions, trunks, .. } = &self.base.settings.network;
-        let racks = self.nodes.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
-        let configured = regions.keys().chain(trunks.keys()).cloned();
-        racks.chain(configured).collect()
-    }
-
     /// Caps are kept: they hold from now on.
     pub(crate) fn caps_changed(&mut self, view: CapsView) -> CapsView {
         tracing::info!(?view, "caps on repairs changed");
@@ -117,16 +79,16 @@ impl Control {
             self.nodes.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
         self.nodes.capping.view = view;
         racks.iter().for_each(|rack| self.tell_trunk(rack));
-        self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_node(node));
+        self.nodes.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_node(node));
         self.deal_caps();
-        self.caps_view()
+        self.nodes.caps_view()
     }
 
     /// Caps have changed, or the helpers that keep to them.
     pub(crate) fn deal_caps(&mut self) {
-        let caps = self.caps();
+        let caps = self.facts().caps();
         let mut dealer = std::mem::take(&mut self.nodes.capping.dealer);
-        dealer.set(caps, self.helper_profiles());
+        dealer.set(caps, self.nodes.helper_profiles());
         self.nodes.capping.dealer = dealer;
         self.tell_paces();
     }
@@ -169,7 +131,11 @@ impl Control {
     }
 
     fn ask_for_unused(&mut self) {
-        self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, ToNode::Spare));
+        self.nodes
+            .live_helpers()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|node| self.send(node, ToNode::Spare));
     }
 
     /// A helper says which part of its shares it left, in thousandths.
@@ -197,24 +163,36 @@ impl Control {
             }
         }
     }
+}
+
+impl<'a> Facts<'a> {
+    fn changed_caps(self, request: &CapsRequest) -> Result<CapsView, RequestError> {
+        let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
+        named.map(|(name, _)| self.node_named(name)).collect::<Result<Vec<_>, _>>()?;
+        self.check_racks(request)?;
+        let mut view = if request.none { CapsView::default() } else { self.nodes.caps_view() };
+        if request.cluster.is_some() {
+            view.cluster = request.cluster.filter(|&rate| rate > 0);
+        }
+        change(&mut view.nodes, &request.nodes);
+        change(&mut view.disks, &request.disks);
+        change(&mut view.racks, &request.racks);
+        Ok(view)
+    }
 
     /// What repairs may have under way at a node.
-    pub(crate) fn budget(&self, node: NodeId) -> Budget {
+    pub(crate) fn budget(self, node: NodeId) -> Budget {
         let rates = self.nodes.topology.rates(node);
         let rates = self.paces().get(&node).map_or(rates, |pace| pace.slow(rates));
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
     /// The paces of helpers, if each has an even share of what is common.
-    pub(crate) fn paces(&self) -> BTreeMap<NodeId, Pace> {
-        self.caps().paces(self.helper_profiles())
+    pub(crate) fn paces(self) -> BTreeMap<NodeId, Pace> {
+        self.caps().paces(self.nodes.helper_profiles())
     }
 
-    fn helper_profiles(&self) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
-        self.live_helpers().filter_map(|node| Some((node, self.nodes.topology.get(node)?)))
-    }
-
-    pub(crate) fn caps(&self) -> Caps {
+    pub(crate) fn caps(self) -> Caps {
         let CapsView { cluster, nodes, disks, racks } = &self.nodes.capping.view;
         let by_node = |rates: &BTreeMap<String, u64>| {
             let known =
@@ -227,6 +205,16 @@ impl Control {
             disks: by_node(disks),
             racks: racks.iter().map(|(rack, &rate)| (rack.clone(), rate as f64)).collect(),
         }
+    }
+}
+
+impl Nodes {
+    pub(crate) fn caps_view(&self) -> CapsView {
+        self.capping.view.clone()
+    }
+
+    fn helper_profiles(&self) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
+        self.live_helpers().filter_map(|node| Some((node, self.topology.get(node)?)))
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{JobId, NodeId, Permit, StripeId, Wanted};
+use repair::{NodeId, Permit, StripeId, Wanted};
 use stores::{Answer, StoreError, StripeWrite, Write};
 
 use super::Control;
@@ -108,7 +108,7 @@ impl Control {
         if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
             self.repairs.claims.0.remove(stripe);
         }
-        for job in self.makers_of(stripe) {
+        for job in self.jobs.makers_of(stripe) {
             self.cancel_job(job);
         }
     }
@@ -118,7 +118,7 @@ impl Control {
         let now = self.base.now;
         let mut over = Vec::new();
         for stripe in self.repairs.claims.0.keys().cloned().collect::<Vec<_>>() {
-            let used = !self.makers_of(&stripe).is_empty();
+            let used = !self.jobs.makers_of(&stripe).is_empty();
             match &mut self.repairs.claims.0.get_mut(&stripe).expect("just listed").state {
                 ClaimState::Ours { unused_since, .. } if used => *unused_since = now,
                 ClaimState::Ours { unused_since, .. } if *unused_since + UNUSED_LIMIT <= now => {
@@ -140,7 +140,7 @@ impl Control {
 
     /// A job on a stripe has ended: nobody waits longer for it than needed.
     pub(crate) fn release_unused(&mut self, stripe: &StripeId) {
-        if self.repairs.claims.0.contains_key(stripe) && self.makers_of(stripe).is_empty() {
+        if self.repairs.claims.0.contains_key(stripe) && self.jobs.makers_of(stripe).is_empty() {
             self.release(stripe);
         }
     }
@@ -150,12 +150,5 @@ impl Control {
             self.repairs.claims.0.remove(stripe);
             self.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
         }
-    }
-
-    /// The jobs that make blocks of a stripe.
-    fn makers_of(&self, stripe: &StripeId) -> Vec<JobId> {
-        let makes =
-            self.jobs.running.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
-        makes.map(|(&id, _)| id).collect()
     }
 }

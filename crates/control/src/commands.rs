@@ -79,18 +79,24 @@ impl Control {
     pub(crate) fn carry_out(&mut self, command: Command) {
         match command {
             Command::Status(reply) => answer(reply, self.status(), &mut self.effects),
-            Command::Nodes(reply) => answer(reply, self.node_views(), &mut self.effects),
-            Command::Files(prefix, reply) => answer(reply, self.file_views(&prefix), &mut self.effects),
+            Command::Nodes(reply) => answer(reply, self.answers().node_views(), &mut self.effects),
+            Command::Files(prefix, reply) => {
+                answer(reply, self.answers().file_views(&prefix), &mut self.effects)
+            }
             Command::File(name, reply) => answer(reply, self.file_layout(&name), &mut self.effects),
             Command::RemoveFile(name, reply) => self.remove_file(name, reply),
             Command::BeginPut(request, reply) => self.begin_put(&request, reply),
             Command::CommitPut(put, reply) => self.commit_put(put, reply),
             Command::AbortPut(put, reply) => self.abort_put(put, Some(reply)),
-            Command::Stripe(stripe, reply) => answer(reply, self.stripe_view_of(&stripe), &mut self.effects),
+            Command::Stripe(stripe, reply) => {
+                answer(reply, self.answers().stripe_view_of(&stripe), &mut self.effects)
+            }
             Command::Contradictions(reply) => {
                 answer(reply, Ok(self.stripes.contradictions.names()), &mut self.effects)
             }
-            Command::Block(block, reply) => answer(reply, self.block_place(&block), &mut self.effects),
+            Command::Block(block, reply) => {
+                answer(reply, self.answers().block_place(&block), &mut self.effects)
+            }
             Command::Describe(given, owner, reply) => {
                 answer(reply, self.describe_stripe(&given, &owner), &mut self.effects)
             }
@@ -115,11 +121,11 @@ impl Control {
                 answer(reply, self.pause_repair(repair, paused), &mut self.effects)
             }
             Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name), &mut self.effects),
-            Command::Topology(reply) => answer(reply, Ok(self.topology_view()), &mut self.effects),
+            Command::Topology(reply) => answer(reply, Ok(self.answers().topology_view()), &mut self.effects),
             Command::Probe(request, reply) => answer(reply, self.start_probes(&request), &mut self.effects),
             Command::Probes(reply) => answer(reply, self.probe_view(), &mut self.effects),
             Command::StopProbes(reply) => answer(reply, self.stop_probes(), &mut self.effects),
-            Command::Caps(reply) => answer(reply, Ok(self.caps_view()), &mut self.effects),
+            Command::Caps(reply) => answer(reply, Ok(self.nodes.caps_view()), &mut self.effects),
             Command::ChangeCaps(request, reply) => self.change_caps(&request, reply),
             Command::Explain(request, reply) => answer(reply, self.explain(&request), &mut self.effects),
             Command::Scrub(parity, reply) => answer(reply, self.start_scrub(parity), &mut self.effects),
@@ -136,14 +142,14 @@ impl Control {
                 answer(reply, self.end_maintenance(&name), &mut self.effects)
             }
             Command::OkToStop(names, leave, reply) => {
-                answer(reply, self.ok_to_stop(&names, leave), &mut self.effects)
+                answer(reply, self.answers().ok_to_stop(&names, leave), &mut self.effects)
             }
             Command::SafeToRemove(names, reply) => {
                 answer(reply, self.safe_to_remove(&names), &mut self.effects)
             }
             Command::ReplaceNode(name, request, reply) => self.replace_node(&name, &request, reply),
             Command::Rebalance(request, reply) => self.rebalance(request, reply),
-            Command::Settings(reply) => answer(reply, Ok(self.settings_view()), &mut self.effects),
+            Command::Settings(reply) => answer(reply, Ok(self.answers().settings_view()), &mut self.effects),
             Command::ChangeSettings(request, reply) => {
                 answer(reply, self.change_settings(&request), &mut self.effects)
             }

@@ -7,16 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::{Job, StripeId, Verify};
+use repair::{Job, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::{BlockRecord, BlockState, Replica, StripeRecord};
+use stores::{BlockRecord, StripeRecord};
 
 use super::Control;
 use super::absences::recall;
 use super::safety::count;
 use super::stripes::indexed;
+use crate::answers::Answers;
 use crate::error::list;
+use crate::stripes::Stripes;
 use views::{ContradictionView, ContradictoryStripes, FoundBy, HistoryEvent};
 
 /// Keys of contradictions begin with this; the stripe's name follows.
@@ -101,7 +103,7 @@ impl Control {
         if is_known {
             return;
         }
-        let names = self.block_names(stripe, &kept.blocks);
+        let names = self.stripes.block_names(stripe, &kept.blocks);
         tracing::warn!(%stripe, blocks = list(&names), %found_by, "the blocks of a stripe contradict each other");
         self.note(HistoryEvent::Contradiction { stripe: stripe.to_string(), blocks: names, found_by });
         self.warn_jobs(stripe);
@@ -115,21 +117,16 @@ impl Control {
         }
     }
 
-    /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check so much.
-    pub(crate) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
-        let doubted = self.stripes.contradictions.has(stripe);
-        Verify { parity: parity || doubted, doubted, ..Verify::default() }
-    }
-
     /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that counts as good is
     /// among them.
     pub(crate) fn parity_held(&mut self, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
         if !self.stripes.contradictions.has(stripe) {
             return;
         }
-        let Ok(record) = self.stripe_record(stripe) else { return };
-        let proven =
-            |(index, block): (BlockIndex, &BlockRecord)| blocks.contains(&index) || !self.counts(block);
+        let Ok(record) = self.stripes.stripe_record(stripe) else { return };
+        let proven = |(index, block): (BlockIndex, &BlockRecord)| {
+            blocks.contains(&index) || !self.facts().counts(block)
+        };
         if indexed(&record).all(proven) {
             tracing::info!(%stripe, "parity holds again");
             self.forget_contradiction(stripe);
@@ -137,55 +134,38 @@ impl Control {
         }
     }
 
-    /// Whether a block counts as good, wherever its helper is.
-    fn counts(&self, block: &BlockRecord) -> bool {
-        let good = |holder: Replica| {
-            holder.state == BlockState::Healthy && !self.storing.is_doubted(&block.id, holder.node)
-        };
-        block.holders().any(good)
-    }
-
     pub(crate) fn forget_contradiction(&mut self, stripe: &StripeId) {
         if self.stripes.contradictions.0.remove(stripe).is_some() {
             self.forget_record(format!("{PREFIX}{stripe}"));
         }
     }
+}
 
-    /// How many stripes contradict themselves. Those that nobody knows now are not counted.
-    pub(crate) fn contradictory_stripes(&self) -> u64 {
-        let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
-        self.stripes.contradictions.0.keys().filter(known).count() as u64
-    }
-
-    pub(crate) fn contradiction_views(&self) -> Vec<ContradictionView> {
-        let known = self.stripes.contradictions.0.iter().filter_map(|(stripe, contradiction)| {
-            Some(self.contradiction_view(contradiction, &self.stripe_record(stripe).ok()?))
+impl<'a> Answers<'a> {
+    pub(crate) fn contradiction_views(self) -> Vec<ContradictionView> {
+        let known = self.facts.stripes.contradictions.0.iter().filter_map(|(stripe, contradiction)| {
+            Some(self.contradiction_view(contradiction, &self.facts.stripes.stripe_record(stripe).ok()?))
         });
         known.take(LISTED).collect()
     }
 
-    fn contradiction_view(&self, contradiction: &Contradiction, record: &StripeRecord) -> ContradictionView {
+    fn contradiction_view(self, contradiction: &Contradiction, record: &StripeRecord) -> ContradictionView {
         ContradictionView {
             stripe: record.id.to_string(),
             file: record.file.as_ref().map(|part| part.name.clone()),
-            blocks: self.block_names(&record.id, &contradiction.blocks),
+            blocks: self.facts.stripes.block_names(&record.id, &contradiction.blocks),
             found_by: contradiction.found_by,
             since_unix_ms: contradiction.since_unix_ms,
             next_step: self.settled_by(record),
         }
     }
 
-    fn block_names(&self, stripe: &StripeId, blocks: &BTreeSet<u16>) -> Vec<String> {
-        let Ok(record) = self.stripe_record(stripe) else { return Vec::new() };
-        let block = |&index: &u16| record.blocks.get(usize::from(index));
-        blocks.iter().filter_map(block).map(|block: &BlockRecord| block.id.to_string()).collect()
-    }
-
     /// How the contradiction of a stripe may be settled.
-    pub(crate) fn settled_by(&self, record: &StripeRecord) -> String {
-        let waits = |block: &&BlockRecord| self.counts(block) && self.readable_at(block).is_none();
+    pub(crate) fn settled_by(self, record: &StripeRecord) -> String {
+        let waits =
+            |block: &&BlockRecord| self.facts.counts(block) && self.facts.readable_at(block).is_none();
         let down = record.blocks.iter().filter(waits).flat_map(BlockRecord::holders);
-        let down: BTreeSet<String> = down.map(|holder| self.name(holder.node)).collect();
+        let down: BTreeSet<String> = down.map(|holder| self.facts.nodes.name(holder.node)).collect();
         let again = match &record.file {
             Some(part) => format!("put {} again from another copy", part.name),
             None => "write the data again from another copy".to_owned(),
@@ -199,6 +179,20 @@ impl Control {
              started, {again}",
             list(&down)
         )
+    }
+}
+
+impl Stripes {
+    /// How many stripes contradict themselves. Those that nobody knows now are not counted.
+    pub(crate) fn contradictory_stripes(&self) -> u64 {
+        let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
+        self.contradictions.0.keys().filter(known).count() as u64
+    }
+
+    fn block_names(&self, stripe: &StripeId, blocks: &BTreeSet<u16>) -> Vec<String> {
+        let Ok(record) = self.stripe_record(stripe) else { return Vec::new() };
+        let block = |&index: &u16| record.blocks.get(usize::from(index));
+        blocks.iter().filter_map(block).map(|block: &BlockRecord| block.id.to_string()).collect()
     }
 }
 

@@ -8,6 +8,8 @@ use super::Control;
 use super::nodes::sorted;
 use super::room::Room;
 use super::safety::count;
+use crate::answers::Answers;
+use crate::facts::Facts;
 use views::FullNode;
 
 /// A helper is nearly full when less than this part of its room is left.
@@ -24,29 +26,6 @@ pub(crate) struct Fullness {
 }
 
 impl Control {
-    /// Helpers that have room for no further block, or for few.
-    pub(crate) fn full_nodes(&self) -> Vec<FullNode> {
-        let block_bytes = self.largest_block_bytes();
-        let full = |node: NodeId| {
-            let free_bytes = self.nodes.topology.get(node)?.free_bytes;
-            let (is_full, free) = (free_bytes < block_bytes, free_bytes as f64);
-            let is_little = |held: u64| free < NEARLY * (free + held as f64);
-            // Counting bytes takes time, and most helpers are far from full.
-            let most = self.stripes.picture.block_count(node) as u64 * block_bytes;
-            let is_nearly = is_little(most) && is_little(self.stripes.picture.bytes_on(node));
-            (is_full || is_nearly).then(|| FullNode { node: self.name(node), free_bytes, full: is_full })
-        };
-        let mut nodes: Vec<FullNode> = self.live_helpers().filter_map(full).collect();
-        nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
-        nodes
-    }
-
-    /// Bytes of a large block: of the kind of stripes that has the largest, or as new ones are made.
-    fn largest_block_bytes(&self) -> u64 {
-        let stored = self.stripes.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
-        stored.unwrap_or(self.base.settings.block_bytes)
-    }
-
     /// Says whether a helper that failed could not be rebuilt, why, and the remedy. Asked while all helpers are there.
     pub(crate) fn spare_advice(&mut self) -> Option<String> {
         let is_old = |&(at, _): &(Duration, _)| self.base.now >= at + GOOD_FOR;
@@ -68,7 +47,7 @@ impl Control {
             format!(
                 "no room to repair: if {} failed, the other helpers could not take all that it holds: free space on them, or \
                  add a helper (mend node add)",
-                self.name(fullest.0)
+                self.nodes.name(fullest.0)
             )
         })
     }
@@ -84,6 +63,37 @@ impl Control {
             self.why_omitted(&omitted),
             omitted.remedy()
         )
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Helpers that have room for no further block, or for few.
+    pub(crate) fn full_nodes(self) -> Vec<FullNode> {
+        let block_bytes = self.facts.largest_block_bytes();
+        let full = |node: NodeId| {
+            let free_bytes = self.facts.nodes.topology.get(node)?.free_bytes;
+            let (is_full, free) = (free_bytes < block_bytes, free_bytes as f64);
+            let is_little = |held: u64| free < NEARLY * (free + held as f64);
+            // Counting bytes takes time, and most helpers are far from full.
+            let most = self.facts.stripes.picture.block_count(node) as u64 * block_bytes;
+            let is_nearly = is_little(most) && is_little(self.facts.stripes.picture.bytes_on(node));
+            (is_full || is_nearly).then(|| FullNode {
+                node: self.facts.nodes.name(node),
+                free_bytes,
+                full: is_full,
+            })
+        };
+        let mut nodes: Vec<FullNode> = self.facts.nodes.live_helpers().filter_map(full).collect();
+        nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
+        nodes
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Bytes of a large block: of the kind of stripes that has the largest, or as new ones are made.
+    fn largest_block_bytes(self) -> u64 {
+        let stored = self.stripes.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
+        stored.unwrap_or(self.base.settings.block_bytes)
     }
 }
 

@@ -21,6 +21,7 @@ use super::Control;
 use super::given_bytes::GivenBytes;
 use super::stripes::indexed;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use views::{GivenBlock, GivenStripe, StripeView};
 
 /// A stripe that nobody asks for is forgotten after this time.
@@ -81,15 +82,15 @@ impl Control {
     ) -> Result<StripeView, RequestError> {
         let record = self.given_record(given)?;
         let is_known = self.stripes.given.get(&record.id).is_some_and(|known| is_same(known, given));
-        if self.is_being_repaired(&record.id) || (!is_known && self.has_a_job(&record.id)) {
+        if self.is_being_repaired(&record.id) || (!is_known && self.jobs.has_a_job(&record.id)) {
             return Err(RequestError::GivenInUse(record.id));
         }
         if self.stripes.given.stripes.len() >= MOST && self.stripes.given.get(&record.id).is_none() {
             return Err(RequestError::TooManyGiven(MOST));
         }
-        let view = self.stripe_view(&record)?;
+        let view = self.answers().stripe_view(&record)?;
         self.stripes.given.bytes.take(&record, owner)?;
-        let until = self.remembered_until(&record.id);
+        let until = self.facts().remembered_until(&record.id);
         self.stripes.given.insert(record, until);
         Ok(view)
     }
@@ -97,13 +98,8 @@ impl Control {
     /// A stripe that came with a repair of an earlier coordinator.
     pub(crate) fn recall_given(&mut self, record: StripeRecord) {
         self.stripes.given.bytes.force(&record, OF_RECORDS);
-        let until = self.remembered_until(&record.id);
+        let until = self.facts().remembered_until(&record.id);
         self.stripes.given.insert(record, until);
-    }
-
-    fn remembered_until(&self, stripe: &StripeId) -> Duration {
-        let told = self.stripes.picture.stripe(stripe).is_ok();
-        self.base.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
     }
 
     /// A job has stored a block of a given stripe; whether it is one that the storage knows nothing of.
@@ -154,7 +150,7 @@ impl Control {
             .collect();
         for stripe in due {
             if self.is_in_use(&stripe) {
-                let until = self.remembered_until(&stripe);
+                let until = self.facts().remembered_until(&stripe);
                 self.stripes.given.until.insert(stripe, until);
             } else {
                 self.stripes.given.remove(&stripe);
@@ -164,18 +160,14 @@ impl Control {
 
     /// Somebody asks for a given stripe: it is remembered from now on.
     pub(crate) fn touch_given(&mut self, stripe: &StripeId) {
-        let until = self.remembered_until(stripe);
+        let until = self.facts().remembered_until(stripe);
         if let Some(given) = self.stripes.given.until.get_mut(stripe) {
             *given = until;
         }
     }
 
     fn is_in_use(&self, stripe: &StripeId) -> bool {
-        self.has_a_job(stripe) || self.is_being_repaired(stripe)
-    }
-
-    fn has_a_job(&self, stripe: &StripeId) -> bool {
-        self.jobs.running.values().any(|running| running.stripe == *stripe)
+        self.jobs.has_a_job(stripe) || self.is_being_repaired(stripe)
     }
 
     /// Whether a repair of it runs, or is to.
@@ -217,7 +209,7 @@ impl Control {
             if !names.insert(&block.block) {
                 return Err(RequestError::GivenTwice(block.block.clone()));
             }
-            blocks.push(self.given_block(&id, block, given.block_bytes)?);
+            blocks.push(self.facts().given_block(&id, block, given.block_bytes)?);
         }
         let block_bytes = given.block_bytes;
         Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
@@ -227,9 +219,16 @@ impl Control {
     fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
         Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
     }
+}
+
+impl<'a> Facts<'a> {
+    fn remembered_until(self, stripe: &StripeId) -> Duration {
+        let told = self.stripes.picture.stripe(stripe).is_ok();
+        self.base.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+    }
 
     fn given_block(
-        &self,
+        self,
         stripe: &StripeId,
         given: &GivenBlock,
         block_bytes: u64,
@@ -257,7 +256,7 @@ impl Control {
 
     /// The blocks that a plug-in wants, each with the node that shall have it.
     pub(crate) fn given_homes(
-        &self,
+        self,
         stripe: &StripeId,
         homes: &[views::Home],
     ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
@@ -265,11 +264,11 @@ impl Control {
         let mut named = BTreeMap::new();
         for home in homes {
             let index = BlockIndex(home.index);
-            Self::check_indices(record, &[index])?;
+            crate::stripes::check_indices(record, &[index])?;
             let node = self.node_named(&home.node)?;
             let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
             if block.state == BlockState::Healthy {
-                let holder = block.node.map(|node| self.name(node)).unwrap_or_default();
+                let holder = block.node.map(|node| self.nodes.name(node)).unwrap_or_default();
                 return Err(RequestError::NotLost { block: block.id.to_string(), holder });
             }
             if named.insert(index, node).is_some() {

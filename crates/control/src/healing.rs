@@ -135,7 +135,7 @@ impl Control {
     fn close_cases(&mut self) {
         let is_whole = |stripe: &&StripeId| {
             let record = self.stripes.picture.stripe(stripe);
-            record.map_or(true, |record| self.lost_blocks(&record).is_empty())
+            record.map_or(true, |record| self.facts().lost_blocks(&record).is_empty())
         };
         let whole: Vec<StripeId> = self.repairs.healing.cases.keys().filter(is_whole).cloned().collect();
         whole.iter().for_each(|stripe| drop(self.repairs.healing.cases.remove(stripe)));
@@ -144,14 +144,14 @@ impl Control {
     /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
     /// there are many, and others the next time.
     fn pressing_damage(&mut self) -> Vec<StripeRecord> {
-        let grace = self.repair_after().time().unwrap_or_default();
+        let grace = self.facts().repair_after().time().unwrap_or_default();
         let [after_rotten, after] = self.repairs.healing.looked_at;
-        let Stripes { picture, codes, risks, .. } = &mut self.stripes;
+        let Stripes { picture, codes, .. } = &self.stripes;
         let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
         for kind in picture.kinds().filter(|kind| !kind.slots.is_empty()) {
             let Ok(code) = codes.get(kind.code) else { continue };
-            let left = risks.survives(&*code, &kind.lost);
-            let Some((left, full)) = left.zip(risks.survives(&*code, &[])) else { continue };
+            let left = codes.survives(&*code, &kind.lost);
+            let Some((left, full)) = left.zip(codes.survives(&*code, &[])) else { continue };
             if shortened(grace, left, full) < grace {
                 hurried.push((left, some_of(kind.slots, after)));
             }
@@ -168,9 +168,10 @@ impl Control {
     /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
     fn heals(&self) -> Option<HealPolicy> {
         let is_own = !self.base.nature.tells_service;
-        let is_off = is_own && self.repair_after() == RepairAfter::Never;
-        let may_begin =
-            self.nodes.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());
+        let is_off = is_own && self.facts().repair_after() == RepairAfter::Never;
+        let may_begin = self.nodes.settled
+            && self.facts().may_change()
+            && !(is_own && self.facts().too_many_gone().is_some());
         self.base.settings.heal.filter(|_| may_begin && !is_off)
     }
 
@@ -179,18 +180,19 @@ impl Control {
     }
 
     /// `None` if it cannot be read.
-    fn patience_of(&mut self, stripe: &StripeRecord) -> Option<Patience> {
+    fn patience_of(&self, stripe: &StripeRecord) -> Option<Patience> {
         let code = self.stripes.codes.get(&stripe.code).ok()?;
-        let left = self.stripes.risks.survives(&*code, &self.lost_blocks(stripe))?;
-        let full = self.stripes.risks.survives(&*code, &[])?;
-        let after = self.repair_after().time();
+        let left = self.stripes.codes.survives(&*code, &self.facts().lost_blocks(stripe))?;
+        let full = self.stripes.codes.survives(&*code, &[])?;
+        let after = self.facts().repair_after().time();
         let grace = after.map(|after| shortened(after, left, full));
         Some(Patience { left, grace, is_shortened: grace < after })
     }
 
     /// Begins the repair of a stripe, if it is due; whether it did.
     fn heal_stripe(&mut self, policy: HealPolicy, stripe: &StripeRecord, patience: Patience) -> bool {
-        let lost: Vec<&BlockRecord> = stripe.blocks.iter().filter(|block| self.is_lost(block)).collect();
+        let lost: Vec<&BlockRecord> =
+            stripe.blocks.iter().filter(|block| self.facts().is_lost(block)).collect();
         let waits: Vec<Option<Duration>> = lost.iter().map(|block| self.due_of(block, patience)).collect();
         let due = lost.iter().zip(&waits).filter(|(_, wait)| **wait == Some(Duration::ZERO));
         let due: Vec<BlockId> = due.map(|(block, _)| block.id.clone()).collect();
@@ -238,7 +240,7 @@ impl Control {
     }
 
     fn heal_target(&mut self, stripe: &StripeId, target: Target) {
-        let order = self.own_order(target);
+        let order = self.facts().own_order(target);
         match order.and_then(|order| Ok((self.next_number()?, order))) {
             Ok((id, order)) => {
                 if let Some(case) = self.repairs.healing.cases.get_mut(stripe) {
@@ -263,7 +265,9 @@ impl Control {
         if let Some(&since) =
             self.repairs.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing)
         {
-            return self.left_of(home, patience.grace?.saturating_sub(self.base.now.saturating_sub(since)));
+            return self
+                .facts()
+                .left_of(home, patience.grace?.saturating_sub(self.base.now.saturating_sub(since)));
         }
         let holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
         let out = holders.filter(|holder| !self.stripes.picture.is_up(holder.node));
@@ -276,15 +280,10 @@ impl Control {
         let grace = patience.grace?;
         if self.base.nature.tells_service {
             let since = self.repairs.healing.out_since.get(&node).copied().unwrap_or_default();
-            return self.left_of(node, grace.saturating_sub(self.base.now.saturating_sub(since)));
+            return self.facts().left_of(node, grace.saturating_sub(self.base.now.saturating_sub(since)));
         }
-        let left = self.left_of_absence(node, grace).filter(|_| patience.is_shortened)?;
-        self.left_of(node, left)
-    }
-
-    /// The rest of a grace period, or of a maintenance if that takes longer.
-    fn left_of(&self, node: NodeId, grace: Duration) -> Option<Duration> {
-        Some(grace.max(self.maintenance_left(node).unwrap_or_default()))
+        let left = self.facts().left_of_absence(node, grace).filter(|_| patience.is_shortened)?;
+        self.facts().left_of(node, left)
     }
 
     /// Stripes that are repaired before the helpers are that they miss.
@@ -317,14 +316,14 @@ impl Control {
                 count(blocks, "block")
             )];
         }
-        let grace = self.repair_after().time().unwrap_or_default();
+        let grace = self.facts().repair_after().time().unwrap_or_default();
         let hollow = self.repairs.healing.hollow.iter().filter(|(_, since)| self.base.now < **since + grace);
         let mut advice: Vec<String> = hollow
             .map(|(&node, &since)| {
                 format!(
                     "{} came back without most of its blocks: is its disk mounted? They are rebuilt in {}, or now with \
                      mend repair --all",
-                    self.name(node),
+                    self.nodes.name(node),
                     in_words((since + grace).saturating_sub(self.base.now))
                 )
             })

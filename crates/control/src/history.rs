@@ -70,13 +70,13 @@ impl Control {
     /// Writes down what was gathered.
     pub(crate) fn note_all_bad(&mut self) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut self.history.bad) {
-            self.note(HistoryEvent::BlocksLost { node: self.name(node), blocks, first, problem });
+            self.note(HistoryEvent::BlocksLost { node: self.nodes.name(node), blocks, first, problem });
         }
     }
 
     /// Why the last repair of a target failed, if it did.
     pub(crate) fn last_failure(&self, target: &Target) -> Option<String> {
-        let text = self.target_text(target);
+        let text = self.facts().target_text(target);
         let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { target, state, reasons, .. } if *target == text => {
                 Some((*state, reasons))

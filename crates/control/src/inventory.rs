@@ -10,13 +10,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, Digest, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeRecord, StripeWrite, Write};
+use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeWrite, Write};
 
 use super::Control;
 use super::nodes::PeerKind;
 use super::questions::{ANSWER_LIMIT, Subject};
 use super::storing::Then;
-use super::stripes::indexed;
 use crate::error::RequestError;
 use views::OrphansView;
 
@@ -58,7 +57,7 @@ impl Control {
             2 * missing > self.stripes.picture.block_count(node),
             self.base.now,
         );
-        if let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) {
+        if let Some(PeerKind::Helper { rechecks, .. }) = self.nodes.kind_mut(node) {
             *rechecks = again;
         }
         self.note_orphans(node, blocks);
@@ -70,11 +69,13 @@ impl Control {
             return;
         }
         let mut leaving: BTreeSet<BlockId> = self.stripes.picture.files().discards(node).cloned().collect();
-        leaving.retain(|block| self.may_go(node, block));
+        leaving.retain(|block| self.facts().may_go(node, block));
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
-            let is_its_own =
-                self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some());
+            let is_its_own = self
+                .stripes
+                .record_of(&block.id)
+                .is_some_and(|(_, _, record)| record.state_on(node).is_some());
             if is_its_own || self.stripes.unjudged.have(&block.id) {
                 continue;
             }
@@ -83,7 +84,7 @@ impl Control {
             }
             found.insert(block.id.clone());
         }
-        if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
+        if let Some(PeerKind::Helper { orphans, .. }) = self.nodes.kind_mut(node) {
             *orphans = found;
         }
         self.stripes.orphans.forget(node);
@@ -93,24 +94,9 @@ impl Control {
         }
     }
 
-    /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as spread as it can be
-    /// without this copy. A note that it shall go may be an old one.
-    pub(crate) fn may_go(&self, node: NodeId, block: &BlockId) -> bool {
-        let Some((stripe, index, record)) = self.record_of(block) else {
-            // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
-            return !self.base.nature.claims;
-        };
-        record.node != Some(node) && self.is_spare(&stripe, index, node)
-    }
-
-    /// Whether a stripe survives all that its code tolerates without a node's copy of a block.
-    pub(crate) fn is_spare(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> bool {
-        self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
-    }
-
     /// All helpers have come that are expected: what was put off is done now.
     pub(crate) fn after_settling(&mut self) {
-        for node in self.live_helpers().collect::<Vec<_>>() {
+        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
             self.find_homes(node);
             self.remove_discards(node);
         }
@@ -118,22 +104,22 @@ impl Control {
 
     /// Something was found to be bad: whether anybody else has it.
     pub(crate) fn find_all_homes(&mut self) {
-        if self.nodes.settled && !self.is_behind() {
-            self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.find_homes(node));
+        if self.nodes.settled && !self.stripes.is_behind() {
+            self.nodes.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.find_homes(node));
         }
     }
 
     /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
     fn find_homes(&mut self, node: NodeId) {
-        let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) else { return };
+        let Some(PeerKind::Helper { orphans, .. }) = self.nodes.kind_mut(node) else { return };
         let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
         let homeless: Vec<(StripeId, BlockIndex)> = orphans
             .iter()
-            .filter_map(|block| self.record_of(block))
+            .filter_map(|block| self.stripes.record_of(block))
             .map(|(stripe, index, _)| (stripe, index))
-            .filter(|(stripe, index)| self.is_wanted_from(node, stripe, *index))
+            .filter(|(stripe, index)| self.facts().is_wanted_from(node, stripe, *index))
             .collect();
-        let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node) else { return };
+        let Some(PeerKind::Helper { rechecks, .. }) = self.nodes.kind_mut(node) else { return };
         let idle = rechecks.is_empty();
         rechecks.extend(homeless);
         if idle {
@@ -141,58 +127,12 @@ impl Control {
         }
     }
 
-    /// Where the catalog has a block of exactly this name.
-    pub(crate) fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
-        let (stripe, index) = self.stripes.picture.find_block(block).ok()?;
-        let record = self.stripes.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
-        (record.id == *block).then_some((stripe, index, record))
-    }
-
-    /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or who has it holds
-    /// another block of the stripe as well, and this node does not.
-    fn is_wanted_from(&self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
-        let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
-        let block = &record.blocks[usize::from(index.0)];
-        match block.state_on(node) {
-            // What is only not listed is looked at as well.
-            Some(state) => state != BlockState::Healthy || !self.base.nature.trusts_lists,
-            None if !self.nodes.settled || !self.may_change() => false,
-            None if self.base.nature.files && self.shares_helper(&record, index, node) => {
-                self.is_lost(block) && self.nobody_else_has(&record, block)
-            }
-            None if self.is_lost(block) => true,
-            None => {
-                let home = if self.base.nature.files { self.readable_at(block) } else { None };
-                home.is_some_and(|home| self.shares_helper(&record, index, home))
-            }
-        }
-    }
-
-    /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add to the helpers
-    /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
-    /// cannot be read until then.
-    fn nobody_else_has(&self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
-        let returns =
-            |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.nodes.retired.contains(&node);
-        let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
-        !comes_back || !self.is_readable(stripe)
-    }
-
-    /// Whether enough blocks of a stripe can be read now.
-    fn is_readable(&self, stripe: &StripeRecord) -> bool {
-        let (lost, there): (Vec<BlockIndex>, Vec<BlockIndex>) = indexed(stripe)
-            .map(|(index, _)| index)
-            .partition(|index| self.is_lost(&stripe.blocks[usize::from(index.0)]));
-        let code = stripe.code.build();
-        lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &there).is_ok())
-    }
-
     /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
     pub(crate) fn recheck_next(&mut self, node: NodeId) {
-        while let Some(PeerKind::Helper { rechecks, .. }) = self.kind_mut(node)
+        while let Some(PeerKind::Helper { rechecks, .. }) = self.nodes.kind_mut(node)
             && let Some((stripe, index)) = rechecks.pop_front()
         {
-            if !self.is_wanted_from(node, &stripe, index) {
+            if !self.facts().is_wanted_from(node, &stripe, index) {
                 continue;
             }
             let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
@@ -214,10 +154,10 @@ impl Control {
         // Without a digest, any block of the name will do, unless two of them contradicted each other.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
-                && !self.is_removing(node, &known.id)
+                && !self.nodes.is_removing(node, &known.id)
                 && !self.stripes.condemned.has(&known.id);
         if !is_it
-            || !self.is_wanted_from(node, stripe, index)
+            || !self.facts().is_wanted_from(node, stripe, index)
             || self.stripes.picture.is_pending(stripe) != Some(false)
         {
             return;
@@ -229,14 +169,14 @@ impl Control {
 
     /// A block that was found is recorded where it is.
     pub(crate) fn adopted(&mut self, node: NodeId, block: &BlockId) {
-        tracing::info!(%block, node = %self.name(node), "found a block that was lost");
+        tracing::info!(%block, node = %self.nodes.name(node), "found a block that was lost");
         self.drop_orphan(node, block);
         self.stripes.removals_due = self.base.now; // Its stripe may be whole without other copies now.
     }
 
     /// A block on a node is one that nobody knows no more.
     pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
-        if let Some(PeerKind::Helper { orphans, .. }) = self.kind_mut(node) {
+        if let Some(PeerKind::Helper { orphans, .. }) = self.nodes.kind_mut(node) {
             orphans.remove(block);
         }
     }
@@ -244,13 +184,13 @@ impl Control {
     /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
     /// them. How many there are.
     pub(crate) fn remove_orphans(&mut self) -> Result<OrphansView, RequestError> {
-        self.check_not_doubted()?;
+        self.facts().check_not_doubted()?;
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
         let mut orphans = 0;
-        for node in self.live_helpers().collect::<Vec<_>>() {
-            let Some(PeerKind::Helper { orphans: held, .. }) = self.kind_mut(node) else { continue };
+        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
+            let Some(PeerKind::Helper { orphans: held, .. }) = self.nodes.kind_mut(node) else { continue };
             if !held.is_empty() {
                 orphans += held.len() as u64;
                 let ask = self.ask(node, Subject::Orphans);
@@ -267,7 +207,7 @@ impl Control {
             Some(Subject::Orphans) => (false, false),
             Some(Subject::Tidying) => (false, true),
             Some(Subject::Returned) => (true, false),
-            _ => return tracing::warn!(node = %self.name(node), "an answer that nobody asked for"),
+            _ => return tracing::warn!(node = %self.nodes.name(node), "an answer that nobody asked for"),
         };
         if last {
             self.stripes.asks.remove(&ask);
@@ -278,9 +218,9 @@ impl Control {
             return self.take_returned(node, blocks, last);
         }
         for block in blocks {
-            let is_proven = !by_itself || self.is_unreferenced(node, &block.id);
+            let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
             if is_proven && self.is_needless(node, block) {
-                tracing::info!(block = %block.id, node = %self.name(node), "removing a block that nothing refers to");
+                tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
                 let then = Then::Needless { node, block: block.id.clone() };
                 self.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
             }
@@ -300,13 +240,13 @@ impl Control {
         if !ours
             || !orphan
             || self.is_worked_on(&block.id)
-            || !self.may_remove()
+            || !self.facts().may_remove()
             || self.stripes.picture.is_from_the_future(&block.id)
         {
             return false;
         }
-        self.record_of(&block.id).is_none_or(|(stripe, index, record)| {
-            record.digest == block.digest && self.is_spare(&stripe, index, node)
+        self.stripes.record_of(&block.id).is_none_or(|(stripe, index, record)| {
+            record.digest == block.digest && self.facts().is_spare(&stripe, index, node)
         })
     }
 
@@ -315,7 +255,7 @@ impl Control {
         let empty = |node: &NodeId| {
             !self.nodes.peers.contains_key(node)
                 && self.stripes.picture.block_count(*node) == 0
-                && !self.is_target(*node)
+                && !self.jobs.is_target(*node)
                 && !self.storing.adopts_on(*node)
         };
         for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
@@ -331,11 +271,7 @@ impl Control {
             self.nodes.retired.insert(node); // It is tried again.
             return;
         }
-        tracing::info!(node = %self.name(node), "forgot a helper that is no longer in mend.toml");
+        tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
         self.drop_node(node);
-    }
-
-    pub(crate) fn is_target(&self, node: NodeId) -> bool {
-        self.jobs.running.values().any(|running| running.targets.contains(&node))
     }
 }

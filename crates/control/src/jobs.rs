@@ -372,9 +372,39 @@ impl Control {
         };
         self.send(client, ToNode::Closed { tag, result });
     }
+}
 
+impl Jobs {
     pub(crate) fn job_views(&self) -> Vec<JobView> {
-        self.jobs.running.values().map(RunningJob::view).collect()
+        self.running.values().map(RunningJob::view).collect()
+    }
+
+    pub(crate) fn is_stripe_worked_on(&self, stripe: &StripeId) -> bool {
+        self.running.values().any(|running| running.stripe == *stripe && !running.targets.is_empty())
+    }
+
+    pub(crate) fn is_target(&self, node: NodeId) -> bool {
+        self.running.values().any(|running| running.targets.contains(&node))
+    }
+
+    pub(crate) fn jobs_of(&self, put: PutId) -> impl Iterator<Item = repair::JobId> + '_ {
+        let of_put = move |owner: &Owner| matches!(owner, Owner::Put { put: other, .. } if *other == put);
+        self.running.iter().filter(move |(_, running)| of_put(&running.owner)).map(|(&job, _)| job)
+    }
+
+    /// The jobs that make blocks of a stripe.
+    pub(crate) fn makers_of(&self, stripe: &StripeId) -> Vec<JobId> {
+        let makes = self.running.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
+        makes.map(|(&id, _)| id).collect()
+    }
+
+    /// Whether a node moves slices for anybody.
+    pub(crate) fn works_for_others(&self, node: NodeId) -> bool {
+        self.running.values().any(|running| running.job.nodes().contains(&node))
+    }
+
+    pub(crate) fn has_a_job(&self, stripe: &StripeId) -> bool {
+        self.running.values().any(|running| running.stripe == *stripe)
     }
 }
 

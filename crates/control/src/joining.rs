@@ -66,7 +66,7 @@ impl Control {
         if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
             (&role, &hello)
             && check_version(*version).is_ok()
-            && self.check_cluster(cluster_id).is_ok()
+            && self.facts().check_cluster(cluster_id).is_ok()
             && self.stripes.picture.node_named(name.as_str()).is_none()
         {
             let (name, address) = (name.to_string(), address.clone());
@@ -108,7 +108,7 @@ impl Control {
             }
             None => {
                 if let Some(node) = self.try_admit(connection, &role, hello) {
-                    self.note(HistoryEvent::NodeAdded { node: self.name(node) });
+                    self.note(HistoryEvent::NodeAdded { node: self.nodes.name(node) });
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Control {
                 },
             ) => {
                 check_version(version)?;
-                self.check_cluster(&cluster_id)?;
+                self.facts().check_cluster(&cluster_id)?;
                 let hello = Hello { address, rack, rates, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello)
             }
@@ -159,17 +159,6 @@ impl Control {
             }
             (role, _) => Err(format!("{role} must register as what its certificate says").into()),
         }
-    }
-
-    fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
-        if cluster_id == self.base.settings.cluster_id {
-            return Ok(());
-        }
-        Err(format!(
-            "the helper's blocks belong to cluster {cluster_id}, and this is cluster {}; \
-             give it the right folder, or the right coordinator",
-            self.base.settings.cluster_id
-        ))
     }
 
     fn admit_helper(
@@ -231,12 +220,6 @@ impl Control {
         Ok(node)
     }
 
-    fn knows_rack(&self, rack: &str) -> bool {
-        let stands_there =
-            |node| self.nodes.topology.get(node).is_some_and(|node| node.rack.as_deref() == Some(rack));
-        self.base.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
-    }
-
     fn admit_client(
         &mut self,
         connection: ConnectionId,
@@ -248,7 +231,7 @@ impl Control {
         self.nodes.next_client = self.nodes.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
         let is_plugin = matches!(role, Role::Plugin(_));
         let kind = if is_plugin { "plugin" } else { "client" };
-        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.knows_rack(rack)) {
+        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.facts().knows_rack(rack)) {
             tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
         }
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };

@@ -94,7 +94,7 @@ impl Control {
 
     pub(crate) fn mark_leaving(&mut self, node: NodeId, order: &Order) {
         if self.nodes.leaving.insert(node, order) {
-            tracing::info!(node = %self.name(node), "it is to be emptied, and gets no blocks");
+            tracing::info!(node = %self.nodes.name(node), "it is to be emptied, and gets no blocks");
             self.keep_record(
                 key(node),
                 &Kept { since_unix_ms: self.base.unix_ms, order: Some(order.clone()) },
@@ -105,7 +105,7 @@ impl Control {
 
     pub(crate) fn unmark_leaving(&mut self, node: NodeId) {
         if self.nodes.leaving.0.remove(&node).is_some() {
-            tracing::info!(node = %self.name(node), "it gets blocks again");
+            tracing::info!(node = %self.nodes.name(node), "it gets blocks again");
             self.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
             self.tell_node(node);
         }
@@ -113,25 +113,25 @@ impl Control {
 
     /// Takes the mark of a helper back, and calls off what empties it.
     pub(crate) fn stop_drain(&mut self, name: &str) -> Result<NodeView, RequestError> {
-        let node = self.node_named(name)?;
+        let node = self.facts().node_named(name)?;
         for repair in self.open_repairs_of(&Target::Drain(node)) {
             self.cancel_repair(repair)?;
         }
         self.unmark_leaving(node);
-        self.node_view(node)
+        self.answers().node_view(node)
     }
 
     /// Begins drains of what earlier ones left, where some of it can go somewhere now. A helper that is down is for the
     /// repairs of those that are gone.
     pub(crate) fn drain_again(&mut self) {
-        if !self.nodes.settled || !self.may_change() {
+        if !self.nodes.settled || !self.facts().may_change() {
             return;
         }
         for node in self.nodes.leaving.nodes().collect::<Vec<_>>() {
             let room = self.room_of(node);
             let departure = &self.nodes.leaving.0[&node];
             let is_due = !departure.begins && departure.attempts.wait(self.base.now).is_zero();
-            let may = is_due && self.is_helper(node) && room.is_any();
+            let may = is_due && self.nodes.is_helper(node) && room.is_any();
             // The last finding may be older than the end of the last drain.
             if may
                 && self.open_repairs_of(&Target::Drain(node)).is_empty()
@@ -143,7 +143,7 @@ impl Control {
     }
 
     fn drain_rest(&mut self, node: NodeId) {
-        let (Ok(scheme), Ok(id)) = (self.scheme(None), self.next_number()) else { return };
+        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.next_number()) else { return };
         let Some(departure) = self.nodes.leaving.0.get_mut(&node) else { return };
         departure.begins = true;
         let order = departure
@@ -185,12 +185,12 @@ impl Control {
 
     /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
     fn is_emptied(&self, node: NodeId) -> bool {
-        self.stripes.picture.block_count(node) == 0 && !self.is_target(node)
+        self.stripes.picture.block_count(node) == 0 && !self.jobs.is_target(node)
     }
 
     pub(crate) fn leaving_views(&self) -> Vec<LeavingView> {
         let view = |node: NodeId| LeavingView {
-            node: self.name(node),
+            node: self.nodes.name(node),
             blocks: self.stripes.picture.block_count(node) as u64,
             safe_to_remove: self.is_emptied(node),
             text: self.leaving_text(node),
@@ -199,7 +199,7 @@ impl Control {
     }
 
     fn leaving_text(&self, node: NodeId) -> String {
-        let name = self.name(node);
+        let name = self.nodes.name(node);
         if self.is_emptied(node) {
             return format!("{name} is empty and safe to remove");
         }
@@ -231,9 +231,9 @@ impl Control {
     pub(crate) fn stuck_text(&self, node: NodeId, stuck: u64, room: Room) -> String {
         let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
         let only: Vec<String> =
-            self.nodes.leaving.requestors(node).iter().map(|&taker| self.name(taker)).collect();
+            self.nodes.leaving.requestors(node).iter().map(|&taker| self.nodes.name(taker)).collect();
         let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
-        let omitted = self.omitted(room.stuck_bytes, Some(node).filter(|_| self.is_helper(node)));
+        let omitted = self.omitted(room.stuck_bytes, Some(node).filter(|_| self.nodes.is_helper(node)));
         format!("{which} ({only}{}): {}", self.why_omitted(&omitted), omitted.remedy())
     }
 }

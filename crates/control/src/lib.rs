@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod absences;
+mod answers;
 mod attempts;
 mod balance;
 mod base;
@@ -23,6 +24,7 @@ mod contradictions;
 mod durations;
 mod effect;
 mod error;
+mod facts;
 mod figures;
 mod fullness;
 mod given;
@@ -81,11 +83,13 @@ use repair::{Job, NodeId};
 use stores::dir::OpenError;
 use stores::{Done, StoreChange, StoreError};
 
+use answers::Answers;
 use base::Base;
 pub use commands::Command;
 use effect::Effects;
 pub use effect::{Answer, Effect, Reply, RequestId};
 pub use error::{ErrorKind, RequestError};
+use facts::Facts;
 pub use healing::HealPolicy;
 use history::History;
 use jobs::Jobs;
@@ -227,6 +231,20 @@ impl Control {
         core
     }
 
+    fn facts(&self) -> Facts<'_> {
+        Facts { base: &self.base, nodes: &self.nodes, stripes: &self.stripes, storing: &self.storing }
+    }
+
+    fn answers(&self) -> Answers<'_> {
+        Answers {
+            facts: self.facts(),
+            jobs: &self.jobs,
+            repairs: &self.repairs,
+            scrub: &self.scrub,
+            history: &self.history,
+        }
+    }
+
     /// Takes what happened.
     pub fn handle(&mut self, event: Event, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
@@ -316,7 +334,7 @@ impl Control {
         let gone = |node: &NodeId| {
             self.nodes.retired.contains(node)
                 || self.nodes.peers.contains_key(node)
-                || self.has_no_helper(*node)
+                || self.facts().has_no_helper(*node)
         };
         let expected = || self.nodes.names.keys().all(gone);
         let is_listed = self.stripes.news.unlisted().is_none();
@@ -333,15 +351,11 @@ impl Control {
         let (changes, kept) = (self.storing.changes, self.storing.copied);
         if kept.is_some_and(|(at, kept)| self.base.now < at + COPY_EVERY || changes == kept)
             || !self.nodes.settled
-            || !self.may_remove()
+            || !self.facts().may_remove()
         {
             return;
         }
         self.storing.copied = Some((self.base.now, changes));
         self.ask_storage(Ask::KeepCopy);
-    }
-
-    fn name(&self, node: NodeId) -> String {
-        self.nodes.topology.name(node)
     }
 }

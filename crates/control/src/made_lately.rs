@@ -75,8 +75,8 @@ impl Control {
     pub(crate) fn read_displaced(&mut self, now: &StripeRecord) {
         for (index, node) in self.stripes.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();
-            tracing::info!(block = %block.id, node = %self.name(node), "an older copy took the place of a rebuilt block: reading it");
-            if self.is_helper(node) {
+            tracing::info!(block = %block.id, node = %self.nodes.name(node), "an older copy took the place of a rebuilt block: reading it");
+            if self.nodes.is_helper(node) {
                 self.ask_for_block(node, now.id.clone(), index, block, false);
             }
         }

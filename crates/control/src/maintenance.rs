@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::Control;
 use super::absences::recall;
+use crate::answers::Answers;
 use crate::error::RequestError;
+use crate::nodes::Nodes;
 use views::{HistoryEvent, MaintenanceRequest, NodeView, SettingsRequest, SettingsView};
 
 /// Keys of helpers in maintenance begin with this; the name follows.
@@ -22,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A helper that somebody works on.
 pub(crate) struct Maintenance {
-    until: Duration,
+    pub(crate) until: Duration,
     until_unix_ms: u64,
 }
 
@@ -54,8 +56,8 @@ impl Control {
         name: &str,
         request: MaintenanceRequest,
     ) -> Result<NodeView, RequestError> {
-        self.check_storage()?;
-        let node = self.node_named(name)?;
+        self.storing.check_storage()?;
+        let node = self.facts().node_named(name)?;
         let time = Duration::from_millis(request.for_ms);
         if time.is_zero() || time > LONGEST {
             return Err(RequestError::MaintenanceTime { most: LONGEST });
@@ -65,21 +67,21 @@ impl Control {
         self.keep_record(format!("{PREFIX}{name}"), &Kept { until_unix_ms });
         tracing::info!(helper = name, for_s = time.as_secs(), "maintenance begins");
         self.note(HistoryEvent::MaintenanceBegun { node: name.to_owned(), until_unix_ms });
-        self.node_view(node)
+        self.answers().node_view(node)
     }
 
     /// It need not be left alone any more; one that is gone is repaired when its grace period is over.
     pub(crate) fn end_maintenance(&mut self, name: &str) -> Result<NodeView, RequestError> {
-        let node = self.node_named(name)?;
+        let node = self.facts().node_named(name)?;
         if !self.nodes.maintenance.contains_key(&node) {
             return Err(RequestError::NotInMaintenance(name.to_owned()));
         }
         self.drop_maintenance(node);
-        self.node_view(node)
+        self.answers().node_view(node)
     }
 
     fn drop_maintenance(&mut self, node: NodeId) {
-        let name = self.name(node);
+        let name = self.nodes.name(node);
         if self.nodes.maintenance.remove(&node).is_some() {
             self.forget_record(format!("{PREFIX}{name}"));
             tracing::info!(helper = name, "maintenance ends");
@@ -99,26 +101,7 @@ impl Control {
     /// A helper is forgotten, and so is that somebody worked on it.
     pub(crate) fn forget_maintenance(&mut self, node: NodeId) {
         if self.nodes.maintenance.remove(&node).is_some() {
-            self.forget_record(format!("{PREFIX}{}", self.name(node)));
-        }
-    }
-
-    /// How long a helper is still in maintenance.
-    pub(crate) fn maintenance_left(&self, node: NodeId) -> Option<Duration> {
-        let left = self.nodes.maintenance.get(&node)?.until.saturating_sub(self.base.now);
-        Some(left).filter(|left| !left.is_zero())
-    }
-
-    pub(crate) fn maintenance_until_unix_ms(&self, node: NodeId) -> Option<u64> {
-        self.nodes.maintenance.get(&node).map(|maintenance| maintenance.until_unix_ms)
-    }
-
-    pub(crate) fn settings_view(&self) -> SettingsView {
-        let after = self.repair_after();
-        SettingsView {
-            repair_after: after.to_string(),
-            repair_after_ms: after.time().map(|time| time.as_millis() as u64),
-            configured_repair_after: self.base.settings.repair_after.to_string(),
+            self.forget_record(format!("{PREFIX}{}", self.nodes.name(node)));
         }
     }
 
@@ -126,7 +109,7 @@ impl Control {
         &mut self,
         request: &SettingsRequest,
     ) -> Result<SettingsView, RequestError> {
-        self.check_storage()?;
+        self.storing.check_storage()?;
         if let Some(text) = &request.repair_after {
             self.nodes.repair_after_set = match text.as_str() {
                 "default" => None,
@@ -136,8 +119,25 @@ impl Control {
                 Some(after) => self.keep_record(REPAIR_AFTER_KEY.to_owned(), &after),
                 None => self.forget_record(REPAIR_AFTER_KEY.to_owned()),
             }
-            tracing::info!(repair_after = %self.repair_after(), "settings changed");
+            tracing::info!(repair_after = %self.facts().repair_after(), "settings changed");
         }
-        Ok(self.settings_view())
+        Ok(self.answers().settings_view())
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn settings_view(self) -> SettingsView {
+        let after = self.facts.repair_after();
+        SettingsView {
+            repair_after: after.to_string(),
+            repair_after_ms: after.time().map(|time| time.as_millis() as u64),
+            configured_repair_after: self.facts.base.settings.repair_after.to_string(),
+        }
+    }
+}
+
+impl Nodes {
+    pub(crate) fn maintenance_until_unix_ms(&self, node: NodeId) -> Option<u64> {
+        self.maintenance.get(&node).map(|maintenance| maintenance.until_unix_ms)
     }
 }

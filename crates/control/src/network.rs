@@ -10,6 +10,8 @@ use views::{LinkView, NodeRates, PlaceView, RateSource, RateView, TopologyView};
 
 use super::Control;
 use super::nodes::sorted;
+use crate::answers::Answers;
+use crate::facts::Facts;
 
 impl Control {
     /// The configuration was read anew, and says this of what lies between nodes.
@@ -28,42 +30,15 @@ impl Control {
     /// Tells the topology what lies between the nodes that are known now.
     pub(crate) fn lay_links(&mut self) {
         let mut topology = std::mem::take(&mut self.nodes.topology);
-        if let Err(error) = self.lay(&mut topology) {
+        if let Err(error) = self.facts().lay(&mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
         self.nodes.topology = topology;
     }
 
-    /// The same for a topology with nodes of its own.
-    pub(crate) fn lay(&self, topology: &mut Topology) -> Result<(), TopologyError> {
-        let Network { regions, trunks, pairs, between } = &self.base.settings.network;
-        topology.clear_links();
-        regions.iter().try_for_each(|(rack, region)| topology.set_region(rack, region))?;
-        for (place, [up, down]) in trunks {
-            let unlimited = f64::INFINITY;
-            let trunk = Trunk { up: up.unwrap_or(unlimited), down: down.unwrap_or(unlimited) };
-            topology.set_trunk(place, trunk)?;
-        }
-        between.iter().try_for_each(|((from, to), &rate)| topology.set_between(from, to, rate))?;
-        if pairs.is_empty() && self.nodes.figures.pairs().next().is_none() {
-            return Ok(());
-        }
-        let ends = ends(topology);
-        let of = |name: &String| ends.get(name).map_or(&[][..], Vec::as_slice);
-        let mut said: BTreeMap<(NodeId, NodeId), f64> =
-            self.nodes.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
-        for ((from, to), &rate) in pairs {
-            let all = of(from).iter().flat_map(|&from| of(to).iter().map(move |&to| (from, to)));
-            said.extend(all.map(|pair| (pair, rate)));
-        }
-        let there = |node: &NodeId| topology.get(*node).is_some();
-        said.retain(|(from, to), _| there(from) && there(to));
-        said.into_iter().try_for_each(|((from, to), rate)| topology.set_pair(from, to, rate))
-    }
-
     /// Tells the scheduler of all trunks that are capped or known.
     pub(crate) fn tell_trunks(&mut self) {
-        let capped = self.caps().racks.into_keys();
+        let capped = self.facts().caps().racks.into_keys();
         let racks: Vec<String> = capped.chain(self.base.settings.network.trunks.keys().cloned()).collect();
         racks.iter().for_each(|rack| self.tell_trunk(rack));
     }
@@ -71,7 +46,7 @@ impl Control {
     /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
     /// carries.
     pub(crate) fn tell_trunk(&mut self, rack: &str) {
-        let cap = self.caps().trunk(rack);
+        let cap = self.facts().caps().trunk(rack);
         let carried = self.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
         let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
         let [up, down] = carried.map(bytes);
@@ -92,7 +67,7 @@ impl Control {
 
     /// A helper says what transfers made of its ports.
     pub(crate) fn note_seen(&mut self, node: NodeId, rates: [u64; 2]) {
-        if self.is_helper(node) {
+        if self.nodes.is_helper(node) {
             match self.nodes.figures.see(node, rates, self.base.unix_ms) {
                 true => self.tell_all_rates(),
                 false => self.tell_rates(node),
@@ -102,8 +77,8 @@ impl Control {
 
     /// A node that held up a repair counts as slow.
     pub(crate) fn note_slow_node(&mut self, node: NodeId, rate: f64) {
-        if self.is_helper(node) {
-            tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
+        if self.nodes.is_helper(node) {
+            tracing::warn!(node = %self.nodes.name(node), bytes_per_s = rate as u64, "slow");
             self.nodes.figures.slow(node, rate, self.base.unix_ms);
             self.tell_rates(node);
         }
@@ -136,19 +111,51 @@ impl Control {
             (rates.up, rates.down) = (assumed, assumed);
         }
     }
+}
 
-    pub(crate) fn topology_view(&self) -> TopologyView {
-        let mut nodes: Vec<NodeRates> = self.nodes.names.keys().map(|&node| self.node_rates(node)).collect();
+impl<'a> Facts<'a> {
+    /// The same for a topology with nodes of its own.
+    pub(crate) fn lay(self, topology: &mut Topology) -> Result<(), TopologyError> {
+        let Network { regions, trunks, pairs, between } = &self.base.settings.network;
+        topology.clear_links();
+        regions.iter().try_for_each(|(rack, region)| topology.set_region(rack, region))?;
+        for (place, [up, down]) in trunks {
+            let unlimited = f64::INFINITY;
+            let trunk = Trunk { up: up.unwrap_or(unlimited), down: down.unwrap_or(unlimited) };
+            topology.set_trunk(place, trunk)?;
+        }
+        between.iter().try_for_each(|((from, to), &rate)| topology.set_between(from, to, rate))?;
+        if pairs.is_empty() && self.nodes.figures.pairs().next().is_none() {
+            return Ok(());
+        }
+        let ends = ends(topology);
+        let of = |name: &String| ends.get(name).map_or(&[][..], Vec::as_slice);
+        let mut said: BTreeMap<(NodeId, NodeId), f64> =
+            self.nodes.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
+        for ((from, to), &rate) in pairs {
+            let all = of(from).iter().flat_map(|&from| of(to).iter().map(move |&to| (from, to)));
+            said.extend(all.map(|pair| (pair, rate)));
+        }
+        let there = |node: &NodeId| topology.get(*node).is_some();
+        said.retain(|(from, to), _| there(from) && there(to));
+        said.into_iter().try_for_each(|((from, to), rate)| topology.set_pair(from, to, rate))
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn topology_view(self) -> TopologyView {
+        let mut nodes: Vec<NodeRates> =
+            self.facts.nodes.names.keys().map(|&node| self.node_rates(node)).collect();
         nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
         let place = |name: &String, region: Option<String>, inside: &dyn Fn(&NodeRates) -> bool| {
-            let trunk = self.base.settings.network.trunks.get(name).copied().unwrap_or_default();
+            let trunk = self.facts.base.settings.network.trunks.get(name).copied().unwrap_or_default();
             let [up, down] = trunk.map(|rate| rate.map(|rate| rate as u64));
             let nodes = sorted(nodes.iter().filter(|node| inside(node)).map(|node| node.node.clone()));
             PlaceView { name: name.clone(), region, up_bytes_per_s: up, down_bytes_per_s: down, nodes }
         };
         let names = |of: &dyn Fn(&NodeRates) -> Option<String>| sorted_once(nodes.iter().filter_map(of));
         let rack = |name: &String| {
-            let region = self.base.settings.network.regions.get(name).cloned();
+            let region = self.facts.base.settings.network.regions.get(name).cloned();
             place(name, region, &|node| node.rack.as_ref() == Some(name))
         };
         let region = |name: &String| place(name, None, &|node| node.region.as_ref() == Some(name));
@@ -160,14 +167,17 @@ impl Control {
         }
     }
 
-    fn node_rates(&self, node: NodeId) -> NodeRates {
-        let [uplink, downlink, disk_read, disk_write] = self.nodes.figures.views(node);
-        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.nodes.figures.seen(node);
-        let rack = self.nodes.topology.rack(node).cloned();
+    fn node_rates(self, node: NodeId) -> NodeRates {
+        let [uplink, downlink, disk_read, disk_write] = self.facts.nodes.figures.views(node);
+        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.facts.nodes.figures.seen(node);
+        let rack = self.facts.nodes.topology.rack(node).cloned();
         NodeRates {
-            node: self.name(node),
-            up: self.nodes.peers.contains_key(&node),
-            region: rack.as_ref().and_then(|rack| self.base.settings.network.regions.get(rack)).cloned(),
+            node: self.facts.nodes.name(node),
+            up: self.facts.nodes.peers.contains_key(&node),
+            region: rack
+                .as_ref()
+                .and_then(|rack| self.facts.base.settings.network.regions.get(rack))
+                .cloned(),
             rack,
             uplink,
             downlink,
@@ -178,18 +188,18 @@ impl Control {
         }
     }
 
-    fn link_views(&self) -> Vec<LinkView> {
-        let Network { pairs, between, .. } = &self.base.settings.network;
+    fn link_views(self) -> Vec<LinkView> {
+        let Network { pairs, between, .. } = &self.facts.base.settings.network;
         let configured = pairs.iter().chain(between).map(|((from, to), &rate)| {
             let rate =
                 RateView { bytes_per_s: rate as u64, source: RateSource::Configured, since_unix_ms: None };
             LinkView { from: from.clone(), to: to.clone(), rate }
         });
-        let measured = self.nodes.figures.pairs().map(|(from, to, found)| {
+        let measured = self.facts.nodes.figures.pairs().map(|(from, to, found)| {
             let since_unix_ms = Some(found.at_unix_ms);
             let rate =
                 RateView { bytes_per_s: found.rate as u64, source: RateSource::Measured, since_unix_ms };
-            LinkView { from: self.name(from), to: self.name(to), rate }
+            LinkView { from: self.facts.nodes.name(from), to: self.facts.nodes.name(to), rate }
         });
         let measured = measured.filter(|link| !pairs.contains_key(&(link.from.clone(), link.to.clone())));
         let mut links: Vec<LinkView> = configured.chain(measured).collect();

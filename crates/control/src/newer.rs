@@ -17,6 +17,7 @@ use super::effect::Reply;
 use super::safety::count;
 use super::storing::Then;
 use super::stripes::Stripes;
+use crate::answers::Answers;
 use crate::error::RequestError;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
@@ -28,7 +29,7 @@ const NAMED: usize = 3;
 /// Claims by helper.
 #[derive(Default)]
 pub(crate) struct Newer {
-    claims: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    pub(crate) claims: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers that an operator does not believe.
     rejected: BTreeSet<NodeId>,
     /// Stripes of which several helpers claim blocks.
@@ -70,7 +71,7 @@ impl Newer {
     }
 
     /// The helpers whose claims others confirm, and how many blocks they list.
-    fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+    pub(crate) fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let stopping = self.claims.iter().filter(|(_, blocks)| self.is_confirmed(blocks));
         stopping.map(|(&node, blocks)| (node, blocks.len() as u64))
     }
@@ -92,86 +93,21 @@ impl Control {
 
     pub(crate) fn forget_rejected(&mut self, node: NodeId) {
         if self.stripes.newer.rejected.remove(&node) {
-            self.forget_record(format!("{REJECTED}{}", self.name(node)));
+            self.forget_record(format!("{REJECTED}{}", self.nodes.name(node)));
         }
     }
 
     pub(crate) fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
-        let (name, blocks) = (self.name(node), newer.len());
-        let doubted = self.doubts_catalog();
+        let (name, blocks) = (self.nodes.name(node), newer.len());
+        let doubted = self.stripes.doubts_catalog();
         if self.stripes.newer.set(node, newer) {
-            let confirmed = self.is_behind();
+            let confirmed = self.stripes.is_behind();
             tracing::error!(
                 node = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
             );
-        } else if doubted && !self.doubts_catalog() {
+        } else if doubted && !self.stripes.doubts_catalog() {
             self.after_settling();
         }
-    }
-
-    /// Whether helpers hold blocks of stripes that the catalog has yet to count, and confirm each other.
-    pub(crate) fn is_behind(&self) -> bool {
-        !self.stripes.newer.confirmed.is_empty()
-    }
-
-    /// Whether anything may be repaired: the catalog is as new as the blocks, and takes writes.
-    pub(crate) fn may_change(&self) -> bool {
-        !self.is_behind() && !self.storing.write_path.is_failing()
-    }
-
-    /// Whether anything may be removed: no helper claims that the catalog is an old one.
-    pub(crate) fn may_remove(&self) -> bool {
-        !self.doubts_catalog() && self.may_change()
-    }
-
-    /// Whether some helper claims so.
-    pub(crate) fn doubts_catalog(&self) -> bool {
-        !self.stripes.newer.claims.is_empty()
-    }
-
-    /// Refuses to change anything while the catalog is an old one.
-    pub(crate) fn check_not_behind(&self) -> Result<(), RequestError> {
-        if !self.is_behind() {
-            return Ok(());
-        }
-        let (nodes, blocks): (Vec<NodeId>, Vec<u64>) = self.stripes.newer.stopping().unzip();
-        Err(RequestError::CatalogBehind {
-            nodes: nodes.into_iter().map(|node| self.name(node)).collect(),
-            blocks: blocks.into_iter().sum(),
-        })
-    }
-
-    /// Refuses to remove anything while it may be an old one.
-    pub(crate) fn check_not_doubted(&self) -> Result<(), RequestError> {
-        self.check_not_behind()?;
-        match self.stripes.newer.claims.keys().next() {
-            None => Ok(()),
-            Some(&node) => Err(RequestError::CatalogDoubted { node: self.name(node) }),
-        }
-    }
-
-    pub(crate) fn newer_views(&self) -> Vec<NewerBlocks> {
-        let view = |(&node, blocks): (&NodeId, &BTreeSet<BlockId>)| NewerBlocks {
-            node: self.name(node),
-            blocks: blocks.len() as u64,
-            first: blocks.iter().take(NAMED).map(|block| block.to_string()).collect(),
-            confirmed: self.stripes.newer.is_confirmed(blocks),
-        };
-        self.stripes.newer.claims.iter().map(view).collect()
-    }
-
-    /// Status lines about unconfirmed claims, with the next step.
-    pub(crate) fn newer_advice(&self) -> Vec<String> {
-        let unconfirmed = self.newer_views().into_iter().filter(|claim| !claim.confirmed);
-        let text = |claim: NewerBlocks| {
-            let (node, blocks) = (claim.node, count(claim.blocks, "block"));
-            format!(
-                "{node} lists {blocks} newer than the catalog ({}), which no other helper confirms: nothing is removed \
-                 until mend catalog accept, or mend catalog accept --reject {node}",
-                claim.first.join(", ")
-            )
-        };
-        unconfirmed.map(text).collect()
     }
 
     /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper is not
@@ -180,7 +116,7 @@ impl Control {
         if let Some(name) = request.reject {
             return answer(reply, self.reject_claims(&name), &mut self.effects);
         }
-        let claims = self.newer_views();
+        let claims = self.answers().newer_views();
         let beyond: BTreeSet<BlockId> = self.stripes.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
         let then = Then::Accepted { view: Box::new(view), reply };
@@ -191,7 +127,7 @@ impl Control {
         // Claims that came meanwhile stay.
         let Stripes { newer, picture, .. } = &mut self.stripes;
         newer.retain(|block| picture.is_from_the_future(block));
-        if !self.doubts_catalog() {
+        if !self.stripes.doubts_catalog() {
             tracing::warn!(
                 blocks = view.blocks,
                 "going on without the blocks that are newer than the catalog"
@@ -203,13 +139,51 @@ impl Control {
 
     /// Disregards a helper's claims until it is taken off the list of helpers.
     fn reject_claims(&mut self, name: &str) -> Result<AcceptedView, RequestError> {
-        let node = self.node_named(name)?;
+        let node = self.facts().node_named(name)?;
         let claims: Vec<NewerBlocks> =
-            self.newer_views().into_iter().filter(|claim| claim.node == name).collect();
+            self.answers().newer_views().into_iter().filter(|claim| claim.node == name).collect();
         tracing::warn!(helper = name, "what it claims of newer blocks is not believed");
         self.stripes.newer.rejected.insert(node);
         self.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.base.unix_ms }));
         self.note_newer(node, BTreeSet::new());
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn newer_views(self) -> Vec<NewerBlocks> {
+        let view = |(&node, blocks): (&NodeId, &BTreeSet<BlockId>)| NewerBlocks {
+            node: self.facts.nodes.name(node),
+            blocks: blocks.len() as u64,
+            first: blocks.iter().take(NAMED).map(|block| block.to_string()).collect(),
+            confirmed: self.facts.stripes.newer.is_confirmed(blocks),
+        };
+        self.facts.stripes.newer.claims.iter().map(view).collect()
+    }
+
+    /// Status lines about unconfirmed claims, with the next step.
+    pub(crate) fn newer_advice(self) -> Vec<String> {
+        let unconfirmed = self.newer_views().into_iter().filter(|claim| !claim.confirmed);
+        let text = |claim: NewerBlocks| {
+            let (node, blocks) = (claim.node, count(claim.blocks, "block"));
+            format!(
+                "{node} lists {blocks} newer than the catalog ({}), which no other helper confirms: nothing is removed \
+                 until mend catalog accept, or mend catalog accept --reject {node}",
+                claim.first.join(", ")
+            )
+        };
+        unconfirmed.map(text).collect()
+    }
+}
+
+impl Stripes {
+    /// Whether helpers hold blocks of stripes that the catalog has yet to count, and confirm each other.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.newer.confirmed.is_empty()
+    }
+
+    /// Whether some helper claims so.
+    pub(crate) fn doubts_catalog(&self) -> bool {
+        !self.newer.claims.is_empty()
     }
 }

@@ -15,7 +15,6 @@ use super::effect::Effect;
 use super::figures::Figures;
 use super::leaving::Leaving;
 use super::maintenance::Maintenance;
-use super::stripes::indexed;
 use super::{ConnectionId, Control};
 
 /// Clients get numbers from here on, for as long as they are connected.
@@ -103,10 +102,6 @@ impl Control {
         self.send(node, ToNode::Registered { node });
     }
 
-    pub(crate) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
-        self.nodes.peers.get_mut(&node).map(|peer| &mut peer.kind)
-    }
-
     pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
         let Some(&node) = self.nodes.connections.get(&connection) else { return };
         match message {
@@ -130,7 +125,7 @@ impl Control {
     }
 
     fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32) {
-        let is_helper = self.is_helper(node);
+        let is_helper = self.nodes.is_helper(node);
         if let Some(view) = self.nodes.topology.get_mut(node) {
             view.load = tasks;
             if is_helper {
@@ -138,66 +133,6 @@ impl Control {
             }
         }
         self.tell_space(node);
-    }
-
-    pub(crate) fn is_helper(&self, node: NodeId) -> bool {
-        self.nodes.peers.get(&node).is_some_and(|peer| matches!(peer.kind, PeerKind::Helper { .. }))
-    }
-
-    /// Helpers that are connected.
-    pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.nodes
-            .peers
-            .iter()
-            .filter(|(_, peer)| matches!(peer.kind, PeerKind::Helper { .. }))
-            .map(|(&node, _)| node)
-    }
-
-    /// Whether a node is one of the store's beside which no helper is to work.
-    pub(crate) fn has_no_helper(&self, node: NodeId) -> bool {
-        let named = |helpers: &BTreeSet<String>| {
-            self.nodes.names.get(&node).is_some_and(|name| helpers.contains(name))
-        };
-        self.base.nature.tells_service
-            && self.base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
-    }
-
-    /// Names of the helpers that are known and not connected.
-    pub(crate) fn down_helpers(&self) -> Vec<String> {
-        let is_down = |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.has_no_helper(node);
-        let down = self.nodes.names.iter().filter(|&(&node, _)| is_down(node));
-        sorted(down.map(|(_, name)| name.clone()))
-    }
-
-    /// Names of the nodes whose server is out of service, as the store says.
-    pub(crate) fn servers_down(&self) -> Vec<String> {
-        let is_down = |node: NodeId| self.base.nature.tells_service && !self.stripes.picture.is_up(node);
-        let down = self.nodes.names.iter().filter(|&(&node, _)| is_down(node));
-        sorted(down.map(|(_, name)| name.clone()))
-    }
-
-    /// Names of the store's servers beside which no helper is to work.
-    pub(crate) fn servers_without_helper(&self) -> Vec<String> {
-        let alone = self.nodes.names.iter().filter(|&(&node, _)| self.has_no_helper(node));
-        sorted(alone.map(|(_, name)| name.clone()))
-    }
-
-    /// The end of a line about helpers: servers that are out of service or have no helper.
-    pub(crate) fn servers_text(&self) -> String {
-        let (down, alone) = (self.servers_down(), self.servers_without_helper());
-        let mut text = String::new();
-        if !down.is_empty() {
-            text += &format!("; servers out of service: {}", down.join(", "));
-        }
-        if !alone.is_empty() {
-            text += &format!("; servers without a helper: {}", alone.join(", "));
-        }
-        text
-    }
-
-    /// Names of all helpers.
-    pub(crate) fn known_helpers(&self) -> Vec<String> {
-        sorted(self.nodes.names.values().cloned())
     }
 
     /// Sends a message to a node, if it is connected.
@@ -218,7 +153,7 @@ impl Control {
     pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
         let Some(peer) = self.nodes.peers.remove(&node) else { return };
         if let PeerKind::Client { .. } = peer.kind {
-            tracing::info!(client = %self.name(node), why, "a client has left");
+            tracing::info!(client = %self.nodes.name(node), why, "a client has left");
         }
         self.nodes.connections.remove(&peer.connection);
         self.effects.push(Effect::Close { connection: peer.connection });
@@ -268,7 +203,7 @@ impl Control {
         if self.stripes.picture.is_up(node) == up {
             return;
         }
-        let (name, blocks) = (self.name(node), self.stripes.picture.block_count(node));
+        let (name, blocks) = (self.nodes.name(node), self.stripes.picture.block_count(node));
         match up {
             true => tracing::info!(node = %name, blocks, "in service"),
             false => tracing::warn!(node = %name, blocks, "out of service"),
@@ -278,10 +213,50 @@ impl Control {
         self.tell_node(node);
         self.tell_replicas(node);
     }
+}
 
-    /// The index of a block in a stripe's record.
-    pub(crate) fn index_of(record: &stores::StripeRecord, block: &BlockId) -> Option<BlockIndex> {
-        indexed(record).find(|(_, other)| other.id == *block).map(|(index, _)| index)
+impl Nodes {
+    pub(crate) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
+        self.peers.get_mut(&node).map(|peer| &mut peer.kind)
+    }
+
+    pub(crate) fn is_helper(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| matches!(peer.kind, PeerKind::Helper { .. }))
+    }
+
+    /// Helpers that are connected.
+    pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.peers
+            .iter()
+            .filter(|(_, peer)| matches!(peer.kind, PeerKind::Helper { .. }))
+            .map(|(&node, _)| node)
+    }
+
+    /// Names of all helpers.
+    pub(crate) fn known_helpers(&self) -> Vec<String> {
+        sorted(self.names.values().cloned())
+    }
+
+    pub(crate) fn is_plugin(&self, client: NodeId) -> bool {
+        let kind = self.peers.get(&client).map(|peer| &peer.kind);
+        matches!(kind, Some(PeerKind::Client { is_plugin: true, .. }))
+    }
+
+    /// Whether a node has been told to remove this block and has not answered.
+    pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
+        let kind = self.peers.get(&node).map(|peer| &peer.kind);
+        matches!(kind, Some(PeerKind::Helper { removing, .. }) if removing.contains(block))
+    }
+
+    /// Nodes that have been told to remove something and have not answered.
+    pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let removes =
+            |kind: &PeerKind| matches!(kind, PeerKind::Helper { removing, .. } if !removing.is_empty());
+        self.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
+    }
+
+    pub(crate) fn name(&self, node: NodeId) -> String {
+        self.topology.name(node)
     }
 }
 

@@ -68,20 +68,22 @@ impl Control {
     pub(crate) fn omitted(&self, block_bytes: u64, but: Option<NodeId>) -> Omitted {
         let mut omitted = Omitted::default();
         let known = self.nodes.names.keys().copied().filter(|node| Some(*node) != but);
-        for node in known.filter(|node| !self.nodes.retired.contains(node) && !self.has_no_helper(*node)) {
+        for node in
+            known.filter(|node| !self.nodes.retired.contains(node) && !self.facts().has_no_helper(*node))
+        {
             let group = match () {
                 () if self.nodes.leaving.contains(&node) => &mut omitted.leaving,
-                () if !self.is_helper(node) && self.maintenance_left(node).is_some() => {
+                () if !self.nodes.is_helper(node) && self.facts().maintenance_left(node).is_some() => {
                     &mut omitted.maintained
                 }
-                () if !self.is_helper(node) => &mut omitted.down,
+                () if !self.nodes.is_helper(node) => &mut omitted.down,
                 () if self.base.nature.tells_service && !self.stripes.picture.is_up(node) => {
                     &mut omitted.out_of_service
                 }
                 () if !self.has_room(node, block_bytes) => &mut omitted.full,
                 () => continue,
             };
-            group.push(self.name(node));
+            group.push(self.nodes.name(node));
         }
         let Omitted { down, maintained, out_of_service, leaving, full } = &mut omitted;
         for names in [down, maintained, out_of_service, leaving, full] {

@@ -11,7 +11,6 @@ use repair::wire::control::ToNode;
 use repair::{BlockId, NodeId};
 
 use super::Control;
-use super::nodes::PeerKind;
 use super::questions::Subject;
 
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -20,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub(crate) struct Orphans {
     due: Duration,
-    refused: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    pub(crate) refused: BTreeMap<NodeId, BTreeSet<BlockId>>,
 }
 
 impl Orphans {
@@ -35,14 +34,14 @@ impl Control {
     pub(crate) fn tidy_orphans(&mut self) {
         if !self.base.nature.files
             || !self.nodes.settled
-            || !self.may_remove()
+            || !self.facts().may_remove()
             || self.base.now < self.stripes.orphans.due
         {
             return;
         }
         self.stripes.orphans.due = self.base.now + LOOK_EVERY;
-        for node in self.live_helpers().collect::<Vec<_>>() {
-            if self.tidied(node).next().is_some() {
+        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
+            if self.facts().tidied(node).next().is_some() {
                 let ask = self.ask(node, Subject::Tidying);
                 self.send(node, ToNode::Describe { ask });
             }
@@ -51,26 +50,7 @@ impl Control {
 
     /// A helper has said what its blocks are: what is still there stays.
     pub(crate) fn end_tidying(&mut self, node: NodeId) {
-        let left: Vec<BlockId> = self.tidied(node).cloned().collect();
+        let left: Vec<BlockId> = self.facts().tidied(node).cloned().collect();
         self.stripes.orphans.refused.entry(node).or_default().extend(left);
-    }
-
-    /// Whether nothing refers to an orphan, as far as its name says.
-    pub(crate) fn is_unreferenced(&self, node: NodeId, block: &BlockId) -> bool {
-        match self.record_of(block) {
-            Some((stripe, index, _)) => self.is_spare(&stripe, index, node),
-            None => self.stripes.picture.was_given(block),
-        }
-    }
-
-    /// The orphans of a helper that may go by themselves and were not looked at.
-    fn tidied(&self, node: NodeId) -> impl Iterator<Item = &BlockId> {
-        let orphans = match self.nodes.peers.get(&node).map(|peer| &peer.kind) {
-            Some(PeerKind::Helper { orphans, .. }) => Some(orphans),
-            _ => None,
-        };
-        let refused = self.stripes.orphans.refused.get(&node);
-        let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
-        orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))
     }
 }

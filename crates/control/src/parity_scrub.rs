@@ -15,6 +15,7 @@ use super::Control;
 use super::base::Base;
 use super::parity_checks::{Asker, Checked, Step, Subject, Verdict};
 use super::scrubs::Scrubs;
+use crate::facts::Facts;
 use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock, UncheckedStripes};
 
 /// Stripes that are looked at for one whose helpers are free, and how long it takes until others are.
@@ -113,10 +114,10 @@ impl Control {
         asker: Asker,
         patient: bool,
     ) -> Result<u64, Obstacle> {
-        let subject = self.subject(stripe, asker)?;
+        let subject = self.facts().subject(stripe, asker)?;
         let nodes: Vec<NodeId> = subject.readable.values().map(|&(node, _)| node).collect();
         let is_taken =
-            |node: &NodeId| self.scrub.checks.occupies(*node) || patient && self.works_for_others(*node);
+            |node: &NodeId| self.scrub.checks.occupies(*node) || patient && self.jobs.works_for_others(*node);
         if nodes.iter().any(is_taken) {
             return Err(Obstacle::Busy);
         }
@@ -125,26 +126,6 @@ impl Control {
         let steps = self.scrub.checks.begin(job, subject, self.rng.random(), self.base.now);
         self.follow_checks(steps);
         Ok(bytes)
-    }
-
-    fn subject(&mut self, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
-        let record = self.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
-        let cannot = |_| Obstacle::Cannot("its code or its blocks make no sense");
-        let stripe = self.stripe_now(&record, &[]).map_err(cannot)?;
-        let readable: BTreeMap<_, _> =
-            stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();
-        if readable.is_empty() {
-            return Err(Obstacle::Cannot(NONE_READABLE));
-        }
-        if !has_equations(&stripe) {
-            return Err(Obstacle::Cannot(NO_SPARE));
-        }
-        Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
-    }
-
-    /// Whether a node moves slices for anybody.
-    fn works_for_others(&self, node: NodeId) -> bool {
-        self.jobs.running.values().any(|running| running.job.nodes().contains(&node))
     }
 
     /// Does what checks want done.
@@ -186,7 +167,7 @@ impl Control {
             _ if !is_same => self.check_again(asker, stripe, CHANGED),
             Verdict::Unsteady => self.check_again(asker, stripe, UNSTEADY),
             Verdict::Parity(StripeParity::Unknown) => {
-                let why = checked.unread.first().map(|(_, node, problem)| (self.name(*node), problem));
+                let why = checked.unread.first().map(|(_, node, problem)| (self.nodes.name(*node), problem));
                 let why = why.map_or(NO_SPARE.to_owned(), |(node, problem)| format!("{node}: {problem}"));
                 self.tally(asker, |view| note_unchecked(view, stripe, &why));
             }
@@ -231,7 +212,7 @@ impl Control {
         }
         self.apply_verdict(node, stripe, index, known, Some(problem));
         if checked.asker == Asker::Scrub {
-            let node = self.name(node);
+            let node = self.nodes.name(node);
             self.find_in_scrub(finding(&checked.record, index, node, problem.to_string()));
         }
     }
@@ -241,14 +222,14 @@ impl Control {
         let block = &checked.record.blocks[usize::from(index.0)].id;
         let problem = self.stripes.condemned.problem(block, node).map(|problem| problem.to_string());
         if checked.asker == Asker::Scrub {
-            let node = self.name(node);
+            let node = self.nodes.name(node);
             self.find_in_scrub(finding(&checked.record, index, node, problem.unwrap_or_default()));
         }
     }
 
     fn suspect(&self, checked: &Checked, index: BlockIndex) -> SuspectBlock {
         let block = checked.record.blocks[usize::from(index.0)].id.to_string();
-        SuspectBlock { block, node: self.name(checked.read[&index]) }
+        SuspectBlock { block, node: self.nodes.name(checked.read[&index]) }
     }
 
     /// A check told nothing: the stripe is checked once more, a few times.
@@ -270,6 +251,23 @@ impl Control {
         if let Some(view) = view {
             note(view);
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn subject(self, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
+        let record = self.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
+        let cannot = |_| Obstacle::Cannot("its code or its blocks make no sense");
+        let stripe = self.stripe_now(&record, &[]).map_err(cannot)?;
+        let readable: BTreeMap<_, _> =
+            stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();
+        if readable.is_empty() {
+            return Err(Obstacle::Cannot(NONE_READABLE));
+        }
+        if !has_equations(&stripe) {
+            return Err(Obstacle::Cannot(NO_SPARE));
+        }
+        Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
     }
 }
 

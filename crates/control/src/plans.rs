@@ -17,13 +17,13 @@ const SOME_CLIENT: NodeId = NodeId(u32::MAX);
 
 impl Control {
     pub(crate) fn explain(&mut self, request: &PlanRequestView) -> Result<PlanView, RequestError> {
-        let record = self.stripe_record(&StripeId(request.stripe.clone()))?;
-        let scheme = self.scheme(request.scheme.as_deref())?;
+        let record = self.stripes.stripe_record(&StripeId(request.stripe.clone()))?;
+        let scheme = self.facts().scheme(request.scheme.as_deref())?;
         let asked = indices(&request.blocks);
         let pretended = indices(&request.lost);
-        Self::check_indices(&record, &asked)?;
-        Self::check_indices(&record, &pretended)?;
-        let lost = self.lost_blocks(&record);
+        crate::stripes::check_indices(&record, &asked)?;
+        crate::stripes::check_indices(&record, &pretended)?;
+        let lost = self.facts().lost_blocks(&record);
         let blocks = if asked.is_empty() { [lost, pretended.clone()].concat() } else { asked };
         let blocks: BTreeSet<BlockIndex> = blocks.into_iter().collect();
         if blocks.is_empty() {
@@ -34,12 +34,12 @@ impl Control {
         if scheme != repair::Scheme::Migration {
             taken_as_lost.extend(&blocks);
         }
-        let stripe = self.stripe_now(&record, &taken_as_lost)?;
+        let stripe = self.facts().stripe_now(&record, &taken_as_lost)?;
         let mut topology = self.nodes.topology.clone();
         let mut client = NodeProfile::client("client");
         (client.rates.up, client.rates.down) = (self.nodes.figures.assumed(), self.nodes.figures.assumed());
         topology.set(SOME_CLIENT, client);
-        if let Err(error) = self.lay(&mut topology) {
+        if let Err(error) = self.facts().lay(&mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
         self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
@@ -89,18 +89,10 @@ impl Control {
     ) -> Result<Vec<Wanted>, RequestError> {
         let nodes = match requestor {
             Some("client") => vec![SOME_CLIENT; blocks.len()],
-            Some(name) => vec![self.node_named(name)?; blocks.len()],
+            Some(name) => vec![self.facts().node_named(name)?; blocks.len()],
             None => self.likely_requestors(record, blocks.len()),
         };
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
-    }
-
-    /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of that
-    /// system knows no other name, and no helper's name looks like an address.
-    pub(crate) fn node_named(&self, name: &str) -> Result<NodeId, RequestError> {
-        let name = self.base.settings.beside.get(name).map_or(name, String::as_str);
-        let found = self.nodes.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
-        found.ok_or_else(|| RequestError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 
     /// Helpers without a block of the stripe, or a client if there are too few.

@@ -25,6 +25,7 @@ use super::figures::Found;
 use super::jobs::Owner;
 use super::storing::Then;
 use crate::error::RequestError;
+use crate::jobs::Jobs;
 
 /// The key of measured rates in the records.
 const KEY: &str = "measured";
@@ -105,11 +106,11 @@ impl Control {
 
     fn probed_nodes(&self, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
         let mut nodes = match names {
-            [] => self.live_helpers().collect(),
-            names => names.iter().map(|name| self.node_named(name)).collect::<Result<Vec<_>, _>>()?,
+            [] => self.nodes.live_helpers().collect(),
+            names => names.iter().map(|name| self.facts().node_named(name)).collect::<Result<Vec<_>, _>>()?,
         };
         if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
-            return Err(RequestError::NodeDown(self.name(down)));
+            return Err(RequestError::NodeDown(self.nodes.name(down)));
         }
         nodes.sort_unstable();
         nodes.dedup();
@@ -120,8 +121,8 @@ impl Control {
     pub(crate) fn probe_view(&self) -> Result<ProbeView, RequestError> {
         let probes = self.jobs.probes.as_ref().ok_or(RequestError::NoProbes)?;
         let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
-            from: self.name(*from),
-            to: self.name(*to),
+            from: self.nodes.name(*from),
+            to: self.nodes.name(*to),
             bytes_per_s: result.as_ref().ok().map(|&rate| rate as u64),
             error: result.as_ref().err().cloned(),
         };
@@ -145,11 +146,6 @@ impl Control {
             None => {}
         }
         self.probe_view()
-    }
-
-    /// Whether links are being measured.
-    pub(crate) fn are_links_measured(&self) -> bool {
-        self.jobs.probes.as_ref().is_some_and(Probes::is_running)
     }
 
     /// Measures the next link, unless a suspect is being tried, for which that waits.
@@ -264,6 +260,13 @@ impl Control {
         self.tell_all_rates();
         self.lay_links();
         self.try_next();
+    }
+}
+
+impl Jobs {
+    /// Whether links are being measured.
+    pub(crate) fn are_links_measured(&self) -> bool {
+        self.probes.as_ref().is_some_and(Probes::is_running)
     }
 }
 

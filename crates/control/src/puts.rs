@@ -19,7 +19,9 @@ use super::nodes::PeerKind;
 use super::requests::policy;
 use super::storing::Then;
 use super::{Control, SETTLE_LIMIT};
+use crate::answers::Answers;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use crate::layout::{self, BadBytes, BadSize};
 use crate::placement::{Candidate, spread};
 use views::{FileView, PutRequest, PutStripe, PutView};
@@ -72,8 +74,8 @@ impl Control {
 
     /// That a put could be carried out: its code, the size of its blocks, and how many stripes it has.
     fn check_put(&mut self, request: &PutRequest) -> Result<(Arc<dyn Code>, BlockSize, u64), RequestError> {
-        self.check_not_behind()?;
-        self.check_storage()?;
+        self.facts().check_not_behind()?;
+        self.storing.check_storage()?;
         let spec: CodeSpec = request.code.as_ref().unwrap_or(&self.base.settings.code).parse()?;
         let code = self.stripes.codes.get(&spec)?;
         let block_bytes = request.block_bytes.unwrap_or(self.base.settings.block_bytes);
@@ -119,11 +121,11 @@ impl Control {
     }
 
     fn check_commit(&self, put: PutId) -> Result<(), RequestError> {
-        if self.jobs_of(put).next().is_some() || self.jobs.puts.is_busy(put) {
+        if self.jobs.jobs_of(put).next().is_some() || self.jobs.puts.is_busy(put) {
             return Err(RequestError::PutBusy(put));
         }
-        self.check_not_behind()?;
-        self.check_storage()
+        self.facts().check_not_behind()?;
+        self.storing.check_storage()
     }
 
     pub(crate) fn put_committed(
@@ -144,7 +146,7 @@ impl Control {
     }
 
     pub(crate) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
-        for job in self.jobs_of(put).collect::<Vec<_>>() {
+        for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
             self.cancel_job(job);
         }
         self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
@@ -181,11 +183,6 @@ impl Control {
         }
     }
 
-    fn jobs_of(&self, put: PutId) -> impl Iterator<Item = repair::JobId> + '_ {
-        let of_put = move |owner: &Owner| matches!(owner, Owner::Put { put: other, .. } if *other == put);
-        self.jobs.running.iter().filter(move |(_, running)| of_put(&running.owner)).map(|(&job, _)| job)
-    }
-
     /// A client has gone: what it put is aborted soon, unless it is committed or taken up.
     pub(crate) fn orphan_puts(&mut self, client: NodeId) {
         for put in self.jobs.puts.puts.values_mut() {
@@ -213,8 +210,8 @@ impl Control {
         put: PutId,
         position: u32,
     ) -> Result<(), RequestError> {
-        self.check_not_behind()?;
-        self.check_storage()?;
+        self.facts().check_not_behind()?;
+        self.storing.check_storage()?;
         let record = self.stripes.picture.files().put(put)?.clone();
         if self.jobs.puts.ending.contains(&put) {
             return Err(PutError::NoSuchPut(put).into());
@@ -224,7 +221,7 @@ impl Control {
         let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
         self.adopt_put(put, client);
         self.jobs.puts.allocating.insert((put, position));
-        if let Some(PeerKind::Client { opening, .. }) = self.kind_mut(client) {
+        if let Some(PeerKind::Client { opening, .. }) = self.nodes.kind_mut(client) {
             opening.insert(tag);
         }
         let write = FileWrite::Allocate { put, position, size, nodes };
@@ -241,7 +238,7 @@ impl Control {
         result: Result<Answer, StoreError>,
     ) {
         self.jobs.puts.allocating.remove(&(put, position));
-        let begins = match self.kind_mut(client) {
+        let begins = match self.nodes.kind_mut(client) {
             Some(PeerKind::Client { opening, .. }) => opening.remove(&tag),
             _ => false,
         };
@@ -338,7 +335,7 @@ impl Control {
         let candidates = self.candidates(block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
         spread(candidates, BTreeMap::new(), needed, &mut self.rng).ok_or_else(|| {
-            match self.may_yet_register() {
+            match self.facts().may_yet_register() {
                 true => RequestError::Settling,
                 false => RequestError::TooFewHelpers {
                     code: code.spec().to_string(),
@@ -351,16 +348,6 @@ impl Control {
         })
     }
 
-    /// Whether helpers of mend.toml may be starting together with this coordinator.
-    fn may_yet_register(&self) -> bool {
-        let Some(helpers) = self.base.settings.helpers.as_ref().filter(|_| self.base.now < SETTLE_LIMIT)
-        else {
-            return false;
-        };
-        let up: BTreeSet<String> = self.live_helpers().map(|node| self.name(node)).collect();
-        !helpers.is_subset(&up)
-    }
-
     /// Live helpers with room for a block, beside what is on its way to them.
     pub(crate) fn candidates(&self, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers().filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
@@ -371,7 +358,7 @@ impl Control {
     /// Helpers that get blocks, with the bytes that each has room for.
     pub(crate) fn takers(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let serves = |node: &NodeId| !self.base.nature.tells_service || self.stripes.picture.is_up(*node);
-        let stay = self.live_helpers().filter(|node| !self.nodes.leaving.contains(node));
+        let stay = self.nodes.live_helpers().filter(|node| !self.nodes.leaving.contains(node));
         stay.filter(serves).map(|node| (node, self.room_on(node)))
     }
 
@@ -387,12 +374,8 @@ impl Control {
         free.saturating_sub(reserved)
     }
 
-    pub(crate) fn file_views(&self, prefix: &str) -> Result<Vec<FileView>, RequestError> {
-        Ok(self.stripes.picture.files().with_prefix(prefix).map(file_view).collect())
-    }
-
     pub(crate) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
-        let checked = self.check_not_behind().and_then(|()| self.check_storage());
+        let checked = self.facts().check_not_behind().and_then(|()| self.storing.check_storage());
         let file = checked.and_then(|()| {
             let file = self.stripes.picture.files().get(&name);
             Ok(file.ok_or_else(|| RequestError::NoSuchFile(name.clone()))?.stripes.clone())
@@ -422,6 +405,24 @@ impl Control {
             Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
             Err(error) => answer(reply, Err(error.into()), &mut self.effects),
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Whether helpers of mend.toml may be starting together with this coordinator.
+    fn may_yet_register(self) -> bool {
+        let Some(helpers) = self.base.settings.helpers.as_ref().filter(|_| self.base.now < SETTLE_LIMIT)
+        else {
+            return false;
+        };
+        let up: BTreeSet<String> = self.nodes.live_helpers().map(|node| self.nodes.name(node)).collect();
+        !helpers.is_subset(&up)
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn file_views(self, prefix: &str) -> Result<Vec<FileView>, RequestError> {
+        Ok(self.facts.stripes.picture.files().with_prefix(prefix).map(file_view).collect())
     }
 }
 

@@ -85,7 +85,7 @@ impl Control {
         let late = self.stripes.asks.iter().filter(|(_, ask)| ask.until <= self.base.now);
         for number in late.map(|(&number, _)| number).collect::<Vec<_>>() {
             let Some(Question { node, subject, .. }) = self.stripes.asks.remove(&number) else { continue };
-            tracing::warn!(node = %self.name(node), "a helper does not answer what it is asked; its disk may hang");
+            tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
             self.looked(number, node, None, None);
             match subject {
                 Subject::Block { scrub: false, .. } => self.recheck_next(node),
@@ -166,7 +166,7 @@ impl Control {
     /// A helper cannot say what it holds: the scrub goes on without its list.
     pub(crate) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
         if self.take_ask(node, number).is_some() {
-            tracing::warn!(node = %self.name(node), %problem, "cannot list the blocks of a helper");
+            tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
             self.unlisted_in_scrub(node, format!("it cannot list its blocks: {problem}"));
         }
     }
@@ -214,7 +214,7 @@ impl Control {
     /// Remembers a bad block for the status.
     pub(crate) fn remember_loss(&mut self, node: NodeId, block: &BlockId, problem: String) {
         self.note_bad(node, block, &problem);
-        let node = self.name(node);
+        let node = self.nodes.name(node);
         tracing::warn!(%block, %node, problem, "a block is bad");
         if self.stripes.lost_lately.len() == super::LOST_REMEMBERED {
             self.stripes.lost_lately.pop_front();

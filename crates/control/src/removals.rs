@@ -19,21 +19,23 @@ impl Control {
     /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
     pub(crate) fn remove_discards(&mut self, node: NodeId) {
         // Until all helpers have said what they hold, an old catalog passes for the newest.
-        if !self.nodes.settled || !self.may_remove() {
+        if !self.nodes.settled || !self.facts().may_remove() {
             return;
         }
-        let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
+        let Some(PeerKind::Helper { removing, stuck, .. }) = self.nodes.kind_mut(node) else { return };
         let (mut removing, stuck) = (std::mem::take(removing), stuck.clone());
         let mut told = 0;
         for block in self.stripes.picture.files().discards(node).cloned().collect::<Vec<_>>() {
             if removing.len() + told >= REMOVALS_AT_ONCE {
                 break;
             }
-            let goes = !stuck.contains_key(&block) && !self.is_worked_on(&block) && self.may_go(node, &block);
+            let goes = !stuck.contains_key(&block)
+                && !self.is_worked_on(&block)
+                && self.facts().may_go(node, &block);
             if !goes || removing.contains(&block) {
                 continue;
             }
-            match self.record_of(&block) {
+            match self.stripes.record_of(&block) {
                 // It is a copy of a block that has another home.
                 Some((stripe, index, _)) => {
                     told += 1;
@@ -45,7 +47,7 @@ impl Control {
                 }
             }
         }
-        if let Some(PeerKind::Helper { removing: kept, .. }) = self.kind_mut(node) {
+        if let Some(PeerKind::Helper { removing: kept, .. }) = self.nodes.kind_mut(node) {
             *kept = removing;
         }
     }
@@ -54,8 +56,8 @@ impl Control {
     pub(crate) fn remove_copy(&mut self, node: NodeId, block: BlockId) {
         let goes = self.stripes.picture.files().discards(node).any(|other| *other == block)
             && !self.is_worked_on(&block)
-            && self.may_go(node, &block);
-        let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
+            && self.facts().may_go(node, &block);
+        let Some(PeerKind::Helper { removing, stuck, .. }) = self.nodes.kind_mut(node) else { return };
         // What is too much at once is told again when these are gone.
         if goes
             && !stuck.contains_key(&block)
@@ -64,19 +66,6 @@ impl Control {
         {
             self.send(node, ToNode::Remove { block });
         }
-    }
-
-    /// Whether a node has been told to remove this block and has not answered.
-    pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
-        let kind = self.nodes.peers.get(&node).map(|peer| &peer.kind);
-        matches!(kind, Some(PeerKind::Helper { removing, .. }) if removing.contains(block))
-    }
-
-    /// Nodes that have been told to remove something and have not answered.
-    pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let removes =
-            |kind: &PeerKind| matches!(kind, PeerKind::Helper { removing, .. } if !removing.is_empty());
-        self.nodes.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
     }
 
     /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still reads it.
@@ -90,7 +79,7 @@ impl Control {
 
     pub(crate) fn note_removed(&mut self, node: NodeId, block: &BlockId) {
         // It counts as being removed until that is stored, so that it is not asked for again.
-        let Some(PeerKind::Helper { removing, .. }) = self.kind_mut(node) else { return };
+        let Some(PeerKind::Helper { removing, .. }) = self.nodes.kind_mut(node) else { return };
         if removing.contains(block) {
             let write = FileWrite::Discarded(node, block.clone());
             self.store(Write::Files(write), Then::Discarded { node, block: block.clone() });
@@ -99,7 +88,7 @@ impl Control {
 
     /// That a node has removed a block is stored, or could not be: then it is asked again.
     pub(crate) fn block_discarded(&mut self, node: NodeId, block: &BlockId) {
-        let Some(PeerKind::Helper { removing, .. }) = self.kind_mut(node) else { return };
+        let Some(PeerKind::Helper { removing, .. }) = self.nodes.kind_mut(node) else { return };
         removing.remove(block);
         let last = removing.is_empty();
         self.drop_orphan(node, block);
@@ -111,14 +100,14 @@ impl Control {
     /// A node cannot remove a block. It is asked again later, and not before.
     pub(crate) fn note_stuck(&mut self, node: NodeId, block: BlockId, problem: &StoreProblem) {
         let again = self.base.now + REMOVE_AGAIN;
-        let Some(PeerKind::Helper { removing, stuck, .. }) = self.kind_mut(node) else { return };
+        let Some(PeerKind::Helper { removing, stuck, .. }) = self.nodes.kind_mut(node) else { return };
         if !removing.remove(&block) {
             return;
         }
         let (first, empty) = (stuck.is_empty(), removing.is_empty());
         stuck.insert(block.clone(), again);
         if first {
-            let node = self.name(node);
+            let node = self.nodes.name(node);
             tracing::warn!(%block, %node, %problem, "cannot remove a block; trying again later");
         }
         if empty {
@@ -131,14 +120,18 @@ impl Control {
         if self.base.now >= self.stripes.removals_due {
             // Some waited for another copy to be readable.
             self.stripes.removals_due = self.base.now + REMOVE_AGAIN;
-            self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.remove_discards(node));
+            self.nodes
+                .live_helpers()
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|node| self.remove_discards(node));
         }
         let now = self.base.now;
         let due = |peer: &Peer| matches!(&peer.kind, PeerKind::Helper { stuck, .. } if stuck.values().any(|&at| at <= now));
         let nodes: Vec<NodeId> =
             self.nodes.peers.iter().filter(|(_, peer)| due(peer)).map(|(&node, _)| node).collect();
         for node in nodes {
-            if let Some(PeerKind::Helper { stuck, .. }) = self.kind_mut(node) {
+            if let Some(PeerKind::Helper { stuck, .. }) = self.nodes.kind_mut(node) {
                 stuck.retain(|_, at| *at > now);
             }
             self.remove_discards(node);

@@ -43,7 +43,7 @@ impl Control {
                     Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost },
                 )
             }
-            ClientRequest::PutStripe { .. } if self.is_plugin(client) => Err(RequestError::NoClient),
+            ClientRequest::PutStripe { .. } if self.nodes.is_plugin(client) => Err(RequestError::NoClient),
             ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),
         });
         if let Err(error) = opened {
@@ -73,17 +73,17 @@ impl Control {
 
     fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
         self.touch_given(&read.stripe);
-        if self.is_plugin(client) && self.stripes.given.get(&read.stripe).is_none() {
+        if self.nodes.is_plugin(client) && self.stripes.given.get(&read.stripe).is_none() {
             return Err(RequestError::NotGiven(read.stripe));
         }
-        let record = self.stripe_record(&read.stripe)?;
+        let record = self.stripes.stripe_record(&read.stripe)?;
         self.note_reader(&record);
-        Self::check_indices(&record, &read.blocks)?;
-        let stripe = self.stripe_now(&record, &read.pretend_lost)?;
+        crate::stripes::check_indices(&record, &read.blocks)?;
+        let stripe = self.facts().stripe_now(&record, &read.pretend_lost)?;
         // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.
         let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
         let verify = match decodes || read.verify {
-            true => self.verify(&read.stripe, read.verify),
+            true => self.stripes.verify(&read.stripe, read.verify),
             false => Verify::default(),
         };
         let request = JobRequest {
@@ -102,21 +102,16 @@ impl Control {
         Ok(())
     }
 
-    fn is_plugin(&self, client: NodeId) -> bool {
-        let kind = self.nodes.peers.get(&client).map(|peer| &peer.kind);
-        matches!(kind, Some(PeerKind::Client { is_plugin: true, .. }))
-    }
-
     pub(crate) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
         let job = self.start_job(owner, request);
-        if let Some(PeerKind::Client { requests, .. }) = self.kind_mut(client) {
+        if let Some(PeerKind::Client { requests, .. }) = self.nodes.kind_mut(client) {
             requests.insert(tag, job);
         }
     }
 
     /// A client gives a request up.
     pub(crate) fn close(&mut self, client: NodeId, tag: u64) {
-        let Some(PeerKind::Client { requests, opening, .. }) = self.kind_mut(client) else { return };
+        let Some(PeerKind::Client { requests, opening, .. }) = self.nodes.kind_mut(client) else { return };
         // What has not begun does not begin.
         opening.remove(&tag);
         if let Some(&job) = requests.get(&tag) {
@@ -125,7 +120,7 @@ impl Control {
     }
 
     pub(crate) fn forget_request(&mut self, client: NodeId, tag: u64) {
-        if let Some(PeerKind::Client { requests, .. }) = self.kind_mut(client) {
+        if let Some(PeerKind::Client { requests, .. }) = self.nodes.kind_mut(client) {
             requests.remove(&tag);
         }
     }

@@ -11,6 +11,7 @@ use repair::{NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Control;
+use crate::stripes::Stripes;
 
 /// Blocks of a helper that are looked at; of more, so many, taken evenly.
 const LOOKED_AT: usize = 1000;
@@ -95,7 +96,7 @@ impl Control {
         for (stripe, index) in blocks.iter().step_by(step as usize) {
             let Ok(record) = self.stripes.picture.stripe(stripe) else { continue };
             let is_of_file = self.stripes.picture.is_pending(stripe) == Some(false);
-            if !is_of_file || !self.is_only_on(&record.blocks[usize::from(index.0)], node) {
+            if !is_of_file || !self.stripes.is_only_on(&record.blocks[usize::from(index.0)], node) {
                 continue;
             }
             room.blocks += step;
@@ -108,19 +109,11 @@ impl Control {
         Room { blocks: room.blocks.min(most), stuck: room.stuck.min(most), ..room }
     }
 
-    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a while.
-    fn is_only_on(&self, block: &BlockRecord, node: NodeId) -> bool {
-        let is_good = |state: BlockState| state == BlockState::Healthy;
-        !block
-            .holders()
-            .any(|held| held.node != node && is_good(held.state) && self.stripes.picture.is_up(held.node))
-    }
-
     /// Blocks of a node that are nowhere else.
     pub(crate) fn left_on(&self, node: NodeId) -> u64 {
         let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
             let record = self.stripes.picture.stripe(stripe);
-            record.is_ok_and(|record| self.is_only_on(&record.blocks[usize::from(index.0)], node))
+            record.is_ok_and(|record| self.stripes.is_only_on(&record.blocks[usize::from(index.0)], node))
         };
         self.stripes.picture.blocks_of(node).iter().filter(|block| is_left(block)).count() as u64
     }
@@ -134,6 +127,14 @@ impl Control {
             stuck: stuck().count() as u64,
             stuck_bytes: stuck().map(|record| record.block_bytes).max().unwrap_or(0),
         }
+    }
+}
+
+impl Stripes {
+    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a while.
+    fn is_only_on(&self, block: &BlockRecord, node: NodeId) -> bool {
+        let is_good = |state: BlockState| state == BlockState::Healthy;
+        !block.holders().any(|held| held.node != node && is_good(held.state) && self.picture.is_up(held.node))
     }
 }
 
@@ -159,7 +160,7 @@ impl<'a> Takers<'a> {
             return fit.next().is_some();
         }
         let holders: BTreeSet<NodeId> =
-            record.blocks.iter().filter_map(|block| self.control.block_facts(block).node).collect();
+            record.blocks.iter().filter_map(|block| self.control.facts().block_facts(block).node).collect();
         fit.any(|node| !holders.contains(&node))
     }
 }

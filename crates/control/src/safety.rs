@@ -13,21 +13,126 @@ use super::effect::Reply;
 use super::picture::Loss;
 use super::repairs::Order;
 use super::storing::Then;
+use crate::answers::Answers;
 use crate::error::{RequestError, list};
+use crate::facts::Facts;
 use views::{HistoryEvent, NodeView, RepairView, ReplaceRequest, SafetyView};
 
 /// Stripes that are named.
 const NAMED: usize = 20;
 
 impl Control {
-    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could lose `leave` further
-    /// blocks.
-    pub(crate) fn ok_to_stop(&mut self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
-        // Helpers that have yet to come would count as gone, and all that they have as unreadable already.
+    /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
+    pub(crate) fn safe_to_remove(&self, names: &[String]) -> Result<SafetyView, RequestError> {
+        let nodes = self.facts().nodes_named(names)?;
+        let mut view = self.answers().weighed(&nodes)?;
+        let holding: Vec<NodeId> = nodes.iter().copied().filter(|&node| self.is_needed(node)).collect();
+        view.safe = holding.is_empty();
+        let them = list(&view.nodes);
+        view.text = match view.safe {
+            true => format!("safe to remove {them}: no stripe has a block there"),
+            false => {
+                let on: Vec<String> = holding
+                    .iter()
+                    .map(|&node| format!("{} on {}", self.blocks_on(node), self.nodes.name(node)))
+                    .collect();
+                format!("NOT safe to remove {them}: {}", on.join(", "))
+            }
+        };
+        view.next_step = holding.first().map(|&node| self.emptied_by(node));
+        Ok(view)
+    }
+
+    /// Whether something of a node is counted on, or on its way there.
+    fn is_needed(&self, node: NodeId) -> bool {
+        self.stripes.picture.block_count(node) > 0
+            || self.jobs.is_target(node)
+            || self.storing.adopts_on(node)
+    }
+
+    fn blocks_on(&self, node: NodeId) -> String {
+        count(self.stripes.picture.block_count(node) as u64, "block")
+    }
+
+    /// How a node's blocks get elsewhere.
+    fn emptied_by(&self, node: NodeId) -> String {
+        let name = self.nodes.name(node);
+        match self.nodes.is_helper(node) {
+            true => format!(
+                "move them away with mend node drain {name} or mend node replace {name} NEW, and ask again"
+            ),
+            false => format!("rebuild them elsewhere with mend repair --all, or start {name}, and ask again"),
+        }
+    }
+
+    /// Takes a helper off the list that is down and holds nothing that is needed.
+    pub(crate) fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
+        match self.check_removal(name) {
+            Ok((node, view)) => {
+                self.storing.forgetting.insert(node);
+                let write = Write::Records(RecordWrite::ForgetNode(node));
+                self.store(write, Then::Removes { node, view: Box::new(view), reply });
+            }
+            Err(error) => answer(reply, Err(error), &mut self.effects),
+        }
+    }
+
+    fn check_removal(&self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
+        self.facts().check_not_behind()?;
+        self.storing.check_storage()?;
+        let node = self.facts().node_named(name)?;
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
-        let nodes = self.nodes_named(names)?;
+        let name = name.to_owned();
+        if self.is_needed(node) {
+            let (blocks, next_step) = (self.blocks_on(node), self.emptied_by(node));
+            return Err(RequestError::NodeNeeded { name, blocks, next_step });
+        }
+        if self.nodes.peers.contains_key(&node) || self.storing.forgetting.contains(&node) {
+            return Err(RequestError::NodeUp(name));
+        }
+        Ok((node, self.answers().node_view(node)?))
+    }
+
+    /// A helper is forgotten in the storage: so it is here.
+    pub(crate) fn drop_node(&mut self, node: NodeId) {
+        let name = self.nodes.name(node);
+        if self.nodes.absences.remove(&node).is_some() {
+            self.forget_record(format!("gone/{name}"));
+        }
+        self.forget_maintenance(node);
+        self.unmark_leaving(node);
+        self.forget_rejected(node);
+        if let Ok(name) = name.parse() {
+            self.nodes.certificates.forget(&Role::Helper(name));
+        }
+        self.note(HistoryEvent::NodeRemoved { node: name });
+        self.nodes.retired.remove(&node);
+        self.nodes.names.remove(&node);
+        self.nodes.topology.remove(node);
+        self.nodes.figures.forget(node);
+        self.lay_links();
+    }
+
+    /// Brings all that a helper has, or had, to another one.
+    pub(crate) fn replace_node(&mut self, old: &str, request: &ReplaceRequest, reply: Reply<RepairView>) {
+        match self.facts().replacement(old, &request.by) {
+            Ok(order) => self.queue_order(order, reply),
+            Err(error) => answer(reply, Err(error), &mut self.effects),
+        }
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could lose `leave` further
+    /// blocks.
+    pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
+        // Helpers that have yet to come would count as gone, and all that they have as unreadable already.
+        if !self.facts.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        let nodes = self.facts.nodes_named(names)?;
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
         view.safe = view.unreadable == 0 && is_left;
@@ -64,38 +169,17 @@ impl Control {
         Ok(view)
     }
 
-    /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
-    pub(crate) fn safe_to_remove(&mut self, names: &[String]) -> Result<SafetyView, RequestError> {
-        let nodes = self.nodes_named(names)?;
-        let mut view = self.weighed(&nodes)?;
-        let holding: Vec<NodeId> = nodes.iter().copied().filter(|&node| self.is_needed(node)).collect();
-        view.safe = holding.is_empty();
-        let them = list(&view.nodes);
-        view.text = match view.safe {
-            true => format!("safe to remove {them}: no stripe has a block there"),
-            false => {
-                let on: Vec<String> = holding
-                    .iter()
-                    .map(|&node| format!("{} on {}", self.blocks_on(node), self.name(node)))
-                    .collect();
-                format!("NOT safe to remove {them}: {}", on.join(", "))
-            }
-        };
-        view.next_step = holding.first().map(|&node| self.emptied_by(node));
-        Ok(view)
-    }
-
-    fn weighed(&mut self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
+    fn weighed(self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
         let (mut stripes, mut unreadable, mut named, mut weakest) = (0, 0, Vec::new(), None);
         for Loss { code, lost, lost_without, together_without, stripes: of_kind } in
-            self.stripes.picture.without(nodes)
+            self.facts.stripes.picture.without(nodes)
         {
-            let code = self.stripes.codes.get(code)?;
-            if self.stripes.risks.survives(&*code, &lost).is_none() {
+            let code = self.facts.stripes.codes.get(code)?;
+            if self.facts.stripes.codes.survives(&*code, &lost).is_none() {
                 continue; // It cannot become worse.
             }
             stripes += of_kind.len() as u64;
-            match self.stripes.risks.survives(&*code, &lost_without) {
+            match self.facts.stripes.codes.survives(&*code, &lost_without) {
                 Some(blocks) => {
                     let survives = together_without.survives(blocks).nodes;
                     weakest = Some(weakest.unwrap_or(survives).min(survives));
@@ -107,7 +191,7 @@ impl Control {
                 }
             }
         }
-        let mut names: Vec<String> = nodes.iter().map(|&node| self.name(node)).collect();
+        let mut names: Vec<String> = nodes.iter().map(|&node| self.facts.nodes.name(node)).collect();
         names.sort_by(|a, b| views::natural(a, b));
         Ok(SafetyView {
             safe: false,
@@ -120,102 +204,19 @@ impl Control {
             next_step: None,
         })
     }
+}
 
-    /// Whether something of a node is counted on, or on its way there.
-    fn is_needed(&self, node: NodeId) -> bool {
-        self.stripes.picture.block_count(node) > 0 || self.is_target(node) || self.storing.adopts_on(node)
-    }
-
-    fn blocks_on(&self, node: NodeId) -> String {
-        count(self.stripes.picture.block_count(node) as u64, "block")
-    }
-
-    /// How a node's blocks get elsewhere.
-    fn emptied_by(&self, node: NodeId) -> String {
-        let name = self.name(node);
-        match self.is_helper(node) {
-            true => format!(
-                "move them away with mend node drain {name} or mend node replace {name} NEW, and ask again"
-            ),
-            false => format!("rebuild them elsewhere with mend repair --all, or start {name}, and ask again"),
-        }
-    }
-
-    /// Takes a helper off the list that is down and holds nothing that is needed.
-    pub(crate) fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
-        match self.check_removal(name) {
-            Ok((node, view)) => {
-                self.storing.forgetting.insert(node);
-                let write = Write::Records(RecordWrite::ForgetNode(node));
-                self.store(write, Then::Removes { node, view: Box::new(view), reply });
-            }
-            Err(error) => answer(reply, Err(error), &mut self.effects),
-        }
-    }
-
-    fn check_removal(&self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
-        self.check_not_behind()?;
-        self.check_storage()?;
-        let node = self.node_named(name)?;
-        if !self.nodes.settled {
-            return Err(RequestError::Settling);
-        }
-        let name = name.to_owned();
-        if self.is_needed(node) {
-            let (blocks, next_step) = (self.blocks_on(node), self.emptied_by(node));
-            return Err(RequestError::NodeNeeded { name, blocks, next_step });
-        }
-        if self.nodes.peers.contains_key(&node) || self.storing.forgetting.contains(&node) {
-            return Err(RequestError::NodeUp(name));
-        }
-        Ok((node, self.node_view(node)?))
-    }
-
-    /// A helper is forgotten in the storage: so it is here.
-    pub(crate) fn drop_node(&mut self, node: NodeId) {
-        let name = self.name(node);
-        if self.nodes.absences.remove(&node).is_some() {
-            self.forget_record(format!("gone/{name}"));
-        }
-        self.forget_maintenance(node);
-        self.unmark_leaving(node);
-        self.forget_rejected(node);
-        if let Ok(name) = name.parse() {
-            self.nodes.certificates.forget(&Role::Helper(name));
-        }
-        self.note(HistoryEvent::NodeRemoved { node: name });
-        self.nodes.retired.remove(&node);
-        self.nodes.names.remove(&node);
-        self.nodes.topology.remove(node);
-        self.nodes.figures.forget(node);
-        self.lay_links();
-    }
-
-    /// Brings all that a helper has, or had, to another one.
-    pub(crate) fn replace_node(&mut self, old: &str, request: &ReplaceRequest, reply: Reply<RepairView>) {
-        match self.replacement(old, &request.by) {
-            Ok(order) => self.queue_order(order, reply),
-            Err(error) => answer(reply, Err(error), &mut self.effects),
-        }
-    }
-
-    fn replacement(&self, old: &str, new: &str) -> Result<Order, RequestError> {
+impl<'a> Facts<'a> {
+    fn replacement(self, old: &str, new: &str) -> Result<Order, RequestError> {
         let (from, onto) = (self.node_named(old)?, self.node_named(new)?);
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
-        if from == onto || !self.is_helper(onto) || self.nodes.leaving.contains(&onto) {
+        if from == onto || !self.nodes.is_helper(onto) || self.nodes.leaving.contains(&onto) {
             return Err(RequestError::NoReplacement { old: old.to_owned(), new: new.to_owned() });
         }
-        let target = if self.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
+        let target = if self.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
         Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
-    }
-
-    fn nodes_named(&self, names: &[String]) -> Result<BTreeSet<NodeId>, RequestError> {
-        if names.is_empty() {
-            return Err(RequestError::NoNodes);
-        }
-        names.iter().map(|name| self.node_named(name)).collect()
     }
 }
 

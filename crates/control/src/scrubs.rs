@@ -18,7 +18,9 @@ use super::parity_scrub::ParityRound;
 use super::questions::Subject;
 use super::steady::Steady;
 use super::storing::Then;
+use crate::answers::Answers;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
 /// Questions that one helper has to answer at a time.
@@ -85,7 +87,7 @@ impl Control {
                 false => Ok(scrub.view()),
             };
         }
-        self.check_listed()?;
+        self.stripes.check_listed()?;
         let round =
             parity.then(|| ParityRound::new(self.stripes.picture.of_files().collect(), self.base.now));
         let mut view = ScrubView {
@@ -97,16 +99,16 @@ impl Control {
             checked_bytes: 0,
             started_unix_ms: self.base.unix_ms,
             ended_unix_ms: None,
-            skipped: self.unreachable_blocks(),
+            skipped: self.facts().unreachable_blocks(),
             findings: Vec::new(),
             orphans: Vec::new(),
             parity: None,
         };
         let mut nodes = BTreeMap::new();
-        for node in self.live_helpers().collect::<Vec<_>>() {
+        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
             let queue: VecDeque<_> = self.stripes.picture.blocks_of(node).into();
             view.blocks += queue.len() as u64;
-            view.bytes += self.bytes_of(&queue);
+            view.bytes += self.facts().bytes_of(&queue);
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
@@ -124,20 +126,6 @@ impl Control {
         }
         self.ask_scrub();
         Ok(self.scrub.current.as_ref().expect("just started").view())
-    }
-
-    fn unreachable_blocks(&self) -> Vec<SkippedNode> {
-        let down = self.nodes.names.iter().filter(|(node, _)| !self.nodes.peers.contains_key(node));
-        down.map(|(&node, name)| (name, self.stripes.picture.block_count(node) as u64))
-            .filter(|&(_, blocks)| blocks > 0)
-            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
-            .collect()
-    }
-
-    fn bytes_of(&self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
-        let record =
-            |stripe: &StripeId| self.stripes.picture.stripe(stripe).expect("it holds blocks of stripes");
-        blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
     }
 
     /// Keeps every helper busy, but not more than that; ends the scrub when all have answered.
@@ -210,7 +198,7 @@ impl Control {
         block: &BlockRecord,
         problem: Option<BlockProblem>,
     ) {
-        let name = self.name(node);
+        let name = self.nodes.name(node);
         let Some(scrub) = &mut self.scrub.current else { return };
         let Some(of_node) = scrub.nodes.get_mut(&node) else { return };
         if !of_node.outstanding.remove(&ask) {
@@ -242,7 +230,7 @@ impl Control {
 
     /// Its blocks are checked all the same; only what belongs to no stripe is not known.
     pub(crate) fn unlisted_in_scrub(&mut self, node: NodeId, why: String) {
-        let name = self.name(node);
+        let name = self.nodes.name(node);
         let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         if scrub.nodes.contains_key(&node) {
             scrub.view.skipped.push(SkippedNode { node: name, blocks: 0, why });
@@ -253,7 +241,7 @@ impl Control {
 
     /// A helper is gone or does not answer: what it had still to check is not checked.
     pub(crate) fn skip_in_scrub(&mut self, node: NodeId, why: &str) {
-        let name = self.name(node);
+        let name = self.nodes.name(node);
         let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         let Some(left) = scrub.nodes.remove(&node) else { return };
         let blocks = (left.queue.len() + left.outstanding.len()) as u64;
@@ -279,9 +267,9 @@ impl Control {
 
     /// The scrub that runs is over.
     fn close_scrub(&mut self, state: ScrubState) {
-        let orphans = self.orphan_views();
+        let orphans = self.answers().orphan_views();
         let Some(mut scrub) = self.scrub.current.take() else { return };
-        let names = scrub.nodes.keys().map(|&node| self.name(node)).collect::<Vec<_>>();
+        let names = scrub.nodes.keys().map(|&node| self.nodes.name(node)).collect::<Vec<_>>();
         let unavailable =
             names.into_iter().zip(scrub.nodes.values()).filter_map(|(name, node)| unavailable(name, node));
         scrub.view.skipped.extend(unavailable);
@@ -299,7 +287,7 @@ impl Control {
     /// A file that the store keeps beside blocks is not what it should be.
     pub(crate) fn note_spoiled(&mut self, node: NodeId, stripe: &StripeId, file: &BlockId, problem: &str) {
         self.remember_loss(node, file, problem.to_owned());
-        let name = self.name(node);
+        let name = self.nodes.name(node);
         let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         if scrub.view.findings.len() < FINDINGS_LISTED {
             scrub.view.findings.push(Finding {
@@ -332,13 +320,33 @@ impl Control {
     pub(crate) fn last_scrub(&self) -> Option<ScrubView> {
         self.scrub.current.as_ref().map(Scrub::view)
     }
+}
 
-    pub(crate) fn orphan_views(&self) -> Vec<OrphanView> {
+impl<'a> Facts<'a> {
+    fn unreachable_blocks(self) -> Vec<SkippedNode> {
+        let down = self.nodes.names.iter().filter(|(node, _)| !self.nodes.peers.contains_key(node));
+        down.map(|(&node, name)| (name, self.stripes.picture.block_count(node) as u64))
+            .filter(|&(_, blocks)| blocks > 0)
+            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
+            .collect()
+    }
+
+    fn bytes_of(self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
+        let record =
+            |stripe: &StripeId| self.stripes.picture.stripe(stripe).expect("it holds blocks of stripes");
+        blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn orphan_views(self) -> Vec<OrphanView> {
         let mut views = Vec::new();
-        for (&node, peer) in &self.nodes.peers {
+        for (&node, peer) in &self.facts.nodes.peers {
             if let PeerKind::Helper { orphans, .. } = &peer.kind {
-                let view =
-                    |block: &repair::BlockId| OrphanView { node: self.name(node), block: block.to_string() };
+                let view = |block: &repair::BlockId| OrphanView {
+                    node: self.facts.nodes.name(node),
+                    block: block.to_string(),
+                };
                 views.extend(orphans.iter().map(view));
             }
         }

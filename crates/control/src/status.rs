@@ -12,6 +12,7 @@ use super::picture::Survives;
 use super::puts::file_view;
 use super::safety::count;
 use super::{Control, contradictions};
+use crate::answers::Answers;
 use crate::error::RequestError;
 use crate::layout;
 use views::{
@@ -24,20 +25,20 @@ const UNREADABLE_NAMED: usize = 100;
 impl Control {
     pub(crate) fn status(&mut self) -> Result<Status, RequestError> {
         self.look_for_room();
-        let stripes = self.census()?;
+        let stripes = self.answers().census()?;
         let (files, file_bytes) = self.stripes.picture.files().in_all();
-        let nodes_up = sorted(self.live_helpers().map(|node| self.name(node)));
-        let nodes_down = self.down_helpers();
-        let (gone, full) = (self.gone_nodes(), self.full_nodes());
+        let nodes_up = sorted(self.nodes.live_helpers().map(|node| self.nodes.name(node)));
+        let nodes_down = self.facts().down_helpers();
+        let (gone, full) = (self.gone_nodes(), self.answers().full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
                 && self.stripes.unjudged.is_empty()
                 && stripes.misplaced == 0
-                && self.may_change()
+                && self.facts().may_change()
                 && self.stripes.news.unlisted().is_none(),
-            severity: self.severity(&stripes, &full),
-            summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
+            severity: self.answers().severity(&stripes, &full),
+            summary: self.answers().first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
             advice: self.advice(&stripes, &gone),
             settling: !self.nodes.settled && self.stripes.news.unlisted().is_none(),
             own_files: self.base.nature.files,
@@ -45,71 +46,32 @@ impl Control {
             file_bytes,
             nodes_up,
             nodes_down,
-            servers_down: self.servers_down(),
-            servers_without_helper: self.servers_without_helper(),
+            servers_down: self.facts().servers_down(),
+            servers_without_helper: self.facts().servers_without_helper(),
             leaving: self.leaving_views(),
             gone,
             waiting: self.waiting_stripes(),
             full,
-            unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
-            contradictions: self.contradiction_views(),
-            jobs: self.job_views(),
+            unreadable: self.answers().unreadable_parts(&stripes.unreadable_stripes),
+            contradictions: self.answers().contradiction_views(),
+            jobs: self.jobs.job_views(),
             repairs: self.open_repairs(),
-            orphans: self.orphan_views(),
-            newer: self.newer_views(),
+            orphans: self.answers().orphan_views(),
+            newer: self.answers().newer_views(),
             last_scrub: self.last_scrub(),
             lost_lately: self.stripes.lost_lately.iter().cloned().collect(),
             steady_scrub: self.steady_view(),
-            troubles: self.all_troubles(),
+            troubles: self.answers().all_troubles(),
             unjudged: self.stripes.unjudged.views(),
             remarks: self.stripes.news.remarks().to_vec(),
-            write_fault: self.check_writes().err().map(|fault| fault.to_string()),
+            write_fault: self.storing.check_writes().err().map(|fault| fault.to_string()),
             stripes,
         })
     }
 
-    fn first_line(&self, census: &Census, up: &[String], down: &[String]) -> String {
-        if let Some(why) = self.stripes.news.unlisted() {
-            return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.servers_text());
-        }
-        let line = self.stripes.unjudged.first_line(summary(census, up, down)) + &self.servers_text();
-        if let Err(behind) = self.check_not_behind() {
-            return format!("STOPPED  {behind}; {}", behind.next_step());
-        }
-        if let Err(fault) = self.check_writes() {
-            return format!("READ-ONLY  {fault}; {}; {line}", fault.next_step());
-        }
-        if self.nodes.settled {
-            line
-        } else {
-            format!("starting, helpers are still registering; so far: {line}")
-        }
-    }
-
-    fn severity(&self, census: &Census, full: &[FullNode]) -> Severity {
-        let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
-        match () {
-            () if !self.may_change() => Severity::Critical,
-            () if !self.nodes.settled || self.stripes.news.unlisted().is_some() => Severity::Unknown,
-            () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
-            () if census.contradictory > 0 || !self.stripes.unjudged.is_empty() => Severity::Critical,
-            () if self.doubts_catalog() => Severity::Warning,
-            () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
-            () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
-            () => Severity::Ok,
-        }
-    }
-
-    /// What the store says keeps it from its work, and certificates that expire.
-    fn all_troubles(&self) -> Vec<String> {
-        let expiring =
-            self.nodes.certificates.warnings(UNIX_EPOCH + Duration::from_millis(self.base.unix_ms));
-        self.stripes.troubles.iter().cloned().chain(expiring).collect()
-    }
-
     /// What happens by itself about what is lost, and what could be done.
     fn advice(&mut self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
-        let mut claims = self.newer_advice();
+        let mut claims = self.answers().newer_advice();
         claims.extend(self.misplaced_advice(census));
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
@@ -117,37 +79,112 @@ impl Control {
         advice.extend(self.waiting_stripes().into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
-        if here > 0 && self.nodes.settled && self.may_change() && self.open_repairs().is_empty() {
+        if here > 0 && self.nodes.settled && self.facts().may_change() && self.open_repairs().is_empty() {
             advice.extend(self.healing_advice(here));
         }
         if census.intact < census.stripes {
             advice.extend(self.failed_last().filter(|_| self.open_repairs().is_empty()));
         }
-        if self.nodes.settled && self.may_change() && on_gone == 0 {
+        if self.nodes.settled && self.facts().may_change() && on_gone == 0 {
             advice.extend(self.spare_advice());
         }
         advice.extend(claims);
         advice
     }
 
+    pub(crate) fn file_layout(&mut self, name: &str) -> Result<FileLayout, RequestError> {
+        let file = self.stripes.picture.files().get(name).cloned();
+        let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
+        let code = self.stripes.codes.get(&file.code)?;
+        let mut stripes = Vec::with_capacity(file.stripes.len());
+        for (id, position) in file.stripes.iter().zip(0..) {
+            let record = self.stripes.stripe_record(id)?;
+            if position == 0 {
+                self.note_reader(&record); // The client is about to read it.
+            }
+            let extent = layout::extent(&*code, file.bytes, file.size(), position);
+            stripes.push(FileStripe {
+                position,
+                file_offset: extent.file_offset,
+                data_bytes: extent.data_bytes,
+                stripe: self.answers().stripe_view(&record)?,
+            });
+        }
+        Ok(FileLayout {
+            file: file_view(&file),
+            data_blocks: code.data_blocks(),
+            sub_blocks: code.sub_blocks(),
+            layout: stripes,
+        })
+    }
+}
+
+impl<'a> Answers<'a> {
+    fn first_line(self, census: &Census, up: &[String], down: &[String]) -> String {
+        if let Some(why) = self.facts.stripes.news.unlisted() {
+            return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.facts.servers_text());
+        }
+        let line =
+            self.facts.stripes.unjudged.first_line(summary(census, up, down)) + &self.facts.servers_text();
+        if let Err(behind) = self.facts.check_not_behind() {
+            return format!("STOPPED  {behind}; {}", behind.next_step());
+        }
+        if let Err(fault) = self.facts.storing.check_writes() {
+            return format!("READ-ONLY  {fault}; {}; {line}", fault.next_step());
+        }
+        if self.facts.nodes.settled {
+            line
+        } else {
+            format!("starting, helpers are still registering; so far: {line}")
+        }
+    }
+
+    fn severity(self, census: &Census, full: &[FullNode]) -> Severity {
+        let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
+        match () {
+            () if !self.facts.may_change() => Severity::Critical,
+            () if !self.facts.nodes.settled || self.facts.stripes.news.unlisted().is_some() => {
+                Severity::Unknown
+            }
+            () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
+            () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
+            () if self.facts.stripes.doubts_catalog() => Severity::Warning,
+            () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
+            () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
+            () => Severity::Ok,
+        }
+    }
+
+    /// What the store says keeps it from its work, and certificates that expire.
+    fn all_troubles(self) -> Vec<String> {
+        let expiring = self
+            .facts
+            .nodes
+            .certificates
+            .warnings(UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms));
+        self.facts.stripes.troubles.iter().cloned().chain(expiring).collect()
+    }
+
     /// From the counts that the picture keeps; what a kind of stripe survives is known from the last time.
-    pub(crate) fn census(&mut self) -> Result<Census, RequestError> {
-        let mut census = Census { contradictory: self.contradictory_stripes(), ..Census::default() };
+    pub(crate) fn census(self) -> Result<Census, RequestError> {
+        let mut census =
+            Census { contradictory: self.facts.stripes.contradictory_stripes(), ..Census::default() };
         let mut by_survives: BTreeMap<Survives, Redundancy> = BTreeMap::new();
-        let (hosts, racks) = self.stripes.picture.knows_domains();
-        for kind in self.stripes.picture.kinds() {
-            let (lost, code) = (kind.lost.len() as u64, self.stripes.codes.get(kind.code)?);
+        let (hosts, racks) = self.facts.stripes.picture.knows_domains();
+        for kind in self.facts.stripes.picture.kinds() {
+            let (lost, code) = (kind.lost.len() as u64, self.facts.stripes.codes.get(kind.code)?);
             let misplaced =
-                if self.base.nature.files && kind.together.shares_nodes() { kind.stripes } else { 0 };
+                if self.facts.base.nature.files && kind.together.shares_nodes() { kind.stripes } else { 0 };
             census.stripes += kind.stripes;
             census.intact += if lost == 0 { kind.stripes } else { 0 };
             census.blocks_lost += lost * kind.stripes;
             census.bytes_lost += lost * kind.block_bytes;
             census.misplaced += misplaced;
-            let Some(survives) = self.stripes.risks.survives(&*code, &kind.lost) else {
+            let Some(survives) = self.facts.stripes.codes.survives(&*code, &kind.lost) else {
                 census.unreadable += kind.stripes;
                 let room = UNREADABLE_NAMED - census.unreadable_stripes.len();
-                let named = kind.slots.iter().take(room).map(|&slot| self.stripes.picture.name_of(slot));
+                let named =
+                    kind.slots.iter().take(room).map(|&slot| self.facts.stripes.picture.name_of(slot));
                 census.unreadable_stripes.extend(named);
                 continue;
             };
@@ -165,23 +202,23 @@ impl Control {
     }
 
     /// Stripes of which something bad is known and not stored yet, with what they lack by the picture.
-    fn doubted_stripes(&self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
-        let of = |block| self.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
-        let stripes: BTreeSet<StripeId> = self.storing.doubted_blocks().filter_map(of).collect();
-        let lost = |stripe: StripeId| self.stripes.picture.lost_of(&stripe).map(|lost| (stripe, lost));
+    fn doubted_stripes(self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
+        let of = |block| self.facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
+        let stripes: BTreeSet<StripeId> = self.facts.storing.doubted_blocks().filter_map(of).collect();
+        let lost = |stripe: StripeId| self.facts.stripes.picture.lost_of(&stripe).map(|lost| (stripe, lost));
         stripes.into_iter().filter_map(lost).collect()
     }
 
     /// Counts a stripe as what it is, not as what is stored of it.
     fn count_doubted(
-        &mut self,
+        self,
         (stripe, stored): (&StripeId, &[BlockIndex]),
         census: &mut Census,
         by_survives: &mut BTreeMap<Survives, Redundancy>,
     ) -> Result<(), RequestError> {
-        let record = self.stripe_record(stripe)?;
-        let code = self.stripes.codes.get(&record.code)?;
-        let lost = self.lost_blocks(&record);
+        let record = self.facts.stripes.stripe_record(stripe)?;
+        let code = self.facts.stripes.codes.get(&record.code)?;
+        let lost = self.facts.lost_blocks(&record);
         let more = lost.len().saturating_sub(stored.len()) as u64;
         if more == 0 {
             return Ok(());
@@ -189,21 +226,22 @@ impl Control {
         census.blocks_lost += more;
         census.bytes_lost += more * record.block_bytes;
         census.intact -= u64::from(stored.is_empty());
-        let Some(before) = self.stripes.risks.survives(&*code, stored) else { return Ok(()) };
-        let (hosts, racks) = self.stripes.picture.knows_domains();
-        let together = self.stripes.picture.together(&self.stripes.picture.readers_of(stripe));
-        let was_shared = u64::from(self.base.nature.files && together.shares_nodes());
+        let Some(before) = self.facts.stripes.codes.survives(&*code, stored) else { return Ok(()) };
+        let (hosts, racks) = self.facts.stripes.picture.knows_domains();
+        let together = self.facts.stripes.picture.together(&self.facts.stripes.picture.readers_of(stripe));
+        let was_shared = u64::from(self.facts.base.nature.files && together.shares_nodes());
         census.misplaced -= was_shared;
         if let Some(class) = by_survives.get_mut(&together.survives(before)) {
             class.stripes -= 1;
             class.degraded -= u64::from(!stored.is_empty());
             class.misplaced -= was_shared;
         }
-        let readers: Vec<NodeId> = record.blocks.iter().filter_map(|block| self.readable_at(block)).collect();
-        let together = self.stripes.picture.together(&readers);
-        let is_shared = u64::from(self.base.nature.files && together.shares_nodes());
+        let readers: Vec<NodeId> =
+            record.blocks.iter().filter_map(|block| self.facts.readable_at(block)).collect();
+        let together = self.facts.stripes.picture.together(&readers);
+        let is_shared = u64::from(self.facts.base.nature.files && together.shares_nodes());
         census.misplaced += is_shared;
-        match self.stripes.risks.survives(&*code, &lost) {
+        match self.facts.stripes.codes.survives(&*code, &lost) {
             Some(survives) => {
                 let survives = together.survives(survives);
                 let class =
@@ -222,64 +260,39 @@ impl Control {
         Ok(())
     }
 
-    pub(crate) fn node_views(&self) -> Result<Vec<NodeView>, RequestError> {
-        let views: Result<Vec<_>, _> = self.nodes.names.keys().map(|&node| self.node_view(node)).collect();
+    pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
+        let views: Result<Vec<_>, _> =
+            self.facts.nodes.names.keys().map(|&node| self.node_view(node)).collect();
         let mut views = views?;
         views.sort_by(|a, b| views::natural(&a.name, &b.name));
         Ok(views)
     }
 
-    pub(crate) fn node_view(&self, node: NodeId) -> Result<NodeView, RequestError> {
-        let peer = self.nodes.peers.get(&node);
+    pub(crate) fn node_view(self, node: NodeId) -> Result<NodeView, RequestError> {
+        let peer = self.facts.nodes.peers.get(&node);
         let orphans = match peer.map(|peer| &peer.kind) {
             Some(PeerKind::Helper { orphans, .. }) => orphans.len() as u64,
             _ => 0,
         };
-        let stated = self.nodes.figures.stated(node);
-        let view = self.nodes.topology.get(node);
+        let stated = self.facts.nodes.figures.stated(node);
+        let view = self.facts.nodes.topology.get(node);
         let up = peer.and(view);
         Ok(NodeView {
             node: node.0,
-            name: self.name(node),
-            has_helper: !self.has_no_helper(node),
+            name: self.facts.nodes.name(node),
+            has_helper: !self.facts.has_no_helper(node),
             up: peer.is_some(),
-            serves: self.base.nature.tells_service.then(|| self.stripes.picture.is_up(node)),
-            address: self.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
+            serves: self.facts.base.nature.tells_service.then(|| self.facts.stripes.picture.is_up(node)),
+            address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
             bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
             free_bytes: up.map(|view| view.free_bytes),
             tasks: up.map(|view| view.load),
-            blocks: self.stripes.picture.block_count(node) as u64,
+            blocks: self.facts.stripes.picture.block_count(node) as u64,
             orphans,
-            leaving: self.nodes.leaving.contains(&node),
-            to_remove: self.stripes.picture.files().discard_count(node) as u64,
-            maintenance_until_unix_ms: self.maintenance_until_unix_ms(node),
-        })
-    }
-
-    pub(crate) fn file_layout(&mut self, name: &str) -> Result<FileLayout, RequestError> {
-        let file = self.stripes.picture.files().get(name).cloned();
-        let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
-        let code = self.stripes.codes.get(&file.code)?;
-        let mut stripes = Vec::with_capacity(file.stripes.len());
-        for (id, position) in file.stripes.iter().zip(0..) {
-            let record = self.stripe_record(id)?;
-            if position == 0 {
-                self.note_reader(&record); // The client is about to read it.
-            }
-            let extent = layout::extent(&*code, file.bytes, file.size(), position);
-            stripes.push(FileStripe {
-                position,
-                file_offset: extent.file_offset,
-                data_bytes: extent.data_bytes,
-                stripe: self.stripe_view(&record)?,
-            });
-        }
-        Ok(FileLayout {
-            file: file_view(&file),
-            data_blocks: code.data_blocks(),
-            sub_blocks: code.sub_blocks(),
-            layout: stripes,
+            leaving: self.facts.nodes.leaving.contains(&node),
+            to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
+            maintenance_until_unix_ms: self.facts.nodes.maintenance_until_unix_ms(node),
         })
     }
 }

@@ -81,7 +81,7 @@ impl Control {
     /// Time has passed, or an answer has come: asks for what is due.
     pub(crate) fn scrub_steadily(&mut self) {
         let Some(rate) = self.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0) else { return };
-        if !self.nodes.settled || self.is_behind() || self.is_scrubbing() {
+        if !self.nodes.settled || self.stripes.is_behind() || self.is_scrubbing() {
             return;
         }
         self.scrub.steady.due = self.scrub.steady.due.max(self.base.now.saturating_sub(CREDIT));
@@ -126,7 +126,7 @@ impl Control {
         }
         let after = self.scrub.steady.kept.after.clone();
         let mut places: Vec<Place> = Vec::new();
-        for node in self.live_helpers().collect::<Vec<_>>() {
+        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
             let blocks = self.stripes.picture.blocks_of(node);
             places.extend(blocks.into_iter().map(|(stripe, index)| (stripe, index, node)));
         }

@@ -8,6 +8,7 @@ use repair::wire::control::HeldBlock;
 
 use super::Control;
 use crate::error::RequestError;
+use crate::stripes::Stripes;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -56,18 +57,20 @@ impl StoreNews {
 }
 
 impl Control {
-    /// Refuses what would say of an empty picture that all is well.
-    pub(crate) fn check_listed(&self) -> Result<(), RequestError> {
-        self.stripes.news.unlisted().map_or(Ok(()), |why| Err(RequestError::Unlisted(why.to_owned())))
-    }
-
     /// The store has not been listed yet, for this reason; or it has: helpers' blocks are compared with it.
     pub(crate) fn note_unlisted(&mut self, why: Option<&String>) {
         for (node, blocks) in self.stripes.news.set_unlisted(why) {
-            if self.is_helper(node) {
+            if self.nodes.is_helper(node) {
                 self.compare(node, &blocks);
                 self.recheck_next(node);
             }
         }
+    }
+}
+
+impl Stripes {
+    /// Refuses what would say of an empty picture that all is well.
+    pub(crate) fn check_listed(&self) -> Result<(), RequestError> {
+        self.news.unlisted().map_or(Ok(()), |why| Err(RequestError::Unlisted(why.to_owned())))
     }
 }

@@ -311,15 +311,6 @@ impl Control {
         self.storing.poll(self.base.now)
     }
 
-    /// Whether more may be asked for on somebody's behalf.
-    pub(crate) fn check_storage(&self) -> Result<(), RequestError> {
-        self.check_writes()?;
-        match self.storing.waiting.len() {
-            waiting if waiting < WRITES_WAITING => Ok(()),
-            waiting => Err(RequestError::StorageBehind { waiting }),
-        }
-    }
-
     /// A number that no job had before. More are asked for in time; only a storage that is stuck for long runs out.
     pub(crate) fn next_number(&mut self) -> Result<u64, RequestError> {
         let storing = &mut self.storing;
@@ -505,7 +496,7 @@ impl Control {
             Then::Removes { node, view, reply } => {
                 self.storing.forgetting.remove(&node);
                 if result.is_ok() {
-                    tracing::info!(helper = self.name(node), "a helper is removed");
+                    tracing::info!(helper = self.nodes.name(node), "a helper is removed");
                     self.drop_node(node);
                 }
                 answer(reply, result.map(|_| *view).map_err(Into::into), &mut self.effects);
@@ -522,6 +513,17 @@ impl Control {
             Then::Claimed { stripe } => self.claimed(&stripe, result),
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
             Then::Inspected { scrub } => self.inspected_in_scrub(scrub),
+        }
+    }
+}
+
+impl Storing {
+    /// Whether more may be asked for on somebody's behalf.
+    pub(crate) fn check_storage(&self) -> Result<(), RequestError> {
+        self.check_writes()?;
+        match self.waiting.len() {
+            waiting if waiting < WRITES_WAITING => Ok(()),
+            waiting => Err(RequestError::StorageBehind { waiting }),
         }
     }
 }

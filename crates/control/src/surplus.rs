@@ -29,7 +29,7 @@ impl Control {
     pub(crate) fn look_for_surplus(&mut self) {
         if !self.base.nature.tells_service
             || !self.nodes.settled
-            || !self.may_change()
+            || !self.facts().may_change()
             || self.base.now < self.stripes.surplus.due
         {
             return;
@@ -40,7 +40,7 @@ impl Control {
         for stripe in self.stripes.picture.replicated() {
             for (index, block) in self.surplus_of(&stripe) {
                 let key = (stripe.id.clone(), index);
-                let Some(stays) = self.readable_at(&block) else { continue };
+                let Some(stays) = self.facts().readable_at(&block) else { continue };
                 if self.stripes.surplus.checking.contains_key(&key) {
                     continue;
                 }
@@ -52,13 +52,15 @@ impl Control {
 
     /// Blocks of which copies could go, if the one that stays is good.
     fn surplus_of(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
-        let whole =
-            stripe.blocks.iter().all(|block| self.readable_at(block).is_some() && !self.is_lost(block));
-        if !whole || self.is_stripe_worked_on(&stripe.id) {
+        let whole = stripe
+            .blocks
+            .iter()
+            .all(|block| self.facts().readable_at(block).is_some() && !self.facts().is_lost(block));
+        if !whole || self.jobs.is_stripe_worked_on(&stripe.id) {
             return Vec::new();
         }
         let goes = |index: BlockIndex, block: &BlockRecord| {
-            block.replicas.iter().any(|copy| self.survives_without(stripe, index, copy.node))
+            block.replicas.iter().any(|copy| self.facts().survives_without(stripe, index, copy.node))
         };
         let surplus = super::stripes::indexed(stripe).filter(|&(index, block)| goes(index, block));
         surplus.map(|(index, block)| (index, block.clone())).collect()
@@ -75,18 +77,16 @@ impl Control {
         let found = self.surplus_of(&record).into_iter().find(|&(other, _)| other == index);
         let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
         for replica in &block.replicas {
-            if self.is_helper(replica.node) && self.survives_without(&record, index, replica.node) {
+            if self.nodes.is_helper(replica.node)
+                && self.facts().survives_without(&record, index, replica.node)
+            {
                 self.drop_copy(replica.node, &block.id);
             }
         }
     }
 
     fn drop_copy(&mut self, node: NodeId, block: &BlockId) {
-        tracing::info!(%block, node = %self.name(node), "removing a copy that is one too many");
+        tracing::info!(%block, node = %self.nodes.name(node), "removing a copy that is one too many");
         self.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
-    }
-
-    fn is_stripe_worked_on(&self, stripe: &StripeId) -> bool {
-        self.jobs.running.values().any(|running| running.stripe == *stripe && !running.targets.is_empty())
     }
 }

@@ -14,6 +14,7 @@ use repair::{JobError, JobId, NodeId, Outcome};
 use super::Control;
 use super::jobs::Owner;
 use crate::error::RequestError;
+use crate::nodes::Nodes;
 
 /// A trial takes so many seconds at the rate at which a node was found to be slow.
 const TRIAL_S: f64 = 0.4;
@@ -77,10 +78,10 @@ impl Control {
         if nodes.len() < 2 {
             return;
         }
-        let Some(other) = self.beyond_suspicion() else { return };
+        let Some(other) = self.nodes.beyond_suspicion() else { return };
         for (&suspect, &rate) in nodes {
             let trial = |from, to| Trial { suspect, from, to, rate };
-            if self.is_helper(suspect) && !self.jobs.suspects.are_of(suspect) {
+            if self.nodes.is_helper(suspect) && !self.jobs.suspects.are_of(suspect) {
                 self.jobs.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
             }
         }
@@ -96,16 +97,10 @@ impl Control {
         }
     }
 
-    /// A helper with little to do that is not slow itself.
-    fn beyond_suspicion(&self) -> Option<NodeId> {
-        let free = self.live_helpers().filter(|&node| !self.nodes.figures.is_slow(node));
-        free.min_by_key(|&node| (self.nodes.topology.get(node).map_or(0, |profile| profile.load), node))
-    }
-
     /// Begins the next trial, unless links are being measured, which it would falsify, and be falsified by.
     pub(crate) fn try_next(&mut self) {
         while !self.jobs.suspects.is_running()
-            && !self.are_links_measured()
+            && !self.jobs.are_links_measured()
             && let Some(trial) = self.jobs.suspects.waiting.pop_front()
         {
             let there = [trial.from, trial.to].into_iter().all(|node| self.nodes.topology.is_alive(node));
@@ -135,13 +130,21 @@ impl Control {
         if !came || !self.nodes.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
             self.jobs.suspects.fail(suspect);
         } else if !self.jobs.suspects.are_of(suspect) {
-            tracing::info!(node = %self.name(suspect), "not slow, as a trial shows");
+            tracing::info!(node = %self.nodes.name(suspect), "not slow, as a trial shows");
             self.nodes.figures.acquit(suspect);
             self.tell_rates(suspect);
         }
-        if self.are_links_measured() {
+        if self.jobs.are_links_measured() {
             self.probe_next();
         }
         self.try_next();
+    }
+}
+
+impl Nodes {
+    /// A helper with little to do that is not slow itself.
+    fn beyond_suspicion(&self) -> Option<NodeId> {
+        let free = self.live_helpers().filter(|&node| !self.figures.is_slow(node));
+        free.min_by_key(|&node| (self.topology.get(node).map_or(0, |profile| profile.load), node))
     }
 }

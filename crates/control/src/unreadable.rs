@@ -3,21 +3,21 @@
 use codes::{BlockIndex, Code};
 use stores::{BlockState, StripeRecord};
 
-use super::Control;
 use super::stripes::indexed;
+use crate::answers::Answers;
 use crate::layout;
 use views::{FileRange, UnreadablePart};
 
-impl Control {
+impl<'a> Answers<'a> {
     /// The parts of files that these stripes are.
-    pub(crate) fn unreadable_parts(&mut self, stripes: &[String]) -> Vec<UnreadablePart> {
+    pub(crate) fn unreadable_parts(self, stripes: &[String]) -> Vec<UnreadablePart> {
         stripes.iter().filter_map(|stripe| self.unreadable_part(stripe)).collect()
     }
 
-    fn unreadable_part(&mut self, stripe: &str) -> Option<UnreadablePart> {
-        let record = self.stripes.picture.stripe(&repair::StripeId(stripe.to_owned())).ok()?;
-        let code = self.stripes.codes.get(&record.code).ok()?;
-        let lost = self.lost_blocks(&record);
+    fn unreadable_part(self, stripe: &str) -> Option<UnreadablePart> {
+        let record = self.facts.stripes.picture.stripe(&repair::StripeId(stripe.to_owned())).ok()?;
+        let code = self.facts.stripes.codes.get(&record.code).ok()?;
+        let lost = self.facts.lost_blocks(&record);
         let (any_of, together) = self.rescuers(&record, &*code, &lost);
         Some(UnreadablePart {
             file: record.file.as_ref().map(|part| part.name.clone()),
@@ -31,7 +31,7 @@ impl Control {
     /// Helpers that are down and have good blocks of the stripe: those of which any one is enough, or else some that are
     /// enough together, none of them needless.
     fn rescuers(
-        &mut self,
+        self,
         record: &StripeRecord,
         code: &dyn Code,
         lost: &[BlockIndex],
@@ -39,13 +39,13 @@ impl Control {
         let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
         let mut back: Vec<(BlockIndex, String)> = waits
             .filter_map(|(index, block)| Some((index, block.node?)))
-            .filter(|(_, node)| !self.nodes.peers.contains_key(node))
-            .map(|(index, node)| (index, self.name(node)))
+            .filter(|(_, node)| !self.facts.nodes.peers.contains_key(node))
+            .map(|(index, node)| (index, self.facts.nodes.name(node)))
             .collect();
         back.sort_by(|a, b| views::natural(&a.1, &b.1));
-        let mut enough = |back: &[&(BlockIndex, String)]| {
+        let enough = |back: &[&(BlockIndex, String)]| {
             let still = lost.iter().copied().filter(|index| !back.iter().any(|(other, _)| other == index));
-            self.stripes.risks.survives(code, &still.collect::<Vec<_>>()).is_some()
+            self.facts.stripes.codes.survives(code, &still.collect::<Vec<_>>()).is_some()
         };
         let alone: Vec<String> =
             back.iter().filter(|one| enough(&[one])).map(|(_, name)| name.clone()).collect();

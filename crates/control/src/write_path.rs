@@ -14,6 +14,7 @@ use super::Control;
 use super::storing::{Ask, Then};
 use crate::commands::answer;
 use crate::error::RequestError;
+use crate::storing::Storing;
 
 /// How often a storage that failed is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
@@ -93,14 +94,6 @@ pub(crate) fn outlasts_faults(write: &Write, then: &Then) -> bool {
 }
 
 impl Control {
-    /// That the storage takes writes, as far as is known.
-    pub(crate) fn check_writes(&self) -> Result<(), RequestError> {
-        match self.storing.write_path.fault() {
-            None => Ok(()),
-            Some(why) => Err(RequestError::StorageFails(why.clone())),
-        }
-    }
-
     /// Notes a fault of the storage; whether the write waits here for its end.
     pub(crate) fn hold_write(&mut self, number: u64, error: &StoreError) -> bool {
         let is_fault =
@@ -143,6 +136,16 @@ impl Control {
                 }
                 Ask::KeepCopy | Ask::Recover => {}
             }
+        }
+    }
+}
+
+impl Storing {
+    /// That the storage takes writes, as far as is known.
+    pub(crate) fn check_writes(&self) -> Result<(), RequestError> {
+        match self.write_path.fault() {
+            None => Ok(()),
+            Some(why) => Err(RequestError::StorageFails(why.clone())),
         }
     }
 }

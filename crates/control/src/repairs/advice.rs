@@ -36,9 +36,9 @@ impl Control {
     }
 
     fn why_unreadable(&mut self, stripe: &StripeId) -> Option<Obstacle> {
-        let record = self.stripe_record(stripe).ok()?;
-        let stripe = self.stripe_now(&record, &[]).ok()?;
-        let lost = self.lost_blocks(&record);
+        let record = self.stripes.stripe_record(stripe).ok()?;
+        let stripe = self.facts().stripe_now(&record, &[]).ok()?;
+        let lost = self.facts().lost_blocks(&record);
         self.check_decodable(&record, &stripe, &lost).err()
     }
 
@@ -70,7 +70,7 @@ impl Control {
     fn bring_back(&self, record: &StripeRecord) -> String {
         let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
         let down = down.filter(|node| !self.nodes.peers.contains_key(node));
-        let down: BTreeSet<String> = down.map(|node| self.name(node)).collect();
+        let down: BTreeSet<String> = down.map(|node| self.nodes.name(node)).collect();
         if down.is_empty() {
             return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \
                     repair --all"
@@ -90,7 +90,7 @@ impl Control {
         let omitted = self.omitted(record.block_bytes, emptied);
         let blocks = count(blocks as u64, "block");
         if !order.requestors.is_empty() {
-            let only: Vec<String> = order.requestors.iter().map(|&node| self.name(node)).collect();
+            let only: Vec<String> = order.requestors.iter().map(|&node| self.nodes.name(node)).collect();
             return Obstacle {
                 end: End::Failed,
                 reason: format!(

@@ -1,9 +1,8 @@
 //! What the scheduler is told: nodes as they come and go and fill up, blocks as they are lost and found, and who
 //! else works on a stripe.
 
-use repair::recovery::{BlockFacts, Loads, NodeFacts, ReservationId};
+use repair::recovery::{Loads, NodeFacts, ReservationId};
 use repair::{Job, NodeId, StripeId};
-use stores::{BlockRecord, BlockState};
 
 use super::Control;
 use crate::stripes::indexed;
@@ -13,12 +12,12 @@ impl Control {
     pub(crate) fn tell_node(&mut self, node: NodeId) {
         let Some(view) = self.nodes.topology.get(node) else { return };
         let facts = NodeFacts {
-            alive: self.is_helper(node)
+            alive: self.nodes.is_helper(node)
                 && (!self.base.nature.tells_service || self.stripes.picture.is_up(node)),
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
             blocks: self.stripes.picture.block_count(node) as u64,
-            budget: self.budget(node),
+            budget: self.facts().budget(node),
             draining: self.nodes.leaving.contains(&node),
         };
         self.repairs.scheduler.set_node(node, facts);
@@ -27,7 +26,7 @@ impl Control {
     /// What a helper holds, or has room for, has changed.
     pub(crate) fn tell_space(&mut self, node: NodeId) {
         if let Some(view) = self.nodes.topology.get(node)
-            && self.is_helper(node)
+            && self.nodes.is_helper(node)
         {
             let blocks = self.stripes.picture.block_count(node) as u64;
             self.repairs.scheduler.handle_space(node, blocks, view.free_bytes);
@@ -40,19 +39,11 @@ impl Control {
 
     /// Something else is in the catalog of these blocks of a stripe.
     pub(crate) fn tell_blocks(&mut self, stripe: &StripeId) {
-        let Ok(record) = self.stripe_record(stripe) else { return };
+        let Ok(record) = self.stripes.stripe_record(stripe) else { return };
         for (index, block) in indexed(&record) {
-            let facts = self.block_facts(block);
+            let facts = self.facts().block_facts(block);
             self.repairs.scheduler.handle_block(stripe, index, facts);
         }
-    }
-
-    /// What is known of a block: of several holders, the one where it can be read.
-    pub(crate) fn block_facts(&self, block: &BlockRecord) -> BlockFacts {
-        let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
-        let node = reader.or(block.node);
-        let good = node.and_then(|node| block.state_on(node)) == Some(BlockState::Healthy);
-        BlockFacts { node, good }
     }
 
     /// A node has come or gone: of what is on others as well, one of those counts now.

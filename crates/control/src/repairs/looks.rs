@@ -30,18 +30,18 @@ impl Control {
     /// Has the blocks read that an order names, if nothing is known to be lost of them. Until they are, the stripe is held.
     pub(super) fn look_first(&mut self, order: &Order, record: &StripeRecord) {
         let named: Vec<BlockIndex> = match (&order.target, &order.given) {
-            (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
+            (Target::Block(block), None) => crate::stripes::index_of(record, block).into_iter().collect(),
             (Target::Stripe(_), None) => indexed(record).map(|(index, _)| index).collect(),
             _ => return,
         };
-        let lost = self.lost_blocks(record);
+        let lost = self.facts().lost_blocks(record);
         if named.iter().any(|index| lost.contains(index)) {
             return;
         }
         self.repairs.looks.forget(&record.id);
         for index in named {
             let block = record.blocks[usize::from(index.0)].clone();
-            let reader = self.readable_at(&block).filter(|&node| self.is_helper(node));
+            let reader = self.facts().readable_at(&block).filter(|&node| self.nodes.is_helper(node));
             if let Some(node) = reader {
                 let ask = self.ask_for_block(node, record.id.clone(), index, block, false);
                 self.repairs.looks.open.insert(ask, record.id.clone());
@@ -70,7 +70,7 @@ impl Control {
     /// Why nothing of a stripe was repaired.
     pub(super) fn nothing_lost(&mut self, stripe: &StripeId) -> String {
         let nodes = self.repairs.looks.healthy.remove(stripe).unwrap_or_default();
-        let names: Vec<String> = nodes.into_iter().map(|node| self.name(node)).collect();
+        let names: Vec<String> = nodes.into_iter().map(|node| self.nodes.name(node)).collect();
         match names.as_slice() {
             [] => "nothing is lost".to_owned(),
             [one] => format!("nothing is lost: {one} has just read its block, and it is healthy"),

@@ -38,6 +38,7 @@ use super::healing::Healing;
 use super::room::Rooms;
 use super::storing::Then;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
 use looks::Looks;
@@ -156,7 +157,7 @@ struct Item {
 
 impl Control {
     pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
-        match self.order(request) {
+        match self.facts().order(request) {
             Ok(order) => self.queue_order(order, reply),
             Err(error) => answer(reply, Err(error), &mut self.effects),
         }
@@ -183,13 +184,13 @@ impl Control {
     }
 
     fn number_of_order(&mut self) -> Result<u64, RequestError> {
-        self.check_not_behind().and_then(|()| self.check_storage())?;
+        self.facts().check_not_behind().and_then(|()| self.storing.check_storage())?;
         self.next_number()
     }
 
     /// An order is kept: its repair begins.
     pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
-        let (target, by_itself) = (self.target_text(&order.target), order.by_itself);
+        let (target, by_itself) = (self.facts().target_text(&order.target), order.by_itself);
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
         self.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
@@ -205,21 +206,16 @@ impl Control {
         self.repairs.open_for(target).collect()
     }
 
-    /// The order of a repair that nobody asked for.
-    pub(super) fn own_order(&self, target: Target) -> Result<Order, RequestError> {
-        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
-    }
-
     /// Whether a repair has begun, or is about to, and has not ended.
     pub(super) fn is_repair_open(&self, id: u64) -> bool {
         self.repairs.repairs.get(&id).is_some_and(|repair| repair.ended_unix_ms.is_none())
     }
 
     pub(super) fn start_repairs(&mut self) {
-        if self.is_behind() {
+        if self.stripes.is_behind() {
             return;
         }
-        if self.may_change() {
+        if self.facts().may_change() {
             self.expand_repairs();
             self.resume_jobs();
         }
@@ -232,7 +228,7 @@ impl Control {
         while let Some(action) = self.repairs.scheduler.poll(self.base.now) {
             match action {
                 // Cancelling goes on while nothing may be changed; starting does not.
-                Action::Propose(proposal) if !self.may_change() => {
+                Action::Propose(proposal) if !self.facts().may_change() => {
                     self.repairs.scheduler.put_back(proposal.item);
                     return;
                 }
@@ -253,11 +249,11 @@ impl Control {
         trouble: Option<String>,
         result: Result<Outcome, JobError>,
     ) {
-        let record = self.stripe_record(stripe).ok();
+        let record = self.stripes.stripe_record(stripe).ok();
         if let Err(JobError::NoRequestor { node, .. }) = &result {
             self.repairs.refusals.note(stripe, *node);
         }
-        let settled_by = record.as_ref().map(|record| self.settled_by(record)).unwrap_or_default();
+        let settled_by = record.as_ref().map(|record| self.answers().settled_by(record)).unwrap_or_default();
         let Repairs { repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };
@@ -326,6 +322,13 @@ impl Control {
         stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
         self.poll_repairs();
         self.drain_jobs();
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// The order of a repair that nobody asked for.
+    pub(super) fn own_order(self, target: Target) -> Result<Order, RequestError> {
+        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }
 }
 

@@ -8,8 +8,8 @@ use repair::{BlockId, NodeId, Scheme, StripeId};
 use serde::{Deserialize, Serialize};
 use stores::StripeRecord;
 
-use super::Control;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use ::views::RepairRequest;
 
 /// What was asked for, as it is kept in the catalog.
@@ -118,8 +118,8 @@ impl Order {
     }
 }
 
-impl Control {
-    pub(super) fn order(&self, request: &RepairRequest) -> Result<Order, RequestError> {
+impl<'a> Facts<'a> {
+    pub(super) fn order(self, request: &RepairRequest) -> Result<Order, RequestError> {
         let policy = request.policy.as_deref().map_or(Ok(HelperPolicy::default()), str::parse)?;
         let requestors: Result<Vec<NodeId>, RequestError> =
             request.requestors.iter().map(|name| self.node_named(name)).collect();
@@ -135,7 +135,7 @@ impl Control {
         })
     }
 
-    fn target(&self, request: &RepairRequest) -> Result<(Target, Option<GivenOrder>), RequestError> {
+    fn target(self, request: &RepairRequest) -> Result<(Target, Option<GivenOrder>), RequestError> {
         let RepairRequest { block, stripe, node, drain, all, homes, .. } = request;
         let target = match (block, stripe, node, drain, all) {
             (None, Some(stripe), None, None, false) if !homes.is_empty() => {
@@ -170,7 +170,7 @@ impl Control {
         Ok((target?, None))
     }
 
-    pub(crate) fn scheme(&self, asked: Option<&str>) -> Result<Scheme, RequestError> {
+    pub(crate) fn scheme(self, asked: Option<&str>) -> Result<Scheme, RequestError> {
         Ok(asked.unwrap_or(&self.base.settings.scheme).parse()?)
     }
 }

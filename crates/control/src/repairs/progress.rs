@@ -130,25 +130,27 @@ impl Control {
     }
 
     fn resource_name(&self, resource: &Resource) -> String {
-        let paces = self.paces();
+        let paces = self.facts().paces();
         let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
         match resource {
             Resource::Uplink(node) if is_capped(node, |pace| pace.up) => {
-                format!("the cap of {}", self.name(*node))
+                format!("the cap of {}", self.nodes.name(*node))
             }
             Resource::Downlink(node) if is_capped(node, |pace| pace.down) => {
-                format!("the cap of {}", self.name(*node))
+                format!("the cap of {}", self.nodes.name(*node))
             }
             Resource::Disk(node) if is_capped(node, |pace| pace.disk) => {
-                format!("the cap on the disk of {}", self.name(*node))
+                format!("the cap on the disk of {}", self.nodes.name(*node))
             }
-            Resource::Uplink(node) => format!("the uplink of {}", self.name(*node)),
-            Resource::Downlink(node) => format!("the downlink of {}", self.name(*node)),
-            Resource::Disk(node) => format!("the disk of {}", self.name(*node)),
-            Resource::Jobs(node) => format!("the number of jobs on {}", self.name(*node)),
+            Resource::Uplink(node) => format!("the uplink of {}", self.nodes.name(*node)),
+            Resource::Downlink(node) => format!("the downlink of {}", self.nodes.name(*node)),
+            Resource::Disk(node) => format!("the disk of {}", self.nodes.name(*node)),
+            Resource::Jobs(node) => format!("the number of jobs on {}", self.nodes.name(*node)),
             Resource::TrunkOut(rack) => format!("what may leave rack {rack}"),
             Resource::TrunkInto(rack) => format!("what may enter rack {rack}"),
-            Resource::Pair(from, to) => format!("the link from {} to {}", self.name(*from), self.name(*to)),
+            Resource::Pair(from, to) => {
+                format!("the link from {} to {}", self.nodes.name(*from), self.nodes.name(*to))
+            }
             Resource::Between(from, to) => format!("the link from rack {from} to rack {to}"),
         }
     }
@@ -162,7 +164,7 @@ impl Control {
         let step = records.len().div_ceil(DEMANDS).max(1);
         let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
         let scale = records.len() as f64 / sampled.len().max(1) as f64;
-        let (rates, cluster) = (self.rates_within_caps(), self.caps().cluster);
+        let (rates, cluster) = (self.rates_within_caps(), self.facts().caps().cluster);
         let seconds = |kind: Kind| {
             let demand = |record: &&StripeRecord| self.demand(order, kind, record);
             let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
@@ -183,20 +185,20 @@ impl Control {
 
     /// What each helper that is up may move, if others leave it all of the caps that they share.
     fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
-        let caps = self.caps();
+        let caps = self.facts().caps();
         let within = |node: NodeId| {
             let rack = self.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
             (node, caps.utmost(node, rack).slow(self.nodes.topology.rates(node)))
         };
-        self.live_helpers().map(within).collect()
+        self.nodes.live_helpers().map(within).collect()
     }
 
     /// What has to be carried for a stripe, if something of it is wanted.
     fn demand(&self, order: &Order, kind: Kind, record: &StripeRecord) -> Option<Demand> {
         let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };
-        let lost = self.wanted_of(order, record);
+        let lost = self.facts().wanted_of(order, record);
         let readable = |from: Option<NodeId>| {
-            let holders = indexed(record).filter_map(|(_, block)| self.readable_at(block));
+            let holders = indexed(record).filter_map(|(_, block)| self.facts().readable_at(block));
             holders.filter(|&node| Some(node) != from).collect::<Vec<_>>()
         };
         let (sends, survivors) = match kind {
@@ -208,7 +210,7 @@ impl Control {
         // Where there are many, any will do.
         let takers = match &order.requestors[..] {
             [] if self.nodes.peers.len() > FEW_NODES => None,
-            [] => Some(self.live_helpers().filter(free).collect()),
+            [] => Some(self.nodes.live_helpers().filter(free).collect()),
             some => Some(some.to_vec()),
         };
         let lost = lost.len() as u32;

@@ -13,6 +13,7 @@ use stores::StripeRecord;
 use super::{Control, Item, Order};
 use crate::SETTLE_LIMIT;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use crate::jobs::Owner;
 use crate::requests::policy;
 use crate::stripes::indexed;
@@ -47,7 +48,7 @@ impl Control {
         self.repairs.unexpanded = later;
         for id in due {
             let order = self.repairs.repairs[&id].order.clone();
-            let records = self.stripes_of(&order.target);
+            let records = self.facts().stripes_of(&order.target);
             for record in &records {
                 self.look_first(&order, record);
                 self.push_item(id, &order, record);
@@ -61,37 +62,12 @@ impl Control {
         self.repairs.repairs[&id].order.given.is_some()
     }
 
-    /// Those that are there; what has been removed meanwhile needs no repair.
-    fn stripes_of(&self, target: &Target) -> Vec<StripeRecord> {
-        let one = |stripe: &StripeId| self.stripe_record(stripe).ok();
-        match target {
-            Target::Block(block) => {
-                let found = self.stripes.picture.find_block(block).ok();
-                found.and_then(|(stripe, _)| one(&stripe)).into_iter().collect()
-            }
-            Target::Stripe(stripe) => one(stripe).into_iter().collect(),
-            Target::Node(node) | Target::Drain(node) => {
-                let mut stripes: Vec<StripeId> =
-                    self.stripes.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
-                stripes.dedup();
-                // What is of no file yet is its put's business.
-                stripes.retain(|stripe| self.stripes.picture.is_pending(stripe) == Some(false));
-                stripes.iter().filter_map(one).collect()
-            }
-            Target::Rebalance(blocks) => {
-                let found = blocks.iter().filter_map(|block| self.stripes.picture.find_block(block).ok());
-                found.filter_map(|(stripe, _)| one(&stripe)).collect()
-            }
-            Target::All => self.stripes.picture.damaged(),
-        }
-    }
-
     fn push_item(&mut self, id: u64, order: &Order, record: &StripeRecord) {
         let Ok(code) = self.stripes.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
         };
         let (kind, moving) = match &order.target {
-            Target::Rebalance(blocks) => match self.moving(blocks, &order.requestors, record) {
+            Target::Rebalance(blocks) => match self.facts().moving(blocks, &order.requestors, record) {
                 Some((index, from)) => (Kind::Migrate { from }, Some(index)),
                 None => return, // It has moved already.
             },
@@ -99,7 +75,7 @@ impl Control {
         };
         let only = match (&order.target, &order.given) {
             (_, Some(given)) => given.homes.keys().copied().collect(),
-            (Target::Block(block), None) => Self::index_of(record, block).into_iter().collect(),
+            (Target::Block(block), None) => crate::stripes::index_of(record, block).into_iter().collect(),
             (Target::Rebalance(_), None) => moving.into_iter().collect(),
             (Target::Node(node), None) if order.is_of_node_alone() => on_node(record, *node),
             (_, None) => Vec::new(),
@@ -108,14 +84,14 @@ impl Control {
             stripe: record.id.clone(),
             code,
             block_bytes: record.block_bytes,
-            blocks: record.blocks.iter().map(|block| self.block_facts(block)).collect(),
+            blocks: record.blocks.iter().map(|block| self.facts().block_facts(block)).collect(),
             kind,
             only,
         };
         let item = self.repairs.scheduler.push(RepairId(id), new);
         let wanted = match moving {
             Some(index) => vec![index],
-            None => self.wanted_of(order, record),
+            None => self.facts().wanted_of(order, record),
         };
         let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
         repair.blocks += wanted.len() as u64;
@@ -126,44 +102,6 @@ impl Control {
             }
         }
         repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
-    }
-
-    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
-    fn moving(
-        &self,
-        blocks: &[BlockId],
-        onto: &[NodeId],
-        record: &StripeRecord,
-    ) -> Option<(BlockIndex, NodeId)> {
-        let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
-        let from = self.readable_at(block)?;
-        let moves = match onto {
-            [] => self.shares_helper(record, index, from), // It is to leave the stripe's other block.
-            onto => !onto.contains(&from),
-        };
-        moves.then_some((index, from))
-    }
-
-    /// The blocks that a repair is to bring elsewhere.
-    pub(super) fn wanted_of(&self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
-        let mut lost = self.lost_blocks(record);
-        if let Some(given) = &order.given {
-            lost.retain(|index| given.homes.contains_key(index));
-            return lost;
-        }
-        match &order.target {
-            Target::Block(block) => {
-                let index = Self::index_of(record, block);
-                lost.retain(|&lost| Some(lost) == index);
-            }
-            Target::Drain(node) if self.nodes.peers.contains_key(node) => return on_node(record, *node),
-            Target::Node(node) if order.is_of_node_alone() => {
-                let there = on_node(record, *node);
-                lost.retain(|index| there.contains(index));
-            }
-            _ => {}
-        }
-        lost
     }
 
     /// Starts the job of an item, if its plan gets what it needs.
@@ -196,20 +134,20 @@ impl Control {
     }
 
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
-        let record = self.stripe_record(&proposal.stripe).map_err(failed)?;
+        let record = self.stripes.stripe_record(&proposal.stripe).map_err(failed)?;
         if let (Kind::Migrate { .. }, []) = (proposal.kind, &proposal.wanted[..]) {
             return Err(self.no_room(order, &record, 1));
         }
         let lost = match proposal.kind {
             Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
-            _ => self.wanted_of(order, &record),
+            _ => self.facts().wanted_of(order, &record),
         };
         if lost.is_empty() {
             return Ok(Started::NothingLost);
         }
         // What the store does not have may still be read where it was, and is made anew all the same.
         let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
-        let stripe = self.stripe_now(&record, taken_as_lost).map_err(failed)?;
+        let stripe = self.facts().stripe_now(&record, taken_as_lost).map_err(failed)?;
         if proposal.kind == Kind::Reconstruct {
             self.check_decodable(&record, &stripe, &lost)?;
         }
@@ -295,7 +233,7 @@ impl Control {
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy,
-            verify: Verify { reread: true, ..self.verify(&stripe.id, order.verify_parity) },
+            verify: Verify { reread: true, ..self.stripes.verify(&stripe.id, order.verify_parity) },
             publish: true,
             tag: None,
             permits: self.permits(&stripe.id),
@@ -317,8 +255,9 @@ impl Control {
             let home = |block: &BlockIndex| Wanted { block: *block, requestor: given.homes[block] };
             return Placement::Chosen(lost.iter().map(home).collect());
         }
-        let removing = |node: NodeId| record.blocks.iter().any(|block| self.is_removing(node, &block.id));
-        let removers: Vec<NodeId> = self.removers().filter(|&node| removing(node)).collect();
+        let removing =
+            |node: NodeId| record.blocks.iter().any(|block| self.nodes.is_removing(node, &block.id));
+        let removers: Vec<NodeId> = self.nodes.removers().filter(|&node| removing(node)).collect();
         let refusers: Vec<NodeId> = self.repairs.refusals.of(&record.id).collect();
         let wants = |nodes: &[NodeId]| proposal.wanted.iter().any(|wanted| nodes.contains(&wanted.requestor));
         if wants(&refusers) {
@@ -337,6 +276,71 @@ impl Control {
             [] => Placement::Nowhere,
             wanted => Placement::Chosen(wanted.to_vec()),
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Those that are there; what has been removed meanwhile needs no repair.
+    fn stripes_of(self, target: &Target) -> Vec<StripeRecord> {
+        let one = |stripe: &StripeId| self.stripes.stripe_record(stripe).ok();
+        match target {
+            Target::Block(block) => {
+                let found = self.stripes.picture.find_block(block).ok();
+                found.and_then(|(stripe, _)| one(&stripe)).into_iter().collect()
+            }
+            Target::Stripe(stripe) => one(stripe).into_iter().collect(),
+            Target::Node(node) | Target::Drain(node) => {
+                let mut stripes: Vec<StripeId> =
+                    self.stripes.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
+                stripes.dedup();
+                // What is of no file yet is its put's business.
+                stripes.retain(|stripe| self.stripes.picture.is_pending(stripe) == Some(false));
+                stripes.iter().filter_map(one).collect()
+            }
+            Target::Rebalance(blocks) => {
+                let found = blocks.iter().filter_map(|block| self.stripes.picture.find_block(block).ok());
+                found.filter_map(|(stripe, _)| one(&stripe)).collect()
+            }
+            Target::All => self.stripes.picture.damaged(),
+        }
+    }
+
+    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
+    fn moving(
+        self,
+        blocks: &[BlockId],
+        onto: &[NodeId],
+        record: &StripeRecord,
+    ) -> Option<(BlockIndex, NodeId)> {
+        let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
+        let from = self.readable_at(block)?;
+        let moves = match onto {
+            [] => self.shares_helper(record, index, from), // It is to leave the stripe's other block.
+            onto => !onto.contains(&from),
+        };
+        moves.then_some((index, from))
+    }
+
+    /// The blocks that a repair is to bring elsewhere.
+    pub(super) fn wanted_of(self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
+        let mut lost = self.lost_blocks(record);
+        if let Some(given) = &order.given {
+            lost.retain(|index| given.homes.contains_key(index));
+            return lost;
+        }
+        match &order.target {
+            Target::Block(block) => {
+                let index = crate::stripes::index_of(record, block);
+                lost.retain(|&lost| Some(lost) == index);
+            }
+            Target::Drain(node) if self.nodes.peers.contains_key(node) => return on_node(record, *node),
+            Target::Node(node) if order.is_of_node_alone() => {
+                let there = on_node(record, *node);
+                lost.retain(|index| there.contains(index));
+            }
+            _ => {}
+        }
+        lost
     }
 }
 

@@ -117,7 +117,8 @@ impl Control {
     /// A helper has a copy of a block that has another home: the scheduler says when it may go.
     pub(crate) fn tell_surplus(&mut self, node: NodeId, stripe: &StripeId, index: BlockIndex) {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
-        let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| self.block_facts(block)).collect();
+        let facts: Vec<BlockFacts> =
+            record.blocks.iter().map(|block| self.facts().block_facts(block)).collect();
         self.repairs.scheduler.handle_surplus(stripe, index, node, &facts);
     }
 
@@ -125,7 +126,7 @@ impl Control {
     pub(super) fn drop_surplus(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
         let block: BlockId = record.blocks[usize::from(index.0)].id.clone();
-        if self.survives_without(&record, index, node) {
+        if self.facts().survives_without(&record, index, node) {
             self.remove_copy(node, block);
         }
     }

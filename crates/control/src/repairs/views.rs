@@ -11,6 +11,7 @@ use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 use super::reasons::Reasons;
 use super::{Control, Item, Repair, RequestError};
 use crate::durations::in_words;
+use crate::facts::Facts;
 use crate::jobs::RunningJob;
 use ::views::{
     HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairReason, RepairState, RepairView,
@@ -63,7 +64,7 @@ impl Control {
         let counters = self.repairs.counters(id);
         let mut view = RepairView {
             repair: id,
-            target: self.target_text(&repair.order.target),
+            target: self.facts().target_text(&repair.order.target),
             by_itself: repair.order.by_itself,
             policy: repair.order.helpers.name().to_owned(),
             scheme: repair.order.scheme.name().to_owned(),
@@ -85,22 +86,13 @@ impl Control {
         view
     }
 
-    /// What a repair is about, with names.
-    pub(crate) fn target_text(&self, target: &Target) -> String {
-        match target {
-            Target::Node(node) => format!("node {}", self.name(*node)),
-            Target::Drain(node) => format!("drain {}", self.name(*node)),
-            target => target.to_string(),
-        }
-    }
-
     /// A repair has ended: says so, and for how long it went on.
     pub(super) fn tell_end(&mut self, id: u64) {
         let view = self.repair_view(id, &ItemPage::NONE);
         let repair = &self.repairs.repairs[&id];
         let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
         let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
-            counts.iter().map(|(&node, &blocks)| (self.name(node), blocks)).collect()
+            counts.iter().map(|(&node, &blocks)| (self.nodes.name(node), blocks)).collect()
         };
         let event = HistoryEvent::RepairEnded {
             repair: id,
@@ -190,7 +182,7 @@ impl Control {
         };
         let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {
             block: block.to_string(),
-            node: self.name(node),
+            node: self.nodes.name(node),
         };
         RepairItem {
             stripe: stripe.to_string(),
@@ -203,6 +195,17 @@ impl Control {
             next_step: item.next_step.clone(),
             replanned: item.replanned.clone(),
             job,
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// What a repair is about, with names.
+    pub(crate) fn target_text(self, target: &Target) -> String {
+        match target {
+            Target::Node(node) => format!("node {}", self.nodes.name(*node)),
+            Target::Drain(node) => format!("drain {}", self.nodes.name(*node)),
+            target => target.to_string(),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Scene {
         let removed = asks.into_iter().filter_map(|ask| match ask {
             Ask::Write { write: Write::Files(FileWrite::Discard(node, block)), .. } => {
                 let at = record.blocks.iter().position(|other| other.id == block).unwrap();
-                Some((core.name(node), at))
+                Some((core.nodes.name(node), at))
             }
             _ => None,
         });

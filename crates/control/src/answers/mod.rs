@@ -1,0 +1,17 @@
+//! What the API shows: made of what all machines know, and changing nothing.
+
+use crate::facts::Facts;
+use crate::history::History;
+use crate::jobs::Jobs;
+use crate::repairs::Repairs;
+use crate::scrubs::Scrubs;
+
+/// All machines, for reading only.
+#[derive(Clone, Copy)]
+pub(crate) struct Answers<'a> {
+    pub facts: Facts<'a>,
+    pub jobs: &'a Jobs,
+    pub repairs: &'a Repairs,
+    pub scrub: &'a Scrubs,
+    pub history: &'a History,
+}

@@ -1,0 +1,131 @@
+//! Which copies of a block are needed, wanted or too many.
+
+use codes::BlockIndex;
+use repair::recovery::BlockFacts;
+use repair::{BlockId, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, StripeRecord};
+
+use crate::facts::Facts;
+use crate::nodes::PeerKind;
+use crate::stripes::indexed;
+
+impl<'a> Facts<'a> {
+    /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as spread as it can be
+    /// without this copy. A note that it shall go may be an old one.
+    pub(crate) fn may_go(self, node: NodeId, block: &BlockId) -> bool {
+        let Some((stripe, index, record)) = self.stripes.record_of(block) else {
+            // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
+            return !self.base.nature.claims;
+        };
+        record.node != Some(node) && self.is_spare(&stripe, index, node)
+    }
+
+    /// Whether a stripe survives all that its code tolerates without a node's copy of a block.
+    pub(crate) fn is_spare(self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> bool {
+        self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
+    }
+
+    /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or who has it holds
+    /// another block of the stripe as well, and this node does not.
+    pub(crate) fn is_wanted_from(self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
+        let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
+        let block = &record.blocks[usize::from(index.0)];
+        match block.state_on(node) {
+            // What is only not listed is looked at as well.
+            Some(state) => state != BlockState::Healthy || !self.base.nature.trusts_lists,
+            None if !self.nodes.settled || !self.may_change() => false,
+            None if self.base.nature.files && self.shares_helper(&record, index, node) => {
+                self.is_lost(block) && self.nobody_else_has(&record, block)
+            }
+            None if self.is_lost(block) => true,
+            None => {
+                let home = if self.base.nature.files { self.readable_at(block) } else { None };
+                home.is_some_and(|home| self.shares_helper(&record, index, home))
+            }
+        }
+    }
+
+    /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add to the helpers
+    /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
+    /// cannot be read until then.
+    pub(crate) fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
+        let returns =
+            |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.nodes.retired.contains(&node);
+        let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
+        !comes_back || !self.is_readable(stripe)
+    }
+
+    /// Whether nothing refers to an orphan, as far as its name says.
+    pub(crate) fn is_unreferenced(self, node: NodeId, block: &BlockId) -> bool {
+        match self.stripes.record_of(block) {
+            Some((stripe, index, _)) => self.is_spare(&stripe, index, node),
+            None => self.stripes.picture.was_given(block),
+        }
+    }
+
+    /// The orphans of a helper that may go by themselves and were not looked at.
+    pub(crate) fn tidied(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
+        let orphans = match self.nodes.peers.get(&node).map(|peer| &peer.kind) {
+            Some(PeerKind::Helper { orphans, .. }) => Some(orphans),
+            _ => None,
+        };
+        let refused = self.stripes.orphans.refused.get(&node);
+        let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
+        orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))
+    }
+
+    /// Whether another block of a stripe can be read on a node.
+    pub(crate) fn shares_helper(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
+        indexed(stripe)
+            .any(|(other, block)| other != index && self.readers(block).any(|reader| reader == node))
+    }
+
+    /// Whether a stripe can do without a node's copy of a block: each block is readable, on a node of its own, or, in stores
+    /// where a node may have several, the stripe survives as many losses of nodes as with all of its copies. Of other blocks
+    /// one copy counts, as their other copies may be about to go.
+    pub(crate) fn survives_without(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
+        let stays = |(at, block)| self.proven_readers(block).find(|&reader| at != index || reader != node);
+        let Some(rest) = indexed(stripe).map(stays).collect::<Option<Vec<NodeId>>>() else { return false };
+        let rest = self.stripes.picture.together(&rest);
+        if !rest.shares_nodes() || !self.base.nature.shares_nodes {
+            return !rest.shares_nodes();
+        }
+        if !self.proven_readers(&stripe.blocks[usize::from(index.0)]).any(|reader| reader == node) {
+            return true; // Nobody can read that copy.
+        }
+        let spare = (stripe.code.blocks() - stripe.code.data_blocks()) as u32;
+        let with_all = self.stripes.picture.together(&self.least_shared(stripe));
+        rest.survives(spare).nodes >= with_all.survives(spare).nodes
+    }
+
+    /// A node for each readable block, such that none has many of them.
+    pub(crate) fn least_shared(self, stripe: &StripeRecord) -> Vec<NodeId> {
+        let mut copies: Vec<Vec<NodeId>> =
+            stripe.blocks.iter().map(|block| self.proven_readers(block).collect()).collect();
+        copies.sort_by_key(Vec::len); // Blocks without a choice first.
+        let mut chosen: Vec<NodeId> = Vec::with_capacity(copies.len());
+        for nodes in copies {
+            let taken = |node: &NodeId| chosen.iter().filter(|other| *other == node).count();
+            let least = nodes.into_iter().min_by_key(taken);
+            chosen.extend(least);
+        }
+        chosen
+    }
+
+    /// The last block of a stripe that shares its helper with another one.
+    pub(crate) fn doubled_block(self, stripe: &StripeRecord) -> Option<BlockId> {
+        let mut blocks = indexed(stripe).collect::<Vec<_>>().into_iter().rev();
+        let shares = |(index, block): &(BlockIndex, &stores::BlockRecord)| {
+            self.readable_at(block).is_some_and(|node| self.shares_helper(stripe, *index, node))
+        };
+        blocks.find(shares).map(|(_, block)| block.id.clone())
+    }
+
+    /// What is known of a block: of several holders, the one where it can be read.
+    pub(crate) fn block_facts(self, block: &BlockRecord) -> BlockFacts {
+        let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
+        let node = reader.or(block.node);
+        let good = node.and_then(|node| block.state_on(node)) == Some(BlockState::Healthy);
+        BlockFacts { node, good }
+    }
+}
