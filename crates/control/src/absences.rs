@@ -13,7 +13,7 @@ use repair::NodeId;
 use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::{RecordWrite, StoreError, Write};
+use stores::StoreError;
 
 use super::Control;
 use super::attempts::{Attempts, TRY_AGAIN};
@@ -65,7 +65,7 @@ impl Control {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             let (Some(kept), Some(node)) = (kept, self.stripes.picture.node_named(name).map(|node| node.id))
             else {
-                self.forget_record(format!("{PREFIX}{name}"));
+                self.out.forget_record(format!("{PREFIX}{name}"));
                 continue;
             };
             let before = Duration::from_millis(self.base.unix_ms.saturating_sub(kept.since_unix_ms));
@@ -109,25 +109,25 @@ impl Control {
         let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
         let next = self.gone_node(node).map(|gone| gone.text).unwrap_or_default();
         tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
-        self.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
+        self.out.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
     }
 
     /// A helper is there.
     pub(crate) fn note_back(&mut self, node: NodeId) {
         let Some(absence) = self.nodes.absences.remove(&node) else { return };
         let name = self.nodes.name(node);
-        self.forget_record(format!("{PREFIX}{name}"));
+        self.out.forget_record(format!("{PREFIX}{name}"));
         // Before all have come, one that is back was not gone for anybody.
         if self.nodes.settled {
             let away_ms = absence.lasts(self.base.now).as_millis() as u64;
-            self.note(HistoryEvent::NodeBack { node: name, away_ms });
+            self.out.note(HistoryEvent::NodeBack { node: name, away_ms });
         }
     }
 
     fn keep_absence(&mut self, node: NodeId) {
         let Some(absence) = self.nodes.absences.get(&node) else { return };
         let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
-        self.keep_record(format!("{PREFIX}{}", self.nodes.name(node)), &kept);
+        self.out.keep_record(format!("{PREFIX}{}", self.nodes.name(node)), &kept);
     }
 
     /// Begins the repairs whose time has come.
@@ -152,13 +152,13 @@ impl Control {
     }
 
     fn recover(&mut self, node: NodeId) {
-        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.next_number()) else { return };
+        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.out.next_number()) else { return };
         let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.base.unix_ms) };
         if let Some(absence) = self.nodes.absences.get_mut(&node) {
             absence.repair = Some(id);
         }
         let write = Self::kept(id, &order);
-        self.store(write, Then::Recovers { node, id, order: Box::new(order) });
+        self.out.store(write, Then::Recovers { node, id, order: Box::new(order) });
     }
 
     /// A repair by itself is kept, or could not be.
@@ -326,17 +326,6 @@ impl Control {
             ),
             _ => String::new(),
         }
-    }
-
-    /// Keeps something of the coordinator's own.
-    pub(crate) fn keep_record(&mut self, key: String, record: &impl Serialize) {
-        let record = serde_json::to_value(record).expect("records have string keys");
-        self.store(Write::Records(RecordWrite::Put(key, record)), Then::Nothing);
-    }
-
-    /// Keeps it no longer.
-    pub(crate) fn forget_record(&mut self, key: String) {
-        self.store(Write::Records(RecordWrite::Remove(key)), Then::Nothing);
     }
 }
 

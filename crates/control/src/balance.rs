@@ -78,13 +78,13 @@ impl Control {
     /// Moves blocks from full helpers to empty ones, or says what would move.
     pub(crate) fn rebalance(&mut self, request: RebalanceRequest, reply: Reply<RebalanceView>) {
         if !self.nodes.settled {
-            return answer(reply, Err(RequestError::Settling), &mut self.effects);
+            return answer(reply, Err(RequestError::Settling), &mut self.out);
         }
         let fills = self.facts().fills();
         let moves = worth_moving(fills.clone(), &self.facts());
         let view = self.answers().rebalance_view(&fills, &moves);
         if request.dry_run || moves.is_empty() {
-            return answer(reply, Ok(view), &mut self.effects);
+            return answer(reply, Ok(view), &mut self.out);
         }
         let onto: BTreeSet<NodeId> = moves.iter().map(|moved| moved.to).collect();
         let blocks = moves.into_iter().map(|moved| moved.block).collect();
@@ -94,7 +94,7 @@ impl Control {
         });
         match order {
             Ok(order) => self.queue_rebalance(order, view, reply),
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
         }
     }
 }

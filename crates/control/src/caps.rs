@@ -66,9 +66,9 @@ impl Control {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
-                self.store(write, Then::Capped { view: Box::new(view), reply });
+                self.out.store(write, Then::Capped { view: Box::new(view), reply });
             }
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
         }
     }
 
@@ -135,7 +135,7 @@ impl Control {
             .live_helpers()
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|node| self.send(node, ToNode::Spare));
+            .for_each(|node| self.nodes.send(node, ToNode::Spare, &mut self.out));
     }
 
     /// A helper says which part of its shares it left, in thousandths.
@@ -159,7 +159,7 @@ impl Control {
             };
             if self.nodes.capping.told.get(&node).copied().unwrap_or_default() != caps {
                 self.nodes.capping.told.insert(node, caps);
-                self.send(node, ToNode::Limits(caps));
+                self.nodes.send(node, ToNode::Limits(caps), &mut self.out);
             }
         }
     }

@@ -65,7 +65,7 @@ impl Control {
         };
         self.repairs.claims.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
         self.repairs.scheduler.hold(stripe);
-        self.store(Write::Stripes(write), Then::Claimed { stripe: stripe.clone() });
+        self.out.store(Write::Stripes(write), Then::Claimed { stripe: stripe.clone() });
         false
     }
 
@@ -129,7 +129,7 @@ impl Control {
                     self.repairs.scheduler.let_go(&stripe);
                     if !used {
                         // An earlier claim of it may still be the store's, and nobody may ask again.
-                        self.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
+                        self.out.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
                     }
                 }
                 _ => {}
@@ -148,7 +148,7 @@ impl Control {
     fn release(&mut self, stripe: &StripeId) {
         if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
             self.repairs.claims.0.remove(stripe);
-            self.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
+            self.out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
         }
     }
 }

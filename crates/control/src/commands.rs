@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use repair::StripeId;
 use serde_json::Value;
-use stores::CatalogError;
 use stores::dir::{PutId, Snapshot};
 
-use super::effect::{Effect, Effects, Reply};
+use super::effect::Reply;
+use super::out::Out;
 use super::storing::Ask;
 use super::{Control, ItemPage};
 use crate::error::RequestError;
@@ -78,95 +78,77 @@ pub enum Command {
 impl Control {
     pub(crate) fn carry_out(&mut self, command: Command) {
         match command {
-            Command::Status(reply) => answer(reply, self.status(), &mut self.effects),
-            Command::Nodes(reply) => answer(reply, self.answers().node_views(), &mut self.effects),
-            Command::Files(prefix, reply) => {
-                answer(reply, self.answers().file_views(&prefix), &mut self.effects)
-            }
-            Command::File(name, reply) => answer(reply, self.file_layout(&name), &mut self.effects),
+            Command::Status(reply) => answer(reply, self.status(), &mut self.out),
+            Command::Nodes(reply) => answer(reply, self.answers().node_views(), &mut self.out),
+            Command::Files(prefix, reply) => answer(reply, self.answers().file_views(&prefix), &mut self.out),
+            Command::File(name, reply) => answer(reply, self.file_layout(&name), &mut self.out),
             Command::RemoveFile(name, reply) => self.remove_file(name, reply),
             Command::BeginPut(request, reply) => self.begin_put(&request, reply),
             Command::CommitPut(put, reply) => self.commit_put(put, reply),
             Command::AbortPut(put, reply) => self.abort_put(put, Some(reply)),
             Command::Stripe(stripe, reply) => {
-                answer(reply, self.answers().stripe_view_of(&stripe), &mut self.effects)
+                answer(reply, self.answers().stripe_view_of(&stripe), &mut self.out)
             }
             Command::Contradictions(reply) => {
-                answer(reply, Ok(self.stripes.contradictions.names()), &mut self.effects)
+                answer(reply, Ok(self.stripes.contradictions.names()), &mut self.out)
             }
-            Command::Block(block, reply) => {
-                answer(reply, self.answers().block_place(&block), &mut self.effects)
-            }
+            Command::Block(block, reply) => answer(reply, self.answers().block_place(&block), &mut self.out),
             Command::Describe(given, owner, reply) => {
-                answer(reply, self.describe_stripe(&given, &owner), &mut self.effects)
+                answer(reply, self.describe_stripe(&given, &owner), &mut self.out)
             }
             Command::Repair(request, reply) => self.queue_repair(&request, reply),
-            Command::Repairs(reply) => answer(reply, Ok(self.repair_views()), &mut self.effects),
+            Command::Repairs(reply) => answer(reply, Ok(self.repair_views()), &mut self.out),
             Command::RepairState(repair, page, reply) => {
-                answer(reply, self.repair_page(repair, &page), &mut self.effects)
+                answer(reply, self.repair_page(repair, &page), &mut self.out)
             }
             Command::GivenRepairState(repair, reply) => {
-                answer(reply, self.given_repair_state(repair), &mut self.effects)
+                answer(reply, self.given_repair_state(repair), &mut self.out)
             }
             Command::RepairChange(repair, since, limit, reply) => {
                 self.await_change(repair, since, limit, reply);
             }
-            Command::CancelRepair(repair, reply) => {
-                answer(reply, self.cancel_repair(repair), &mut self.effects)
-            }
+            Command::CancelRepair(repair, reply) => answer(reply, self.cancel_repair(repair), &mut self.out),
             Command::CancelGivenRepair(repair, reply) => {
-                answer(reply, self.cancel_given_repair(repair), &mut self.effects)
+                answer(reply, self.cancel_given_repair(repair), &mut self.out)
             }
             Command::PauseRepair(repair, paused, reply) => {
-                answer(reply, self.pause_repair(repair, paused), &mut self.effects)
+                answer(reply, self.pause_repair(repair, paused), &mut self.out)
             }
-            Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name), &mut self.effects),
-            Command::Topology(reply) => answer(reply, Ok(self.answers().topology_view()), &mut self.effects),
-            Command::Probe(request, reply) => answer(reply, self.start_probes(&request), &mut self.effects),
-            Command::Probes(reply) => answer(reply, self.probe_view(), &mut self.effects),
-            Command::StopProbes(reply) => answer(reply, self.stop_probes(), &mut self.effects),
-            Command::Caps(reply) => answer(reply, Ok(self.nodes.caps_view()), &mut self.effects),
+            Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name), &mut self.out),
+            Command::Topology(reply) => answer(reply, Ok(self.answers().topology_view()), &mut self.out),
+            Command::Probe(request, reply) => answer(reply, self.start_probes(&request), &mut self.out),
+            Command::Probes(reply) => answer(reply, self.probe_view(), &mut self.out),
+            Command::StopProbes(reply) => answer(reply, self.stop_probes(), &mut self.out),
+            Command::Caps(reply) => answer(reply, Ok(self.nodes.caps_view()), &mut self.out),
             Command::ChangeCaps(request, reply) => self.change_caps(&request, reply),
-            Command::Explain(request, reply) => answer(reply, self.explain(&request), &mut self.effects),
-            Command::Scrub(parity, reply) => answer(reply, self.start_scrub(parity), &mut self.effects),
-            Command::StopScrub(scrub, reply) => answer(reply, self.stop_scrub(scrub), &mut self.effects),
-            Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub), &mut self.effects),
-            Command::Snapshot(reply) => self.ask_storage(Ask::Snapshot(reply)),
+            Command::Explain(request, reply) => answer(reply, self.explain(&request), &mut self.out),
+            Command::Scrub(parity, reply) => answer(reply, self.start_scrub(parity), &mut self.out),
+            Command::StopScrub(scrub, reply) => answer(reply, self.stop_scrub(scrub), &mut self.out),
+            Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub), &mut self.out),
+            Command::Snapshot(reply) => self.out.ask_storage(Ask::Snapshot(reply)),
             Command::AcceptCatalog(request, reply) => self.accept_catalog(request, reply),
-            Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans(), &mut self.effects),
+            Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans(), &mut self.out),
             Command::RemoveNode(name, reply) => self.remove_node(&name, reply),
             Command::Maintain(name, request, reply) => {
-                answer(reply, self.maintain(&name, request), &mut self.effects)
+                answer(reply, self.maintain(&name, request), &mut self.out)
             }
-            Command::EndMaintenance(name, reply) => {
-                answer(reply, self.end_maintenance(&name), &mut self.effects)
-            }
+            Command::EndMaintenance(name, reply) => answer(reply, self.end_maintenance(&name), &mut self.out),
             Command::OkToStop(names, leave, reply) => {
-                answer(reply, self.answers().ok_to_stop(&names, leave), &mut self.effects)
+                answer(reply, self.answers().ok_to_stop(&names, leave), &mut self.out)
             }
-            Command::SafeToRemove(names, reply) => {
-                answer(reply, self.safe_to_remove(&names), &mut self.effects)
-            }
+            Command::SafeToRemove(names, reply) => answer(reply, self.safe_to_remove(&names), &mut self.out),
             Command::ReplaceNode(name, request, reply) => self.replace_node(&name, &request, reply),
             Command::Rebalance(request, reply) => self.rebalance(request, reply),
-            Command::Settings(reply) => answer(reply, Ok(self.answers().settings_view()), &mut self.effects),
+            Command::Settings(reply) => answer(reply, Ok(self.answers().settings_view()), &mut self.out),
             Command::ChangeSettings(request, reply) => {
-                answer(reply, self.change_settings(&request), &mut self.effects)
+                answer(reply, self.change_settings(&request), &mut self.out)
             }
-            Command::History(most, reply) => answer(reply, Ok(self.history(most)), &mut self.effects),
+            Command::History(most, reply) => answer(reply, Ok(self.history(most)), &mut self.out),
         }
     }
 }
 
-pub(crate) fn answer<T: Send + 'static>(
-    reply: Reply<T>,
-    result: Result<T, RequestError>,
-    effects: &mut Effects,
-) {
-    if let Err(RequestError::Catalog(error @ (CatalogError::Storage { .. } | CatalogError::Damaged { .. }))) =
-        &result
-    {
-        tracing::error!(%error, "the catalog");
-    }
-    effects.push(Effect::Answer(reply.with(result)));
+/// Answers a request, with what is worked out first.
+pub(crate) fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, RequestError>, out: &mut Out) {
+    out.answer(reply, result);
 }

@@ -71,7 +71,7 @@ impl Control {
             return;
         }
         let kept = Kept { stripe: stripe.clone(), block: block.clone(), node };
-        self.keep_record(key(&block, node), &kept);
+        self.out.keep_record(key(&block, node), &kept);
         self.stripes.condemned.blocks.insert((block.clone(), node), stripe.clone());
         let problem = self.stripes.condemned.problem(&block, node).expect("it was just condemned");
         self.remember_loss(node, &block, problem.to_string());
@@ -94,6 +94,6 @@ impl Control {
     }
 
     fn forget_condemned(&mut self, blocks: Vec<(BlockId, NodeId)>) {
-        blocks.into_iter().for_each(|(block, node)| self.forget_record(key(&block, node)));
+        blocks.into_iter().for_each(|(block, node)| self.out.forget_record(key(&block, node)));
     }
 }

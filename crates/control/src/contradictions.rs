@@ -83,7 +83,7 @@ impl Control {
             let is_gone = self.base.nature.files && self.stripes.picture.stripe(&id).is_err();
             match kept {
                 Some(kept) if !is_gone => drop(self.stripes.contradictions.0.insert(id, kept)),
-                _ => self.forget_record(format!("{PREFIX}{stripe}")),
+                _ => self.out.forget_record(format!("{PREFIX}{stripe}")),
             }
         }
     }
@@ -99,13 +99,13 @@ impl Control {
         let Some(kept) = self.stripes.contradictions.add(stripe, blocks, found_by, self.base.unix_ms) else {
             return;
         };
-        self.keep_record(format!("{PREFIX}{stripe}"), &kept);
+        self.out.keep_record(format!("{PREFIX}{stripe}"), &kept);
         if is_known {
             return;
         }
         let names = self.stripes.block_names(stripe, &kept.blocks);
         tracing::warn!(%stripe, blocks = list(&names), %found_by, "the blocks of a stripe contradict each other");
-        self.note(HistoryEvent::Contradiction { stripe: stripe.to_string(), blocks: names, found_by });
+        self.out.note(HistoryEvent::Contradiction { stripe: stripe.to_string(), blocks: names, found_by });
         self.warn_jobs(stripe);
     }
 
@@ -130,13 +130,13 @@ impl Control {
         if indexed(&record).all(proven) {
             tracing::info!(%stripe, "parity holds again");
             self.forget_contradiction(stripe);
-            self.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
+            self.out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
         }
     }
 
     pub(crate) fn forget_contradiction(&mut self, stripe: &StripeId) {
         if self.stripes.contradictions.0.remove(stripe).is_some() {
-            self.forget_record(format!("{PREFIX}{stripe}"));
+            self.out.forget_record(format!("{PREFIX}{stripe}"));
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What goes out of the control plane, and where answers go.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 use repair::wire::control::ToNode;
@@ -19,24 +18,6 @@ pub enum Effect {
     Close { connection: ConnectionId },
     /// Answers a request of the API.
     Answer(Answer),
-}
-
-/// Effects that wait for the driver.
-#[derive(Debug, Default)]
-pub(crate) struct Effects(VecDeque<Effect>);
-
-impl Effects {
-    pub(crate) fn push(&mut self, effect: Effect) {
-        self.0.push_back(effect);
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<Effect> {
-        self.0.pop_front()
-    }
-
-    pub(crate) fn send(&mut self, connection: ConnectionId, message: ToNode) {
-        self.push(Effect::Send { connection, message: Box::new(message) });
-    }
 }
 
 /// A request of the API, unique in the life of the driver.

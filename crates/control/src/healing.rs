@@ -241,12 +241,12 @@ impl Control {
 
     fn heal_target(&mut self, stripe: &StripeId, target: Target) {
         let order = self.facts().own_order(target);
-        match order.and_then(|order| Ok((self.next_number()?, order))) {
+        match order.and_then(|order| Ok((self.out.next_number()?, order))) {
             Ok((id, order)) => {
                 if let Some(case) = self.repairs.healing.cases.get_mut(stripe) {
                     case.repairs.insert(id);
                 }
-                self.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
+                self.out.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
             }
             Err(error) => tracing::warn!(%stripe, %error, "its repair cannot begin"),
         }

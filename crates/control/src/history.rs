@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use repair::recovery::Target;
 use repair::{BlockId, NodeId};
 use serde_json::Value;
+use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
 use super::Control;
 use super::absences::recall;
 use super::safety::count;
-use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
+use crate::out::Out;
 
 /// Entries that are kept.
 pub(crate) const KEPT: usize = 1000;
@@ -32,29 +33,33 @@ struct Bad {
     problem: String,
 }
 
+impl History {
+    /// Takes in what machines have noted, and keeps it.
+    pub(crate) fn take(&mut self, unix_ms: u64, out: &mut Out) {
+        while let Some(what) = out.notes.pop_front() {
+            let number = self.entries.back().map_or(1, |last| last.number + 1);
+            let entry = HistoryEntry { number, at_unix_ms: unix_ms, what };
+            out.keep_record(key(number), &entry);
+            self.entries.push_back(entry);
+            while self.entries.len() > KEPT {
+                let oldest = self.entries.pop_front().expect("there are some");
+                out.forget_record(key(oldest.number));
+            }
+        }
+    }
+}
+
 impl Control {
     pub(crate) fn recall_history(&mut self, records: &[(String, Value)]) {
         let mut entries = Vec::new();
         for (number, entry) in recall::<HistoryEntry>(records, PREFIX) {
             match entry {
                 Some(entry) => entries.push(entry),
-                None => self.forget_record(format!("{PREFIX}{number}")),
+                None => self.out.forget_record(format!("{PREFIX}{number}")),
             }
         }
         entries.sort_by_key(|entry| entry.number);
         self.history.entries = entries.into();
-    }
-
-    /// Writes down what has happened.
-    pub(crate) fn note(&mut self, what: HistoryEvent) {
-        let number = self.history.entries.back().map_or(1, |last| last.number + 1);
-        let entry = HistoryEntry { number, at_unix_ms: self.base.unix_ms, what };
-        self.keep_record(key(number), &entry);
-        self.history.entries.push_back(entry);
-        while self.history.entries.len() > KEPT {
-            let oldest = self.history.entries.pop_front().expect("there are some");
-            self.forget_record(key(oldest.number));
-        }
     }
 
     /// A block was found bad; it is written down with others of the same helper.
@@ -70,7 +75,7 @@ impl Control {
     /// Writes down what was gathered.
     pub(crate) fn note_all_bad(&mut self) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut self.history.bad) {
-            self.note(HistoryEvent::BlocksLost { node: self.nodes.name(node), blocks, first, problem });
+            self.out.note(HistoryEvent::BlocksLost { node: self.nodes.name(node), blocks, first, problem });
         }
     }
 

@@ -164,7 +164,7 @@ impl Control {
         }
         let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
         let then = Then::Adopted { node, block: known.id.clone() };
-        self.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+        self.out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
     /// A block that was found is recorded where it is.
@@ -194,7 +194,7 @@ impl Control {
             if !held.is_empty() {
                 orphans += held.len() as u64;
                 let ask = self.ask(node, Subject::Orphans);
-                self.send(node, ToNode::Describe { ask });
+                self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
             }
         }
         Ok(OrphansView { orphans })
@@ -222,7 +222,7 @@ impl Control {
             if is_proven && self.is_needless(node, block) {
                 tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
                 let then = Then::Needless { node, block: block.id.clone() };
-                self.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
+                self.out.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
             }
         }
         if by_itself && last {
@@ -261,7 +261,7 @@ impl Control {
         for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
             self.nodes.retired.remove(&node);
             self.storing.forgetting.insert(node);
-            self.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
+            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
         }
     }
 

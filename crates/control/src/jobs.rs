@@ -13,6 +13,7 @@ use repair::{
 };
 use stores::dir::PutId;
 use stores::{StoreError, StripeWrite, Write};
+use views::{FoundBy, JobKind, JobView};
 
 use super::Control;
 use super::base::Base;
@@ -22,7 +23,7 @@ use super::questions::state_for;
 use super::scrubs::Scrubs;
 use super::storing::Then;
 use super::suspects::Suspects;
-use views::{FoundBy, JobKind, JobView};
+use crate::out::Out;
 
 /// Jobs that run, and what wants them.
 #[derive(Default)]
@@ -140,7 +141,7 @@ impl Control {
             item: None,
             loads: Loads::default(),
             minds_others,
-            job: Job::new(request, self.rng.random(), &self.nodes.topology, self.base.now),
+            job: Job::new(request, self.out.rng.random(), &self.nodes.topology, self.base.now),
         };
         self.nodes.topology.clear_reserved();
         running
@@ -153,7 +154,8 @@ impl Control {
 
     pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
         if self.scrub.checks.has(job) {
-            let Self { scrub: Scrubs { checks, .. }, rng, base: Base { now, .. }, .. } = self;
+            let Self { scrub: Scrubs { checks, .. }, out: Out { rng, .. }, base: Base { now, .. }, .. } =
+                self;
             let steps = checks.handle_report(node, (job, epoch), report, || rng.random(), *now);
             return self.follow_checks(steps);
         }
@@ -194,7 +196,7 @@ impl Control {
             // Counts until the node's next answer, so that jobs started together do not crowd one node.
             view.load += 1;
         }
-        self.send(node, message);
+        self.nodes.send(node, message, &mut self.out);
     }
 
     fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
@@ -217,7 +219,7 @@ impl Control {
         }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
         let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
-        self.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+        self.out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
     /// Blocks are about to have other homes: the old ones have something to remove.
@@ -370,7 +372,7 @@ impl Control {
             }
             (Err(error), None) => Err(RequestFailure::from(&error)),
         };
-        self.send(client, ToNode::Closed { tag, result });
+        self.nodes.send(client, ToNode::Closed { tag, result }, &mut self.out);
     }
 }
 

@@ -72,7 +72,7 @@ impl Control {
             let (name, address) = (name.to_string(), address.clone());
             self.storing.joining.insert(connection);
             let then = Then::Join { connection, role, hello: Box::new(hello) };
-            return self.store(Write::Records(RecordWrite::Node { name, address }), then);
+            return self.out.store(Write::Records(RecordWrite::Node { name, address }), then);
         }
         self.try_admit(connection, &role, hello);
     }
@@ -108,7 +108,7 @@ impl Control {
             }
             None => {
                 if let Some(node) = self.try_admit(connection, &role, hello) {
-                    self.note(HistoryEvent::NodeAdded { node: self.nodes.name(node) });
+                    self.out.note(HistoryEvent::NodeAdded { node: self.nodes.name(node) });
                 }
             }
         }
@@ -116,8 +116,8 @@ impl Control {
 
     fn refuse(&mut self, connection: ConnectionId, role: &Role, Refusal { reason, passing }: Refusal) {
         tracing::warn!(%role, %reason, "refused");
-        self.effects.send(connection, ToNode::Refused { reason, passing });
-        self.effects.push(Effect::Close { connection });
+        self.out.send(connection, ToNode::Refused { reason, passing });
+        self.out.push(Effect::Close { connection });
     }
 
     fn admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Result<NodeId, Refusal> {
@@ -185,7 +185,7 @@ impl Control {
         }
         if known.address.as_ref() != Some(&hello.address) {
             let (name, address) = (name.to_owned(), hello.address.clone());
-            self.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
+            self.out.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
         }
         self.nodes.retired.remove(&node);
         self.nodes.names.insert(node, name.to_owned());

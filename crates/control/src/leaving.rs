@@ -95,7 +95,7 @@ impl Control {
     pub(crate) fn mark_leaving(&mut self, node: NodeId, order: &Order) {
         if self.nodes.leaving.insert(node, order) {
             tracing::info!(node = %self.nodes.name(node), "it is to be emptied, and gets no blocks");
-            self.keep_record(
+            self.out.keep_record(
                 key(node),
                 &Kept { since_unix_ms: self.base.unix_ms, order: Some(order.clone()) },
             );
@@ -106,7 +106,7 @@ impl Control {
     pub(crate) fn unmark_leaving(&mut self, node: NodeId) {
         if self.nodes.leaving.0.remove(&node).is_some() {
             tracing::info!(node = %self.nodes.name(node), "it gets blocks again");
-            self.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
+            self.out.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
             self.tell_node(node);
         }
     }
@@ -143,7 +143,7 @@ impl Control {
     }
 
     fn drain_rest(&mut self, node: NodeId) {
-        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.next_number()) else { return };
+        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.out.next_number()) else { return };
         let Some(departure) = self.nodes.leaving.0.get_mut(&node) else { return };
         departure.begins = true;
         let order = departure
@@ -151,7 +151,7 @@ impl Control {
             .clone()
             .unwrap_or_else(|| Order::new(Target::Drain(node), scheme, self.base.unix_ms));
         let order = Order { by_itself: true, paused: false, asked_unix_ms: self.base.unix_ms, ..order };
-        self.store(Self::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
+        self.out.store(Self::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
     }
 
     /// A drain that begins by itself is kept, or could not be.

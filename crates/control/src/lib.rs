@@ -45,6 +45,7 @@ mod newer;
 mod nodes;
 mod omitted;
 mod orphans;
+mod out;
 mod parity_checks;
 mod parity_scrub;
 mod picture;
@@ -86,7 +87,6 @@ use stores::{Done, StoreChange, StoreError};
 use answers::Answers;
 use base::Base;
 pub use commands::Command;
-use effect::Effects;
 pub use effect::{Answer, Effect, Reply, RequestId};
 pub use error::{ErrorKind, RequestError};
 use facts::Facts;
@@ -95,6 +95,7 @@ use history::History;
 use jobs::Jobs;
 use nodes::Nodes;
 pub use omitted::Omitted;
+use out::Out;
 pub use repairs::ItemPage;
 use repairs::Repairs;
 use scrubs::Scrubs;
@@ -192,8 +193,7 @@ pub struct Control {
     scrub: Scrubs,
     storing: Storing,
     history: History,
-    rng: StdRng,
-    effects: Effects,
+    out: Out,
 }
 
 impl Control {
@@ -207,10 +207,9 @@ impl Control {
             jobs: Jobs::default(),
             repairs: Repairs::new(nature),
             scrub: Scrubs::default(),
-            storing: Storing::new(numbers),
+            storing: Storing::default(),
             history: History::default(),
-            rng,
-            effects: Effects::default(),
+            out: Out::new(rng, numbers),
         };
         core.know_nodes();
         core.recall_leaving(&records);
@@ -228,6 +227,7 @@ impl Control {
         core.recall_maintenance(&records);
         core.recall_rejected(&records);
         core.settle();
+        core.pass_on();
         core
     }
 
@@ -262,6 +262,7 @@ impl Control {
             Event::Asked(command) => self.carry_out(*command),
         }
         self.work();
+        self.pass_on();
     }
 
     /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
@@ -303,11 +304,18 @@ impl Control {
         self.end_late_trial();
         self.stop_waiting_for_returned();
         self.work();
+        self.pass_on();
     }
 
     /// How long to wait for an event before time is looked at.
     pub fn tick(&self) -> Duration {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
+    }
+
+    /// Hands what machines have given out to history and storage.
+    pub(crate) fn pass_on(&mut self) {
+        self.history.take(self.base.unix_ms, &mut self.out);
+        self.storing.take(&mut self.out);
     }
 
     /// Does all that can be done now.
@@ -326,7 +334,7 @@ impl Control {
 
     /// The next thing for the driver to do, apart from what the storage is asked.
     pub fn poll(&mut self) -> Option<Effect> {
-        self.effects.pop()
+        self.out.pop()
     }
 
     /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
@@ -356,6 +364,6 @@ impl Control {
             return;
         }
         self.storing.copied = Some((self.base.now, changes));
-        self.ask_storage(Ask::KeepCopy);
+        self.out.ask_storage(Ask::KeepCopy);
     }
 }

@@ -43,7 +43,7 @@ impl Control {
                         Duration::from_millis(until_unix_ms.saturating_sub(self.base.unix_ms)).min(LONGEST);
                     self.nodes.maintenance.insert(node, Maintenance { until: left, until_unix_ms });
                 }
-                _ => self.forget_record(format!("{PREFIX}{name}")),
+                _ => self.out.forget_record(format!("{PREFIX}{name}")),
             }
         }
         let set = records.iter().find(|(key, _)| key == REPAIR_AFTER_KEY);
@@ -64,9 +64,9 @@ impl Control {
         }
         let until_unix_ms = self.base.unix_ms.saturating_add(request.for_ms);
         self.nodes.maintenance.insert(node, Maintenance { until: self.base.now + time, until_unix_ms });
-        self.keep_record(format!("{PREFIX}{name}"), &Kept { until_unix_ms });
+        self.out.keep_record(format!("{PREFIX}{name}"), &Kept { until_unix_ms });
         tracing::info!(helper = name, for_s = time.as_secs(), "maintenance begins");
-        self.note(HistoryEvent::MaintenanceBegun { node: name.to_owned(), until_unix_ms });
+        self.out.note(HistoryEvent::MaintenanceBegun { node: name.to_owned(), until_unix_ms });
         self.answers().node_view(node)
     }
 
@@ -83,9 +83,9 @@ impl Control {
     fn drop_maintenance(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
         if self.nodes.maintenance.remove(&node).is_some() {
-            self.forget_record(format!("{PREFIX}{name}"));
+            self.out.forget_record(format!("{PREFIX}{name}"));
             tracing::info!(helper = name, "maintenance ends");
-            self.note(HistoryEvent::MaintenanceEnded { node: name });
+            self.out.note(HistoryEvent::MaintenanceEnded { node: name });
         }
     }
 
@@ -101,7 +101,7 @@ impl Control {
     /// A helper is forgotten, and so is that somebody worked on it.
     pub(crate) fn forget_maintenance(&mut self, node: NodeId) {
         if self.nodes.maintenance.remove(&node).is_some() {
-            self.forget_record(format!("{PREFIX}{}", self.nodes.name(node)));
+            self.out.forget_record(format!("{PREFIX}{}", self.nodes.name(node)));
         }
     }
 
@@ -116,8 +116,8 @@ impl Control {
                 text => Some(text.parse::<RepairAfter>()?),
             };
             match self.nodes.repair_after_set {
-                Some(after) => self.keep_record(REPAIR_AFTER_KEY.to_owned(), &after),
-                None => self.forget_record(REPAIR_AFTER_KEY.to_owned()),
+                Some(after) => self.out.keep_record(REPAIR_AFTER_KEY.to_owned(), &after),
+                None => self.out.forget_record(REPAIR_AFTER_KEY.to_owned()),
             }
             tracing::info!(repair_after = %self.facts().repair_after(), "settings changed");
         }

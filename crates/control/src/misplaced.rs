@@ -60,10 +60,10 @@ impl Control {
     fn begin_moves(&mut self, moves: Vec<BlockId>) {
         let blocks = moves.len();
         let order = self.facts().own_order(Target::Rebalance(moves));
-        let (Ok(order), Ok(id)) = (order, self.next_number()) else { return };
+        let (Ok(order), Ok(id)) = (order, self.out.next_number()) else { return };
         tracing::info!(repair = id, blocks, "moving blocks off helpers that hold several of a stripe");
         self.stripes.misplaced.repair = Some(id);
-        self.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
+        self.out.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
     }
 
     /// One block of each misplaced stripe that some helper can take.

@@ -93,7 +93,7 @@ impl Control {
 
     pub(crate) fn forget_rejected(&mut self, node: NodeId) {
         if self.stripes.newer.rejected.remove(&node) {
-            self.forget_record(format!("{REJECTED}{}", self.nodes.name(node)));
+            self.out.forget_record(format!("{REJECTED}{}", self.nodes.name(node)));
         }
     }
 
@@ -114,13 +114,13 @@ impl Control {
     /// believed.
     pub(crate) fn accept_catalog(&mut self, request: AcceptRequest, reply: Reply<AcceptedView>) {
         if let Some(name) = request.reject {
-            return answer(reply, self.reject_claims(&name), &mut self.effects);
+            return answer(reply, self.reject_claims(&name), &mut self.out);
         }
         let claims = self.answers().newer_views();
         let beyond: BTreeSet<BlockId> = self.stripes.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
         let then = Then::Accepted { view: Box::new(view), reply };
-        self.store(Write::Files(FileWrite::Disclaim(beyond)), then);
+        self.out.store(Write::Files(FileWrite::Disclaim(beyond)), then);
     }
 
     pub(crate) fn catalog_accepted(&mut self, view: AcceptedView) -> AcceptedView {
@@ -144,7 +144,7 @@ impl Control {
             self.answers().newer_views().into_iter().filter(|claim| claim.node == name).collect();
         tracing::warn!(helper = name, "what it claims of newer blocks is not believed");
         self.stripes.newer.rejected.insert(node);
-        self.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.base.unix_ms }));
+        self.out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.base.unix_ms }));
         self.note_newer(node, BTreeSet::new());
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
     }

@@ -16,6 +16,7 @@ use super::figures::Figures;
 use super::leaving::Leaving;
 use super::maintenance::Maintenance;
 use super::{ConnectionId, Control};
+use crate::out::Out;
 
 /// Clients get numbers from here on, for as long as they are connected.
 pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
@@ -99,7 +100,7 @@ impl Control {
         if !self.base.nature.tells_service {
             self.stripes.picture.set_up(node, true);
         }
-        self.send(node, ToNode::Registered { node });
+        self.nodes.send(node, ToNode::Registered { node }, &mut self.out);
     }
 
     pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
@@ -135,13 +136,6 @@ impl Control {
         self.tell_space(node);
     }
 
-    /// Sends a message to a node, if it is connected.
-    pub(crate) fn send(&mut self, node: NodeId, message: ToNode) {
-        if let Some(peer) = self.nodes.peers.get(&node) {
-            self.effects.send(peer.connection, message);
-        }
-    }
-
     pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
         self.storing.joining.remove(&connection);
         if let Some(&node) = self.nodes.connections.get(&connection) {
@@ -156,7 +150,7 @@ impl Control {
             tracing::info!(client = %self.nodes.name(node), why, "a client has left");
         }
         self.nodes.connections.remove(&peer.connection);
-        self.effects.push(Effect::Close { connection: peer.connection });
+        self.out.push(Effect::Close { connection: peer.connection });
         if !self.base.nature.tells_service {
             self.stripes.picture.set_up(node, false);
         }
@@ -216,6 +210,13 @@ impl Control {
 }
 
 impl Nodes {
+    /// Sends a message to a node, if it is connected.
+    pub(crate) fn send(&self, node: NodeId, message: ToNode, out: &mut Out) {
+        if let Some(peer) = self.peers.get(&node) {
+            out.send(peer.connection, message);
+        }
+    }
+
     pub(crate) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
         self.peers.get_mut(&node).map(|peer| &mut peer.kind)
     }

@@ -43,7 +43,7 @@ impl Control {
         for node in self.nodes.live_helpers().collect::<Vec<_>>() {
             if self.facts().tidied(node).next().is_some() {
                 let ask = self.ask(node, Subject::Tidying);
-                self.send(node, ToNode::Describe { ask });
+                self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
             }
         }
     }

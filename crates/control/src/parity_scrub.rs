@@ -10,13 +10,14 @@ use codes::BlockIndex;
 use rand::RngExt;
 use repair::{BlockProblem, Fingerprint, NodeId, Stripe, StripeId, StripeParity, stripe_parity};
 use stores::StripeRecord;
+use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock, UncheckedStripes};
 
 use super::Control;
 use super::base::Base;
 use super::parity_checks::{Asker, Checked, Step, Subject, Verdict};
 use super::scrubs::Scrubs;
 use crate::facts::Facts;
-use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock, UncheckedStripes};
+use crate::out::Out;
 
 /// Stripes that are looked at for one whose helpers are free, and how long it takes until others are.
 const LOOK_AHEAD: usize = 16;
@@ -121,9 +122,9 @@ impl Control {
         if nodes.iter().any(is_taken) {
             return Err(Obstacle::Busy);
         }
-        let Ok(job) = self.next_job() else { return Err(Obstacle::Busy) };
+        let Ok(job) = self.out.next_job() else { return Err(Obstacle::Busy) };
         let bytes = subject.readable.values().map(|(_, block)| block.bytes).sum();
-        let steps = self.scrub.checks.begin(job, subject, self.rng.random(), self.base.now);
+        let steps = self.scrub.checks.begin(job, subject, self.out.rng.random(), self.base.now);
         self.follow_checks(steps);
         Ok(bytes)
     }
@@ -132,7 +133,7 @@ impl Control {
     pub(crate) fn follow_checks(&mut self, steps: Vec<Step>) {
         for step in steps {
             match step {
-                Step::Tell(node, message) => self.send(node, message),
+                Step::Tell(node, message) => self.nodes.send(node, message, &mut self.out),
                 Step::End(checked) => self.stripe_checked(&checked),
             }
         }
@@ -140,14 +141,14 @@ impl Control {
 
     /// Time has passed: goes on without helpers that do not answer.
     pub(crate) fn expire_checks(&mut self) {
-        let Self { scrub: Scrubs { checks, .. }, rng, base: Base { now, .. }, .. } = self;
+        let Self { scrub: Scrubs { checks, .. }, out: Out { rng, .. }, base: Base { now, .. }, .. } = self;
         let steps = checks.handle_tick(|| rng.random(), *now);
         self.follow_checks(steps);
     }
 
     /// A helper is gone.
     pub(crate) fn leave_out_of_checks(&mut self, node: NodeId) {
-        let Self { scrub: Scrubs { checks, .. }, rng, base: Base { now, .. }, .. } = self;
+        let Self { scrub: Scrubs { checks, .. }, out: Out { rng, .. }, base: Base { now, .. }, .. } = self;
         let steps = checks.handle_node_lost(node, || rng.random(), *now);
         self.follow_checks(steps);
     }

@@ -101,7 +101,7 @@ impl Control {
             record.blocks.iter().flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
         let mut free = self.candidates(record.block_bytes);
         free.retain(|candidate| !holders.contains(&candidate.node));
-        let chosen = spread(free, BTreeMap::new(), count, &mut self.rng);
+        let chosen = spread(free, BTreeMap::new(), count, &mut self.out.rng);
         chosen.unwrap_or_else(|| vec![SOME_CLIENT; count])
     }
 }

@@ -162,7 +162,7 @@ impl Control {
 
     /// Lets one node send bytes to another.
     fn probe(&mut self, link: Link, bytes: u64, few: Option<Duration>) -> Result<(), RequestError> {
-        let job = self.next_job()?;
+        let job = self.out.next_job()?;
         let request = self.probe_request(job, link, bytes)?;
         let probes = self.jobs.probes.as_mut().expect("somebody asked for it");
         probes.running = Some(Running { link, job, began: self.base.now, few });
@@ -256,7 +256,7 @@ impl Control {
             pairs: self.nodes.figures.pairs().collect(),
         };
         let record = serde_json::to_value(&kept).expect("rates have string keys");
-        self.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
+        self.out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
         self.tell_all_rates();
         self.lay_links();
         self.try_next();

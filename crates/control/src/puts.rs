@@ -62,12 +62,12 @@ struct OpenPut {
 impl Control {
     pub(crate) fn begin_put(&mut self, request: &PutRequest, reply: Reply<PutView>) {
         match self.check_put(request) {
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
             Ok((code, size, stripes)) => {
                 let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
                 let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
                 let begun = Begun { code, bytes, size, stripes, reply };
-                self.store(Write::Files(write), Then::PutBegun(begun));
+                self.out.store(Write::Files(write), Then::PutBegun(begun));
             }
         }
     }
@@ -105,19 +105,19 @@ impl Control {
             Ok(Answer::Put(put)) => {
                 let until = Some(self.base.now + IDLE_LIMIT);
                 self.jobs.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
-                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), &mut self.effects);
+                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), &mut self.out);
             }
             Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), &mut self.effects),
+            Err(error) => answer(reply, Err(error.into()), &mut self.out),
         }
     }
 
     pub(crate) fn commit_put(&mut self, put: PutId, reply: Reply<FileView>) {
         if let Err(error) = self.check_commit(put) {
-            return answer(reply, Err(error), &mut self.effects);
+            return answer(reply, Err(error), &mut self.out);
         }
         self.jobs.puts.ending.insert(put);
-        self.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
+        self.out.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
     }
 
     fn check_commit(&self, put: PutId) -> Result<(), RequestError> {
@@ -138,10 +138,10 @@ impl Control {
         match result {
             Ok(Answer::File(file)) => {
                 self.jobs.puts.puts.remove(&put);
-                answer(reply, Ok(file_view(&file)), &mut self.effects);
+                answer(reply, Ok(file_view(&file)), &mut self.out);
             }
             Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), &mut self.effects),
+            Err(error) => answer(reply, Err(error.into()), &mut self.out),
         }
     }
 
@@ -152,12 +152,12 @@ impl Control {
         self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
         if self.jobs.puts.ending.contains(&put) {
             if let Some(reply) = reply {
-                answer(reply, Err(RequestError::PutBusy(put)), &mut self.effects);
+                answer(reply, Err(RequestError::PutBusy(put)), &mut self.out);
             }
             return;
         }
         self.jobs.puts.ending.insert(put);
-        self.store(Write::Files(FileWrite::AbortPut(put)), Then::Aborted { put, reply });
+        self.out.store(Write::Files(FileWrite::AbortPut(put)), Then::Aborted { put, reply });
     }
 
     pub(crate) fn put_aborted(
@@ -179,7 +179,7 @@ impl Control {
         }
         if let Some(reply) = reply {
             let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
-            answer(reply, done.map_err(RequestError::from), &mut self.effects);
+            answer(reply, done.map_err(RequestError::from), &mut self.out);
         }
     }
 
@@ -225,7 +225,7 @@ impl Control {
             opening.insert(tag);
         }
         let write = FileWrite::Allocate { put, position, size, nodes };
-        self.store(Write::Files(write), Then::Allocated { client, tag, put, position });
+        self.out.store(Write::Files(write), Then::Allocated { client, tag, put, position });
         Ok(())
     }
 
@@ -243,7 +243,11 @@ impl Control {
             _ => false,
         };
         if !begins {
-            return self.send(client, ToNode::Closed { tag, result: Err(RequestFailure::CalledOff) });
+            return self.nodes.send(
+                client,
+                ToNode::Closed { tag, result: Err(RequestFailure::CalledOff) },
+                &mut self.out,
+            );
         }
         let started = match result {
             Ok(Answer::Stripe(_)) if self.jobs.puts.ending.contains(&put) => {
@@ -282,7 +286,7 @@ impl Control {
         let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
         let wanted = (0..).map(BlockIndex).zip(nodes);
         let request = JobRequest {
-            job: self.next_job()?,
+            job: self.out.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             stripe,
             wanted: wanted.map(|(block, requestor)| Wanted { block, requestor }).collect(),
@@ -334,7 +338,7 @@ impl Control {
     fn place(&mut self, code: &dyn Code, block_bytes: u64) -> Result<Vec<NodeId>, RequestError> {
         let candidates = self.candidates(block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
-        spread(candidates, BTreeMap::new(), needed, &mut self.rng).ok_or_else(|| {
+        spread(candidates, BTreeMap::new(), needed, &mut self.out.rng).ok_or_else(|| {
             match self.facts().may_yet_register() {
                 true => RequestError::Settling,
                 false => RequestError::TooFewHelpers {
@@ -381,11 +385,11 @@ impl Control {
             Ok(file.ok_or_else(|| RequestError::NoSuchFile(name.clone()))?.stripes.clone())
         });
         match file {
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
             Ok(stripes) => {
                 // No repair of them starts meanwhile.
                 stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
-                self.store(Write::Files(FileWrite::RemoveFile(name)), Then::Removed { stripes, reply });
+                self.out.store(Write::Files(FileWrite::RemoveFile(name)), Then::Removed { stripes, reply });
             }
         }
     }
@@ -400,10 +404,10 @@ impl Control {
         match result {
             Ok(Answer::File(file)) => {
                 self.drop_repairs_of(&file.stripes);
-                answer(reply, Ok(file_view(&file)), &mut self.effects);
+                answer(reply, Ok(file_view(&file)), &mut self.out);
             }
             Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), &mut self.effects),
+            Err(error) => answer(reply, Err(error.into()), &mut self.out),
         }
     }
 }

@@ -62,7 +62,7 @@ impl Control {
     ) -> u64 {
         let block = known.id.clone();
         let ask = self.ask(node, Subject::Block { stripe, index, known, scrub });
-        self.send(node, ToNode::Verify { ask, block });
+        self.nodes.send(node, ToNode::Verify { ask, block }, &mut self.out);
         ask
     }
 

@@ -43,7 +43,7 @@ impl Control {
                 }
                 None => {
                     removing.insert(block.clone());
-                    self.send(node, ToNode::Remove { block });
+                    self.nodes.send(node, ToNode::Remove { block }, &mut self.out);
                 }
             }
         }
@@ -64,7 +64,7 @@ impl Control {
             && removing.len() < REMOVALS_AT_ONCE
             && removing.insert(block.clone())
         {
-            self.send(node, ToNode::Remove { block });
+            self.nodes.send(node, ToNode::Remove { block }, &mut self.out);
         }
     }
 
@@ -82,7 +82,7 @@ impl Control {
         let Some(PeerKind::Helper { removing, .. }) = self.nodes.kind_mut(node) else { return };
         if removing.contains(block) {
             let write = FileWrite::Discarded(node, block.clone());
-            self.store(Write::Files(write), Then::Discarded { node, block: block.clone() });
+            self.out.store(Write::Files(write), Then::Discarded { node, block: block.clone() });
         }
     }
 

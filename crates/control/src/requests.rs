@@ -54,7 +54,7 @@ impl Control {
     pub(crate) fn refuse_request(&mut self, client: NodeId, tag: u64, error: &RequestError) {
         let (detail, next_step) = (error.to_string(), error.next_step());
         let result = Err(RequestFailure::Refused { detail, next_step });
-        self.send(client, ToNode::Closed { tag, result });
+        self.nodes.send(client, ToNode::Closed { tag, result }, &mut self.out);
     }
 
     fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
@@ -87,7 +87,7 @@ impl Control {
             false => Verify::default(),
         };
         let request = JobRequest {
-            job: self.next_job()?,
+            job: self.out.next_job()?,
             stripe,
             wanted: read.blocks.iter().map(|&block| Wanted { block, requestor: client }).collect(),
             window: read.window.0..read.window.1,

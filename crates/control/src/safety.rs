@@ -71,9 +71,9 @@ impl Control {
             Ok((node, view)) => {
                 self.storing.forgetting.insert(node);
                 let write = Write::Records(RecordWrite::ForgetNode(node));
-                self.store(write, Then::Removes { node, view: Box::new(view), reply });
+                self.out.store(write, Then::Removes { node, view: Box::new(view), reply });
             }
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
         }
     }
 
@@ -99,7 +99,7 @@ impl Control {
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
         if self.nodes.absences.remove(&node).is_some() {
-            self.forget_record(format!("gone/{name}"));
+            self.out.forget_record(format!("gone/{name}"));
         }
         self.forget_maintenance(node);
         self.unmark_leaving(node);
@@ -107,7 +107,7 @@ impl Control {
         if let Ok(name) = name.parse() {
             self.nodes.certificates.forget(&Role::Helper(name));
         }
-        self.note(HistoryEvent::NodeRemoved { node: name });
+        self.out.note(HistoryEvent::NodeRemoved { node: name });
         self.nodes.retired.remove(&node);
         self.nodes.names.remove(&node);
         self.nodes.topology.remove(node);
@@ -119,7 +119,7 @@ impl Control {
     pub(crate) fn replace_node(&mut self, old: &str, request: &ReplaceRequest, reply: Reply<RepairView>) {
         match self.facts().replacement(old, &request.by) {
             Ok(order) => self.queue_order(order, reply),
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
         }
     }
 }

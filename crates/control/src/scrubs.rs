@@ -91,7 +91,7 @@ impl Control {
         let round =
             parity.then(|| ParityRound::new(self.stripes.picture.of_files().collect(), self.base.now));
         let mut view = ScrubView {
-            scrub: self.next_number()?,
+            scrub: self.out.next_number()?,
             state: ScrubState::Running,
             blocks: 0,
             checked: 0,
@@ -119,10 +119,10 @@ impl Control {
         }
         let then = Then::Inspected { scrub: view.scrub };
         self.scrub.current = Some(Scrub { view, nodes, parity: round, inspecting: true });
-        self.store(Write::Stripes(StripeWrite::Inspect), then);
+        self.out.store(Write::Stripes(StripeWrite::Inspect), then);
         for node in asked {
             let ask = self.ask(node, Subject::List);
-            self.send(node, ToNode::List { ask });
+            self.nodes.send(node, ToNode::List { ask }, &mut self.out);
         }
         self.ask_scrub();
         Ok(self.scrub.current.as_ref().expect("just started").view())
@@ -281,7 +281,7 @@ impl Control {
         let record = serde_json::to_value(&view).expect("a view has string keys");
         tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
         self.scrub.current = Some(scrub);
-        self.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
+        self.out.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
     /// A file that the store keeps beside blocks is not what it should be.

@@ -195,7 +195,7 @@ impl Control {
         self.scrub.steady.changed = false;
         self.scrub.steady.keep_due = self.base.now + KEEP_EVERY;
         let record = serde_json::to_value(&self.scrub.steady.kept).expect("it has string keys");
-        self.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
+        self.out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
     }
 
     pub(crate) fn steady_view(&self) -> Option<SteadyScrubView> {

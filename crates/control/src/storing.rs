@@ -21,22 +21,20 @@ use stores::{
     Answer, BlockRecord, BlockState, CatalogError, Done, FileWrite, Nature, RecordWrite, Storage,
     StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
 };
+use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
 
 use super::commands::answer;
 use super::effect::Reply;
+use super::out::{NUMBERS, Out, Wish};
 use super::picture::Picture;
 use super::puts::Begun;
 use super::repairs::Order;
 use super::write_path::{WritePath, outlasts_faults};
 use super::{ConnectionId, Control, Event};
 use crate::error::RequestError;
-use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
 
 /// Writes that may wait for the storage; beyond that nobody may ask for more.
 const WRITES_WAITING: usize = 4096;
-/// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A restart
-/// leaves a gap.
-const NUMBERS: u64 = 1 << 16;
 
 /// What the driver has the storage do.
 #[derive(Debug)]
@@ -110,8 +108,6 @@ pub(crate) struct Storing {
     next: u64,
     out: VecDeque<Ask>,
     waiting: BTreeMap<u64, Then>,
-    numbers: VecDeque<Range<u64>>,
-    more_numbers: bool,
     /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
     doubted: BTreeSet<(BlockId, NodeId)>,
     /// Connections whose helper waits for its number.
@@ -257,20 +253,23 @@ impl Storing {
         Some(ask)
     }
 
-    pub(crate) fn new(numbers: Range<u64>) -> Self {
-        Self { numbers: [numbers].into(), ..Self::default() }
+    /// Takes over what machines want of the storage.
+    pub(crate) fn take(&mut self, out: &mut Out) {
+        while let Some(wish) = out.wishes.pop_front() {
+            match wish {
+                Wish::Write(write, then) => {
+                    self.next += 1;
+                    self.waiting.insert(self.next, then);
+                    self.out.push_back(Ask::Write { number: self.next, write });
+                }
+                Wish::Other(ask) => self.out.push_back(ask),
+            }
+        }
+        out.unanswered = self.waiting.len();
     }
 }
 
 impl Control {
-    /// Asks for something to be stored.
-    pub(crate) fn store(&mut self, write: Write, then: Then) {
-        let storing = &mut self.storing;
-        storing.next += 1;
-        storing.waiting.insert(storing.next, then);
-        storing.out.push_back(Ask::Write { number: storing.next, write });
-    }
-
     /// Has it recorded what is known of blocks on their nodes. What is bad counts as bad at once, and as long as it could
     /// not be recorded: a coordinator that forgot it would have the last good copy removed.
     pub(crate) fn store_states(&mut self, states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>) {
@@ -283,7 +282,7 @@ impl Control {
                 _ => drop(self.storing.doubted.insert(block)),
             }
         }
-        self.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
+        self.out.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
     }
 
     /// A block is as it is stored, and no longer as it was thought to be.
@@ -301,33 +300,10 @@ impl Control {
         }
     }
 
-    /// Asks for something else of the storage.
-    pub(crate) fn ask_storage(&mut self, ask: Ask) {
-        self.storing.out.push_back(ask);
-    }
-
     /// The next that the storage is to do.
     pub fn poll_storage(&mut self) -> Option<Ask> {
+        self.pass_on();
         self.storing.poll(self.base.now)
-    }
-
-    /// A number that no job had before. More are asked for in time; only a storage that is stuck for long runs out.
-    pub(crate) fn next_number(&mut self) -> Result<u64, RequestError> {
-        let storing = &mut self.storing;
-        while storing.numbers.front().is_some_and(Range::is_empty) {
-            storing.numbers.pop_front();
-        }
-        let left: u64 = storing.numbers.iter().map(|range| range.end - range.start).sum();
-        let number = storing.numbers.front_mut().and_then(Iterator::next);
-        if left < NUMBERS / 2 && !storing.more_numbers {
-            storing.more_numbers = true;
-            self.store(Write::Records(RecordWrite::Numbers(NUMBERS)), Then::Numbers);
-        }
-        number.ok_or(RequestError::StorageBehind { waiting: self.storing.waiting.len() })
-    }
-
-    pub(crate) fn next_job(&mut self) -> Result<JobId, RequestError> {
-        Ok(JobId(self.next_number()?))
     }
 
     /// The storage has carried something out.
@@ -433,10 +409,10 @@ impl Control {
         match then {
             Then::Nothing => {}
             Then::Numbers => {
-                self.storing.more_numbers = false;
-                if let Ok(Answer::First(first)) = result {
-                    self.storing.numbers.push_back(first..first + NUMBERS);
-                }
+                self.out.add_numbers(match result {
+                    Ok(Answer::First(first)) => Some(first),
+                    _ => None,
+                });
             }
             Then::Join { connection, role, hello } => {
                 self.join_numbered(connection, role, *hello, result.err());
@@ -479,19 +455,19 @@ impl Control {
                 }
             }
             Then::Queued { id, order, reply } => match result {
-                Ok(_) => answer(reply, self.begin_repair(id, *order), &mut self.effects),
-                Err(error) => answer(reply, Err(error.into()), &mut self.effects),
+                Ok(_) => answer(reply, self.begin_repair(id, *order), &mut self.out),
+                Err(error) => answer(reply, Err(error.into()), &mut self.out),
             },
             Then::Capped { view, reply } => match result {
-                Ok(_) => answer(reply, Ok(self.caps_changed(*view)), &mut self.effects),
-                Err(error) => answer(reply, Err(error.into()), &mut self.effects),
+                Ok(_) => answer(reply, Ok(self.caps_changed(*view)), &mut self.out),
+                Err(error) => answer(reply, Err(error.into()), &mut self.out),
             },
             Then::Recovers { node, id, order } => self.recovery_kept(node, id, *order, result.map(drop)),
             Then::Drains { node, id, order } => self.drain_kept(node, id, *order, result.map(drop)),
             Then::Rebalances { id, order, mut view, reply } => {
                 let begun = result.map_err(RequestError::from).and_then(|_| self.begin_repair(id, *order));
                 view.repair = Some(id);
-                answer(reply, begun.map(|_| *view), &mut self.effects);
+                answer(reply, begun.map(|_| *view), &mut self.out);
             }
             Then::Removes { node, view, reply } => {
                 self.storing.forgetting.remove(&node);
@@ -499,11 +475,11 @@ impl Control {
                     tracing::info!(helper = self.nodes.name(node), "a helper is removed");
                     self.drop_node(node);
                 }
-                answer(reply, result.map(|_| *view).map_err(Into::into), &mut self.effects);
+                answer(reply, result.map(|_| *view).map_err(Into::into), &mut self.out);
             }
             Then::Accepted { view, reply } => match result {
-                Ok(_) => answer(reply, Ok(self.catalog_accepted(*view)), &mut self.effects),
-                Err(error) => answer(reply, Err(error.into()), &mut self.effects),
+                Ok(_) => answer(reply, Ok(self.catalog_accepted(*view)), &mut self.out),
+                Err(error) => answer(reply, Err(error.into()), &mut self.out),
             },
             Then::Healed { id, order } => {
                 if result.is_ok() {

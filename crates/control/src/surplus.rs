@@ -87,6 +87,6 @@ impl Control {
 
     fn drop_copy(&mut self, node: NodeId, block: &BlockId) {
         tracing::info!(%block, node = %self.nodes.name(node), "removing a copy that is one too many");
-        self.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
+        self.out.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
     }
 }

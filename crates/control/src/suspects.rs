@@ -112,7 +112,7 @@ impl Control {
 
     /// Moves the bytes of a trial.
     fn begin_trial(&mut self, trial: Trial) -> Result<(), RequestError> {
-        let job = self.next_job()?;
+        let job = self.out.next_job()?;
         let request = self.probe_request(job, (trial.from, trial.to), trial.bytes())?;
         self.jobs.suspects.running = Some(Running { trial, job, began: self.base.now });
         self.start_job(Owner::Trial, request);

@@ -132,7 +132,7 @@ impl Control {
             match ask {
                 Ask::Write { number, .. } => self.not_stored(number, why.clone()),
                 Ask::Snapshot(reply) => {
-                    answer(reply, Err(RequestError::StorageFails(why.clone())), &mut self.effects)
+                    answer(reply, Err(RequestError::StorageFails(why.clone())), &mut self.out)
                 }
                 Ask::KeepCopy | Ask::Recover => {}
             }

@@ -38,7 +38,7 @@ impl Control {
         if repair.order.paused != paused {
             repair.order.paused = paused;
             let kept = Self::kept(id, &repair.order);
-            self.store(kept, Then::Nothing);
+            self.out.store(kept, Then::Nothing);
         }
         match paused {
             true => {
@@ -60,8 +60,8 @@ impl Control {
             Some(repair) if repair.ended_unix_ms.is_none() && version == since => {
                 repair.waiting.push(Waiting { since, until: self.base.now + limit, reply });
             }
-            Some(_) => answer(reply, Ok(()), &mut self.effects),
-            None => answer(reply, Err(RequestError::NoSuchRepair(id)), &mut self.effects),
+            Some(_) => answer(reply, Ok(()), &mut self.out),
+            None => answer(reply, Err(RequestError::NoSuchRepair(id)), &mut self.out),
         }
     }
 
@@ -74,13 +74,13 @@ impl Control {
         let awaited = self.repairs.repairs.iter().filter(|(_, repair)| !repair.waiting.is_empty());
         let versions: Vec<(u64, u64)> =
             awaited.map(|(&id, _)| (id, self.repair_view(id, &ItemPage::NONE).version)).collect();
-        let Self { repairs, effects, base: Base { now, .. }, .. } = self;
+        let Self { repairs, out, base: Base { now, .. }, .. } = self;
         for (id, version) in versions {
             let repair = repairs.repairs.get_mut(&id).expect("it was there");
             let is_due = |waiting: &mut Waiting| {
                 waiting.until <= *now || waiting.since.is_some_and(|since| since != version)
             };
-            repair.waiting.extract_if(.., is_due).for_each(|waiting| answer(waiting.reply, Ok(()), effects));
+            repair.waiting.extract_if(.., is_due).for_each(|waiting| answer(waiting.reply, Ok(()), out));
         }
     }
 

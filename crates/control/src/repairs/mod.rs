@@ -159,7 +159,7 @@ impl Control {
     pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
         match self.facts().order(request) {
             Ok(order) => self.queue_order(order, reply),
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
         }
     }
 
@@ -167,9 +167,9 @@ impl Control {
         match self.number_of_order() {
             Ok(id) => {
                 let order = Box::new(order);
-                self.store(Self::kept(id, &order), Then::Queued { id, order, reply });
+                self.out.store(Self::kept(id, &order), Then::Queued { id, order, reply });
             }
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
         }
     }
 
@@ -177,22 +177,22 @@ impl Control {
         match self.number_of_order() {
             Ok(id) => {
                 let (order, view) = (Box::new(order), Box::new(view));
-                self.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
+                self.out.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
             }
-            Err(error) => answer(reply, Err(error), &mut self.effects),
+            Err(error) => answer(reply, Err(error), &mut self.out),
         }
     }
 
     fn number_of_order(&mut self) -> Result<u64, RequestError> {
         self.facts().check_not_behind().and_then(|()| self.storing.check_storage())?;
-        self.next_number()
+        self.out.next_number()
     }
 
     /// An order is kept: its repair begins.
     pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
         let (target, by_itself) = (self.facts().target_text(&order.target), order.by_itself);
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
-        self.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
+        self.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
             self.mark_leaving(node, &order);
         }
@@ -297,7 +297,7 @@ impl Control {
         if let Some(repair) = self.repairs.repairs.get_mut(&id) {
             repair.ended_unix_ms = Some(self.base.unix_ms);
             repair.left_on_node = left;
-            repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.effects));
+            repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.out));
             self.end_course(id);
             self.tell_end(id);
         }

@@ -19,7 +19,7 @@ impl Control {
                 (Some(id), Ok(order)) => self.requeue(id, order),
                 _ => {
                     tracing::warn!(key, "a queued repair that cannot be read is dropped");
-                    self.store(Write::Records(RecordWrite::Remove(key.clone())), Then::Nothing);
+                    self.out.store(Write::Records(RecordWrite::Remove(key.clone())), Then::Nothing);
                 }
             }
         }
@@ -42,7 +42,7 @@ impl Control {
     }
 
     pub(crate) fn drop_order(&mut self, id: u64) {
-        self.store(Write::Records(RecordWrite::Remove(queue_key(id))), Then::Nothing);
+        self.out.store(Write::Records(RecordWrite::Remove(queue_key(id))), Then::Nothing);
     }
 }
 

@@ -229,7 +229,7 @@ impl Control {
             ..policy(scheme, order.slice_bytes)
         };
         Ok(JobRequest {
-            job: self.next_job()?,
+            job: self.out.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy,

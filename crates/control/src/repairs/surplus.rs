@@ -49,7 +49,7 @@ impl Control {
         let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.base.now + PATIENCE };
         self.stripes.unproven.insert(node, unproven);
         let ask = self.ask(node, Subject::Returned);
-        self.send(node, ToNode::Describe { ask });
+        self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
     }
 
     /// What blocks of a helper that is back say of themselves.

@@ -114,7 +114,7 @@ impl Control {
             failed_stripes = view.stripes_failed, took = in_words(Duration::from_millis(took_ms)), reason,
             "a repair has ended"
         );
-        self.note(event);
+        self.out.note(event);
         if let Target::Node(node) | Target::Drain(node) = target {
             self.recovery_ended(node, id, view.state);
             self.drain_ended(node);

@@ -319,7 +319,7 @@ fn the_history_outlives_the_coordinator_and_has_a_bound() {
     scene.restart();
     assert_eq!(scene.history(), before);
     for _ in 0..KEPT {
-        scene.core().note(HistoryEvent::NodeRemoved { node: "h9".into() });
+        scene.core().out.note(HistoryEvent::NodeRemoved { node: "h9".into() });
     }
     scene.pump();
     assert_eq!(scene.history().len(), KEPT);
