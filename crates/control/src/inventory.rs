@@ -6,6 +6,7 @@
 //! changed until somebody decides what to do about that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
@@ -13,11 +14,23 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeWrite, Write};
 
 use super::Control;
-use super::nodes::PeerKind;
 use super::questions::{ANSWER_LIMIT, Subject};
 use super::storing::Then;
 use crate::error::RequestError;
 use views::OrphansView;
+
+/// What a helper that is connected holds against what the catalog places on it.
+#[derive(Default)]
+pub(crate) struct Holdings {
+    /// Blocks that no stripe knows.
+    pub orphans: BTreeSet<BlockId>,
+    /// Blocks it was told to remove and that it has not answered for.
+    pub removing: BTreeSet<BlockId>,
+    /// Blocks that it could not remove, and when it is asked again.
+    pub stuck: BTreeMap<BlockId, Duration>,
+    /// Bad blocks that it has again, to be verified before they count.
+    pub rechecks: VecDeque<(StripeId, BlockIndex)>,
+}
 
 impl Control {
     /// Holds what a node has against what the catalog thinks it has.
@@ -57,7 +70,7 @@ impl Control {
             2 * missing > self.stripes.picture.block_count(node),
             self.base.now,
         );
-        if let Some(PeerKind::Helper { rechecks, .. }) = self.nodes.kind_mut(node) {
+        if let Some(Holdings { rechecks, .. }) = self.stripes.holdings.get_mut(&node) {
             *rechecks = again;
         }
         self.note_orphans(node, blocks);
@@ -84,7 +97,7 @@ impl Control {
             }
             found.insert(block.id.clone());
         }
-        if let Some(PeerKind::Helper { orphans, .. }) = self.nodes.kind_mut(node) {
+        if let Some(Holdings { orphans, .. }) = self.stripes.holdings.get_mut(&node) {
             *orphans = found;
         }
         self.stripes.orphans.forget(node);
@@ -111,7 +124,7 @@ impl Control {
 
     /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
     fn find_homes(&mut self, node: NodeId) {
-        let Some(PeerKind::Helper { orphans, .. }) = self.nodes.kind_mut(node) else { return };
+        let Some(Holdings { orphans, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
         let homeless: Vec<(StripeId, BlockIndex)> = orphans
             .iter()
@@ -119,7 +132,7 @@ impl Control {
             .map(|(stripe, index, _)| (stripe, index))
             .filter(|(stripe, index)| self.facts().is_wanted_from(node, stripe, *index))
             .collect();
-        let Some(PeerKind::Helper { rechecks, .. }) = self.nodes.kind_mut(node) else { return };
+        let Some(Holdings { rechecks, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         let idle = rechecks.is_empty();
         rechecks.extend(homeless);
         if idle {
@@ -129,7 +142,7 @@ impl Control {
 
     /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
     pub(crate) fn recheck_next(&mut self, node: NodeId) {
-        while let Some(PeerKind::Helper { rechecks, .. }) = self.nodes.kind_mut(node)
+        while let Some(Holdings { rechecks, .. }) = self.stripes.holdings.get_mut(&node)
             && let Some((stripe, index)) = rechecks.pop_front()
         {
             if !self.facts().is_wanted_from(node, &stripe, index) {
@@ -154,7 +167,7 @@ impl Control {
         // Without a digest, any block of the name will do, unless two of them contradicted each other.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
-                && !self.nodes.is_removing(node, &known.id)
+                && !self.stripes.is_removing(node, &known.id)
                 && !self.stripes.condemned.has(&known.id);
         if !is_it
             || !self.facts().is_wanted_from(node, stripe, index)
@@ -176,7 +189,7 @@ impl Control {
 
     /// A block on a node is one that nobody knows no more.
     pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
-        if let Some(PeerKind::Helper { orphans, .. }) = self.nodes.kind_mut(node) {
+        if let Some(Holdings { orphans, .. }) = self.stripes.holdings.get_mut(&node) {
             orphans.remove(block);
         }
     }
@@ -190,7 +203,7 @@ impl Control {
         }
         let mut orphans = 0;
         for node in self.nodes.live_helpers().collect::<Vec<_>>() {
-            let Some(PeerKind::Helper { orphans: held, .. }) = self.nodes.kind_mut(node) else { continue };
+            let Some(Holdings { orphans: held, .. }) = self.stripes.holdings.get_mut(&node) else { continue };
             if !held.is_empty() {
                 orphans += held.len() as u64;
                 let ask = self.ask(node, Subject::Orphans);
@@ -235,8 +248,8 @@ impl Control {
     fn is_needless(&self, node: NodeId, block: &Description) -> bool {
         let ours =
             block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.base.settings.cluster_id);
-        let kind = self.nodes.peers.get(&node).map(|peer| &peer.kind);
-        let orphan = matches!(kind, Some(PeerKind::Helper { orphans, .. }) if orphans.contains(&block.id));
+        let held = self.stripes.holdings.get(&node);
+        let orphan = held.is_some_and(|held| held.orphans.contains(&block.id));
         if !ours
             || !orphan
             || self.is_worked_on(&block.id)

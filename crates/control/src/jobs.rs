@@ -29,12 +29,23 @@ use crate::out::Out;
 #[derive(Default)]
 pub(crate) struct Jobs {
     pub running: BTreeMap<JobId, RunningJob>,
+    /// What clients have asked for that are connected.
+    pub clients: BTreeMap<NodeId, Requests>,
     /// Jobs that may have something to do.
     pub stirred: BTreeSet<JobId>,
     pub puts: OpenPuts,
     /// Links that are being measured, or were last.
     pub probes: Option<Probes>,
     pub suspects: Suspects,
+}
+
+/// What a client has asked for.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Its open requests.
+    pub requests: BTreeMap<u64, JobId>,
+    /// Requests whose beginning is being stored.
+    pub opening: BTreeSet<u64>,
 }
 
 /// A job that runs.

@@ -1,7 +1,5 @@
 //! Who is taken: helpers and clients as they register.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
 use cluster::Role;
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{NodeId, NodeProfile, Reach, StatedRates};
@@ -9,6 +7,8 @@ use stores::dir::NodeRecord;
 use stores::{RecordWrite, StoreError, Write};
 
 use super::effect::Effect;
+use super::inventory::Holdings;
+use super::jobs::Requests;
 use super::nodes::{FIRST_CLIENT, Peer, PeerKind};
 use super::storing::Then;
 use super::{ConnectionId, Control};
@@ -197,15 +197,8 @@ impl Control {
         self.stripes.picture.set_rack(node, view.rack.as_deref());
         self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
         self.lay_links();
-        let peer = Peer {
-            connection,
-            kind: PeerKind::Helper {
-                orphans: BTreeSet::new(),
-                removing: BTreeSet::new(),
-                stuck: BTreeMap::new(),
-                rechecks: VecDeque::new(),
-            },
-        };
+        let peer = Peer { connection, kind: PeerKind::Helper };
+        self.stripes.holdings.insert(node, Holdings::default());
         self.welcome(node, connection, peer);
         self.note_back(node);
         if !self.stripes.news.keep(node, &hello.blocks) {
@@ -237,7 +230,8 @@ impl Control {
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
         self.nodes.topology.set(node, profile);
         self.lay_links();
-        let kind = PeerKind::Client { is_plugin, requests: BTreeMap::new(), opening: BTreeSet::new() };
+        let kind = if is_plugin { PeerKind::Plugin } else { PeerKind::Client };
+        self.jobs.clients.insert(node, Requests::default());
         let peer = Peer { connection, kind };
         self.welcome(node, connection, peer);
         node

@@ -1,12 +1,10 @@
 //! Helpers and clients that are connected: what they say, and their leaving.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::RepairAfter;
-use codes::BlockIndex;
 use repair::wire::control::{FromNode, ToNode};
-use repair::{BlockId, JobId, NodeId, StripeId, Topology};
+use repair::{NodeId, Topology};
 
 use super::absences::Absences;
 use super::caps::Capping;
@@ -72,25 +70,12 @@ pub(crate) struct Peer {
     pub kind: PeerKind,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerKind {
-    Helper {
-        /// Blocks that no stripe knows.
-        orphans: BTreeSet<BlockId>,
-        /// Blocks it was told to remove and that it has not answered for.
-        removing: BTreeSet<BlockId>,
-        /// Blocks that it could not remove, and when it is asked again.
-        stuck: BTreeMap<BlockId, Duration>,
-        /// Bad blocks that it has again, to be verified before they count.
-        rechecks: VecDeque<(StripeId, BlockIndex)>,
-    },
-    Client {
-        /// It is a plug-in: only stripes that were described to the coordinator are its business.
-        is_plugin: bool,
-        /// Its open requests.
-        requests: BTreeMap<u64, JobId>,
-        /// Requests whose beginning is being stored.
-        opening: BTreeSet<u64>,
-    },
+    Helper,
+    Client,
+    /// Only stripes that were described to the coordinator are its business.
+    Plugin,
 }
 
 impl Control {
@@ -146,7 +131,7 @@ impl Control {
     /// A node is gone.
     pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
         let Some(peer) = self.nodes.peers.remove(&node) else { return };
-        if let PeerKind::Client { .. } = peer.kind {
+        if peer.kind != PeerKind::Helper {
             tracing::info!(client = %self.nodes.name(node), why, "a client has left");
         }
         self.nodes.connections.remove(&peer.connection);
@@ -158,12 +143,13 @@ impl Control {
             (view.alive, view.load) = (false, 0);
         }
         match peer.kind {
-            PeerKind::Helper { .. } => self.lose_helper(node, why),
-            PeerKind::Client { requests, .. } => self.lose_client(node, requests.into_values()),
+            PeerKind::Helper => self.lose_helper(node, why),
+            PeerKind::Client | PeerKind::Plugin => self.lose_client(node),
         }
     }
 
     fn lose_helper(&mut self, node: NodeId, why: &str) {
+        self.stripes.holdings.remove(&node);
         self.tell_node_lost(node);
         self.trust_returned(node);
         self.deal_caps();
@@ -180,8 +166,9 @@ impl Control {
         self.note_gone(node, why);
     }
 
-    fn lose_client(&mut self, node: NodeId, requests: impl Iterator<Item = JobId>) {
-        for id in requests {
+    fn lose_client(&mut self, node: NodeId) {
+        let requests = self.jobs.clients.remove(&node).unwrap_or_default().requests;
+        for id in requests.into_values() {
             if let Some(running) = self.jobs.running.get_mut(&id) {
                 running.job.cancel();
                 self.jobs.stirred.insert(id);
@@ -217,20 +204,13 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn kind_mut(&mut self, node: NodeId) -> Option<&mut PeerKind> {
-        self.peers.get_mut(&node).map(|peer| &mut peer.kind)
-    }
-
     pub(crate) fn is_helper(&self, node: NodeId) -> bool {
-        self.peers.get(&node).is_some_and(|peer| matches!(peer.kind, PeerKind::Helper { .. }))
+        self.peers.get(&node).is_some_and(|peer| peer.kind == PeerKind::Helper)
     }
 
     /// Helpers that are connected.
     pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.peers
-            .iter()
-            .filter(|(_, peer)| matches!(peer.kind, PeerKind::Helper { .. }))
-            .map(|(&node, _)| node)
+        self.peers.iter().filter(|(_, peer)| peer.kind == PeerKind::Helper).map(|(&node, _)| node)
     }
 
     /// Names of all helpers.
@@ -239,21 +219,7 @@ impl Nodes {
     }
 
     pub(crate) fn is_plugin(&self, client: NodeId) -> bool {
-        let kind = self.peers.get(&client).map(|peer| &peer.kind);
-        matches!(kind, Some(PeerKind::Client { is_plugin: true, .. }))
-    }
-
-    /// Whether a node has been told to remove this block and has not answered.
-    pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
-        let kind = self.peers.get(&node).map(|peer| &peer.kind);
-        matches!(kind, Some(PeerKind::Helper { removing, .. }) if removing.contains(block))
-    }
-
-    /// Nodes that have been told to remove something and have not answered.
-    pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let removes =
-            |kind: &PeerKind| matches!(kind, PeerKind::Helper { removing, .. } if !removing.is_empty());
-        self.peers.iter().filter(move |(_, peer)| removes(&peer.kind)).map(|(&node, _)| node)
+        self.peers.get(&client).is_some_and(|peer| peer.kind == PeerKind::Plugin)
     }
 
     pub(crate) fn name(&self, node: NodeId) -> String {

@@ -15,7 +15,7 @@ use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
 use super::commands::answer;
 use super::effect::Reply;
 use super::jobs::Owner;
-use super::nodes::PeerKind;
+use super::jobs::Requests;
 use super::requests::policy;
 use super::storing::Then;
 use super::{Control, SETTLE_LIMIT};
@@ -221,7 +221,7 @@ impl Control {
         let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
         self.adopt_put(put, client);
         self.jobs.puts.allocating.insert((put, position));
-        if let Some(PeerKind::Client { opening, .. }) = self.nodes.kind_mut(client) {
+        if let Some(Requests { opening, .. }) = self.jobs.clients.get_mut(&client) {
             opening.insert(tag);
         }
         let write = FileWrite::Allocate { put, position, size, nodes };
@@ -238,10 +238,8 @@ impl Control {
         result: Result<Answer, StoreError>,
     ) {
         self.jobs.puts.allocating.remove(&(put, position));
-        let begins = match self.nodes.kind_mut(client) {
-            Some(PeerKind::Client { opening, .. }) => opening.remove(&tag),
-            _ => false,
-        };
+        let requests = self.jobs.clients.get_mut(&client);
+        let begins = requests.is_some_and(|requests| requests.opening.remove(&tag));
         if !begins {
             return self.nodes.send(
                 client,

@@ -7,7 +7,7 @@ use repair::{BlockId, NodeId};
 use stores::{FileWrite, Write};
 
 use super::Control;
-use super::nodes::{Peer, PeerKind};
+use super::inventory::Holdings;
 use super::storing::Then;
 
 /// Removals that one helper is asked for at a time.
@@ -22,7 +22,7 @@ impl Control {
         if !self.nodes.settled || !self.facts().may_remove() {
             return;
         }
-        let Some(PeerKind::Helper { removing, stuck, .. }) = self.nodes.kind_mut(node) else { return };
+        let Some(Holdings { removing, stuck, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         let (mut removing, stuck) = (std::mem::take(removing), stuck.clone());
         let mut told = 0;
         for block in self.stripes.picture.files().discards(node).cloned().collect::<Vec<_>>() {
@@ -47,7 +47,7 @@ impl Control {
                 }
             }
         }
-        if let Some(PeerKind::Helper { removing: kept, .. }) = self.nodes.kind_mut(node) {
+        if let Some(Holdings { removing: kept, .. }) = self.stripes.holdings.get_mut(&node) {
             *kept = removing;
         }
     }
@@ -57,7 +57,7 @@ impl Control {
         let goes = self.stripes.picture.files().discards(node).any(|other| *other == block)
             && !self.is_worked_on(&block)
             && self.facts().may_go(node, &block);
-        let Some(PeerKind::Helper { removing, stuck, .. }) = self.nodes.kind_mut(node) else { return };
+        let Some(Holdings { removing, stuck, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         // What is too much at once is told again when these are gone.
         if goes
             && !stuck.contains_key(&block)
@@ -79,7 +79,7 @@ impl Control {
 
     pub(crate) fn note_removed(&mut self, node: NodeId, block: &BlockId) {
         // It counts as being removed until that is stored, so that it is not asked for again.
-        let Some(PeerKind::Helper { removing, .. }) = self.nodes.kind_mut(node) else { return };
+        let Some(Holdings { removing, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         if removing.contains(block) {
             let write = FileWrite::Discarded(node, block.clone());
             self.out.store(Write::Files(write), Then::Discarded { node, block: block.clone() });
@@ -88,7 +88,7 @@ impl Control {
 
     /// That a node has removed a block is stored, or could not be: then it is asked again.
     pub(crate) fn block_discarded(&mut self, node: NodeId, block: &BlockId) {
-        let Some(PeerKind::Helper { removing, .. }) = self.nodes.kind_mut(node) else { return };
+        let Some(Holdings { removing, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         removing.remove(block);
         let last = removing.is_empty();
         self.drop_orphan(node, block);
@@ -100,7 +100,7 @@ impl Control {
     /// A node cannot remove a block. It is asked again later, and not before.
     pub(crate) fn note_stuck(&mut self, node: NodeId, block: BlockId, problem: &StoreProblem) {
         let again = self.base.now + REMOVE_AGAIN;
-        let Some(PeerKind::Helper { removing, stuck, .. }) = self.nodes.kind_mut(node) else { return };
+        let Some(Holdings { removing, stuck, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         if !removing.remove(&block) {
             return;
         }
@@ -127,11 +127,11 @@ impl Control {
                 .for_each(|node| self.remove_discards(node));
         }
         let now = self.base.now;
-        let due = |peer: &Peer| matches!(&peer.kind, PeerKind::Helper { stuck, .. } if stuck.values().any(|&at| at <= now));
+        let due = |held: &Holdings| held.stuck.values().any(|&at| at <= now);
         let nodes: Vec<NodeId> =
-            self.nodes.peers.iter().filter(|(_, peer)| due(peer)).map(|(&node, _)| node).collect();
+            self.stripes.holdings.iter().filter(|(_, held)| due(held)).map(|(&node, _)| node).collect();
         for node in nodes {
-            if let Some(PeerKind::Helper { stuck, .. }) = self.nodes.kind_mut(node) {
+            if let Some(Holdings { stuck, .. }) = self.stripes.holdings.get_mut(&node) {
                 stuck.retain(|_, at| *at > now);
             }
             self.remove_discards(node);

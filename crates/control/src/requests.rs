@@ -8,7 +8,7 @@ use stores::dir::PutId;
 
 use super::Control;
 use super::jobs::Owner;
-use super::nodes::PeerKind;
+use super::jobs::Requests;
 use crate::error::RequestError;
 
 /// The request for a read, out of its message.
@@ -58,8 +58,10 @@ impl Control {
     }
 
     fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
-        let peer = self.nodes.peers.get(&client).ok_or(RequestError::Gone(client))?;
-        let PeerKind::Client { requests, opening, .. } = &peer.kind else {
+        if !self.nodes.peers.contains_key(&client) {
+            return Err(RequestError::Gone(client));
+        }
+        let Some(Requests { requests, opening }) = self.jobs.clients.get(&client) else {
             return Err(RequestError::NoClient);
         };
         if requests.contains_key(&tag) || opening.contains(&tag) {
@@ -104,14 +106,14 @@ impl Control {
 
     pub(crate) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
         let job = self.start_job(owner, request);
-        if let Some(PeerKind::Client { requests, .. }) = self.nodes.kind_mut(client) {
+        if let Some(Requests { requests, .. }) = self.jobs.clients.get_mut(&client) {
             requests.insert(tag, job);
         }
     }
 
     /// A client gives a request up.
     pub(crate) fn close(&mut self, client: NodeId, tag: u64) {
-        let Some(PeerKind::Client { requests, opening, .. }) = self.nodes.kind_mut(client) else { return };
+        let Some(Requests { requests, opening, .. }) = self.jobs.clients.get_mut(&client) else { return };
         // What has not begun does not begin.
         opening.remove(&tag);
         if let Some(&job) = requests.get(&tag) {
@@ -120,7 +122,7 @@ impl Control {
     }
 
     pub(crate) fn forget_request(&mut self, client: NodeId, tag: u64) {
-        if let Some(PeerKind::Client { requests, .. }) = self.nodes.kind_mut(client) {
+        if let Some(Requests { requests, .. }) = self.jobs.clients.get_mut(&client) {
             requests.remove(&tag);
         }
     }

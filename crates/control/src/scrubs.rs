@@ -11,7 +11,6 @@ use serde_json::Value;
 use stores::{BlockRecord, RecordWrite, StripeWrite, Write};
 
 use super::Control;
-use super::nodes::PeerKind;
 use super::parity_checks::Asker;
 use super::parity_checks::ParityChecks;
 use super::parity_scrub::ParityRound;
@@ -341,14 +340,10 @@ impl<'a> Facts<'a> {
 impl<'a> Answers<'a> {
     pub(crate) fn orphan_views(self) -> Vec<OrphanView> {
         let mut views = Vec::new();
-        for (&node, peer) in &self.facts.nodes.peers {
-            if let PeerKind::Helper { orphans, .. } = &peer.kind {
-                let view = |block: &repair::BlockId| OrphanView {
-                    node: self.facts.nodes.name(node),
-                    block: block.to_string(),
-                };
-                views.extend(orphans.iter().map(view));
-            }
+        for (&node, held) in &self.facts.stripes.holdings {
+            let name = self.facts.nodes.name(node);
+            let view = |block: &BlockId| OrphanView { node: name.clone(), block: block.to_string() };
+            views.extend(held.orphans.iter().map(view));
         }
         views
     }

@@ -7,7 +7,7 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 
 use super::fullness::full_text;
-use super::nodes::{PeerKind, sorted};
+use super::nodes::sorted;
 use super::picture::Survives;
 use super::puts::file_view;
 use super::safety::count;
@@ -204,7 +204,7 @@ impl<'a> Answers<'a> {
     /// Stripes of which something bad is known and not stored yet, with what they lack by the picture.
     fn doubted_stripes(self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
         let of = |block| self.facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
-        let stripes: BTreeSet<StripeId> = self.facts.storing.doubted_blocks().filter_map(of).collect();
+        let stripes: BTreeSet<StripeId> = self.facts.stripes.doubted_blocks().filter_map(of).collect();
         let lost = |stripe: StripeId| self.facts.stripes.picture.lost_of(&stripe).map(|lost| (stripe, lost));
         stripes.into_iter().filter_map(lost).collect()
     }
@@ -270,10 +270,8 @@ impl<'a> Answers<'a> {
 
     pub(crate) fn node_view(self, node: NodeId) -> Result<NodeView, RequestError> {
         let peer = self.facts.nodes.peers.get(&node);
-        let orphans = match peer.map(|peer| &peer.kind) {
-            Some(PeerKind::Helper { orphans, .. }) => orphans.len() as u64,
-            _ => 0,
-        };
+        let held = self.facts.stripes.holdings.get(&node);
+        let orphans = held.map_or(0, |held| held.orphans.len() as u64);
         let stated = self.facts.nodes.figures.stated(node);
         let view = self.facts.nodes.topology.get(node);
         let up = peer.and(view);

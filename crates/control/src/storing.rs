@@ -19,7 +19,7 @@ use serde_json::Value;
 use stores::dir::{PutId, Snapshot};
 use stores::{
     Answer, BlockRecord, BlockState, CatalogError, Done, FileWrite, Nature, RecordWrite, Storage,
-    StoreChange, StoreError, StripeRecord, StripeWrite, Term, Write,
+    StoreChange, StoreError, StripeWrite, Term, Write,
 };
 use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
 
@@ -108,8 +108,6 @@ pub(crate) struct Storing {
     next: u64,
     out: VecDeque<Ask>,
     waiting: BTreeMap<u64, Then>,
-    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
-    doubted: BTreeSet<(BlockId, NodeId)>,
     /// Connections whose helper waits for its number.
     pub joining: BTreeSet<ConnectionId>,
     /// Helpers that are being forgotten.
@@ -207,19 +205,9 @@ impl Event {
 }
 
 impl Storing {
-    /// Whether something bad is known of a block on a node and not stored yet.
-    pub(crate) fn is_doubted(&self, block: &BlockId, node: NodeId) -> bool {
-        !self.doubted.is_empty() && self.doubted.contains(&(block.clone(), node))
-    }
-
     /// Whether a block that was found is being recorded on a node.
     pub(crate) fn adopts_on(&self, node: NodeId) -> bool {
         self.waiting.values().any(|then| matches!(then, Then::Adopted { node: other, .. } if *other == node))
-    }
-
-    /// Stripes with a block of which something bad is known and not stored yet.
-    pub(crate) fn doubted_blocks(&self) -> impl Iterator<Item = &BlockId> {
-        self.doubted.iter().map(|(block, _)| block)
     }
 
     /// Puts asks in front of all others.
@@ -279,25 +267,10 @@ impl Control {
             let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
             match state {
                 BlockState::Healthy => good.push(block),
-                _ => drop(self.storing.doubted.insert(block)),
+                _ => drop(self.stripes.doubted.insert(block)),
             }
         }
         self.out.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
-    }
-
-    /// A block is as it is stored, and no longer as it was thought to be.
-    fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
-        if self.storing.doubted.is_empty() {
-            return;
-        }
-        let known = |record: Option<&StripeRecord>, at: usize, node| {
-            record.and_then(|record| record.blocks[at].state_on(node))
-        };
-        for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
-            self.storing
-                .doubted
-                .retain(|(id, node)| *id != block.id || known(before, at, *node) == known(now, at, *node));
-        }
     }
 
     /// The next that the storage is to do.
@@ -388,7 +361,7 @@ impl Control {
             let now = record(self);
             let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
             nodes.extend(homes.flat_map(BlockRecord::holders).map(|holder| holder.node));
-            self.settle_doubts(before.as_ref(), now.as_ref());
+            self.stripes.settle_doubts(before.as_ref(), now.as_ref());
             match (stripe, now) {
                 (Some(stripe), None) => {
                     self.forget_stripe(&stripe);
@@ -438,7 +411,7 @@ impl Control {
             Then::Known { good } => {
                 if result.is_ok() {
                     for block in &good {
-                        self.storing.doubted.remove(block);
+                        self.stripes.doubted.remove(block);
                     }
                     self.find_all_homes();
                 }

@@ -1,7 +1,7 @@
 //! From the catalog's record of a stripe to what the planner and people see of it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::Control;
 use super::condemned::Condemned;
 use super::contradictions::Contradictions;
 use super::given::Given;
+use super::inventory::Holdings;
 use super::made_lately::MadeLately;
 use super::misplaced::Misplaced;
 use super::newer::Newer;
@@ -64,6 +65,8 @@ pub(crate) struct Stripes {
     pub surplus: Surplus,
     pub misplaced: Misplaced,
     pub orphans: Orphans,
+    /// What the helpers hold that are connected.
+    pub holdings: BTreeMap<NodeId, Holdings>,
     pub condemned: Condemned,
     /// Helpers that are back and have not said what their blocks are.
     pub unproven: BTreeMap<NodeId, Unproven>,
@@ -72,6 +75,8 @@ pub(crate) struct Stripes {
     pub news: StoreNews,
     /// What the store says keeps it from its work.
     pub troubles: Vec<String>,
+    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
+    pub doubted: BTreeSet<(BlockId, NodeId)>,
     pub made_lately: MadeLately,
     pub readers: Readers,
     pub lost_lately: VecDeque<LostBlock>,
@@ -82,6 +87,40 @@ pub(crate) struct Stripes {
 }
 
 impl Stripes {
+    /// Whether something bad is known of a block on a node and not stored yet.
+    pub(crate) fn is_doubted(&self, block: &BlockId, node: NodeId) -> bool {
+        !self.doubted.is_empty() && self.doubted.contains(&(block.clone(), node))
+    }
+
+    /// Stripes with a block of which something bad is known and not stored yet.
+    pub(crate) fn doubted_blocks(&self) -> impl Iterator<Item = &BlockId> {
+        self.doubted.iter().map(|(block, _)| block)
+    }
+
+    /// A block is as it is stored, and no longer as it was thought to be.
+    pub(crate) fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
+        if self.doubted.is_empty() {
+            return;
+        }
+        let known = |record: Option<&StripeRecord>, at: usize, node| {
+            record.and_then(|record| record.blocks[at].state_on(node))
+        };
+        for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
+            self.doubted
+                .retain(|(id, node)| *id != block.id || known(before, at, *node) == known(now, at, *node));
+        }
+    }
+
+    /// Whether a node has been told to remove this block and has not answered.
+    pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
+        self.holdings.get(&node).is_some_and(|held| held.removing.contains(block))
+    }
+
+    /// Nodes that have been told to remove something and have not answered.
+    pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.holdings.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
+    }
+
     pub(crate) fn new(picture: Picture, unlisted: Option<String>) -> Self {
         Self { picture, news: StoreNews::new(unlisted), ..Self::default() }
     }

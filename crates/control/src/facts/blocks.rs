@@ -28,7 +28,7 @@ impl<'a> Facts<'a> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
                 && self.nodes.peers.contains_key(&holder.node)
-                && !self.storing.is_doubted(&block.id, holder.node)
+                && !self.stripes.is_doubted(&block.id, holder.node)
         };
         block.holders().filter(good).map(|holder| holder.node)
     }
@@ -70,7 +70,7 @@ impl<'a> Facts<'a> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
                 && self.stripes.picture.is_up(holder.node)
-                && !self.storing.is_doubted(&block.id, holder.node)
+                && !self.stripes.is_doubted(&block.id, holder.node)
         };
         !block.holders().any(|holder| good(&holder))
     }
@@ -84,7 +84,7 @@ impl<'a> Facts<'a> {
     /// Whether a block counts as good, wherever its helper is.
     pub(crate) fn counts(self, block: &BlockRecord) -> bool {
         let good = |holder: Replica| {
-            holder.state == BlockState::Healthy && !self.storing.is_doubted(&block.id, holder.node)
+            holder.state == BlockState::Healthy && !self.stripes.is_doubted(&block.id, holder.node)
         };
         block.holders().any(good)
     }

@@ -6,7 +6,6 @@ use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::Facts;
-use crate::nodes::PeerKind;
 use crate::stripes::indexed;
 
 impl<'a> Facts<'a> {
@@ -65,10 +64,7 @@ impl<'a> Facts<'a> {
 
     /// The orphans of a helper that may go by themselves and were not looked at.
     pub(crate) fn tidied(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
-        let orphans = match self.nodes.peers.get(&node).map(|peer| &peer.kind) {
-            Some(PeerKind::Helper { orphans, .. }) => Some(orphans),
-            _ => None,
-        };
+        let orphans = self.stripes.holdings.get(&node).map(|held| &held.orphans);
         let refused = self.stripes.orphans.refused.get(&node);
         let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
         orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))

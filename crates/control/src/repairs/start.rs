@@ -256,8 +256,8 @@ impl Control {
             return Placement::Chosen(lost.iter().map(home).collect());
         }
         let removing =
-            |node: NodeId| record.blocks.iter().any(|block| self.nodes.is_removing(node, &block.id));
-        let removers: Vec<NodeId> = self.nodes.removers().filter(|&node| removing(node)).collect();
+            |node: NodeId| record.blocks.iter().any(|block| self.stripes.is_removing(node, &block.id));
+        let removers: Vec<NodeId> = self.stripes.removers().filter(|&node| removing(node)).collect();
         let refusers: Vec<NodeId> = self.repairs.refusals.of(&record.id).collect();
         let wants = |nodes: &[NodeId]| proposal.wanted.iter().any(|wanted| nodes.contains(&wanted.requestor));
         if wants(&refusers) {
