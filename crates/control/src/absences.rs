@@ -222,7 +222,7 @@ impl Control {
             () if absence.cancelled => RecoveryState::Cancelled,
             () if self.facts().repair_after() == RepairAfter::Never => RecoveryState::Off,
             () if self.stripes.is_behind() || self.facts().too_many_gone().is_some() => RecoveryState::Held,
-            () if self.room_of(node).is_none() => RecoveryState::NoRoom,
+            () if self.repairs.room_of(node).is_none() => RecoveryState::NoRoom,
             () if absence.attempts.have_failed() => RecoveryState::Failed,
             () => RecoveryState::Waiting,
         }
@@ -298,7 +298,7 @@ impl Control {
                 None => format!("repair of {name} does not start while an old catalog stops everything"),
             },
             RecoveryState::NoRoom => {
-                let room = self.room_of(node);
+                let room = self.repairs.room_of(node);
                 format!(
                     "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
                     count(room.blocks, "block"),
@@ -306,7 +306,7 @@ impl Control {
                 )
             }
             RecoveryState::Failed => {
-                let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
+                let last = self.answers().last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
                 format!(
                     "a repair of {name} left blocks lost{}; it is tried again in {due_text}{}",
                     last.unwrap_or_default(),
@@ -318,7 +318,7 @@ impl Control {
 
     /// Which blocks of a helper have nowhere to go though others have.
     fn stuck_beside(&self, node: NodeId) -> String {
-        match self.room_of(node) {
+        match self.repairs.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(
                 "; of {} there, no helper can take {}",
                 count(room.blocks, "block"),

@@ -19,7 +19,8 @@ impl Control {
         match owner {
             Owner::Read { .. } => true,
             Owner::Repair { repair } => {
-                !self.is_wide(*repair) || (!policy.stretches.is_empty() && self.nodes.topology.has_links())
+                !self.repairs.is_wide(*repair)
+                    || (!policy.stretches.is_empty() && self.nodes.topology.has_links())
             }
             Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
         }

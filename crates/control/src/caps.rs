@@ -79,7 +79,11 @@ impl Control {
             self.nodes.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
         self.nodes.capping.view = view;
         racks.iter().for_each(|rack| self.tell_trunk(rack));
-        self.nodes.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_node(node));
+        self.nodes
+            .live_helpers()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|node| self.repairs.tell_node(facts!(self), node));
         self.deal_caps();
         self.nodes.caps_view()
     }

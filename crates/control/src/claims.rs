@@ -14,6 +14,7 @@ use stores::{Answer, StoreError, StripeWrite, Write};
 
 use super::Control;
 use super::storing::Then;
+use crate::repairs::Repairs;
 
 /// A stripe that somebody else works on is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
@@ -69,14 +70,6 @@ impl Control {
         false
     }
 
-    /// What the store's own processes want to see before they take blocks of a stripe that is claimed.
-    pub(crate) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
-        match self.repairs.claims.0.get(stripe).map(|claim| &claim.state) {
-            Some(ClaimState::Ours { permits, .. }) => permits.clone(),
-            _ => Vec::new(),
-        }
-    }
-
     /// The store has answered.
     pub(crate) fn claimed(&mut self, stripe: &StripeId, result: Result<Answer, StoreError>) {
         let now = self.base.now;
@@ -93,7 +86,7 @@ impl Control {
             Err(error) => {
                 tracing::info!(%stripe, %error, "its repair waits");
                 claim.state = ClaimState::Refused { again: now + ASK_AGAIN };
-                self.note_refusal(stripe, &error);
+                self.repairs.note_refusal(facts!(self), stripe, &error);
             }
         }
     }
@@ -149,6 +142,16 @@ impl Control {
         if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
             self.repairs.claims.0.remove(stripe);
             self.out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
+        }
+    }
+}
+
+impl Repairs {
+    /// What the store's own processes want to see before they take blocks of a stripe that is claimed.
+    pub(crate) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
+        match self.claims.0.get(stripe).map(|claim| &claim.state) {
+            Some(ClaimState::Ours { permits, .. }) => permits.clone(),
+            _ => Vec::new(),
         }
     }
 }

@@ -124,7 +124,7 @@ impl Control {
             Command::Explain(request, reply) => answer(reply, self.explain(&request), &mut self.out),
             Command::Scrub(parity, reply) => answer(reply, self.start_scrub(parity), &mut self.out),
             Command::StopScrub(scrub, reply) => answer(reply, self.stop_scrub(scrub), &mut self.out),
-            Command::ScrubState(scrub, reply) => answer(reply, self.scrub_state(scrub), &mut self.out),
+            Command::ScrubState(scrub, reply) => answer(reply, self.scrub.scrub_state(scrub), &mut self.out),
             Command::Snapshot(reply) => self.out.ask_storage(Ask::Snapshot(reply)),
             Command::AcceptCatalog(request, reply) => self.accept_catalog(request, reply),
             Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans(), &mut self.out),
@@ -143,7 +143,7 @@ impl Control {
             Command::ChangeSettings(request, reply) => {
                 answer(reply, self.change_settings(&request), &mut self.out)
             }
-            Command::History(most, reply) => answer(reply, Ok(self.history(most)), &mut self.out),
+            Command::History(most, reply) => answer(reply, Ok(self.history.history(most)), &mut self.out),
         }
     }
 }

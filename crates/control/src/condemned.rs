@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::BlockState;
 
-use super::Control;
 use super::absences::recall;
+use crate::facts::Around;
+use crate::out::Out;
+use crate::stripes::Stripes;
 
 /// Keys begin with this; the number of the node and the name of the block follow.
 const PREFIX: &str = "condemned/";
@@ -54,46 +56,53 @@ fn key(block: &BlockId, node: NodeId) -> String {
     format!("{PREFIX}{}/{block}", node.0)
 }
 
-impl Control {
+impl Stripes {
     pub(crate) fn recall_condemned(&mut self, records: &[(String, Value)]) {
         for (_, kept) in recall::<Kept>(records, PREFIX) {
             if let Some(Kept { stripe, block, node }) = kept {
-                self.stripes.condemned.blocks.insert((block, node), stripe);
+                self.condemned.blocks.insert((block, node), stripe);
             }
         }
     }
 
     /// Counts a block as lost from now on, until it is made anew.
-    pub(crate) fn condemn(&mut self, stripe: &StripeId, index: codes::BlockIndex, node: NodeId) {
-        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
+    pub(crate) fn condemn(
+        &mut self,
+        around: Around<'_>,
+        stripe: &StripeId,
+        index: codes::BlockIndex,
+        node: NodeId,
+        out: &mut Out,
+    ) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
         let block = record.blocks[usize::from(index.0)].id.clone();
-        if self.stripes.condemned.problem(&block, node).is_some() {
+        if self.condemned.problem(&block, node).is_some() {
             return;
         }
         let kept = Kept { stripe: stripe.clone(), block: block.clone(), node };
-        self.out.keep_record(key(&block, node), &kept);
-        self.stripes.condemned.blocks.insert((block.clone(), node), stripe.clone());
-        let problem = self.stripes.condemned.problem(&block, node).expect("it was just condemned");
-        self.remember_loss(node, &block, problem.to_string());
-        self.store_states(vec![(stripe.clone(), index, node, BlockState::Corrupt)]);
+        out.keep_record(key(&block, node), &kept);
+        self.condemned.blocks.insert((block.clone(), node), stripe.clone());
+        let problem = self.condemned.problem(&block, node).expect("it was just condemned");
+        self.remember_loss(around, node, &block, problem.to_string(), out);
+        self.store_states(around, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
     }
 
     /// Blocks of a stripe were made anew.
-    pub(crate) fn absolve(&mut self, stripe: &StripeId, indices: &[codes::BlockIndex]) {
-        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
+    pub(crate) fn absolve(&mut self, stripe: &StripeId, indices: &[codes::BlockIndex], out: &mut Out) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
         let made =
             |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
-        let taken = self.stripes.condemned.take(|block, of| of == stripe && made(block));
-        self.forget_condemned(taken);
+        let taken = self.condemned.take(|block, of| of == stripe && made(block));
+        self.forget_condemned(taken, out);
     }
 
     /// A stripe is gone, and with it what was known of its blocks.
-    pub(crate) fn forget_condemned_of(&mut self, stripe: &StripeId) {
-        let taken = self.stripes.condemned.take(|_, of| of == stripe);
-        self.forget_condemned(taken);
+    pub(crate) fn forget_condemned_of(&mut self, stripe: &StripeId, out: &mut Out) {
+        let taken = self.condemned.take(|_, of| of == stripe);
+        self.forget_condemned(taken, out);
     }
 
-    fn forget_condemned(&mut self, blocks: Vec<(BlockId, NodeId)>) {
-        blocks.into_iter().for_each(|(block, node)| self.out.forget_record(key(&block, node)));
+    pub(crate) fn forget_condemned(&mut self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
+        blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
     }
 }

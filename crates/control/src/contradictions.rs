@@ -18,6 +18,7 @@ use super::safety::count;
 use super::stripes::indexed;
 use crate::answers::Answers;
 use crate::error::list;
+use crate::out::Out;
 use crate::stripes::Stripes;
 use views::{ContradictionView, ContradictoryStripes, FoundBy, HistoryEvent};
 
@@ -129,14 +130,16 @@ impl Control {
         };
         if indexed(&record).all(proven) {
             tracing::info!(%stripe, "parity holds again");
-            self.forget_contradiction(stripe);
+            self.stripes.forget_contradiction(stripe, &mut self.out);
             self.out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
         }
     }
+}
 
-    pub(crate) fn forget_contradiction(&mut self, stripe: &StripeId) {
-        if self.stripes.contradictions.0.remove(stripe).is_some() {
-            self.out.forget_record(format!("{PREFIX}{stripe}"));
+impl Stripes {
+    pub(crate) fn forget_contradiction(&mut self, stripe: &StripeId, out: &mut Out) {
+        if self.contradictions.0.remove(stripe).is_some() {
+            out.forget_record(format!("{PREFIX}{stripe}"));
         }
     }
 }

@@ -36,13 +36,15 @@ impl Control {
     }
 
     fn find_spare(&self) -> Option<String> {
-        let room = self.spare_room(&self.stripes.picture.sample(LOOKED_AT));
+        let room = self.jobs.spare_room(facts!(self), &self.stripes.picture.sample(LOOKED_AT));
         if room.stuck > 0 {
             return Some(self.no_spare_text(room));
         }
-        let fullest = self.takers().max_by_key(|&(node, _)| self.stripes.picture.bytes_on(node))?;
+        let fullest =
+            self.jobs.takers(facts!(self)).max_by_key(|&(node, _)| self.stripes.picture.bytes_on(node))?;
         let held = self.stripes.picture.bytes_on(fullest.0);
-        let elsewhere: u64 = self.takers().map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
+        let elsewhere: u64 =
+            self.jobs.takers(facts!(self)).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
         (held > elsewhere.saturating_sub(fullest.1)).then(|| {
             format!(
                 "no room to repair: if {} failed, the other helpers could not take all that it holds: free space on them, or \
@@ -57,7 +59,7 @@ impl Control {
             true => "any stripe".to_owned(),
             false => format!("{} of {} looked at", room.stuck, count(room.blocks, "stripe")),
         };
-        let omitted = self.omitted(room.stuck_bytes, None);
+        let omitted = self.jobs.omitted(facts!(self), room.stuck_bytes, None);
         format!(
             "no room to repair: if a helper failed, no other could take its block of {which} ({}): {}",
             self.why_omitted(&omitted),

@@ -22,6 +22,7 @@ use super::given_bytes::GivenBytes;
 use super::stripes::indexed;
 use crate::error::RequestError;
 use crate::facts::Facts;
+use crate::repairs::Repairs;
 use views::{GivenBlock, GivenStripe, StripeView};
 
 /// A stripe that nobody asks for is forgotten after this time.
@@ -82,7 +83,7 @@ impl Control {
     ) -> Result<StripeView, RequestError> {
         let record = self.given_record(given)?;
         let is_known = self.stripes.given.get(&record.id).is_some_and(|known| is_same(known, given));
-        if self.is_being_repaired(&record.id) || (!is_known && self.jobs.has_a_job(&record.id)) {
+        if self.repairs.is_being_repaired(&record.id) || (!is_known && self.jobs.has_a_job(&record.id)) {
             return Err(RequestError::GivenInUse(record.id));
         }
         if self.stripes.given.stripes.len() >= MOST && self.stripes.given.get(&record.id).is_none() {
@@ -114,7 +115,7 @@ impl Control {
         for &(block, node, _) in blocks {
             self.stripes.given.set(stripe, block, node, BlockState::Healthy);
         }
-        self.tell_blocks(stripe);
+        self.repairs.tell_blocks(facts!(self), stripe);
         self.stripes.picture.stripe(stripe).is_err()
     }
 
@@ -132,7 +133,7 @@ impl Control {
         if let Some(state) = state
             && self.stripes.given.set(stripe, block, node, state)
         {
-            self.tell_blocks(stripe);
+            self.repairs.tell_blocks(facts!(self), stripe);
         }
         self.stripes.picture.stripe(stripe).is_err()
     }
@@ -167,16 +168,7 @@ impl Control {
     }
 
     fn is_in_use(&self, stripe: &StripeId) -> bool {
-        self.jobs.has_a_job(stripe) || self.is_being_repaired(stripe)
-    }
-
-    /// Whether a repair of it runs, or is to.
-    fn is_being_repaired(&self, stripe: &StripeId) -> bool {
-        let repairs = &self.repairs;
-        repairs.awaits(stripe)
-            || repairs
-                .of_stripe(stripe)
-                .any(|id| repairs.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
+        self.jobs.has_a_job(stripe) || self.repairs.is_being_repaired(stripe)
     }
 
     fn given_record(&mut self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
@@ -218,6 +210,16 @@ impl Control {
     /// The size of a given stripe's chunks, if it has several.
     fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
         Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
+    }
+}
+
+impl Repairs {
+    /// Whether a repair of it runs, or is to.
+    pub(crate) fn is_being_repaired(&self, stripe: &StripeId) -> bool {
+        self.awaits(stripe)
+            || self
+                .of_stripe(stripe)
+                .any(|id| self.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
     }
 }
 

@@ -176,7 +176,7 @@ impl Control {
     }
 
     fn is_open(&self, case: &Case) -> bool {
-        case.repairs.iter().any(|&repair| self.is_repair_open(repair))
+        case.repairs.iter().any(|&repair| self.repairs.is_repair_open(repair))
     }
 
     /// `None` if it cannot be read.
@@ -207,7 +207,7 @@ impl Control {
             return false;
         }
         let repairs = self.repairs.of_stripe(&stripe.id);
-        if repairs.into_iter().any(|id| self.is_repair_open(id)) {
+        if repairs.into_iter().any(|id| self.repairs.is_repair_open(id)) {
             return false; // Somebody has asked for it, or an earlier coordinator began it.
         }
         let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();

@@ -1,36 +1,26 @@
 //! What has happened, for whoever was not there: the last thousand things, kept over restarts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use repair::recovery::Target;
-use repair::{BlockId, NodeId};
 use serde_json::Value;
 use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
-use super::Control;
 use super::absences::recall;
 use super::safety::count;
-use crate::out::Out;
+use crate::answers::Answers;
+use crate::nodes::Nodes;
+use crate::out::{Bad, Out};
 
 /// Entries that are kept.
 pub(crate) const KEPT: usize = 1000;
 /// Their keys begin with this; the number follows.
 const PREFIX: &str = "history/";
-/// Bad blocks of one helper that are named.
-const NAMED: usize = 5;
 
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct History {
     entries: VecDeque<HistoryEntry>,
-    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each block.
-    bad: BTreeMap<NodeId, Bad>,
-}
-
-struct Bad {
-    blocks: u64,
-    first: Vec<String>,
-    problem: String,
 }
 
 impl History {
@@ -49,53 +39,29 @@ impl History {
     }
 }
 
-impl Control {
-    pub(crate) fn recall_history(&mut self, records: &[(String, Value)]) {
+impl History {
+    pub(crate) fn recall_history(&mut self, records: &[(String, Value)], out: &mut Out) {
         let mut entries = Vec::new();
         for (number, entry) in recall::<HistoryEntry>(records, PREFIX) {
             match entry {
                 Some(entry) => entries.push(entry),
-                None => self.out.forget_record(format!("{PREFIX}{number}")),
+                None => out.forget_record(format!("{PREFIX}{number}")),
             }
         }
         entries.sort_by_key(|entry| entry.number);
-        self.history.entries = entries.into();
-    }
-
-    /// A block was found bad; it is written down with others of the same helper.
-    pub(crate) fn note_bad(&mut self, node: NodeId, block: &BlockId, problem: &str) {
-        let none = || Bad { blocks: 0, first: Vec::new(), problem: problem.to_owned() };
-        let bad = self.history.bad.entry(node).or_insert_with(none);
-        bad.blocks += 1;
-        if bad.first.len() < NAMED {
-            bad.first.push(block.to_string());
-        }
+        self.entries = entries.into();
     }
 
     /// Writes down what was gathered.
-    pub(crate) fn note_all_bad(&mut self) {
-        for (node, Bad { blocks, first, problem }) in std::mem::take(&mut self.history.bad) {
-            self.out.note(HistoryEvent::BlocksLost { node: self.nodes.name(node), blocks, first, problem });
+    pub(crate) fn note_all_bad(&mut self, nodes: &Nodes, out: &mut Out) {
+        for (node, Bad { blocks, first, problem }) in std::mem::take(&mut out.bad) {
+            out.note(HistoryEvent::BlocksLost { node: nodes.name(node), blocks, first, problem });
         }
-    }
-
-    /// Why the last repair of a target failed, if it did.
-    pub(crate) fn last_failure(&self, target: &Target) -> Option<String> {
-        let text = self.facts().target_text(target);
-        let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
-            HistoryEvent::RepairEnded { target, state, reasons, .. } if *target == text => {
-                Some((*state, reasons))
-            }
-            _ => None,
-        });
-        let (state, reasons) = ends.take(1).next()?;
-        let first = reasons.first().filter(|_| state == RepairState::Failed)?;
-        Some(failure_text(first))
     }
 
     /// The last repair, if it failed: which it was, and why.
     pub(crate) fn failed_last(&self) -> Option<String> {
-        let last = self.history.entries.iter().rev().find_map(|entry| match &entry.what {
+        let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {
                 Some((repair, target, *state, reasons))
             }
@@ -108,8 +74,24 @@ impl Control {
 
     /// The last entries, oldest first.
     pub(crate) fn history(&self, most: usize) -> Vec<HistoryEntry> {
-        let entries = &self.history.entries;
+        let entries = &self.entries;
         entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Why the last repair of a target failed, if it did.
+    pub(crate) fn last_failure(self, target: &Target) -> Option<String> {
+        let text = self.facts.target_text(target);
+        let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
+            HistoryEvent::RepairEnded { target, state, reasons, .. } if *target == text => {
+                Some((*state, reasons))
+            }
+            _ => None,
+        });
+        let (state, reasons) = ends.take(1).next()?;
+        let first = reasons.first().filter(|_| state == RepairState::Failed)?;
+        Some(failure_text(first))
     }
 }
 

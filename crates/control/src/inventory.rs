@@ -14,7 +14,7 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeWrite, Write};
 
 use super::Control;
-use super::questions::{ANSWER_LIMIT, Subject};
+use super::questions::Subject;
 use super::storing::Then;
 use crate::error::RequestError;
 use views::OrphansView;
@@ -58,12 +58,12 @@ impl Control {
                 }
             };
             if known != state {
-                self.note_loss(node, &block.id, state);
+                self.stripes.note_loss(around!(self), node, &block.id, state, &mut self.out);
                 news.push((stripe, index, node, state));
             }
         }
         if !news.is_empty() {
-            self.store_states(news);
+            self.stripes.store_states(around!(self), news, &mut self.out);
         }
         self.repairs.healing.note_hollow(
             node,
@@ -150,7 +150,7 @@ impl Control {
             }
             let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();
-            self.ask_for_block(node, stripe, index, known, false);
+            facts!(self).ask_for_block(node, stripe, index, known, false, &mut self.out);
             return;
         }
     }
@@ -206,7 +206,7 @@ impl Control {
             let Some(Holdings { orphans: held, .. }) = self.stripes.holdings.get_mut(&node) else { continue };
             if !held.is_empty() {
                 orphans += held.len() as u64;
-                let ask = self.ask(node, Subject::Orphans);
+                let ask = self.out.questions.open(node, Subject::Orphans, self.base.now);
                 self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
             }
         }
@@ -215,17 +215,17 @@ impl Control {
 
     /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
-        let asked = self.stripes.asks.get(&ask).filter(|ask| ask.node == node);
-        let (returned, by_itself) = match asked.map(|ask| &ask.subject) {
+        let (returned, by_itself) = match self.out.questions.subject(node, ask) {
             Some(Subject::Orphans) => (false, false),
             Some(Subject::Tidying) => (false, true),
             Some(Subject::Returned) => (true, false),
-            _ => return tracing::warn!(node = %self.nodes.name(node), "an answer that nobody asked for"),
+            _ => {
+                return tracing::warn!(node = %self.nodes.name(node), "an answer that nobody asked for");
+            }
         };
-        if last {
-            self.stripes.asks.remove(&ask);
-        } else if let Some(ask) = self.stripes.asks.get_mut(&ask) {
-            ask.until = self.base.now + ANSWER_LIMIT; // Each part is an answer.
+        match last {
+            true => drop(self.out.questions.close(node, ask)),
+            false => self.out.questions.wait(node, ask, self.base.now), // Each part is an answer.
         }
         if returned {
             return self.take_returned(node, blocks, last);
@@ -252,7 +252,7 @@ impl Control {
         let orphan = held.is_some_and(|held| held.orphans.contains(&block.id));
         if !ours
             || !orphan
-            || self.is_worked_on(&block.id)
+            || self.jobs.is_worked_on(facts!(self), &block.id)
             || !self.facts().may_remove()
             || self.stripes.picture.is_from_the_future(&block.id)
         {

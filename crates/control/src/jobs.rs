@@ -119,7 +119,7 @@ impl Control {
         let id = request.job;
         let mut running = self.new_job(owner, request);
         let stores = !running.targets.is_empty();
-        running.reservation = self.reserve(&running.job, stores);
+        running.reservation = self.repairs.reserve(&running.job, stores);
         if stores {
             self.repairs.scheduler.hold(&running.stripe);
         }
@@ -291,8 +291,8 @@ impl Control {
         if known.state_on(node) == Some(state) {
             return;
         }
-        self.remember_loss(node, &known.id, problem.to_string());
-        self.store_states(vec![(stripe, block, node, state)]);
+        self.stripes.remember_loss(around!(self), node, &known.id, problem.to_string(), &mut self.out);
+        self.stripes.store_states(around!(self), vec![(stripe, block, node, state)], &mut self.out);
     }
 
     /// A job has ended; it is over when all that it stored is recorded.

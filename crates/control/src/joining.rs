@@ -205,9 +205,9 @@ impl Control {
             self.compare(node, &hello.blocks);
         }
         self.check_returned(node);
-        self.tell_node(node);
+        self.repairs.tell_node(facts!(self), node);
         self.deal_caps();
-        self.tell_replicas(node);
+        self.repairs.tell_replicas(facts!(self), node);
         self.recheck_next(node);
         self.remove_discards(node);
         Ok(node)

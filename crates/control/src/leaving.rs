@@ -20,6 +20,8 @@ use super::room::Room;
 use super::safety::count;
 use super::storing::Then;
 use crate::error::{RequestError, list};
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 use views::{LeavingView, NodeView};
 
 /// Keys of marks in the records begin with this.
@@ -99,7 +101,7 @@ impl Control {
                 key(node),
                 &Kept { since_unix_ms: self.base.unix_ms, order: Some(order.clone()) },
             );
-            self.tell_node(node);
+            self.repairs.tell_node(facts!(self), node);
         }
     }
 
@@ -107,14 +109,14 @@ impl Control {
         if self.nodes.leaving.0.remove(&node).is_some() {
             tracing::info!(node = %self.nodes.name(node), "it gets blocks again");
             self.out.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
-            self.tell_node(node);
+            self.repairs.tell_node(facts!(self), node);
         }
     }
 
     /// Takes the mark of a helper back, and calls off what empties it.
     pub(crate) fn stop_drain(&mut self, name: &str) -> Result<NodeView, RequestError> {
         let node = self.facts().node_named(name)?;
-        for repair in self.open_repairs_of(&Target::Drain(node)) {
+        for repair in self.repairs.open_repairs_of(&Target::Drain(node)) {
             self.cancel_repair(repair)?;
         }
         self.unmark_leaving(node);
@@ -128,13 +130,13 @@ impl Control {
             return;
         }
         for node in self.nodes.leaving.nodes().collect::<Vec<_>>() {
-            let room = self.room_of(node);
+            let room = self.repairs.room_of(node);
             let departure = &self.nodes.leaving.0[&node];
             let is_due = !departure.begins && departure.attempts.wait(self.base.now).is_zero();
             let may = is_due && self.nodes.is_helper(node) && room.is_any();
             // The last finding may be older than the end of the last drain.
             if may
-                && self.open_repairs_of(&Target::Drain(node)).is_empty()
+                && self.repairs.open_repairs_of(&Target::Drain(node)).is_empty()
                 && self.look_again_for_room(node).is_any()
             {
                 self.drain_rest(node);
@@ -174,7 +176,7 @@ impl Control {
 
     /// A drain has ended.
     pub(crate) fn drain_ended(&mut self, node: NodeId) {
-        let (now, left) = (self.base.now, self.left_on(node) > 0);
+        let (now, left) = (self.base.now, self.facts().left_on(node) > 0);
         if let Some(attempts) = self.nodes.leaving.attempts(node) {
             match left {
                 true => attempts.fail(now, TRY_AGAIN),
@@ -183,16 +185,11 @@ impl Control {
         }
     }
 
-    /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
-    fn is_emptied(&self, node: NodeId) -> bool {
-        self.stripes.picture.block_count(node) == 0 && !self.jobs.is_target(node)
-    }
-
     pub(crate) fn leaving_views(&self) -> Vec<LeavingView> {
         let view = |node: NodeId| LeavingView {
             node: self.nodes.name(node),
             blocks: self.stripes.picture.block_count(node) as u64,
-            safe_to_remove: self.is_emptied(node),
+            safe_to_remove: self.jobs.is_emptied(facts!(self), node),
             text: self.leaving_text(node),
         };
         self.nodes.leaving.nodes().map(view).collect()
@@ -200,7 +197,7 @@ impl Control {
 
     fn leaving_text(&self, node: NodeId) -> String {
         let name = self.nodes.name(node);
-        if self.is_emptied(node) {
+        if self.jobs.is_emptied(facts!(self), node) {
             return format!("{name} is empty and safe to remove");
         }
         let blocks = count(self.stripes.picture.block_count(node) as u64, "block");
@@ -209,18 +206,18 @@ impl Control {
 
     /// Why blocks are still on a helper that is to be emptied, and when that changes.
     fn what_keeps(&self, node: NodeId) -> String {
-        let (open, room) = (self.open_repairs_of(&Target::Drain(node)), self.room_of(node));
+        let (open, room) = (self.repairs.open_repairs_of(&Target::Drain(node)), self.repairs.room_of(node));
         let stuck = match room.stuck {
             0 => String::new(),
             stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
         };
         let wait = self.nodes.leaving.0[&node].attempts.wait(self.base.now);
         let next = match open.first() {
-            Some(id) if self.is_paused(*id) => format!("; mend resume {id} goes on with it"),
+            Some(id) if self.repairs.is_paused(*id) => format!("; mend resume {id} goes on with it"),
             Some(_) => String::new(),
             None if !room.is_any() => "; it goes on by itself when one can".to_owned(),
             None => {
-                let last = self.last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
+                let last = self.answers().last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
                 format!("{}; it goes on by itself in {}", last.unwrap_or_default(), in_words(wait))
             }
         };
@@ -233,8 +230,19 @@ impl Control {
         let only: Vec<String> =
             self.nodes.leaving.requestors(node).iter().map(|&taker| self.nodes.name(taker)).collect();
         let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
-        let omitted = self.omitted(room.stuck_bytes, Some(node).filter(|_| self.nodes.is_helper(node)));
+        let omitted = self.jobs.omitted(
+            facts!(self),
+            room.stuck_bytes,
+            Some(node).filter(|_| self.nodes.is_helper(node)),
+        );
         format!("{which} ({only}{}): {}", self.why_omitted(&omitted), omitted.remedy())
+    }
+}
+
+impl Jobs {
+    /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
+    pub(crate) fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
+        facts.stripes.picture.block_count(node) == 0 && !self.is_target(node)
     }
 }
 

@@ -9,6 +9,25 @@
 
 #![forbid(unsafe_code)]
 
+/// The facts for one machine of a [`Control`], while that machine is changed.
+macro_rules! facts {
+    ($control:ident) => {
+        $crate::facts::Facts {
+            base: &$control.base,
+            nodes: &$control.nodes,
+            stripes: &$control.stripes,
+            storing: &$control.storing,
+        }
+    };
+}
+
+/// What the stripes of a [`Control`] look at while they are changed.
+macro_rules! around {
+    ($control:ident) => {
+        $crate::facts::Around { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
+    };
+}
+
 mod absences;
 mod answers;
 mod attempts;
@@ -81,6 +100,7 @@ use cluster::{Network, RepairAfter, Role};
 use rand::rngs::StdRng;
 use repair::wire::control::FromNode;
 use repair::{Job, NodeId};
+use serde_json::Value;
 use stores::dir::OpenError;
 use stores::{Done, StoreChange, StoreError};
 
@@ -211,27 +231,32 @@ impl Control {
             history: History::default(),
             out: Out::new(rng, numbers),
         };
-        core.know_nodes();
-        core.recall_leaving(&records);
-        core.recall_measured(&records);
-        core.lay_links();
-        core.recall_caps(&records);
-        core.tell_trunks();
-        core.requeue_repairs(&records);
-        core.recall_scrub(&records);
-        core.recall_steady_scrub(&records);
-        core.recall_condemned(&records);
-        core.recall_history(&records);
-        core.recall_contradictions(&records);
-        core.recall_absences(&records);
-        core.recall_maintenance(&records);
-        core.recall_rejected(&records);
-        core.settle();
+        core.recall(&records);
         core.pass_on();
         core
     }
 
-    fn facts(&self) -> Facts<'_> {
+    /// Takes up what an earlier coordinator kept.
+    fn recall(&mut self, records: &[(String, Value)]) {
+        self.know_nodes();
+        self.recall_leaving(records);
+        self.recall_measured(records);
+        self.lay_links();
+        self.recall_caps(records);
+        self.tell_trunks();
+        self.requeue_repairs(records);
+        self.recall_scrub(records);
+        self.recall_steady_scrub(records);
+        self.stripes.recall_condemned(records);
+        self.history.recall_history(records, &mut self.out);
+        self.recall_contradictions(records);
+        self.recall_absences(records);
+        self.recall_maintenance(records);
+        self.stripes.recall_rejected(records);
+        self.settle();
+    }
+
+    pub(crate) fn facts(&self) -> Facts<'_> {
         Facts { base: &self.base, nodes: &self.nodes, stripes: &self.stripes, storing: &self.storing }
     }
 
@@ -290,7 +315,7 @@ impl Control {
         self.look_for_room();
         self.begin_recoveries();
         self.drain_again();
-        self.note_all_bad();
+        self.history.note_all_bad(&self.nodes, &mut self.out);
         self.forget_given();
         self.look_at_claims();
         self.heal();

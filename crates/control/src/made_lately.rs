@@ -77,7 +77,7 @@ impl Control {
             let block = now.blocks[usize::from(index.0)].clone();
             tracing::info!(block = %block.id, node = %self.nodes.name(node), "an older copy took the place of a rebuilt block: reading it");
             if self.nodes.is_helper(node) {
-                self.ask_for_block(node, now.id.clone(), index, block, false);
+                facts!(self).ask_for_block(node, now.id.clone(), index, block, false, &mut self.out);
             }
         }
     }

@@ -14,6 +14,8 @@ use stores::StripeRecord;
 use super::Control;
 use super::safety::count;
 use super::storing::Then;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 use views::Census;
 
 /// How often misplaced stripes are looked for.
@@ -47,7 +49,7 @@ impl Control {
             return;
         }
         self.stripes.misplaced.due = self.base.now + LOOK_EVERY;
-        let open = self.stripes.misplaced.repair.is_some_and(|repair| self.is_repair_open(repair));
+        let open = self.stripes.misplaced.repair.is_some_and(|repair| self.repairs.is_repair_open(repair));
         if open || self.stripes.picture.doubled().next().is_none() {
             return;
         }
@@ -73,17 +75,10 @@ impl Control {
         }
         let movable = |stripe: StripeRecord| {
             let block = self.facts().doubled_block(&stripe)?;
-            self.has_taker(&stripe).then_some(block)
+            self.jobs.has_taker(facts!(self), &stripe).then_some(block)
         };
         let moves: Vec<BlockId> = self.stripes.picture.doubled().filter_map(movable).take(MOVES).collect();
         if moves.is_empty() { Err(Waits::ForRoom) } else { Ok(moves) }
-    }
-
-    fn has_taker(&self, stripe: &StripeRecord) -> bool {
-        let holders: BTreeSet<NodeId> = stripe.blocks.iter().filter_map(|block| block.node).collect();
-        let maintained = |node: NodeId| self.facts().maintenance_left(node).is_some();
-        let mut takers = self.candidates(stripe.block_bytes).into_iter().map(|candidate| candidate.node);
-        takers.any(|node| !holders.contains(&node) && !maintained(node))
     }
 
     /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
@@ -92,7 +87,7 @@ impl Control {
             return None;
         }
         let stripes = count(census.misplaced, "stripe");
-        let does = match self.stripes.misplaced.repair.filter(|&repair| self.is_repair_open(repair)) {
+        let does = match self.stripes.misplaced.repair.filter(|&repair| self.repairs.is_repair_open(repair)) {
             Some(repair) => format!("repair {repair} moves them apart"),
             None => match self.placement_moves() {
                 Ok(_) => "they are moved apart next".to_owned(),
@@ -105,5 +100,15 @@ impl Control {
             },
         };
         Some(format!("{stripes} with several blocks on one helper: {does}"))
+    }
+}
+
+impl Jobs {
+    pub(crate) fn has_taker(&self, facts: Facts<'_>, stripe: &StripeRecord) -> bool {
+        let holders: BTreeSet<NodeId> = stripe.blocks.iter().filter_map(|block| block.node).collect();
+        let maintained = |node: NodeId| facts.maintenance_left(node).is_some();
+        let mut takers =
+            self.candidates(facts, stripe.block_bytes).into_iter().map(|candidate| candidate.node);
+        takers.any(|node| !holders.contains(&node) && !maintained(node))
     }
 }

@@ -62,7 +62,7 @@ impl Control {
         if std::mem::replace(&mut view.rates, rates) == rates {
             return;
         }
-        self.tell_node(node);
+        self.repairs.tell_node(facts!(self), node);
     }
 
     /// A helper says what transfers made of its ports.

@@ -83,14 +83,6 @@ fn stripe_of(block: &BlockId) -> &str {
 }
 
 impl Control {
-    /// Helpers that an operator did not believe in an earlier coordinator's time.
-    pub(crate) fn recall_rejected(&mut self, records: &[(String, Value)]) {
-        for (name, _) in recall::<Value>(records, REJECTED) {
-            let node = self.stripes.picture.node_named(name).map(|node| node.id);
-            self.stripes.newer.rejected.extend(node);
-        }
-    }
-
     pub(crate) fn forget_rejected(&mut self, node: NodeId) {
         if self.stripes.newer.rejected.remove(&node) {
             self.out.forget_record(format!("{REJECTED}{}", self.nodes.name(node)));
@@ -147,6 +139,16 @@ impl Control {
         self.out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.base.unix_ms }));
         self.note_newer(node, BTreeSet::new());
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
+    }
+}
+
+impl Stripes {
+    /// Helpers that an operator did not believe in an earlier coordinator's time.
+    pub(crate) fn recall_rejected(&mut self, records: &[(String, Value)]) {
+        for (name, _) in recall::<Value>(records, REJECTED) {
+            let node = self.picture.node_named(name).map(|node| node.id);
+            self.newer.rejected.extend(node);
+        }
     }
 }
 

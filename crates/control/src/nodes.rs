@@ -97,7 +97,7 @@ impl Control {
             FromNode::Unused { up, down } => self.note_unused(node, up, down),
             FromNode::Removed { block } => self.note_removed(node, &block),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
-            FromNode::Verifying { ask } => self.wait_for_ask(node, ask),
+            FromNode::Verifying { ask } => self.out.questions.wait(node, ask, self.base.now),
             FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
             FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
             FromNode::RemoveFailed { block, problem } => self.note_stuck(node, block, &problem),
@@ -118,7 +118,7 @@ impl Control {
                 view.free_bytes = free_bytes;
             }
         }
-        self.tell_space(node);
+        self.repairs.tell_space(facts!(self), node);
     }
 
     pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
@@ -150,16 +150,13 @@ impl Control {
 
     fn lose_helper(&mut self, node: NodeId, why: &str) {
         self.stripes.holdings.remove(&node);
-        self.tell_node_lost(node);
+        self.repairs.tell_node_lost(node);
         self.trust_returned(node);
         self.deal_caps();
-        self.tell_replicas(node);
+        self.repairs.tell_replicas(facts!(self), node);
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
-        let unanswered: Vec<u64> =
-            self.stripes.asks.iter().filter(|(_, ask)| ask.node == node).map(|(&number, _)| number).collect();
-        for number in unanswered {
-            self.stripes.asks.remove(&number);
-            self.looked(number, node, None, None);
+        for number in self.out.questions.drop_node(node) {
+            self.repairs.looked(number, node, None, None);
         }
         self.skip_in_scrub(node, "it is down");
         self.leave_out_of_checks(node);
@@ -191,8 +188,8 @@ impl Control {
         }
         self.stripes.picture.set_up(node, up);
         self.note_service(node, up);
-        self.tell_node(node);
-        self.tell_replicas(node);
+        self.repairs.tell_node(facts!(self), node);
+        self.repairs.tell_replicas(facts!(self), node);
     }
 }
 

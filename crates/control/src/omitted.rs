@@ -4,8 +4,9 @@ use std::fmt;
 
 use repair::NodeId;
 
-use super::Control;
 use super::nodes::sorted;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 
 /// Helpers that are passed over when a block is placed, by the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,27 +64,25 @@ impl fmt::Display for Omitted {
     }
 }
 
-impl Control {
+impl Jobs {
     /// The helpers that take no block of so many bytes now, but for one that is spoken of.
-    pub(crate) fn omitted(&self, block_bytes: u64, but: Option<NodeId>) -> Omitted {
+    pub(crate) fn omitted(&self, facts: Facts<'_>, block_bytes: u64, but: Option<NodeId>) -> Omitted {
         let mut omitted = Omitted::default();
-        let known = self.nodes.names.keys().copied().filter(|node| Some(*node) != but);
-        for node in
-            known.filter(|node| !self.nodes.retired.contains(node) && !self.facts().has_no_helper(*node))
-        {
+        let known = facts.nodes.names.keys().copied().filter(|node| Some(*node) != but);
+        for node in known.filter(|node| !facts.nodes.retired.contains(node) && !facts.has_no_helper(*node)) {
             let group = match () {
-                () if self.nodes.leaving.contains(&node) => &mut omitted.leaving,
-                () if !self.nodes.is_helper(node) && self.facts().maintenance_left(node).is_some() => {
+                () if facts.nodes.leaving.contains(&node) => &mut omitted.leaving,
+                () if !facts.nodes.is_helper(node) && facts.maintenance_left(node).is_some() => {
                     &mut omitted.maintained
                 }
-                () if !self.nodes.is_helper(node) => &mut omitted.down,
-                () if self.base.nature.tells_service && !self.stripes.picture.is_up(node) => {
+                () if !facts.nodes.is_helper(node) => &mut omitted.down,
+                () if facts.base.nature.tells_service && !facts.stripes.picture.is_up(node) => {
                     &mut omitted.out_of_service
                 }
-                () if !self.has_room(node, block_bytes) => &mut omitted.full,
+                () if !self.has_room(facts, node, block_bytes) => &mut omitted.full,
                 () => continue,
             };
-            group.push(self.nodes.name(node));
+            group.push(facts.nodes.name(node));
         }
         let Omitted { down, maintained, out_of_service, leaving, full } = &mut omitted;
         for names in [down, maintained, out_of_service, leaving, full] {

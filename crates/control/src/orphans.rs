@@ -42,7 +42,7 @@ impl Control {
         self.stripes.orphans.due = self.base.now + LOOK_EVERY;
         for node in self.nodes.live_helpers().collect::<Vec<_>>() {
             if self.facts().tidied(node).next().is_some() {
-                let ask = self.ask(node, Subject::Tidying);
+                let ask = self.out.questions.open(node, Subject::Tidying, self.base.now);
                 self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
             }
         }

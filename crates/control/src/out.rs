@@ -3,12 +3,12 @@
 //! Machines never wait: a [`Write`] goes out with a note of what is to follow ([`Then`]). [`Control`](crate::Control) passes all of it
 //! on when the machines have done what an event asks for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use rand::rngs::StdRng;
-use repair::JobId;
 use repair::wire::control::ToNode;
+use repair::{BlockId, JobId, NodeId};
 use serde::Serialize;
 use stores::{CatalogError, RecordWrite, Write};
 use views::HistoryEvent;
@@ -16,11 +16,15 @@ use views::HistoryEvent;
 use crate::ConnectionId;
 use crate::effect::{Effect, Reply};
 use crate::error::RequestError;
+use crate::questions::Questions;
 use crate::storing::{Ask, Then};
 
 /// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A restart
 /// leaves a gap.
 pub(crate) const NUMBERS: u64 = 1 << 16;
+
+/// Bad blocks of one helper that are named.
+const NAMED: usize = 5;
 
 /// See the module's documentation.
 pub(crate) struct Out {
@@ -28,12 +32,22 @@ pub(crate) struct Out {
     /// In the order in which the storage is to carry them out.
     pub wishes: VecDeque<Wish>,
     pub notes: VecDeque<HistoryEvent>,
+    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each block.
+    pub bad: BTreeMap<NodeId, Bad>,
+    pub questions: Questions,
     pub rng: StdRng,
     numbers: VecDeque<Range<u64>>,
     /// More numbers were asked for.
     more_numbers: bool,
     /// Writes that the storage had not answered before this event.
     pub unanswered: usize,
+}
+
+/// Blocks of a helper that were found bad.
+pub(crate) struct Bad {
+    pub blocks: u64,
+    pub first: Vec<String>,
+    pub problem: String,
 }
 
 /// What the storage is to do.
@@ -48,6 +62,8 @@ impl Out {
             effects: VecDeque::new(),
             wishes: VecDeque::new(),
             notes: VecDeque::new(),
+            bad: BTreeMap::new(),
+            questions: Questions::default(),
             rng,
             numbers: [numbers].into(),
             more_numbers: false,
@@ -101,6 +117,16 @@ impl Out {
     /// Writes down what has happened.
     pub(crate) fn note(&mut self, what: HistoryEvent) {
         self.notes.push_back(what);
+    }
+
+    /// A block was found bad; it is written down with others of the same helper.
+    pub(crate) fn note_bad(&mut self, node: NodeId, block: &BlockId, problem: &str) {
+        let none = || Bad { blocks: 0, first: Vec::new(), problem: problem.to_owned() };
+        let bad = self.bad.entry(node).or_insert_with(none);
+        bad.blocks += 1;
+        if bad.first.len() < NAMED {
+            bad.first.push(block.to_string());
+        }
     }
 
     /// A number that no job had before. More are asked for in time; only a storage that is stuck for long runs out.

@@ -182,7 +182,7 @@ impl Control {
             Verdict::Parity(StripeParity::Wrong(blocks)) => {
                 self.tally(asker, |view| view.checked += 1);
                 for &index in blocks {
-                    self.condemn(stripe, index, checked.read[&index]);
+                    self.stripes.condemn(around!(self), stripe, index, checked.read[&index], &mut self.out);
                     self.note_condemned(checked, index);
                 }
                 // Of an MDS code the equations that are left speak of all others.
@@ -211,7 +211,7 @@ impl Control {
         if matches!(problem, BlockProblem::Unavailable(_)) {
             return;
         }
-        self.apply_verdict(node, stripe, index, known, Some(problem));
+        self.stripes.apply_verdict(around!(self), node, stripe, index, known, Some(problem), &mut self.out);
         if checked.asker == Asker::Scrub {
             let node = self.nodes.name(node);
             self.find_in_scrub(finding(&checked.record, index, node, problem.to_string()));

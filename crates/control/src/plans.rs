@@ -99,7 +99,7 @@ impl Control {
     fn likely_requestors(&mut self, record: &StripeRecord, count: usize) -> Vec<NodeId> {
         let holders: BTreeSet<NodeId> =
             record.blocks.iter().flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
-        let mut free = self.candidates(record.block_bytes);
+        let mut free = self.jobs.candidates(facts!(self), record.block_bytes);
         free.retain(|candidate| !holders.contains(&candidate.node));
         let chosen = spread(free, BTreeMap::new(), count, &mut self.out.rng);
         chosen.unwrap_or_else(|| vec![SOME_CLIENT; count])

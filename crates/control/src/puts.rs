@@ -22,6 +22,7 @@ use super::{Control, SETTLE_LIMIT};
 use crate::answers::Answers;
 use crate::error::RequestError;
 use crate::facts::Facts;
+use crate::jobs::Jobs;
 use crate::layout::{self, BadBytes, BadSize};
 use crate::placement::{Candidate, spread};
 use views::{FileView, PutRequest, PutStripe, PutView};
@@ -334,7 +335,7 @@ impl Control {
 
     /// Chooses nodes for a new stripe.
     fn place(&mut self, code: &dyn Code, block_bytes: u64) -> Result<Vec<NodeId>, RequestError> {
-        let candidates = self.candidates(block_bytes);
+        let candidates = self.jobs.candidates(facts!(self), block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
         spread(candidates, BTreeMap::new(), needed, &mut self.out.rng).ok_or_else(|| {
             match self.facts().may_yet_register() {
@@ -344,36 +345,10 @@ impl Control {
                     needed,
                     usable,
                     block_bytes,
-                    omitted: Box::new(self.omitted(block_bytes, None)),
+                    omitted: Box::new(self.jobs.omitted(facts!(self), block_bytes, None)),
                 },
             }
         })
-    }
-
-    /// Live helpers with room for a block, beside what is on its way to them.
-    pub(crate) fn candidates(&self, block_bytes: u64) -> Vec<Candidate> {
-        let roomy = self.takers().filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
-        let rack = |node| self.nodes.topology.get(node).and_then(|view| view.rack.clone());
-        roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(node) }).collect()
-    }
-
-    /// Helpers that get blocks, with the bytes that each has room for.
-    pub(crate) fn takers(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-        let serves = |node: &NodeId| !self.base.nature.tells_service || self.stripes.picture.is_up(*node);
-        let stay = self.nodes.live_helpers().filter(|node| !self.nodes.leaving.contains(node));
-        stay.filter(serves).map(|node| (node, self.room_on(node)))
-    }
-
-    pub(crate) fn has_room(&self, node: NodeId, block_bytes: u64) -> bool {
-        self.room_on(node) >= block_bytes
-    }
-
-    /// Bytes that a helper has room for, beside what is on its way to it.
-    fn room_on(&self, node: NodeId) -> u64 {
-        let coming = self.jobs.running.values().filter(|running| running.targets.contains(&node));
-        let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
-        let free = self.nodes.topology.get(node).map_or(0, |view| view.free_bytes);
-        free.saturating_sub(reserved)
     }
 
     pub(crate) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
@@ -407,6 +382,35 @@ impl Control {
             Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
             Err(error) => answer(reply, Err(error.into()), &mut self.out),
         }
+    }
+}
+
+impl Jobs {
+    /// Live helpers with room for a block, beside what is on its way to them.
+    pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
+        let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
+        let rack = |node| facts.nodes.topology.get(node).and_then(|view| view.rack.clone());
+        roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(facts, node) }).collect()
+    }
+
+    /// Helpers that get blocks, with the bytes that each has room for.
+    pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
+        let serves =
+            move |node: &NodeId| !facts.base.nature.tells_service || facts.stripes.picture.is_up(*node);
+        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.leaving.contains(node));
+        stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
+    }
+
+    pub(crate) fn has_room(&self, facts: Facts<'_>, node: NodeId, block_bytes: u64) -> bool {
+        self.room_on(facts, node) >= block_bytes
+    }
+
+    /// Bytes that a helper has room for, beside what is on its way to it.
+    pub(crate) fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
+        let coming = self.running.values().filter(|running| running.targets.contains(&node));
+        let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
+        let free = facts.nodes.topology.get(node).map_or(0, |view| view.free_bytes);
+        free.saturating_sub(reserved)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What helpers are asked about their blocks, and what their answers change.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -8,6 +9,10 @@ use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState};
 
 use super::Control;
+use crate::facts::Around;
+use crate::facts::Facts;
+use crate::out::Out;
+use crate::stripes::Stripes;
 
 /// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads a block,
 /// the time that a slow and busy disk takes for its bytes comes on top.
@@ -50,43 +55,69 @@ pub(crate) fn patience(bytes: u64) -> Duration {
     ANSWER_LIMIT + Duration::from_secs(bytes / SLOW_BYTES_PER_SECOND)
 }
 
-impl Control {
-    /// Has a block verified.
-    pub(crate) fn ask_for_block(
-        &mut self,
-        node: NodeId,
-        stripe: StripeId,
-        index: BlockIndex,
-        known: BlockRecord,
-        scrub: bool,
-    ) -> u64 {
-        let block = known.id.clone();
-        let ask = self.ask(node, Subject::Block { stripe, index, known, scrub });
-        self.nodes.send(node, ToNode::Verify { ask, block }, &mut self.out);
-        ask
+/// Questions to helpers that are not answered.
+#[derive(Default)]
+pub(crate) struct Questions {
+    open: BTreeMap<u64, Question>,
+    last: u64,
+}
+
+impl Questions {
+    /// Opens a question, and returns its number.
+    pub(crate) fn open(&mut self, node: NodeId, subject: Subject, now: Duration) -> u64 {
+        self.last += 1;
+        let until = now + subject.patience();
+        self.open.insert(self.last, Question { node, subject, until });
+        self.last
     }
 
-    pub(crate) fn ask(&mut self, node: NodeId, subject: Subject) -> u64 {
-        self.stripes.next_ask += 1;
-        let until = self.base.now + subject.patience();
-        self.stripes.asks.insert(self.stripes.next_ask, Question { node, subject, until });
-        self.stripes.next_ask
+    /// The subject of a question to this node.
+    pub(crate) fn subject(&self, node: NodeId, number: u64) -> Option<&Subject> {
+        self.open.get(&number).filter(|question| question.node == node).map(|question| &question.subject)
     }
 
-    /// A cap of the helper holds back what it was asked: it is waited for anew.
-    pub(crate) fn wait_for_ask(&mut self, node: NodeId, number: u64) {
-        if let Some(ask) = self.stripes.asks.get_mut(&number).filter(|ask| ask.node == node) {
-            ask.until = self.base.now + ask.subject.patience();
+    /// Closes a question to this node.
+    pub(crate) fn close(&mut self, node: NodeId, number: u64) -> Option<Subject> {
+        self.subject(node, number)?;
+        self.open.remove(&number).map(|question| question.subject)
+    }
+
+    /// A cap of the helper holds back what it was asked, or it has answered a part: the rest is waited for anew.
+    pub(crate) fn wait(&mut self, node: NodeId, number: u64, now: Duration) {
+        if let Some(question) = self.open.get_mut(&number).filter(|question| question.node == node) {
+            question.until = now + question.subject.patience();
         }
     }
 
+    /// Closes the questions that are late.
+    pub(crate) fn expire(&mut self, now: Duration) -> Vec<(u64, Question)> {
+        self.open.extract_if(.., |_, question| question.until <= now).collect()
+    }
+
+    /// Closes all questions to a node, and returns their numbers.
+    pub(crate) fn drop_node(&mut self, node: NodeId) -> Vec<u64> {
+        self.open.extract_if(.., |_, question| question.node == node).map(|(number, _)| number).collect()
+    }
+
+    /// Whether a node is asked to verify some block.
+    pub(crate) fn is_verifying(&self, node: NodeId) -> bool {
+        let verifies = |question: &Question| matches!(question.subject, Subject::Block { .. });
+        self.open.values().any(|question| question.node == node && verifies(question))
+    }
+
+    /// Whether a node is asked to verify this block.
+    pub(crate) fn is_verifying_block(&self, node: NodeId, block: &BlockId) -> bool {
+        let is_it = |subject: &Subject| matches!(subject, Subject::Block { known, .. } if known.id == *block);
+        self.open.values().any(|question| question.node == node && is_it(&question.subject))
+    }
+}
+
+impl Control {
     /// Goes on without answers that do not come, though the helper's connection lives.
     pub(crate) fn expire_asks(&mut self) {
-        let late = self.stripes.asks.iter().filter(|(_, ask)| ask.until <= self.base.now);
-        for number in late.map(|(&number, _)| number).collect::<Vec<_>>() {
-            let Some(Question { node, subject, .. }) = self.stripes.asks.remove(&number) else { continue };
+        for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
             tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
-            self.looked(number, node, None, None);
+            self.repairs.looked(number, node, None, None);
             match subject {
                 Subject::Block { scrub: false, .. } => self.recheck_next(node),
                 Subject::Orphans | Subject::Tidying => {}
@@ -104,8 +135,10 @@ impl Control {
         block: &BlockId,
         result: Result<Option<Digest>, BlockProblem>,
     ) {
-        let Some(ask) = self.take_ask(node, number) else { return };
-        let Subject::Block { stripe, index, known, scrub } = ask.subject else { return };
+        let Some(Subject::Block { stripe, index, known, scrub }) = self.out.questions.close(node, number)
+        else {
+            return;
+        };
         if known.id != *block {
             tracing::warn!(%block, asked = %known.id, "an answer about another block");
         }
@@ -133,7 +166,15 @@ impl Control {
                 self.adopt(node, &stripe, index, current, digest);
             }
             _ if still && known.state_on(node).is_some() => {
-                self.apply_verdict(node, &stripe, index, &known, problem.as_ref());
+                self.stripes.apply_verdict(
+                    around!(self),
+                    node,
+                    &stripe,
+                    index,
+                    &known,
+                    problem.as_ref(),
+                    &mut self.out,
+                );
             }
             _ => {}
         }
@@ -141,7 +182,12 @@ impl Control {
             self.drop_copies_besides(node, &stripe, index);
         }
         let is_bad = problem.as_ref().and_then(state_for).is_some();
-        self.looked(number, node, Some(index), still.then_some(is_good).filter(|good| *good || is_bad));
+        self.repairs.looked(
+            number,
+            node,
+            Some(index),
+            still.then_some(is_good).filter(|good| *good || is_bad),
+        );
         if scrub {
             self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
         } else {
@@ -149,15 +195,8 @@ impl Control {
         }
     }
 
-    pub(crate) fn take_ask(&mut self, node: NodeId, number: u64) -> Option<Question> {
-        if self.stripes.asks.get(&number)?.node != node {
-            return None;
-        }
-        self.stripes.asks.remove(&number)
-    }
-
     pub(crate) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
-        if self.take_ask(node, number).is_some() {
+        if self.out.questions.close(node, number).is_some() {
             self.note_orphans(node, blocks);
             self.listed_in_scrub(node);
         }
@@ -165,7 +204,7 @@ impl Control {
 
     /// A helper cannot say what it holds: the scrub goes on without its list.
     pub(crate) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
-        if self.take_ask(node, number).is_some() {
+        if self.out.questions.close(node, number).is_some() {
             tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
             self.unlisted_in_scrub(node, format!("it cannot list its blocks: {problem}"));
         }
@@ -179,51 +218,83 @@ impl Control {
         index: BlockIndex,
         known: BlockRecord,
     ) {
-        let is_this = |ask: &Question| {
-            let same = matches!(&ask.subject, Subject::Block { known: other, .. } if other.id == known.id);
-            same && ask.node == node
-        };
-        if !self.stripes.asks.values().any(is_this) && self.nodes.peers.contains_key(&node) {
-            self.ask_for_block(node, stripe, index, known, false);
+        if !self.out.questions.is_verifying_block(node, &known.id) && self.nodes.peers.contains_key(&node) {
+            facts!(self).ask_for_block(node, stripe, index, known, false, &mut self.out);
         }
     }
+}
 
+impl<'a> Facts<'a> {
+    /// Has a block verified.
+    pub(crate) fn ask_for_block(
+        self,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        known: BlockRecord,
+        scrub: bool,
+        out: &mut Out,
+    ) -> u64 {
+        let block = known.id.clone();
+        let ask = out.questions.open(node, Subject::Block { stripe, index, known, scrub }, self.base.now);
+        self.nodes.send(node, ToNode::Verify { ask, block }, out);
+        ask
+    }
+}
+
+impl Stripes {
     pub(crate) fn apply_verdict(
         &mut self,
+        around: Around<'_>,
         node: NodeId,
         stripe: &StripeId,
         index: BlockIndex,
         known: &BlockRecord,
         problem: Option<&BlockProblem>,
+        out: &mut Out,
     ) {
         let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
         if [Some(state), Some(BlockState::NotStored)].contains(&known.state_on(node)) {
             return;
         }
         if let Some(problem) = problem {
-            self.remember_loss(node, &known.id, problem.to_string());
+            self.remember_loss(around, node, &known.id, problem.to_string(), out);
         }
-        self.store_states(vec![(stripe.clone(), index, node, state)]);
+        self.store_states(around, vec![(stripe.clone(), index, node, state)], out);
     }
 
-    pub(crate) fn note_loss(&mut self, node: NodeId, block: &BlockId, state: BlockState) {
+    pub(crate) fn note_loss(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        block: &BlockId,
+        state: BlockState,
+        out: &mut Out,
+    ) {
         let problem = if state == BlockState::Missing { "missing" } else { "of another length" };
-        self.remember_loss(node, block, problem.to_owned());
+        self.remember_loss(around, node, block, problem.to_owned(), out);
     }
 
     /// Remembers a bad block for the status.
-    pub(crate) fn remember_loss(&mut self, node: NodeId, block: &BlockId, problem: String) {
-        self.note_bad(node, block, &problem);
-        let node = self.nodes.name(node);
+    pub(crate) fn remember_loss(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        block: &BlockId,
+        problem: String,
+        out: &mut Out,
+    ) {
+        out.note_bad(node, block, &problem);
+        let node = around.nodes.name(node);
         tracing::warn!(%block, %node, problem, "a block is bad");
-        if self.stripes.lost_lately.len() == super::LOST_REMEMBERED {
-            self.stripes.lost_lately.pop_front();
+        if self.lost_lately.len() == super::LOST_REMEMBERED {
+            self.lost_lately.pop_front();
         }
-        self.stripes.lost_lately.push_back(views::LostBlock {
+        self.lost_lately.push_back(views::LostBlock {
             block: block.to_string(),
             node,
             problem,
-            at_unix_ms: self.base.unix_ms,
+            at_unix_ms: around.base.unix_ms,
         });
     }
 }

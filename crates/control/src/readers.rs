@@ -11,6 +11,8 @@ use repair::{BlockId, StripeId};
 use stores::StripeRecord;
 
 use super::Control;
+use crate::base::Base;
+use crate::stripes::Stripes;
 
 /// A reader that asks for nothing for so long has gone, or begins anew. Space of replaced files is free that much later.
 const LEASE: Duration = Duration::from_secs(30);
@@ -69,18 +71,6 @@ impl Readers {
 }
 
 impl Control {
-    /// Somebody reads a stripe now, or is about to.
-    pub(crate) fn note_reader(&mut self, stripe: &StripeRecord) {
-        if self.base.nature.files {
-            self.stripes.readers.lease(stripe, self.base.now);
-        }
-    }
-
-    /// A stripe is gone from the catalog.
-    pub(crate) fn retire_stripe(&mut self, stripe: StripeRecord) {
-        self.stripes.readers.retire(stripe, self.base.now);
-    }
-
     /// Lets the blocks go that nobody reads any more.
     pub(crate) fn expire_readers(&mut self) {
         let read = |stripe: &StripeId| self.stripes.readers.get(stripe).cloned();
@@ -90,6 +80,20 @@ impl Control {
         if self.stripes.readers.expire(self.base.now) {
             self.stripes.removals_due = self.base.now;
         }
+    }
+}
+
+impl Stripes {
+    /// Somebody reads a stripe now, or is about to.
+    pub(crate) fn note_reader(&mut self, base: &Base, stripe: &StripeRecord) {
+        if base.nature.files {
+            self.readers.lease(stripe, base.now);
+        }
+    }
+
+    /// A stripe is gone from the catalog.
+    pub(crate) fn retire_stripe(&mut self, base: &Base, stripe: StripeRecord) {
+        self.readers.retire(stripe, base.now);
     }
 }
 

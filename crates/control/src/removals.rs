@@ -9,6 +9,8 @@ use stores::{FileWrite, Write};
 use super::Control;
 use super::inventory::Holdings;
 use super::storing::Then;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 
 /// Removals that one helper is asked for at a time.
 const REMOVALS_AT_ONCE: usize = 256;
@@ -30,7 +32,7 @@ impl Control {
                 break;
             }
             let goes = !stuck.contains_key(&block)
-                && !self.is_worked_on(&block)
+                && !self.jobs.is_worked_on(facts!(self), &block)
                 && self.facts().may_go(node, &block);
             if !goes || removing.contains(&block) {
                 continue;
@@ -55,7 +57,7 @@ impl Control {
     /// Removes a copy of a block whose stripe is whole without it, if it is still one too many.
     pub(crate) fn remove_copy(&mut self, node: NodeId, block: BlockId) {
         let goes = self.stripes.picture.files().discards(node).any(|other| *other == block)
-            && !self.is_worked_on(&block)
+            && !self.jobs.is_worked_on(facts!(self), &block)
             && self.facts().may_go(node, &block);
         let Some(Holdings { removing, stuck, .. }) = self.stripes.holdings.get_mut(&node) else { return };
         // What is too much at once is told again when these are gone.
@@ -66,15 +68,6 @@ impl Control {
         {
             self.nodes.send(node, ToNode::Remove { block }, &mut self.out);
         }
-    }
-
-    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still reads it.
-    pub(crate) fn is_worked_on(&self, block: &BlockId) -> bool {
-        self.stripes.readers.hold(block)
-            || self.jobs.running.values().any(|running| {
-                !running.targets.is_empty()
-                    && running.job.stripe().blocks.iter().any(|other| other.id == *block)
-            })
     }
 
     pub(crate) fn note_removed(&mut self, node: NodeId, block: &BlockId) {
@@ -136,5 +129,16 @@ impl Control {
             }
             self.remove_discards(node);
         }
+    }
+}
+
+impl Jobs {
+    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still reads it.
+    pub(crate) fn is_worked_on(&self, facts: Facts<'_>, block: &BlockId) -> bool {
+        facts.stripes.readers.hold(block)
+            || self.running.values().any(|running| {
+                !running.targets.is_empty()
+                    && running.job.stripe().blocks.iter().any(|other| other.id == *block)
+            })
     }
 }

@@ -79,7 +79,7 @@ impl Control {
             return Err(RequestError::NotGiven(read.stripe));
         }
         let record = self.stripes.stripe_record(&read.stripe)?;
-        self.note_reader(&record);
+        self.stripes.note_reader(&self.base, &record);
         crate::stripes::check_indices(&record, &read.blocks)?;
         let stripe = self.facts().stripe_now(&record, &read.pretend_lost)?;
         // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.

@@ -11,6 +11,9 @@ use repair::{NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Control;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::repairs::Repairs;
 use crate::stripes::Stripes;
 
 /// Blocks of a helper that are looked at; of more, so many, taken evenly.
@@ -60,11 +63,6 @@ impl Rooms {
 }
 
 impl Control {
-    /// The latest finding about the blocks of a helper that is gone or leaving.
-    pub(crate) fn room_of(&self, node: NodeId) -> Room {
-        self.repairs.rooms.get(node).unwrap_or_default()
-    }
-
     /// Looks where blocks of helpers that are gone or leaving could go.
     pub(crate) fn look_for_room(&mut self) {
         let (leaving, gone) = (self.nodes.leaving.nodes(), self.nodes.absences.keys().copied());
@@ -79,7 +77,7 @@ impl Control {
 
     /// The same for one of them, however new what is known is.
     pub(crate) fn look_again_for_room(&mut self, node: NodeId) -> Room {
-        let room = self.find_room(node);
+        let room = self.jobs.find_room(facts!(self), node);
         self.repairs.rooms.found.insert(node, (self.base.now, room));
         self.nodes.leaving.note_room(node, room);
         if let Some(absence) = self.nodes.absences.get_mut(&node) {
@@ -87,16 +85,25 @@ impl Control {
         }
         room
     }
+}
 
-    fn find_room(&self, node: NodeId) -> Room {
-        let blocks = self.stripes.picture.blocks_of(node);
+impl Repairs {
+    /// The latest finding about the blocks of a helper that is gone or leaving.
+    pub(crate) fn room_of(&self, node: NodeId) -> Room {
+        self.rooms.get(node).unwrap_or_default()
+    }
+}
+
+impl Jobs {
+    pub(crate) fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
+        let blocks = facts.stripes.picture.blocks_of(node);
         let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
-        let takers = Takers::new(self, self.nodes.leaving.requestors(node), Some(node));
+        let takers = Takers::new(self, facts, facts.nodes.leaving.requestors(node), Some(node));
         let mut room = Room::default();
         for (stripe, index) in blocks.iter().step_by(step as usize) {
-            let Ok(record) = self.stripes.picture.stripe(stripe) else { continue };
-            let is_of_file = self.stripes.picture.is_pending(stripe) == Some(false);
-            if !is_of_file || !self.stripes.is_only_on(&record.blocks[usize::from(index.0)], node) {
+            let Ok(record) = facts.stripes.picture.stripe(stripe) else { continue };
+            let is_of_file = facts.stripes.picture.is_pending(stripe) == Some(false);
+            if !is_of_file || !facts.stripes.is_only_on(&record.blocks[usize::from(index.0)], node) {
                 continue;
             }
             room.blocks += step;
@@ -109,24 +116,26 @@ impl Control {
         Room { blocks: room.blocks.min(most), stuck: room.stuck.min(most), ..room }
     }
 
-    /// Blocks of a node that are nowhere else.
-    pub(crate) fn left_on(&self, node: NodeId) -> u64 {
-        let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
-            let record = self.stripes.picture.stripe(stripe);
-            record.is_ok_and(|record| self.stripes.is_only_on(&record.blocks[usize::from(index.0)], node))
-        };
-        self.stripes.picture.blocks_of(node).iter().filter(|block| is_left(block)).count() as u64
-    }
-
     /// Room for one more lost block of each of these stripes.
-    pub(crate) fn spare_room(&self, stripes: &[StripeRecord]) -> Room {
-        let takers = Takers::new(self, &[], None);
+    pub(crate) fn spare_room(&self, facts: Facts<'_>, stripes: &[StripeRecord]) -> Room {
+        let takers = Takers::new(self, facts, &[], None);
         let stuck = || stripes.iter().filter(|record| !takers.take(record));
         Room {
             blocks: stripes.len() as u64,
             stuck: stuck().count() as u64,
             stuck_bytes: stuck().map(|record| record.block_bytes).max().unwrap_or(0),
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Blocks of a node that are nowhere else.
+    pub(crate) fn left_on(self, node: NodeId) -> u64 {
+        let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
+            let record = self.stripes.picture.stripe(stripe);
+            record.is_ok_and(|record| self.stripes.is_only_on(&record.blocks[usize::from(index.0)], node))
+        };
+        self.stripes.picture.blocks_of(node).iter().filter(|block| is_left(block)).count() as u64
     }
 }
 
@@ -140,27 +149,27 @@ impl Stripes {
 
 /// The helpers that get blocks, with the bytes that each has room for.
 struct Takers<'a> {
-    control: &'a Control,
+    facts: Facts<'a>,
     room: BTreeMap<NodeId, u64>,
 }
 
 impl<'a> Takers<'a> {
-    fn new(control: &'a Control, only: &[NodeId], but: Option<NodeId>) -> Self {
+    fn new(jobs: &'a Jobs, facts: Facts<'a>, only: &[NodeId], but: Option<NodeId>) -> Self {
         let may = |node: &NodeId| Some(*node) != but && (only.is_empty() || only.contains(node));
-        let room = control.takers().filter(|(node, _)| may(node)).collect();
-        Self { control, room }
+        let room = jobs.takers(facts).filter(|(node, _)| may(node)).collect();
+        Self { facts, room }
     }
 
     /// Whether one of them may take a lost block of a stripe, as [placement](repair::recovery::Placement) decides.
     fn take(&self, record: &StripeRecord) -> bool {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
-        if self.control.base.nature.shares_nodes {
+        if self.facts.base.nature.shares_nodes {
             // Their even shares add up to all blocks, of which one is lost, so one of them has less than its share.
             return fit.next().is_some();
         }
         let holders: BTreeSet<NodeId> =
-            record.blocks.iter().filter_map(|block| self.control.facts().block_facts(block).node).collect();
+            record.blocks.iter().filter_map(|block| self.facts.block_facts(block).node).collect();
         fit.any(|node| !holders.contains(&node))
     }
 }

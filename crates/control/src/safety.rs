@@ -34,7 +34,7 @@ impl Control {
             false => {
                 let on: Vec<String> = holding
                     .iter()
-                    .map(|&node| format!("{} on {}", self.blocks_on(node), self.nodes.name(node)))
+                    .map(|&node| format!("{} on {}", self.facts().blocks_on(node), self.nodes.name(node)))
                     .collect();
                 format!("NOT safe to remove {them}: {}", on.join(", "))
             }
@@ -48,10 +48,6 @@ impl Control {
         self.stripes.picture.block_count(node) > 0
             || self.jobs.is_target(node)
             || self.storing.adopts_on(node)
-    }
-
-    fn blocks_on(&self, node: NodeId) -> String {
-        count(self.stripes.picture.block_count(node) as u64, "block")
     }
 
     /// How a node's blocks get elsewhere.
@@ -86,7 +82,7 @@ impl Control {
         }
         let name = name.to_owned();
         if self.is_needed(node) {
-            let (blocks, next_step) = (self.blocks_on(node), self.emptied_by(node));
+            let (blocks, next_step) = (self.facts().blocks_on(node), self.emptied_by(node));
             return Err(RequestError::NodeNeeded { name, blocks, next_step });
         }
         if self.nodes.peers.contains_key(&node) || self.storing.forgetting.contains(&node) {
@@ -121,6 +117,12 @@ impl Control {
             Ok(order) => self.queue_order(order, reply),
             Err(error) => answer(reply, Err(error), &mut self.out),
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn blocks_on(self, node: NodeId) -> String {
+        count(self.stripes.picture.block_count(node) as u64, "block")
     }
 }
 

@@ -120,7 +120,7 @@ impl Control {
         self.scrub.current = Some(Scrub { view, nodes, parity: round, inspecting: true });
         self.out.store(Write::Stripes(StripeWrite::Inspect), then);
         for node in asked {
-            let ask = self.ask(node, Subject::List);
+            let ask = self.out.questions.open(node, Subject::List, self.base.now);
             self.nodes.send(node, ToNode::List { ask }, &mut self.out);
         }
         self.ask_scrub();
@@ -153,7 +153,7 @@ impl Control {
             view.blocks -= 1;
             return;
         };
-        let ask = self.ask_for_block(node, stripe, index, known, true);
+        let ask = facts!(self).ask_for_block(node, stripe, index, known, true, &mut self.out);
         if let Some(node) = self.scrub.current.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
             node.outstanding.insert(ask);
         }
@@ -179,14 +179,14 @@ impl Control {
 
     /// Ends a scrub before all is checked.
     pub(crate) fn stop_scrub(&mut self, id: u64) -> Result<ScrubView, RequestError> {
-        let known = self.scrub_state(id)?;
+        let known = self.scrub.scrub_state(id)?;
         if known.state != ScrubState::Running {
             return Err(RequestError::ScrubEnded { scrub: id, state: known.state });
         }
         let steps = self.scrub.checks.give_up(Asker::Scrub);
         self.follow_checks(steps);
         self.close_scrub(ScrubState::Stopped);
-        self.scrub_state(id)
+        self.scrub.scrub_state(id)
     }
 
     pub(crate) fn count_in_scrub(
@@ -285,7 +285,7 @@ impl Control {
 
     /// A file that the store keeps beside blocks is not what it should be.
     pub(crate) fn note_spoiled(&mut self, node: NodeId, stripe: &StripeId, file: &BlockId, problem: &str) {
-        self.remember_loss(node, file, problem.to_owned());
+        self.stripes.remember_loss(around!(self), node, file, problem.to_owned(), &mut self.out);
         let name = self.nodes.name(node);
         let Some(scrub) = self.scrub.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         if scrub.view.findings.len() < FINDINGS_LISTED {
@@ -305,19 +305,21 @@ impl Control {
             self.end_scrub();
         }
     }
+}
 
+impl Scrubs {
     pub(crate) fn is_scrubbing(&self) -> bool {
-        self.scrub.current.as_ref().is_some_and(Scrub::is_running)
+        self.current.as_ref().is_some_and(Scrub::is_running)
     }
 
     pub(crate) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
-        let last = self.scrub.current.as_ref().filter(|scrub| scrub.view.scrub == id).map(Scrub::view);
-        let past = || self.scrub.past.iter().find(|view| view.scrub == id).cloned();
+        let last = self.current.as_ref().filter(|scrub| scrub.view.scrub == id).map(Scrub::view);
+        let past = || self.past.iter().find(|view| view.scrub == id).cloned();
         last.or_else(past).ok_or(RequestError::NoSuchScrub(id))
     }
 
     pub(crate) fn last_scrub(&self) -> Option<ScrubView> {
-        self.scrub.current.as_ref().map(Scrub::view)
+        self.current.as_ref().map(Scrub::view)
     }
 }
 

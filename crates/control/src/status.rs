@@ -58,7 +58,7 @@ impl Control {
             repairs: self.open_repairs(),
             orphans: self.answers().orphan_views(),
             newer: self.answers().newer_views(),
-            last_scrub: self.last_scrub(),
+            last_scrub: self.scrub.last_scrub(),
             lost_lately: self.stripes.lost_lately.iter().cloned().collect(),
             steady_scrub: self.steady_view(),
             troubles: self.answers().all_troubles(),
@@ -83,7 +83,7 @@ impl Control {
             advice.extend(self.healing_advice(here));
         }
         if census.intact < census.stripes {
-            advice.extend(self.failed_last().filter(|_| self.open_repairs().is_empty()));
+            advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));
         }
         if self.nodes.settled && self.facts().may_change() && on_gone == 0 {
             advice.extend(self.spare_advice());
@@ -100,7 +100,7 @@ impl Control {
         for (id, position) in file.stripes.iter().zip(0..) {
             let record = self.stripes.stripe_record(id)?;
             if position == 0 {
-                self.note_reader(&record); // The client is about to read it.
+                self.stripes.note_reader(&self.base, &record); // The client is about to read it.
             }
             let extent = layout::extent(&*code, file.bytes, file.size(), position);
             stripes.push(FileStripe {

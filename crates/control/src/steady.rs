@@ -18,7 +18,6 @@ use views::{ParityScrubView, SteadyScrubView};
 use super::Control;
 use super::parity_checks::Asker;
 use super::parity_scrub::{Obstacle, note_unchecked};
-use super::questions::Subject;
 use super::storing::Then;
 
 const KEY: &str = "scrub/steady";
@@ -81,7 +80,7 @@ impl Control {
     /// Time has passed, or an answer has come: asks for what is due.
     pub(crate) fn scrub_steadily(&mut self) {
         let Some(rate) = self.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0) else { return };
-        if !self.nodes.settled || self.stripes.is_behind() || self.is_scrubbing() {
+        if !self.nodes.settled || self.stripes.is_behind() || self.scrub.is_scrubbing() {
             return;
         }
         self.scrub.steady.due = self.scrub.steady.due.max(self.base.now.saturating_sub(CREDIT));
@@ -105,8 +104,7 @@ impl Control {
         if (index, node) == PARITY {
             return self.scrub.steady.left.as_mut()?.pop_front();
         }
-        let is_busy = |subject: &Subject| matches!(subject, Subject::Block { .. });
-        if self.stripes.asks.values().any(|ask| ask.node == node && is_busy(&ask.subject)) {
+        if self.out.questions.is_verifying(node) {
             return None;
         }
         self.scrub.steady.left.as_mut()?.pop_front()
@@ -184,7 +182,7 @@ impl Control {
             return 0;
         }
         let bytes = block.bytes;
-        self.ask_for_block(*node, stripe.clone(), *index, block, false);
+        facts!(self).ask_for_block(*node, stripe.clone(), *index, block, false, &mut self.out);
         bytes
     }
 

@@ -32,6 +32,8 @@ use super::repairs::Order;
 use super::write_path::{WritePath, outlasts_faults};
 use super::{ConnectionId, Control, Event};
 use crate::error::RequestError;
+use crate::facts::Around;
+use crate::stripes::Stripes;
 
 /// Writes that may wait for the storage; beyond that nobody may ask for more.
 const WRITES_WAITING: usize = 4096;
@@ -258,21 +260,6 @@ impl Storing {
 }
 
 impl Control {
-    /// Has it recorded what is known of blocks on their nodes. What is bad counts as bad at once, and as long as it could
-    /// not be recorded: a coordinator that forgot it would have the last good copy removed.
-    pub(crate) fn store_states(&mut self, states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>) {
-        let mut good = Vec::new();
-        for (stripe, index, node, state) in &states {
-            let Ok(record) = self.stripes.picture.stripe(stripe) else { continue };
-            let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
-            match state {
-                BlockState::Healthy => good.push(block),
-                _ => drop(self.stripes.doubted.insert(block)),
-            }
-        }
-        self.out.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
-    }
-
     /// The next that the storage is to do.
     pub fn poll_storage(&mut self) -> Option<Ask> {
         self.pass_on();
@@ -365,16 +352,16 @@ impl Control {
             match (stripe, now) {
                 (Some(stripe), None) => {
                     self.forget_stripe(&stripe);
-                    before.into_iter().for_each(|stripe| self.retire_stripe(stripe));
+                    before.into_iter().for_each(|stripe| self.stripes.retire_stripe(&self.base, stripe));
                 }
                 (Some(stripe), Some(now)) => {
                     self.read_displaced(&now);
-                    self.tell_blocks(&stripe);
+                    self.repairs.tell_blocks(facts!(self), &stripe);
                 }
                 (None, _) => {}
             }
         }
-        nodes.into_iter().for_each(|node| self.tell_space(node));
+        nodes.into_iter().for_each(|node| self.repairs.tell_space(facts!(self), node));
         leaving.into_iter().for_each(|node| self.remove_discards(node));
     }
 
@@ -400,9 +387,9 @@ impl Control {
             Then::Published { job, stripe, blocks } => {
                 let error = result.err();
                 if error.is_none() {
-                    self.absolve(&stripe, &blocks);
+                    self.stripes.absolve(&stripe, &blocks, &mut self.out);
                 }
-                self.note_publication(&stripe, error.as_ref());
+                self.repairs.note_publication(facts!(self), &stripe, error.as_ref());
                 if error.is_none() {
                     self.note_made(job, &stripe, &blocks);
                 }
@@ -463,6 +450,28 @@ impl Control {
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
             Then::Inspected { scrub } => self.inspected_in_scrub(scrub),
         }
+    }
+}
+
+impl Stripes {
+    /// Has it recorded what is known of blocks on their nodes. What is bad counts as bad at once, and as long as it could
+    /// not be recorded: a coordinator that forgot it would have the last good copy removed.
+    pub(crate) fn store_states(
+        &mut self,
+        _around: Around<'_>,
+        states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>,
+        out: &mut Out,
+    ) {
+        let mut good = Vec::new();
+        for (stripe, index, node, state) in &states {
+            let Ok(record) = self.picture.stripe(stripe) else { continue };
+            let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
+            match state {
+                BlockState::Healthy => good.push(block),
+                _ => drop(self.doubted.insert(block)),
+            }
+        }
+        out.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
     }
 }
 

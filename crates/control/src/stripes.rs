@@ -10,7 +10,6 @@ use repair::recovery::Redundancy;
 use repair::{BlockId, NodeId, StripeId, Verify};
 use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 
-use super::Control;
 use super::condemned::Condemned;
 use super::contradictions::Contradictions;
 use super::given::Given;
@@ -20,7 +19,6 @@ use super::misplaced::Misplaced;
 use super::newer::Newer;
 use super::orphans::Orphans;
 use super::picture::Picture;
-use super::questions::Question;
 use super::readers::Readers;
 use super::repairs::Unproven;
 use super::store_news::StoreNews;
@@ -28,6 +26,8 @@ use super::surplus::Surplus;
 use super::unjudged::UnjudgedStripes;
 use crate::answers::Answers;
 use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 use views::{BlockPlace, BlockView, LostBlock, ReplicaView, StripeView};
 
 /// Codes, built once and shared, and what stripes of each survive.
@@ -80,8 +80,6 @@ pub(crate) struct Stripes {
     pub made_lately: MadeLately,
     pub readers: Readers,
     pub lost_lately: VecDeque<LostBlock>,
-    pub asks: BTreeMap<u64, Question>,
-    pub next_ask: u64,
     /// When removals that had to wait are looked at again.
     pub removals_due: Duration,
 }
@@ -139,11 +137,11 @@ impl Stripes {
     }
 }
 
-impl Control {
+impl Jobs {
     /// Blocks that a node holds, or is about to get from running jobs.
-    pub(crate) fn used(&self, node: NodeId) -> usize {
-        let coming = self.jobs.running.values().filter(|running| running.targets.contains(&node)).count();
-        self.stripes.picture.block_count(node) + coming
+    pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
+        let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
+        facts.stripes.picture.block_count(node) + coming
     }
 }
 

@@ -12,6 +12,8 @@ use stores::{BlockRecord, FileWrite, StripeRecord, Write};
 
 use super::Control;
 use super::storing::Then;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 
 /// How often surplus copies are looked for, and asked about again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -38,32 +40,16 @@ impl Control {
         let now = self.base.now;
         self.stripes.surplus.checking.retain(|_, (_, until)| now < *until);
         for stripe in self.stripes.picture.replicated() {
-            for (index, block) in self.surplus_of(&stripe) {
+            for (index, block) in self.jobs.surplus_of(facts!(self), &stripe) {
                 let key = (stripe.id.clone(), index);
                 let Some(stays) = self.facts().readable_at(&block) else { continue };
                 if self.stripes.surplus.checking.contains_key(&key) {
                     continue;
                 }
                 self.stripes.surplus.checking.insert(key, (stays, now + ASK_AGAIN));
-                self.ask_for_block(stays, stripe.id.clone(), index, block, false);
+                facts!(self).ask_for_block(stays, stripe.id.clone(), index, block, false, &mut self.out);
             }
         }
-    }
-
-    /// Blocks of which copies could go, if the one that stays is good.
-    fn surplus_of(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
-        let whole = stripe
-            .blocks
-            .iter()
-            .all(|block| self.facts().readable_at(block).is_some() && !self.facts().is_lost(block));
-        if !whole || self.jobs.is_stripe_worked_on(&stripe.id) {
-            return Vec::new();
-        }
-        let goes = |index: BlockIndex, block: &BlockRecord| {
-            block.replicas.iter().any(|copy| self.facts().survives_without(stripe, index, copy.node))
-        };
-        let surplus = super::stripes::indexed(stripe).filter(|&(index, block)| goes(index, block));
-        surplus.map(|(index, block)| (index, block.clone())).collect()
     }
 
     /// A copy has been read and is good: others of it may go.
@@ -74,7 +60,8 @@ impl Control {
         }
         self.stripes.surplus.checking.remove(&key);
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
-        let found = self.surplus_of(&record).into_iter().find(|&(other, _)| other == index);
+        let found =
+            self.jobs.surplus_of(facts!(self), &record).into_iter().find(|&(other, _)| other == index);
         let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
         for replica in &block.replicas {
             if self.nodes.is_helper(replica.node)
@@ -88,5 +75,25 @@ impl Control {
     fn drop_copy(&mut self, node: NodeId, block: &BlockId) {
         tracing::info!(%block, node = %self.nodes.name(node), "removing a copy that is one too many");
         self.out.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
+    }
+}
+
+impl Jobs {
+    /// Blocks of which copies could go, if the one that stays is good.
+    pub(crate) fn surplus_of(
+        &self,
+        facts: Facts<'_>,
+        stripe: &StripeRecord,
+    ) -> Vec<(BlockIndex, BlockRecord)> {
+        let whole =
+            stripe.blocks.iter().all(|block| facts.readable_at(block).is_some() && !facts.is_lost(block));
+        if !whole || self.is_stripe_worked_on(&stripe.id) {
+            return Vec::new();
+        }
+        let goes = |index: BlockIndex, block: &BlockRecord| {
+            block.replicas.iter().any(|copy| facts.survives_without(stripe, index, copy.node))
+        };
+        let surplus = super::stripes::indexed(stripe).filter(|&(index, block)| goes(index, block));
+        surplus.map(|(index, block)| (index, block.clone())).collect()
     }
 }

@@ -18,3 +18,18 @@ pub(crate) struct Facts<'a> {
     pub stripes: &'a Stripes,
     pub storing: &'a Storing,
 }
+
+/// The same without stripes, which are being changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub base: &'a Base,
+    pub nodes: &'a Nodes,
+    pub storing: &'a Storing,
+}
+
+impl<'a> Around<'a> {
+    /// All facts, with the stripes as they are now.
+    pub(crate) fn with(self, stripes: &'a Stripes) -> Facts<'a> {
+        Facts { base: self.base, nodes: self.nodes, stripes, storing: self.storing }
+    }
+}

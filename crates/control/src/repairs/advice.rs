@@ -18,7 +18,7 @@ impl Control {
     /// An item has ended: says why, if it was not the job that did.
     pub(super) fn explain_end(&mut self, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
-            End::NothingLost => (self.nothing_lost(stripe), None),
+            End::NothingLost => (self.repairs.nothing_lost(facts!(self), stripe), None),
             End::LostAgain => (
                 "its blocks are lost again and again".to_owned(),
                 Some("look at mend status for bad disks".to_owned()),
@@ -87,7 +87,7 @@ impl Control {
             Target::Drain(node) => Some(node),
             _ => None,
         };
-        let omitted = self.omitted(record.block_bytes, emptied);
+        let omitted = self.jobs.omitted(facts!(self), record.block_bytes, emptied);
         let blocks = count(blocks as u64, "block");
         if !order.requestors.is_empty() {
             let only: Vec<String> = order.requestors.iter().map(|&node| self.nodes.name(node)).collect();

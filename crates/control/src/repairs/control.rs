@@ -16,9 +16,9 @@ impl Control {
     /// Calls a repair off. A node that it was emptying gets blocks again.
     pub(crate) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
         self.check_open(id)?;
-        let target = self.repairs.repairs[&id].order.target.clone();
+        let target = self.repairs.by_id[&id].order.target.clone();
         if let Target::Drain(node) = target
-            && self.open_repairs_of(&target) == [id]
+            && self.repairs.open_repairs_of(&target) == [id]
         {
             self.unmark_leaving(node);
         }
@@ -34,7 +34,7 @@ impl Control {
     /// the delivered ones.
     pub(crate) fn pause_repair(&mut self, id: u64, paused: bool) -> Result<RepairView, RequestError> {
         self.check_open(id)?;
-        let repair = self.repairs.repairs.get_mut(&id).expect("just checked");
+        let repair = self.repairs.by_id.get_mut(&id).expect("just checked");
         if repair.order.paused != paused {
             repair.order.paused = paused;
             let kept = Self::kept(id, &repair.order);
@@ -56,7 +56,7 @@ impl Control {
     /// Answers when a repair has ended, when its version is not `since` any more, or after this time.
     pub(crate) fn await_change(&mut self, id: u64, since: Option<u64>, limit: Duration, reply: Reply<()>) {
         let version = since.and_then(|_| self.repair_page(id, &ItemPage::NONE).ok()).map(|view| view.version);
-        match self.repairs.repairs.get_mut(&id) {
+        match self.repairs.by_id.get_mut(&id) {
             Some(repair) if repair.ended_unix_ms.is_none() && version == since => {
                 repair.waiting.push(Waiting { since, until: self.base.now + limit, reply });
             }
@@ -71,12 +71,12 @@ impl Control {
             return;
         }
         self.repairs.changes_told = self.base.now;
-        let awaited = self.repairs.repairs.iter().filter(|(_, repair)| !repair.waiting.is_empty());
+        let awaited = self.repairs.by_id.iter().filter(|(_, repair)| !repair.waiting.is_empty());
         let versions: Vec<(u64, u64)> =
             awaited.map(|(&id, _)| (id, self.repair_view(id, &ItemPage::NONE).version)).collect();
         let Self { repairs, out, base: Base { now, .. }, .. } = self;
         for (id, version) in versions {
-            let repair = repairs.repairs.get_mut(&id).expect("it was there");
+            let repair = repairs.by_id.get_mut(&id).expect("it was there");
             let is_due = |waiting: &mut Waiting| {
                 waiting.until <= *now || waiting.since.is_some_and(|since| since != version)
             };
@@ -86,7 +86,7 @@ impl Control {
 
     /// A repair of a given stripe.
     pub(crate) fn given_repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
-        match self.repairs.repairs.get(&id) {
+        match self.repairs.by_id.get(&id) {
             Some(repair) if repair.order.given.is_some() => self.repair_state(id),
             _ => Err(RequestError::NoSuchRepair(id)),
         }
@@ -99,7 +99,7 @@ impl Control {
     }
 
     fn check_open(&self, id: u64) -> Result<(), RequestError> {
-        let repair = self.repairs.repairs.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
+        let repair = self.repairs.by_id.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
         match repair.ended_unix_ms {
             None => Ok(()),
             Some(_) => Err(RequestError::RepairEnded {

@@ -43,7 +43,7 @@ impl Control {
         };
         let scheduler = &mut self.repairs.scheduler;
         let repair = match owner {
-            Owner::Repair { repair } => self.repairs.repairs.get(repair),
+            Owner::Repair { repair } => self.repairs.by_id.get(repair),
             _ => None,
         };
         if repair.is_some_and(|repair| repair.order.paused) {

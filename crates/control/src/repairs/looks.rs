@@ -8,7 +8,10 @@ use repair::recovery::{BlockFacts, Target};
 use repair::{NodeId, StripeId};
 use stores::StripeRecord;
 
-use super::{Control, Order};
+use super::Order;
+use crate::facts::Facts;
+use crate::out::Out;
+use crate::repairs::Repairs;
 use crate::stripes::indexed;
 
 /// Blocks that are being read before their repair, and helpers that have read theirs.
@@ -26,51 +29,57 @@ impl Looks {
     }
 }
 
-impl Control {
+impl Repairs {
     /// Has the blocks read that an order names, if nothing is known to be lost of them. Until they are, the stripe is held.
-    pub(super) fn look_first(&mut self, order: &Order, record: &StripeRecord) {
+    pub(crate) fn look_first(
+        &mut self,
+        facts: Facts<'_>,
+        order: &Order,
+        record: &StripeRecord,
+        out: &mut Out,
+    ) {
         let named: Vec<BlockIndex> = match (&order.target, &order.given) {
             (Target::Block(block), None) => crate::stripes::index_of(record, block).into_iter().collect(),
             (Target::Stripe(_), None) => indexed(record).map(|(index, _)| index).collect(),
             _ => return,
         };
-        let lost = self.facts().lost_blocks(record);
+        let lost = facts.lost_blocks(record);
         if named.iter().any(|index| lost.contains(index)) {
             return;
         }
-        self.repairs.looks.forget(&record.id);
+        self.looks.forget(&record.id);
         for index in named {
             let block = record.blocks[usize::from(index.0)].clone();
-            let reader = self.facts().readable_at(&block).filter(|&node| self.nodes.is_helper(node));
+            let reader = facts.readable_at(&block).filter(|&node| facts.nodes.is_helper(node));
             if let Some(node) = reader {
-                let ask = self.ask_for_block(node, record.id.clone(), index, block, false);
-                self.repairs.looks.open.insert(ask, record.id.clone());
-                self.repairs.scheduler.hold(&record.id);
+                let ask = facts.ask_for_block(node, record.id.clone(), index, block, false, out);
+                self.looks.open.insert(ask, record.id.clone());
+                self.scheduler.hold(&record.id);
             }
         }
     }
 
     /// A helper has read a block, or will not: `good` says what it is if that is known.
     pub(crate) fn looked(&mut self, ask: u64, node: NodeId, index: Option<BlockIndex>, good: Option<bool>) {
-        let Some(stripe) = self.repairs.looks.open.remove(&ask) else { return };
+        let Some(stripe) = self.looks.open.remove(&ask) else { return };
         match (good, index) {
             (Some(true), _) => {
-                self.repairs.looks.healthy.entry(stripe.clone()).or_default().insert(node);
+                self.looks.healthy.entry(stripe.clone()).or_default().insert(node);
             }
             (Some(false), Some(index)) => {
                 // That is stored only after the stripe is let go.
                 let facts = BlockFacts { node: Some(node), good: false };
-                self.repairs.scheduler.handle_block(&stripe, index, facts);
+                self.scheduler.handle_block(&stripe, index, facts);
             }
             _ => {}
         }
-        self.repairs.scheduler.let_go(&stripe);
+        self.scheduler.let_go(&stripe);
     }
 
     /// Why nothing of a stripe was repaired.
-    pub(super) fn nothing_lost(&mut self, stripe: &StripeId) -> String {
-        let nodes = self.repairs.looks.healthy.remove(stripe).unwrap_or_default();
-        let names: Vec<String> = nodes.into_iter().map(|node| self.nodes.name(node)).collect();
+    pub(crate) fn nothing_lost(&mut self, facts: Facts<'_>, stripe: &StripeId) -> String {
+        let nodes = self.looks.healthy.remove(stripe).unwrap_or_default();
+        let names: Vec<String> = nodes.into_iter().map(|node| facts.nodes.name(node)).collect();
         match names.as_slice() {
             [] => "nothing is lost".to_owned(),
             [one] => format!("nothing is lost: {one} has just read its block, and it is healthy"),

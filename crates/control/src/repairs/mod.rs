@@ -54,7 +54,7 @@ const REMEMBERED: usize = 100;
 
 /// All repairs since the start.
 pub(super) struct Repairs {
-    repairs: BTreeMap<u64, Repair>,
+    by_id: BTreeMap<u64, Repair>,
     /// Those whose stripes are not known: not before helpers had time to come back after a start.
     unexpanded: VecDeque<u64>,
     refusals: Refusals,
@@ -73,7 +73,7 @@ impl Repairs {
     pub(super) fn new(nature: Nature) -> Self {
         let limits = Limits { shares_nodes: nature.shares_nodes, ..Limits::default() };
         Self {
-            repairs: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             unexpanded: VecDeque::new(),
             refusals: Refusals::default(),
             held: Held::default(),
@@ -89,28 +89,35 @@ impl Repairs {
 }
 
 impl Control {
+    /// There is no such stripe any more.
+    pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
+        self.stripes.forget_condemned_of(stripe, &mut self.out);
+        self.repairs.refusals.forget(stripe);
+        self.repairs.looks.forget(stripe);
+        self.stripes.forget_contradiction(stripe, &mut self.out);
+        self.repairs.scheduler.drop_stripe(stripe);
+    }
+}
+
+impl Repairs {
     /// What the storage made of blocks of a stripe that were to be recorded.
-    pub(super) fn note_publication(&mut self, stripe: &StripeId, error: Option<&StoreError>) {
+    pub(crate) fn note_publication(
+        &mut self,
+        facts: Facts<'_>,
+        stripe: &StripeId,
+        error: Option<&StoreError>,
+    ) {
         match error {
-            None => self.repairs.refusals.forget(stripe),
-            Some(error) => self.note_refusal(stripe, error),
+            None => self.refusals.forget(stripe),
+            Some(error) => self.note_refusal(facts, stripe, error),
         }
     }
 
     /// The store says of which node it takes no block of a stripe: another one is to make it.
-    pub(super) fn note_refusal(&mut self, stripe: &StripeId, error: &StoreError) {
+    pub(crate) fn note_refusal(&mut self, _facts: Facts<'_>, stripe: &StripeId, error: &StoreError) {
         if let StoreError::NotServed { node, .. } | StoreError::Unfit { node, .. } = error {
-            self.repairs.refusals.note(stripe, *node);
+            self.refusals.note(stripe, *node);
         }
-    }
-
-    /// There is no such stripe any more.
-    pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
-        self.forget_condemned_of(stripe);
-        self.repairs.refusals.forget(stripe);
-        self.repairs.looks.forget(stripe);
-        self.forget_contradiction(stripe);
-        self.repairs.scheduler.drop_stripe(stripe);
     }
 }
 
@@ -201,16 +208,6 @@ impl Control {
         self.repair_state(id)
     }
 
-    /// Repairs of a target that have not ended.
-    pub(super) fn open_repairs_of(&self, target: &Target) -> Vec<u64> {
-        self.repairs.open_for(target).collect()
-    }
-
-    /// Whether a repair has begun, or is about to, and has not ended.
-    pub(super) fn is_repair_open(&self, id: u64) -> bool {
-        self.repairs.repairs.get(&id).is_some_and(|repair| repair.ended_unix_ms.is_none())
-    }
-
     pub(super) fn start_repairs(&mut self) {
         if self.stripes.is_behind() {
             return;
@@ -254,7 +251,7 @@ impl Control {
             self.repairs.refusals.note(stripe, *node);
         }
         let settled_by = record.as_ref().map(|record| self.answers().settled_by(record)).unwrap_or_default();
-        let Repairs { repairs, scheduler, .. } = &mut self.repairs;
+        let Repairs { by_id: repairs, scheduler, .. } = &mut self.repairs;
         let Some(repair) = repairs.get_mut(&repair) else { return };
         let Some(item) = repair.items.get_mut(stripe) else { return };
         match (result, trouble) {
@@ -294,7 +291,7 @@ impl Control {
     fn end_repair(&mut self, id: u64) {
         self.drop_order(id);
         let left = self.left_on_node(id);
-        if let Some(repair) = self.repairs.repairs.get_mut(&id) {
+        if let Some(repair) = self.repairs.by_id.get_mut(&id) {
             repair.ended_unix_ms = Some(self.base.unix_ms);
             repair.left_on_node = left;
             repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.out));
@@ -306,15 +303,10 @@ impl Control {
 
     /// Blocks on the node that a repair is to empty.
     fn left_on_node(&self, id: u64) -> u64 {
-        match self.repairs.repairs.get(&id).map(|repair| &repair.order.target) {
-            Some(Target::Drain(node)) => self.left_on(*node),
+        match self.repairs.by_id.get(&id).map(|repair| &repair.order.target) {
+            Some(Target::Drain(node)) => self.facts().left_on(*node),
             _ => 0,
         }
-    }
-
-    /// Whether nothing of a repair starts for now.
-    pub(super) fn is_paused(&self, id: u64) -> bool {
-        self.repairs.repairs.get(&id).is_some_and(|repair| repair.order.paused)
     }
 
     /// Stripes that have been removed need no repair.
@@ -322,6 +314,23 @@ impl Control {
         stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
         self.poll_repairs();
         self.drain_jobs();
+    }
+}
+
+impl Repairs {
+    /// Repairs of a target that have not ended.
+    pub(crate) fn open_repairs_of(&self, target: &Target) -> Vec<u64> {
+        self.open_for(target).collect()
+    }
+
+    /// Whether a repair has begun, or is about to, and has not ended.
+    pub(crate) fn is_repair_open(&self, id: u64) -> bool {
+        self.by_id.get(&id).is_some_and(|repair| repair.ended_unix_ms.is_none())
+    }
+
+    /// Whether nothing of a repair starts for now.
+    pub(crate) fn is_paused(&self, id: u64) -> bool {
+        self.by_id.get(&id).is_some_and(|repair| repair.order.paused)
     }
 }
 
@@ -352,42 +361,42 @@ impl Repairs {
             lost_from: BTreeMap::new(),
             rebuilt_on: BTreeMap::new(),
         };
-        self.repairs.insert(id, repair);
+        self.by_id.insert(id, repair);
         self.unexpanded.push_back(id);
     }
 
     /// The repair of a node that began by itself and has not ended.
     pub(super) fn own_of(&self, node: NodeId) -> Option<u64> {
         let target = Target::Node(node);
-        self.open_for(&target).find(|id| self.repairs[id].order.by_itself)
+        self.open_for(&target).find(|id| self.by_id[id].order.by_itself)
     }
 
     /// The repair of a node that goes on: one that is paused does not keep another from beginning.
     pub(super) fn open_of(&self, node: NodeId) -> Option<u64> {
         let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
         let goes_on = |repair: &Repair| repair.ended_unix_ms.is_none() && !repair.order.paused;
-        let mut open = self.repairs.iter().filter(|(_, repair)| goes_on(repair));
+        let mut open = self.by_id.iter().filter(|(_, repair)| goes_on(repair));
         open.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
     }
 
     /// Whether a repair of a stripe is kept whose stripes are not known yet.
     pub(super) fn awaits(&self, stripe: &StripeId) -> bool {
         let target = Target::Stripe(stripe.clone());
-        self.unexpanded.iter().any(|id| self.repairs[id].order.target == target)
+        self.unexpanded.iter().any(|id| self.by_id[id].order.target == target)
     }
 
     /// The repairs that have a stripe in them.
     pub(super) fn of_stripe(&self, stripe: &StripeId) -> impl Iterator<Item = u64> {
-        let with = self.repairs.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
+        let with = self.by_id.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
         with.map(|(&id, _)| id)
     }
 
     fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {
-        self.repairs.get_mut(&repair)?.items.get_mut(stripe)
+        self.by_id.get_mut(&repair)?.items.get_mut(stripe)
     }
 
     fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
-        let open = self.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        let open = self.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
         open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
     }
 
@@ -396,10 +405,10 @@ impl Repairs {
     }
 
     fn forget_oldest(&mut self) {
-        while self.repairs.len() > REMEMBERED {
-            let oldest = self.repairs.iter().find(|(_, repair)| repair.ended_unix_ms.is_some());
+        while self.by_id.len() > REMEMBERED {
+            let oldest = self.by_id.iter().find(|(_, repair)| repair.ended_unix_ms.is_some());
             let Some((&oldest, _)) = oldest else { return };
-            self.repairs.remove(&oldest);
+            self.by_id.remove(&oldest);
             self.scheduler.forget(RepairId(oldest));
         }
     }

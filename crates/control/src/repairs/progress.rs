@@ -62,16 +62,16 @@ impl Control {
     /// The stripes of a repair are known: it begins.
     pub(super) fn begin_course(&mut self, id: u64, records: &[StripeRecord]) {
         let bound = self.bound_of(id, records);
-        let course = &mut self.repairs.repairs.get_mut(&id).expect("it is being expanded").course;
+        let course = &mut self.repairs.by_id.get_mut(&id).expect("it is being expanded").course;
         (course.began, course.bound) = (Some(self.base.now), bound);
         course.progress.note(self.base.now, 0);
-        self.pause_course(id, self.is_paused(id));
+        self.pause_course(id, self.repairs.is_paused(id));
     }
 
     /// A repair is paused, or goes on.
     pub(super) fn pause_course(&mut self, id: u64, paused: bool) {
         let now = self.base.now;
-        self.repairs.repairs.get_mut(&id).expect("it is open").course.set_paused(paused, now);
+        self.repairs.by_id.get_mut(&id).expect("it is open").course.set_paused(paused, now);
     }
 
     /// Time has passed.
@@ -80,17 +80,17 @@ impl Control {
             let Course { began, ended, noted, paused, .. } = repair.course;
             began.is_some() && ended.is_none() && paused.is_none() && self.base.now >= noted + NOTE_EVERY
         };
-        let open = self.repairs.repairs.iter().filter(|(_, repair)| due(repair));
+        let open = self.repairs.by_id.iter().filter(|(_, repair)| due(repair));
         for id in open.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.note_progress_of(id);
         }
     }
 
     pub(super) fn note_progress_of(&mut self, id: u64) {
-        let repair = &self.repairs.repairs[&id];
+        let repair = &self.repairs.by_id[&id];
         let bytes = repair.bytes_rebuilt + self.bytes_coming(id, repair);
         let limit = self.repairs.scheduler.limited_by(RepairId(id));
-        let course = &mut self.repairs.repairs.get_mut(&id).expect("just seen").course;
+        let course = &mut self.repairs.by_id.get_mut(&id).expect("just seen").course;
         course.noted = self.base.now;
         course.progress.note(self.base.now, bytes);
         limit.into_iter().for_each(|limit| *course.limits.entry(limit).or_default() += 1);
@@ -98,7 +98,7 @@ impl Control {
 
     pub(super) fn end_course(&mut self, id: u64) {
         self.note_progress_of(id);
-        self.repairs.repairs.get_mut(&id).expect("just seen").course.ended = Some(self.base.now);
+        self.repairs.by_id.get_mut(&id).expect("just seen").course.ended = Some(self.base.now);
     }
 
     pub(super) fn progress_view(&self, id: u64, repair: &Repair) -> Option<ProgressView> {
@@ -157,7 +157,7 @@ impl Control {
 
     /// The least time that a repair can take; nothing is said of codes that read less than whole blocks.
     fn bound_of(&self, id: u64, records: &[StripeRecord]) -> Option<Duration> {
-        let order = &self.repairs.repairs[&id].order;
+        let order = &self.repairs.by_id[&id].order;
         if records.iter().any(|record| !matches!(record.code, CodeSpec::ReedSolomon { .. })) {
             return None;
         }

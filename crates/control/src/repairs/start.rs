@@ -15,6 +15,7 @@ use crate::SETTLE_LIMIT;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Owner;
+use crate::repairs::Repairs;
 use crate::requests::policy;
 use crate::stripes::indexed;
 
@@ -43,23 +44,20 @@ impl Control {
     /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
     pub(super) fn expand_repairs(&mut self) {
         let waiting = std::mem::take(&mut self.repairs.unexpanded);
-        let is_due = |id: &u64| self.nodes.settled || (self.base.now >= SETTLE_LIMIT && self.is_given(*id));
+        let is_due =
+            |id: &u64| self.nodes.settled || (self.base.now >= SETTLE_LIMIT && self.repairs.is_given(*id));
         let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
         self.repairs.unexpanded = later;
         for id in due {
-            let order = self.repairs.repairs[&id].order.clone();
+            let order = self.repairs.by_id[&id].order.clone();
             let records = self.facts().stripes_of(&order.target);
             for record in &records {
-                self.look_first(&order, record);
+                self.repairs.look_first(facts!(self), &order, record, &mut self.out);
                 self.push_item(id, &order, record);
             }
             self.begin_course(id, &records);
             self.repairs.scheduler.close(RepairId(id));
         }
-    }
-
-    fn is_given(&self, id: u64) -> bool {
-        self.repairs.repairs[&id].order.given.is_some()
     }
 
     fn push_item(&mut self, id: u64, order: &Order, record: &StripeRecord) {
@@ -93,7 +91,7 @@ impl Control {
             Some(index) => vec![index],
             None => self.facts().wanted_of(order, record),
         };
-        let repair = self.repairs.repairs.get_mut(&id).expect("it is being expanded");
+        let repair = self.repairs.by_id.get_mut(&id).expect("it is being expanded");
         repair.blocks += wanted.len() as u64;
         repair.bytes += wanted.len() as u64 * record.block_bytes;
         for index in &wanted {
@@ -107,7 +105,7 @@ impl Control {
     /// Starts the job of an item, if its plan gets what it needs.
     pub(super) fn try_start(&mut self, proposal: &Proposal) {
         let (id, item) = (proposal.repair.0, proposal.item);
-        let order = self.repairs.repairs[&id].order.clone();
+        let order = self.repairs.by_id[&id].order.clone();
         let started = self.start_item(&order, proposal);
         let scheduler = &mut self.repairs.scheduler;
         match &started {
@@ -116,7 +114,7 @@ impl Control {
             Err(obstacle) => scheduler.decline(item, obstacle.end),
         }
         debug_assert!(scheduler.state(item) != ItemState::Waiting || matches!(started, Ok(Started::Later)));
-        let repair = self.repairs.repairs.get_mut(&id).expect("it has items");
+        let repair = self.repairs.by_id.get_mut(&id).expect("it has items");
         let info = repair.items.get_mut(&proposal.stripe).expect("it was named");
         match started {
             Ok(Started::Yes(blocks)) => {
@@ -195,11 +193,6 @@ impl Control {
         }
     }
 
-    /// Whether a repair is one of many stripes.
-    pub(crate) fn is_wide(&self, repair: u64) -> bool {
-        self.repairs.repairs.get(&repair).is_some_and(|repair| repair.order.is_wide())
-    }
-
     fn job_request(
         &mut self,
         order: &Order,
@@ -236,7 +229,7 @@ impl Control {
             verify: Verify { reread: true, ..self.stripes.verify(&stripe.id, order.verify_parity) },
             publish: true,
             tag: None,
-            permits: self.permits(&stripe.id),
+            permits: self.repairs.permits(&stripe.id),
             stripe,
             wanted,
         })
@@ -276,6 +269,17 @@ impl Control {
             [] => Placement::Nowhere,
             wanted => Placement::Chosen(wanted.to_vec()),
         }
+    }
+}
+
+impl Repairs {
+    pub(crate) fn is_given(&self, id: u64) -> bool {
+        self.by_id[&id].order.given.is_some()
+    }
+
+    /// Whether a repair is one of many stripes.
+    pub(crate) fn is_wide(&self, repair: u64) -> bool {
+        self.by_id.get(&repair).is_some_and(|repair| repair.order.is_wide())
     }
 }
 

@@ -48,7 +48,7 @@ impl Control {
         stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
         let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.base.now + PATIENCE };
         self.stripes.unproven.insert(node, unproven);
-        let ask = self.ask(node, Subject::Returned);
+        let ask = self.out.questions.open(node, Subject::Returned, self.base.now);
         self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
     }
 
@@ -68,7 +68,13 @@ impl Control {
                 && known.state == BlockState::Healthy
                 && differs
             {
-                self.remember_loss(node, &block.id, "another digest than the recorded one".to_owned());
+                self.stripes.remember_loss(
+                    around!(self),
+                    node,
+                    &block.id,
+                    "another digest than the recorded one".to_owned(),
+                    &mut self.out,
+                );
                 bad.push((stripe, index, node, BlockState::Corrupt));
             }
         }
@@ -78,7 +84,7 @@ impl Control {
             self.repairs.scheduler.handle_block(stripe, *index, facts);
         }
         if !bad.is_empty() {
-            self.store_states(bad);
+            self.stripes.store_states(around!(self), bad, &mut self.out);
         }
         if last {
             self.look_at_silent(node);

@@ -43,24 +43,24 @@ impl Control {
 
     /// A repair with some of its stripes.
     pub(crate) fn repair_page(&self, id: u64, page: &ItemPage) -> Result<RepairView, RequestError> {
-        if !self.repairs.repairs.contains_key(&id) {
+        if !self.repairs.by_id.contains_key(&id) {
             return Err(RequestError::NoSuchRepair(id));
         }
         Ok(self.repair_view(id, page))
     }
 
     pub(crate) fn repair_views(&self) -> Vec<RepairView> {
-        self.repairs.repairs.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
+        self.repairs.by_id.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
     pub(crate) fn open_repairs(&self) -> Vec<RepairView> {
-        let open = self.repairs.repairs.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        let open = self.repairs.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
         open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
     /// A repair by its counters, with some of its stripes.
     pub(super) fn repair_view(&self, id: u64, page: &ItemPage) -> RepairView {
-        let repair = &self.repairs.repairs[&id];
+        let repair = &self.repairs.by_id[&id];
         let counters = self.repairs.counters(id);
         let mut view = RepairView {
             repair: id,
@@ -89,7 +89,7 @@ impl Control {
     /// A repair has ended: says so, and for how long it went on.
     pub(super) fn tell_end(&mut self, id: u64) {
         let view = self.repair_view(id, &ItemPage::NONE);
-        let repair = &self.repairs.repairs[&id];
+        let repair = &self.repairs.by_id[&id];
         let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
         let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
             counts.iter().map(|(&node, &blocks)| (self.nodes.name(node), blocks)).collect()

@@ -60,7 +60,7 @@ fn a_contradiction_is_kept_over_restarts_until_every_good_block_bears_witness() 
     restart(&mut scene);
     let status = scene.status();
     assert!(status.healthy && status.contradictions.is_empty(), "{}", status.summary);
-    let history = scene.core().history(10);
+    let history = scene.core().history.history(10);
     let said = |what: fn(&HistoryEvent) -> bool| history.iter().filter(|entry| what(&entry.what)).count();
     assert_eq!(said(|event| matches!(event, HistoryEvent::Contradiction { .. })), 1);
     assert_eq!(said(|event| matches!(event, HistoryEvent::ContradictionSettled { .. })), 1);

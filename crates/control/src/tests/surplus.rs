@@ -69,7 +69,8 @@ fn there_is_room_for_a_lost_block_where_placement_finds_some() {
         for number in full {
             scene.say(&format!("h{number}"), FromNode::Pong { free_bytes: 0, tasks: 0 });
         }
-        scene.core().spare_room(&[record]).stuck
+        let core = scene.core();
+        core.jobs.spare_room(core.facts(), &[record]).stuck
     };
     let (apart, twice): (&[&[u32]], &[&[u32]]) = (&[&[1], &[2], &[3], &[4]], &[&[1], &[2], &[3], &[4, 5]]);
     assert_eq!((stuck(false, &[], apart), stuck(false, &[5], apart)), (0, 1), "h5 has none of its blocks");
