@@ -122,8 +122,14 @@ impl Control {
             Command::Caps(reply) => answer(reply, Ok(self.nodes.caps_view()), &mut self.out),
             Command::ChangeCaps(request, reply) => self.change_caps(&request, reply),
             Command::Explain(request, reply) => answer(reply, self.explain(&request), &mut self.out),
-            Command::Scrub(parity, reply) => answer(reply, self.start_scrub(parity), &mut self.out),
-            Command::StopScrub(scrub, reply) => answer(reply, self.stop_scrub(scrub), &mut self.out),
+            Command::Scrub(parity, reply) => answer(
+                reply,
+                self.scrub.start_scrub(facts!(self), &self.jobs, parity, &mut self.out),
+                &mut self.out,
+            ),
+            Command::StopScrub(scrub, reply) => {
+                answer(reply, self.scrub.stop_scrub(facts!(self), scrub, &mut self.out), &mut self.out)
+            }
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub.scrub_state(scrub), &mut self.out),
             Command::Snapshot(reply) => self.out.ask_storage(Ask::Snapshot(reply)),
             Command::AcceptCatalog(request, reply) => self.accept_catalog(request, reply),

@@ -40,7 +40,7 @@ impl Condemned {
     /// The problem of a block on a node, if it is condemned there.
     pub(crate) fn problem(&self, block: &BlockId, node: NodeId) -> Option<BlockProblem> {
         let condemned = !self.blocks.is_empty() && self.blocks.contains_key(&(block.clone(), node));
-        condemned.then(|| BlockProblem::Corrupt("it contradicts the parity of its stripe".to_owned()))
+        condemned.then(contradicts_parity)
     }
 
     /// Takes out what fits.
@@ -50,6 +50,11 @@ impl Condemned {
         taken.iter().for_each(|key| drop(self.blocks.remove(key)));
         taken
     }
+}
+
+/// The problem of a block that parity says is wrong.
+pub(crate) fn contradicts_parity() -> BlockProblem {
+    BlockProblem::Corrupt("it contradicts the parity of its stripe".to_owned())
 }
 
 fn key(block: &BlockId, node: NodeId) -> String {

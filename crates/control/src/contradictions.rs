@@ -111,7 +111,7 @@ impl Control {
     }
 
     /// Jobs that began without this knowledge ask every survivor, too.
-    fn warn_jobs(&mut self, stripe: &StripeId) {
+    pub(crate) fn warn_jobs(&mut self, stripe: &StripeId) {
         let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
         for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
             self.with_job(job, Job::handle_contradiction);

@@ -16,14 +16,12 @@ use stores::{StoreError, StripeWrite, Write};
 use views::{FoundBy, JobKind, JobView};
 
 use super::Control;
-use super::base::Base;
 use super::probes::Probes;
 use super::puts::OpenPuts;
 use super::questions::state_for;
-use super::scrubs::Scrubs;
 use super::storing::Then;
 use super::suspects::Suspects;
-use crate::out::Out;
+use crate::signal::Signal;
 
 /// Jobs that run, and what wants them.
 #[derive(Default)]
@@ -165,10 +163,7 @@ impl Control {
 
     pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
         if self.scrub.checks.has(job) {
-            let Self { scrub: Scrubs { checks, .. }, out: Out { rng, .. }, base: Base { now, .. }, .. } =
-                self;
-            let steps = checks.handle_report(node, (job, epoch), report, || rng.random(), *now);
-            return self.follow_checks(steps);
+            return self.scrub.take_check_report(facts!(self), node, (job, epoch), report, &mut self.out);
         }
         // Reports on jobs that have ended come late and matter to nobody.
         self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
@@ -314,7 +309,8 @@ impl Control {
             self.note_contradictory_end(&running, error);
         }
         if let Ok(outcome) = &result {
-            self.parity_held(&running.stripe, &outcome.proven);
+            self.out
+                .tell(Signal::ParityHeld { stripe: running.stripe.clone(), blocks: outcome.proven.clone() });
         }
         match running.owner {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
@@ -336,14 +332,15 @@ impl Control {
     fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>) {
         let running = &self.jobs.running[&id];
         let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
-        self.note_contradiction(&stripe, blocks, found_by);
+        self.out.tell(Signal::Contradiction { stripe, blocks: blocks.clone(), found_by });
     }
 
     /// A job ended as blocks contradict each other: it read some that may be wrong.
     fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError) {
         if let JobError::Contradiction { .. } = error {
             let held = running.job.stripe().held().map(|(block, _)| block).collect();
-            self.note_contradiction(&running.stripe, &held, running.owner.found_by());
+            let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
+            self.out.tell(Signal::Contradiction { stripe, blocks: held, found_by });
         }
     }
 

@@ -80,6 +80,7 @@ mod requests;
 mod room;
 mod safety;
 mod scrubs;
+mod signal;
 mod status;
 mod steady;
 mod store_news;
@@ -119,6 +120,7 @@ use out::Out;
 pub use repairs::ItemPage;
 use repairs::Repairs;
 use scrubs::Scrubs;
+use signal::Signal;
 use storing::Storing;
 pub use storing::{Ask, Opened, carry_out};
 use stripes::Stripes;
@@ -245,8 +247,8 @@ impl Control {
         self.recall_caps(records);
         self.tell_trunks();
         self.requeue_repairs(records);
-        self.recall_scrub(records);
-        self.recall_steady_scrub(records);
+        self.scrub.recall_scrub(records);
+        self.scrub.recall_steady_scrub(records);
         self.stripes.recall_condemned(records);
         self.history.recall_history(records, &mut self.out);
         self.recall_contradictions(records);
@@ -306,7 +308,7 @@ impl Control {
         self.with_all_jobs(Job::handle_tick);
         self.abort_idle_puts();
         self.expire_asks();
-        self.expire_checks();
+        self.scrub.expire_checks(facts!(self), &mut self.out);
         self.expire_readers();
         self.retry_removals();
         self.forget_retired();
@@ -343,15 +345,48 @@ impl Control {
         self.storing.take(&mut self.out);
     }
 
+    /// Tells machines what others have found out.
+    pub(crate) fn route(&mut self) {
+        while let Some(signal) = self.out.signals.pop_front() {
+            match signal {
+                Signal::Node(node) => self.repairs.tell_node(facts!(self), node),
+                Signal::Space(node) => self.repairs.tell_space(facts!(self), node),
+                Signal::Replicas(node) => self.repairs.tell_replicas(facts!(self), node),
+                Signal::Trunk(rack) => self.tell_trunk(&rack),
+                Signal::Blocks(stripe) => self.repairs.tell_blocks(facts!(self), &stripe),
+                Signal::Surplus { node, stripe, index } => self.tell_surplus(node, &stripe, index),
+                Signal::Returned { node, is_hollow } => {
+                    self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
+                }
+                Signal::Looked { ask, node, index, good } => self.repairs.looked(ask, node, index, good),
+                Signal::Contradiction { stripe, blocks, found_by } => {
+                    self.note_contradiction(&stripe, &blocks, found_by);
+                }
+                Signal::ContradictionAdded(stripe) => self.warn_jobs(&stripe),
+                Signal::ParityHeld { stripe, blocks } => self.parity_held(&stripe, &blocks),
+                Signal::Wrong { stripe, index, node } => {
+                    self.stripes.condemn(around!(self), &stripe, index, node, &mut self.out);
+                }
+                Signal::Unread { stripe, index, node, known, problem } => {
+                    let (around, out) = (around!(self), &mut self.out);
+                    self.stripes.apply_verdict(around, node, &stripe, index, &known, Some(&problem), out);
+                }
+                Signal::Settled => self.after_settling(),
+            }
+        }
+    }
+
     /// Does all that can be done now.
     fn work(&mut self) {
         self.settle();
         loop {
+            self.route();
             self.drain_jobs();
+            self.route();
             self.start_repairs();
-            self.ask_scrub();
-            self.scrub_steadily();
-            if self.jobs.stirred.is_empty() {
+            self.scrub.ask_scrub(facts!(self), &self.jobs, &mut self.out);
+            self.scrub.scrub_steadily(facts!(self), &self.jobs, &mut self.out);
+            if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {
                 return;
             }
         }

@@ -158,8 +158,8 @@ impl Control {
         for number in self.out.questions.drop_node(node) {
             self.repairs.looked(number, node, None, None);
         }
-        self.skip_in_scrub(node, "it is down");
-        self.leave_out_of_checks(node);
+        self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
+        self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
         self.note_gone(node, why);
     }
 

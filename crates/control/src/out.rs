@@ -17,6 +17,7 @@ use crate::ConnectionId;
 use crate::effect::{Effect, Reply};
 use crate::error::RequestError;
 use crate::questions::Questions;
+use crate::signal::Signal;
 use crate::storing::{Ask, Then};
 
 /// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A restart
@@ -34,6 +35,8 @@ pub(crate) struct Out {
     pub notes: VecDeque<HistoryEvent>,
     /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each block.
     pub bad: BTreeMap<NodeId, Bad>,
+    /// In the order in which they are routed.
+    pub signals: VecDeque<Signal>,
     pub questions: Questions,
     pub rng: StdRng,
     numbers: VecDeque<Range<u64>>,
@@ -63,6 +66,7 @@ impl Out {
             wishes: VecDeque::new(),
             notes: VecDeque::new(),
             bad: BTreeMap::new(),
+            signals: VecDeque::new(),
             questions: Questions::default(),
             rng,
             numbers: [numbers].into(),
@@ -81,6 +85,11 @@ impl Out {
 
     pub(crate) fn send(&mut self, connection: ConnectionId, message: ToNode) {
         self.push(Effect::Send { connection, message: Box::new(message) });
+    }
+
+    /// Tells another machine.
+    pub(crate) fn tell(&mut self, signal: Signal) {
+        self.signals.push_back(signal);
     }
 
     pub(crate) fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, result: Result<T, RequestError>) {

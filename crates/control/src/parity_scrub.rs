@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use rand::RngExt;
-use repair::{BlockProblem, Fingerprint, NodeId, Stripe, StripeId, StripeParity, stripe_parity};
+use repair::{
+    BlockProblem, Epoch, Fingerprint, JobId, NodeId, Report, Stripe, StripeId, StripeParity, stripe_parity,
+};
 use stores::StripeRecord;
 use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock, UncheckedStripes};
 
-use super::Control;
-use super::base::Base;
 use super::parity_checks::{Asker, Checked, Step, Subject, Verdict};
 use super::scrubs::Scrubs;
+use crate::condemned::contradicts_parity;
 use crate::facts::Facts;
+use crate::jobs::Jobs;
 use crate::out::Out;
+use crate::signal::Signal;
 
 /// Stripes that are looked at for one whose helpers are free, and how long it takes until others are.
 const LOOK_AHEAD: usize = 16;
@@ -79,17 +82,17 @@ pub(crate) enum Obstacle {
     Cannot(&'static str),
 }
 
-impl Control {
+impl Scrubs {
     /// Begins checks for the scrub that runs, as many as have helpers of their own.
-    pub(crate) fn check_stripes(&mut self) {
-        let now = self.base.now;
+    pub(crate) fn check_stripes(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let now = facts.base.now;
         let mut busy = 0;
         while busy < LOOK_AHEAD
             && let Some(round) = self.parity_round().filter(|round| round.look_due <= now)
             && let Some(stripe) = round.left.pop_front()
         {
             let patient = now < round.idle_since + YIELD_AT_MOST;
-            let begun = self.begin_check(&stripe, Asker::Scrub, patient);
+            let begun = self.begin_check(facts, jobs, &stripe, Asker::Scrub, patient, out);
             let round = self.parity_round().expect("a round runs");
             match begun {
                 Ok(_) => round.idle_since = now,
@@ -111,70 +114,86 @@ impl Control {
     /// Begins the check of a stripe; the bytes that are read for it. One that is patient lets others have its helpers.
     pub(crate) fn begin_check(
         &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
         stripe: &StripeId,
         asker: Asker,
         patient: bool,
+        out: &mut Out,
     ) -> Result<u64, Obstacle> {
-        let subject = self.facts().subject(stripe, asker)?;
+        let subject = facts.subject(stripe, asker)?;
         let nodes: Vec<NodeId> = subject.readable.values().map(|&(node, _)| node).collect();
-        let is_taken =
-            |node: &NodeId| self.scrub.checks.occupies(*node) || patient && self.jobs.works_for_others(*node);
+        let is_taken = |node: &NodeId| self.checks.occupies(*node) || patient && jobs.works_for_others(*node);
         if nodes.iter().any(is_taken) {
             return Err(Obstacle::Busy);
         }
-        let Ok(job) = self.out.next_job() else { return Err(Obstacle::Busy) };
+        let Ok(job) = out.next_job() else { return Err(Obstacle::Busy) };
         let bytes = subject.readable.values().map(|(_, block)| block.bytes).sum();
-        let steps = self.scrub.checks.begin(job, subject, self.out.rng.random(), self.base.now);
-        self.follow_checks(steps);
+        let steps = self.checks.begin(job, subject, out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
         Ok(bytes)
     }
 
     /// Does what checks want done.
-    pub(crate) fn follow_checks(&mut self, steps: Vec<Step>) {
+    pub(crate) fn follow_checks(&mut self, facts: Facts<'_>, steps: Vec<Step>, out: &mut Out) {
         for step in steps {
             match step {
-                Step::Tell(node, message) => self.nodes.send(node, message, &mut self.out),
-                Step::End(checked) => self.stripe_checked(&checked),
+                Step::Tell(node, message) => facts.nodes.send(node, message, out),
+                Step::End(checked) => self.stripe_checked(facts, &checked, out),
             }
         }
     }
 
+    /// A helper has reported on a check.
+    pub(crate) fn take_check_report(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        check: (JobId, Epoch),
+        report: Report,
+        out: &mut Out,
+    ) {
+        let steps = self.checks.handle_report(node, check, report, || out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
+    }
+
     /// Time has passed: goes on without helpers that do not answer.
-    pub(crate) fn expire_checks(&mut self) {
-        let Self { scrub: Scrubs { checks, .. }, out: Out { rng, .. }, base: Base { now, .. }, .. } = self;
-        let steps = checks.handle_tick(|| rng.random(), *now);
-        self.follow_checks(steps);
+    pub(crate) fn expire_checks(&mut self, facts: Facts<'_>, out: &mut Out) {
+        let steps = self.checks.handle_tick(|| out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
     }
 
     /// A helper is gone.
-    pub(crate) fn leave_out_of_checks(&mut self, node: NodeId) {
-        let Self { scrub: Scrubs { checks, .. }, out: Out { rng, .. }, base: Base { now, .. }, .. } = self;
-        let steps = checks.handle_node_lost(node, || rng.random(), *now);
-        self.follow_checks(steps);
+    pub(crate) fn leave_out_of_checks(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
+        let steps = self.checks.handle_node_lost(node, || out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
     }
 
-    fn stripe_checked(&mut self, checked: &Checked) {
+    pub(crate) fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
         if let Some(round) = self.parity_round() {
             round.look_due = Duration::ZERO; // Its helpers are free.
         }
         let (stripe, asker) = (&checked.record.id, checked.asker);
-        let is_same = self.stripes.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
+        let is_same = facts.stripes.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
         if is_same {
             checked.unread.iter().for_each(|(index, node, problem)| {
-                self.note_unread(checked, *index, *node, problem);
+                self.note_unread(facts, checked, *index, *node, problem, out);
             });
         }
         match &checked.verdict {
             _ if !is_same => self.check_again(asker, stripe, CHANGED),
             Verdict::Unsteady => self.check_again(asker, stripe, UNSTEADY),
             Verdict::Parity(StripeParity::Unknown) => {
-                let why = checked.unread.first().map(|(_, node, problem)| (self.nodes.name(*node), problem));
+                let why = checked.unread.first().map(|(_, node, problem)| (facts.nodes.name(*node), problem));
                 let why = why.map_or(NO_SPARE.to_owned(), |(node, problem)| format!("{node}: {problem}"));
                 self.tally(asker, |view| note_unchecked(view, stripe, &why));
             }
             Verdict::Parity(StripeParity::Holds { unproven }) if unproven.is_empty() => {
                 self.tally(asker, |view| view.checked += 1);
-                self.parity_held(stripe, &checked.read.keys().copied().collect());
+                out.tell(Signal::ParityHeld {
+                    stripe: stripe.clone(),
+                    blocks: checked.read.keys().copied().collect(),
+                });
             }
             Verdict::Parity(StripeParity::Holds { .. }) => {
                 self.tally(asker, |view| note_unchecked(view, stripe, PARTLY));
@@ -182,59 +201,70 @@ impl Control {
             Verdict::Parity(StripeParity::Wrong(blocks)) => {
                 self.tally(asker, |view| view.checked += 1);
                 for &index in blocks {
-                    self.stripes.condemn(around!(self), stripe, index, checked.read[&index], &mut self.out);
-                    self.note_condemned(checked, index);
+                    out.tell(Signal::Wrong { stripe: stripe.clone(), index, node: checked.read[&index] });
+                    self.note_condemned(facts, checked, index);
                 }
                 // Of an MDS code the equations that are left speak of all others.
                 if checked.record.code.is_mds() {
                     let agree = checked.read.keys().filter(|index| !blocks.contains(index));
-                    self.parity_held(stripe, &agree.copied().collect());
+                    out.tell(Signal::ParityHeld { stripe: stripe.clone(), blocks: agree.copied().collect() });
                 }
             }
             Verdict::Parity(StripeParity::Contradictory(blocks)) => {
                 let suspects: Vec<SuspectBlock> =
-                    blocks.iter().map(|&index| self.suspect(checked, index)).collect();
+                    blocks.iter().map(|&index| facts.suspect(checked, index)).collect();
                 let found = ContradictoryStripe { stripe: stripe.to_string(), suspects };
                 self.tally(asker, |view| {
                     view.checked += 1;
                     view.contradictory.push(found);
                     view.contradictory.truncate(LISTED);
                 });
-                self.note_contradiction(stripe, blocks, FoundBy::Scrub);
+                out.tell(Signal::Contradiction {
+                    stripe: stripe.clone(),
+                    blocks: blocks.clone(),
+                    found_by: FoundBy::Scrub,
+                });
             }
         }
     }
 
     /// A block could not be read: what that says of it counts as after any read.
-    fn note_unread(&mut self, checked: &Checked, index: BlockIndex, node: NodeId, problem: &BlockProblem) {
+    pub(crate) fn note_unread(
+        &mut self,
+        facts: Facts<'_>,
+        checked: &Checked,
+        index: BlockIndex,
+        node: NodeId,
+        problem: &BlockProblem,
+        out: &mut Out,
+    ) {
         let (stripe, known) = (&checked.record.id, &checked.record.blocks[usize::from(index.0)]);
         if matches!(problem, BlockProblem::Unavailable(_)) {
             return;
         }
-        self.stripes.apply_verdict(around!(self), node, stripe, index, known, Some(problem), &mut self.out);
+        out.tell(Signal::Unread {
+            stripe: stripe.clone(),
+            index,
+            node,
+            known: known.clone(),
+            problem: problem.clone(),
+        });
         if checked.asker == Asker::Scrub {
-            let node = self.nodes.name(node);
+            let node = facts.nodes.name(node);
             self.find_in_scrub(finding(&checked.record, index, node, problem.to_string()));
         }
     }
 
-    fn note_condemned(&mut self, checked: &Checked, index: BlockIndex) {
+    pub(crate) fn note_condemned(&mut self, facts: Facts<'_>, checked: &Checked, index: BlockIndex) {
         let node = checked.read[&index];
-        let block = &checked.record.blocks[usize::from(index.0)].id;
-        let problem = self.stripes.condemned.problem(block, node).map(|problem| problem.to_string());
         if checked.asker == Asker::Scrub {
-            let node = self.nodes.name(node);
-            self.find_in_scrub(finding(&checked.record, index, node, problem.unwrap_or_default()));
+            let node = facts.nodes.name(node);
+            self.find_in_scrub(finding(&checked.record, index, node, contradicts_parity().to_string()));
         }
     }
 
-    fn suspect(&self, checked: &Checked, index: BlockIndex) -> SuspectBlock {
-        let block = checked.record.blocks[usize::from(index.0)].id.to_string();
-        SuspectBlock { block, node: self.nodes.name(checked.read[&index]) }
-    }
-
     /// A check told nothing: the stripe is checked once more, a few times.
-    fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
+    pub(crate) fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
         let again = match asker {
             Asker::Scrub => self.parity_round().is_some_and(|round| round.tries_again(stripe)),
             Asker::Steady => false, // The next round comes.
@@ -244,14 +274,21 @@ impl Control {
         }
     }
 
-    fn tally(&mut self, asker: Asker, note: impl FnOnce(&mut ParityScrubView)) {
+    pub(crate) fn tally(&mut self, asker: Asker, note: impl FnOnce(&mut ParityScrubView)) {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
-            Asker::Steady => Some(self.scrub.steady.parity_mut()),
+            Asker::Steady => Some(self.steady.parity_mut()),
         };
         if let Some(view) = view {
             note(view);
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn suspect(self, checked: &Checked, index: BlockIndex) -> SuspectBlock {
+        let block = checked.record.blocks[usize::from(index.0)].id.to_string();
+        SuspectBlock { block, node: self.nodes.name(checked.read[&index]) }
     }
 }
 

@@ -123,7 +123,9 @@ impl Control {
                 Subject::Orphans | Subject::Tidying => {}
                 // What is wrong with its blocks shows when they are read.
                 Subject::Returned => self.trust_returned(node),
-                Subject::Block { .. } | Subject::List => self.skip_in_scrub(node, "it does not answer"),
+                Subject::Block { .. } | Subject::List => {
+                    self.scrub.skip_in_scrub(facts!(self), node, "it does not answer", &mut self.out)
+                }
             }
         }
     }
@@ -189,7 +191,7 @@ impl Control {
             still.then_some(is_good).filter(|good| *good || is_bad),
         );
         if scrub {
-            self.count_in_scrub(node, number, &stripe, &known, problem.filter(|_| still));
+            self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, problem.filter(|_| still));
         } else {
             self.recheck_next(node);
         }
@@ -198,7 +200,7 @@ impl Control {
     pub(crate) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
         if self.out.questions.close(node, number).is_some() {
             self.note_orphans(node, blocks);
-            self.listed_in_scrub(node);
+            self.scrub.listed_in_scrub(node);
         }
     }
 
@@ -206,7 +208,12 @@ impl Control {
     pub(crate) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
         if self.out.questions.close(node, number).is_some() {
             tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
-            self.unlisted_in_scrub(node, format!("it cannot list its blocks: {problem}"));
+            self.scrub.unlisted_in_scrub(
+                facts!(self),
+                node,
+                format!("it cannot list its blocks: {problem}"),
+                &mut self.out,
+            );
         }
     }
 

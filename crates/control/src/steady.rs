@@ -15,10 +15,14 @@ use serde_json::Value;
 use stores::{RecordWrite, Write};
 use views::{ParityScrubView, SteadyScrubView};
 
-use super::Control;
 use super::parity_checks::Asker;
 use super::parity_scrub::{Obstacle, note_unchecked};
 use super::storing::Then;
+use crate::base::Base;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::scrubs::Scrubs;
 
 const KEY: &str = "scrub/steady";
 /// How often it is written down where it is.
@@ -70,140 +74,157 @@ impl Steady {
     }
 }
 
-impl Control {
+impl Scrubs {
     pub(crate) fn recall_steady_scrub(&mut self, records: &[(String, Value)]) {
         let kept = records.iter().find(|(key, _)| key == KEY);
-        self.scrub.steady.kept =
+        self.steady.kept =
             kept.and_then(|(_, value)| serde_json::from_value(value.clone()).ok()).unwrap_or_default();
     }
 
     /// Time has passed, or an answer has come: asks for what is due.
-    pub(crate) fn scrub_steadily(&mut self) {
-        let Some(rate) = self.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0) else { return };
-        if !self.nodes.settled || self.stripes.is_behind() || self.scrub.is_scrubbing() {
+    pub(crate) fn scrub_steadily(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let Some(rate) = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0) else { return };
+        if !facts.nodes.settled || facts.stripes.is_behind() || self.is_scrubbing() {
             return;
         }
-        self.scrub.steady.due = self.scrub.steady.due.max(self.base.now.saturating_sub(CREDIT));
-        while self.scrub.steady.due <= self.base.now {
-            let Some(place) = self.next_steady() else { break };
-            let Some(bytes) = self.read_steadily(&place) else { break };
-            self.scrub.steady.due += Duration::from_secs_f64(bytes as f64 / rate as f64);
+        self.steady.due = self.steady.due.max(facts.base.now.saturating_sub(CREDIT));
+        while self.steady.due <= facts.base.now {
+            let Some(place) = self.next_steady(facts, out) else { break };
+            let Some(bytes) = self.read_steadily(facts, jobs, &place, out) else { break };
+            self.steady.due += Duration::from_secs_f64(bytes as f64 / rate as f64);
         }
-        self.keep_steady();
+        self.keep_steady(facts.base, out);
     }
 
     /// The next block whose helper is not busy with another; the round ends when there is none left.
-    fn next_steady(&mut self) -> Option<Place> {
-        if self.scrub.steady.left.as_ref().is_none_or(VecDeque::is_empty) {
-            self.begin_round();
-            if self.scrub.steady.due > self.base.now {
+    pub(crate) fn next_steady(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
+        if self.steady.left.as_ref().is_none_or(VecDeque::is_empty) {
+            self.begin_round(facts);
+            if self.steady.due > facts.base.now {
                 return None;
             }
         }
-        let (_, index, node) = *self.scrub.steady.left.as_ref()?.front()?;
+        let (_, index, node) = *self.steady.left.as_ref()?.front()?;
         if (index, node) == PARITY {
-            return self.scrub.steady.left.as_mut()?.pop_front();
+            return self.steady.left.as_mut()?.pop_front();
         }
-        if self.out.questions.is_verifying(node) {
+        if out.questions.is_verifying(node) {
             return None;
         }
-        self.scrub.steady.left.as_mut()?.pop_front()
+        self.steady.left.as_mut()?.pop_front()
     }
 
-    fn begin_round(&mut self) {
-        let resumes = self.scrub.steady.left.is_none() && self.scrub.steady.kept.after.is_some();
+    pub(crate) fn begin_round(&mut self, facts: Facts<'_>) {
+        let resumes = self.steady.left.is_none() && self.steady.kept.after.is_some();
         if !resumes {
-            if self.scrub.steady.left.is_some() {
-                self.scrub.steady.kept.last_round_ended_unix_ms = Some(self.base.unix_ms);
-                self.scrub.steady.due = self.scrub.steady.due.max(self.base.now + ROUND_AT_LEAST);
+            if self.steady.left.is_some() {
+                self.steady.kept.last_round_ended_unix_ms = Some(facts.base.unix_ms);
+                self.steady.due = self.steady.due.max(facts.base.now + ROUND_AT_LEAST);
             }
-            self.scrub.steady.kept.after = None;
-            self.scrub.steady.is_fresh = true;
-            self.scrub.steady.kept.round_began_unix_ms = Some(self.base.unix_ms);
-            self.scrub.steady.changed = true;
+            self.steady.kept.after = None;
+            self.steady.is_fresh = true;
+            self.steady.kept.round_began_unix_ms = Some(facts.base.unix_ms);
+            self.steady.changed = true;
         }
-        let after = self.scrub.steady.kept.after.clone();
+        let after = self.steady.kept.after.clone();
         let mut places: Vec<Place> = Vec::new();
-        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
-            let blocks = self.stripes.picture.blocks_of(node);
+        for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
+            let blocks = facts.stripes.picture.blocks_of(node);
             places.extend(blocks.into_iter().map(|(stripe, index)| (stripe, index, node)));
         }
-        if self.base.settings.scrub_parity {
+        if facts.base.settings.scrub_parity {
             let parity = |stripe| (stripe, PARITY.0, PARITY.1);
-            places.extend(self.stripes.picture.of_files().map(parity));
+            places.extend(facts.stripes.picture.of_files().map(parity));
         }
         places.sort();
         let is_left = |(stripe, index, node): &Place| {
             after.as_ref().is_none_or(|after| key(stripe, *index, *node) > *after)
         };
         places.retain(is_left);
-        self.scrub.steady.left = Some(places.into());
+        self.steady.left = Some(places.into());
     }
 
     /// Has a block or a stripe read; the bytes that takes. `None` if it waits.
-    fn read_steadily(&mut self, place: &Place) -> Option<u64> {
-        if std::mem::take(&mut self.scrub.steady.is_fresh) {
-            self.scrub.steady.parity = ParityScrubView::default();
+    pub(crate) fn read_steadily(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        place: &Place,
+        out: &mut Out,
+    ) -> Option<u64> {
+        if std::mem::take(&mut self.steady.is_fresh) {
+            self.steady.parity = ParityScrubView::default();
         }
         match (place.1, place.2) {
-            PARITY => self.check_steadily(place),
-            _ => Some(self.ask_steady(place)),
+            PARITY => self.check_steadily(facts, jobs, place, out),
+            _ => Some(self.ask_steady(facts, place, out)),
         }
     }
 
     /// Has the parity of a stripe checked, once its helpers have nothing else to do, or it has waited for long.
-    fn check_steadily(&mut self, place: &Place) -> Option<u64> {
-        let since = *self.scrub.steady.yields_since.get_or_insert(self.base.now);
-        let patient = self.base.now < since + YIELD_AT_MOST;
-        let begun = self.begin_check(&place.0, Asker::Steady, patient);
+    pub(crate) fn check_steadily(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        place: &Place,
+        out: &mut Out,
+    ) -> Option<u64> {
+        let since = *self.steady.yields_since.get_or_insert(facts.base.now);
+        let patient = facts.base.now < since + YIELD_AT_MOST;
+        let begun = self.begin_check(facts, jobs, &place.0, Asker::Steady, patient, out);
         if let Err(Obstacle::Busy) = begun {
-            let left = self.scrub.steady.left.as_mut().expect("it was just in there");
+            let left = self.steady.left.as_mut().expect("it was just in there");
             left.push_front(place.clone());
             return None;
         }
-        self.scrub.steady.yields_since = None;
-        self.scrub.steady.kept.after = Some(key(&place.0, place.1, place.2));
-        self.scrub.steady.changed = true;
-        self.scrub.steady.parity.stripes += u64::from(!matches!(begun, Err(Obstacle::Gone)));
+        self.steady.yields_since = None;
+        self.steady.kept.after = Some(key(&place.0, place.1, place.2));
+        self.steady.changed = true;
+        self.steady.parity.stripes += u64::from(!matches!(begun, Err(Obstacle::Gone)));
         if let Err(Obstacle::Cannot(why)) = begun {
-            note_unchecked(&mut self.scrub.steady.parity, &place.0, why);
+            note_unchecked(&mut self.steady.parity, &place.0, why);
         }
         Some(begun.unwrap_or(0))
     }
 
     /// Has a block read, if it is still there; its bytes.
-    fn ask_steady(&mut self, (stripe, index, node): &Place) -> u64 {
-        self.scrub.steady.kept.after = Some(key(stripe, *index, *node));
-        self.scrub.steady.changed = true;
-        let record = self.stripes.picture.stripe(stripe).ok();
+    pub(crate) fn ask_steady(
+        &mut self,
+        facts: Facts<'_>,
+        (stripe, index, node): &Place,
+        out: &mut Out,
+    ) -> u64 {
+        self.steady.kept.after = Some(key(stripe, *index, *node));
+        self.steady.changed = true;
+        let record = facts.stripes.picture.stripe(stripe).ok();
         let block = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let Some(block) = block.filter(|block| block.state_on(*node).is_some()) else { return 0 };
-        if !self.nodes.peers.contains_key(node) {
+        if !facts.nodes.peers.contains_key(node) {
             return 0;
         }
         let bytes = block.bytes;
-        facts!(self).ask_for_block(*node, stripe.clone(), *index, block, false, &mut self.out);
+        facts.ask_for_block(*node, stripe.clone(), *index, block, false, out);
         bytes
     }
 
-    fn keep_steady(&mut self) {
-        if !self.scrub.steady.changed || self.base.now < self.scrub.steady.keep_due {
+    pub(crate) fn keep_steady(&mut self, base: &Base, out: &mut Out) {
+        if !self.steady.changed || base.now < self.steady.keep_due {
             return;
         }
-        self.scrub.steady.changed = false;
-        self.scrub.steady.keep_due = self.base.now + KEEP_EVERY;
-        let record = serde_json::to_value(&self.scrub.steady.kept).expect("it has string keys");
-        self.out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
+        self.steady.changed = false;
+        self.steady.keep_due = base.now + KEEP_EVERY;
+        let record = serde_json::to_value(&self.steady.kept).expect("it has string keys");
+        out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
     }
 
-    pub(crate) fn steady_view(&self) -> Option<SteadyScrubView> {
-        let kept = &self.scrub.steady.kept;
+    pub(crate) fn steady_view(&self, base: &Base) -> Option<SteadyScrubView> {
+        let kept = &self.steady.kept;
         Some(SteadyScrubView {
-            rate_bytes_per_s: self.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0)?,
+            rate_bytes_per_s: base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0)?,
             round_began_unix_ms: kept.round_began_unix_ms,
-            left_in_round: self.scrub.steady.left.as_ref().map(|left| left.len() as u64),
+            left_in_round: self.steady.left.as_ref().map(|left| left.len() as u64),
             last_round_ended_unix_ms: kept.last_round_ended_unix_ms,
-            parity: self.base.settings.scrub_parity.then(|| self.scrub.steady.parity.clone()),
+            parity: base.settings.scrub_parity.then(|| self.steady.parity.clone()),
         })
     }
 }

@@ -314,7 +314,9 @@ impl Control {
                     continue;
                 }
                 StoreChange::Spoiled { node, stripe, file, problem } => {
-                    self.note_spoiled(*node, stripe, file, problem);
+                    let (around, out) = (around!(self), &mut self.out);
+                    self.stripes.remember_loss(around, *node, file, problem.to_owned(), out);
+                    self.scrub.note_spoiled(facts!(self), *node, stripe, file, problem);
                     continue;
                 }
                 StoreChange::Unjudged(stripes) => {
@@ -448,7 +450,7 @@ impl Control {
             }
             Then::Claimed { stripe } => self.claimed(&stripe, result),
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
-            Then::Inspected { scrub } => self.inspected_in_scrub(scrub),
+            Then::Inspected { scrub } => self.scrub.inspected_in_scrub(facts!(self), scrub, &mut self.out),
         }
     }
 }
