@@ -487,3 +487,10 @@ impl Storing {
         }
     }
 }
+
+impl Storing {
+    /// How many writes are not answered.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.waiting.len()
+    }
+}

@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::edge::crc32c;
-use repair::{BlockId, BlockProblem, Buffer, Chunking, Digest, Fingerprint, SinkProblem, Transfer};
+use repair::{
+    BlockId, BlockProblem, Buffer, Digest, Fingerprint, FingerprintErrand, LocalBlock, Sink, SinkProblem,
+    StripeLabel, Transfer,
+};
+use stores::dir::BlockHash;
 
 use crate::scene::Scene;
 
-/// What survives the end of the process: blocks. What does not: sinks.
+/// A disk and its blocks, which survive the end of the process.
 #[derive(Debug)]
 pub(crate) struct Disk {
     /// The longest that an operation takes beyond moving its bytes.
@@ -16,13 +21,50 @@ pub(crate) struct Disk {
     /// Bytes per second.
     pub(crate) rate: f64,
     pub(crate) full: bool,
+    digests: Digests,
     pub(crate) blocks: BTreeMap<BlockId, Stored>,
-    pub(crate) sinks: BTreeMap<BlockId, Vec<u8>>,
     busy_until: Duration,
 }
 
+/// What a job has delivered and not committed; it is gone with its process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deliveries(BTreeMap<BlockId, Delivery>);
+
+/// A block on its way to a store, or to a reader.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) bytes: Vec<u8>,
+    /// The label that the store keeps.
+    pub(crate) label: Option<(BlockIndex, StripeLabel)>,
+}
+
+impl Deliveries {
+    /// Opens a sink that is not open yet.
+    pub(crate) fn open(&mut self, sink: &Sink) {
+        let label = sink.label().map(|label| (sink.index, label.clone()));
+        let open = || Delivery { bytes: vec![0; sink.bytes as usize], label };
+        self.0.entry(sink.id.clone()).or_insert_with(open);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes of a block.
+    pub(crate) fn get(&self, block: &BlockId) -> Option<&[u8]> {
+        self.0.get(block).map(|delivery| &delivery.bytes[..])
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.values().map(|delivery| delivery.bytes.len() as u64).sum()
+    }
+}
+
+/// What a store says of a block's bytes.
+type Digests = fn(&[u8]) -> Digest;
+
 /// What each sealed block's digest is.
-type Digests = Vec<(BlockId, Option<Digest>)>;
+type Sealed = Vec<(BlockId, Option<Digest>)>;
 
 /// A block on a disk.
 #[derive(Clone, Debug)]
@@ -30,11 +72,20 @@ pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
     /// The byte from which on the store's checksums do not hold, if they do not.
     pub(crate) corrupt_at: Option<u64>,
+    /// The label beside it, if it has one.
+    pub(crate) label: Option<(BlockIndex, StripeLabel)>,
+    /// The digest in its checksum file; that of its bytes unless the disk lies.
+    pub(crate) digest: Digest,
 }
 
 impl Stored {
     pub(crate) fn good(bytes: Vec<u8>) -> Self {
-        Self { bytes, corrupt_at: None }
+        Self::with(bytes, digest_of)
+    }
+
+    /// A good block of a store with such digests.
+    pub(crate) fn with(bytes: Vec<u8>, digests: Digests) -> Self {
+        Self { corrupt_at: None, label: None, digest: digests(&bytes), bytes }
     }
 
     /// Fills `target` from `offset` on; what lies beyond the end is zeros.
@@ -54,8 +105,13 @@ impl Stored {
 
 impl Disk {
     pub(crate) fn new(latency: Duration, rate: f64) -> Self {
-        let (blocks, sinks) = (BTreeMap::new(), BTreeMap::new());
-        Self { latency, rate, full: false, blocks, sinks, busy_until: Duration::ZERO }
+        let (blocks, busy_until) = (BTreeMap::new(), Duration::ZERO);
+        Self { latency, rate, full: false, digests: digest_of, blocks, busy_until }
+    }
+
+    /// A disk of the store `dir`.
+    pub(crate) fn of_dir(latency: Duration, rate: f64) -> Self {
+        Self { digests: hash_of, ..Self::new(latency, rate) }
     }
 
     /// When an operation on `bytes` that starts now will be done, from now on. Operations that are under
@@ -77,8 +133,15 @@ impl Disk {
     }
 
     /// Writes to a sink; what lies beyond its end is padding.
-    pub(crate) fn write(&mut self, block: &BlockId, transfer: &Transfer, buffers: &[Buffer]) -> bool {
-        let Some(sink) = self.sinks.get_mut(block).filter(|_| !self.full) else { return false };
+    pub(crate) fn write(
+        &self,
+        deliveries: &mut Deliveries,
+        block: &BlockId,
+        transfer: &Transfer,
+        buffers: &[Buffer],
+    ) -> bool {
+        let Some(delivery) = deliveries.0.get_mut(block).filter(|_| !self.full) else { return false };
+        let sink = &mut delivery.bytes;
         let written = transfer.write(sink.len() as u64, buffers, |offset, bytes| {
             sink[offset as usize..][..bytes.len()].copy_from_slice(bytes);
             Ok::<(), std::convert::Infallible>(())
@@ -86,47 +149,67 @@ impl Disk {
         written.is_ok()
     }
 
-    /// The digests of all sinks, which are durable from now on.
-    pub(crate) fn seal(&self) -> Result<Digests, (BlockId, SinkProblem)> {
-        match self.sinks.first_key_value() {
+    /// The digests of all deliveries, which are durable from now on.
+    pub(crate) fn seal(&self, deliveries: &Deliveries) -> Result<Sealed, (BlockId, SinkProblem)> {
+        let digest =
+            |(block, delivery): (&BlockId, &Delivery)| (block.clone(), Some((self.digests)(&delivery.bytes)));
+        match deliveries.0.first_key_value() {
             Some((block, _)) if self.full => Err((block.clone(), SinkProblem::NoSpace)),
-            _ => {
-                Ok(self.sinks.iter().map(|(block, bytes)| (block.clone(), Some(digest_of(bytes)))).collect())
-            }
+            _ => Ok(deliveries.0.iter().map(digest).collect()),
         }
     }
 
-    /// Makes every sink a block.
-    pub(crate) fn commit(&mut self) {
-        for (block, bytes) in std::mem::take(&mut self.sinks) {
-            self.blocks.insert(block, Stored::good(bytes));
+    /// Makes every delivery a block.
+    pub(crate) fn commit(&mut self, deliveries: &mut Deliveries) {
+        for (block, Delivery { bytes, label }) in std::mem::take(&mut deliveries.0) {
+            self.blocks.insert(block, Stored { label, ..Stored::with(bytes, self.digests) });
         }
     }
 
-    /// The fingerprints of a sink's or a block's sub-blocks, of `window` in each of them.
+    /// The fingerprints of a delivery's or a block's sub-blocks, of `window` in each of them.
     pub(crate) fn fingerprints(
         &self,
-        block: &BlockId,
-        chunking: &Chunking,
-        window: (u64, u64),
-        seed: u64,
+        deliveries: &Deliveries,
+        asked: &FingerprintErrand,
     ) -> Result<Vec<Fingerprint>, BlockProblem> {
-        let sink = self.sinks.get(block).cloned().map(Stored::good);
-        let stored = sink.as_ref().or_else(|| self.blocks.get(block)).ok_or(BlockProblem::Missing)?;
-        let (window, bytes) = (window.0..window.1, stored.bytes.len() as u64);
-        repair::fingerprints(chunking, &window, seed, bytes, |offset, target| stored.read(offset, target))
+        let delivery = deliveries.get(&asked.block.id).map(|bytes| Stored::good(bytes.to_vec()));
+        let stored = match &delivery {
+            Some(delivery) => delivery,
+            None => self.open(&asked.block)?,
+        };
+        let (window, bytes) = (asked.window.0..asked.window.1, stored.bytes.len() as u64);
+        let read = |offset: u64, target: &mut [u8]| stored.read(offset, target);
+        repair::fingerprints(&asked.chunking, &window, asked.seed, bytes, read)
     }
 
-    /// The digest of what a block reads back as.
-    pub(crate) fn reread(&self, block: &BlockId) -> Result<Option<Digest>, BlockProblem> {
+    /// A block, if it is the one that is recorded.
+    pub(crate) fn open(&self, asked: &LocalBlock) -> Result<&Stored, BlockProblem> {
+        let stored = self.blocks.get(&asked.id).ok_or(BlockProblem::Missing)?;
+        let is_it = asked.digest.is_none_or(|recorded| recorded == stored.digest)
+            && asked.bytes == stored.bytes.len() as u64;
+        if is_it { Ok(stored) } else { Err(BlockProblem::Corrupt("it is another block".to_owned())) }
+    }
+
+    /// Reads a whole block and holds it against its checksums and its digest.
+    pub(crate) fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockProblem> {
         let stored = self.blocks.get(block).ok_or(BlockProblem::Missing)?;
         let mut bytes = vec![0; stored.bytes.len()];
         stored.read(0, &mut bytes)?;
-        Ok(Some(digest_of(&bytes)))
+        match (self.digests)(&bytes) == stored.digest {
+            true => Ok(Some(stored.digest)),
+            false => Err(BlockProblem::Corrupt("its bytes have another digest".to_owned())),
+        }
     }
 }
 
-/// What the simulated stores say of a block.
+/// Checksums for digests: what the simulated stores of one stripe say of a block.
 pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_u32("crc32c", crc32c(&[bytes]))
+}
+
+/// The digests of the store `dir`.
+pub(crate) fn hash_of(bytes: &[u8]) -> Digest {
+    let mut hash = BlockHash::default();
+    hash.update(bytes);
+    hash.finish()
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use repair::{Epoch, NodeId};
+use repair::{Epoch, JobId, NodeId};
 
-/// An edge of one plan.
+/// An edge of one plan of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EdgeId {
+    pub(crate) job: JobId,
     pub(crate) epoch: Epoch,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repair::wire::control::ToNode;
-use repair::{BlockProblem, Buffer, Epoch, NodeId, Report};
+use repair::{BlockProblem, Buffer, Epoch, JobId, NodeId, Report};
 
 use crate::edge::EdgeId;
+use crate::system::Happening;
 
 /// A number that tells the tasks of a world apart, and the questions to its disks, so that completions of one that is
 /// gone find nobody.
@@ -33,10 +34,12 @@ pub(crate) enum Event {
     Restarts { node: NodeId },
     /// A stopped process goes on.
     Continues { node: NodeId, pause: u32 },
-    /// Something for a node's process.
-    Node { node: NodeId, what: NodeEvent },
+    /// Something for a node's part of a job.
+    Node { node: NodeId, job: JobId, what: NodeEvent },
     /// A frame reaches the kernel of the receiving machine.
     Arrives { edge: EdgeId, frame: Vec<u8> },
+    /// Something happens in a whole system.
+    System(Happening),
 }
 
 /// Something that a node's process notices when it runs.

@@ -27,6 +27,8 @@ pub mod recovery;
 mod scenario;
 mod scene;
 mod stripe;
+pub mod system;
+mod task;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use repair::wire::edge::{FrameHeader, HEADER_BYTES};
 use repair::{
-    Action, Assignment, BlockId, Buffer, Gathering, NodeId, Pacing, Part, Report, SinkProblem, Transfer,
-    WATCH_EVERY,
+    Action, Assignment, BlockId, Buffer, Class, Gathering, JobId, NodeId, Pacing, Part, Report, SinkProblem,
+    Transfer, WATCH_EVERY,
 };
 
-use crate::disk::Disk;
+use crate::disk::{Deliveries, Disk};
 use crate::edge::EdgeId;
 use crate::event::{NodeEvent, TaskId};
 use crate::scene::Scene;
@@ -59,9 +59,10 @@ struct Frame {
 impl Motion {
     /// Connects the edges of an assignment.
     pub(crate) fn new(id: TaskId, node: NodeId, assignment: Arc<Assignment>, scene: &mut Scene) -> Self {
-        let epoch = assignment.epoch;
-        let inlets = assignment.inlets.iter().map(|inlet| EdgeId { epoch, from: inlet.from, to: node });
-        let outlets = assignment.outlets.iter().map(|outlet| EdgeId { epoch, from: node, to: outlet.to });
+        let (job, epoch) = (assignment.job, assignment.epoch);
+        let edge = |from, to| EdgeId { job, epoch, from, to };
+        let inlets = assignment.inlets.iter().map(|inlet| edge(inlet.from, node));
+        let outlets = assignment.outlets.iter().map(|outlet| edge(node, outlet.to));
         let outbound = |edge| Outbound { edge, queue: VecDeque::new(), too_large: None, closed: None };
         let motion = Self {
             id,
@@ -79,6 +80,11 @@ impl Motion {
         motion
     }
 
+    /// The process and the job that its events are for.
+    fn owner(&self) -> (NodeId, JobId) {
+        (self.node, self.assignment.job)
+    }
+
     fn edges(&self) -> impl Iterator<Item = EdgeId> {
         let inlets = self.inlets.iter().map(|inlet| inlet.edge);
         inlets.chain(self.outlets.iter().map(|outlet| outlet.edge))
@@ -89,12 +95,18 @@ impl Motion {
     }
 
     pub(crate) fn watch_again(&self, scene: &mut Scene) {
-        scene.after_for(WATCH_EVERY, self.node, NodeEvent::Watch { task: self.id });
+        scene.after_for(WATCH_EVERY, self.owner(), NodeEvent::Watch { task: self.id });
     }
 
     // ---- what the part asks for ----
 
-    pub(crate) fn act(&mut self, part: &mut Part, action: Action, disk: &mut Disk, scene: &mut Scene) {
+    pub(crate) fn act(
+        &mut self,
+        part: &mut Part,
+        action: Action,
+        (disk, deliveries): (&mut Disk, &mut Deliveries),
+        scene: &mut Scene,
+    ) {
         match action {
             Action::ReadAhead { .. } => {} // Advice, which nothing depends on.
             Action::Read { slice, locals, transfer } => {
@@ -106,7 +118,7 @@ impl Motion {
             }
             Action::Deliver { output, slice, buffer } => {
                 self.take_out(slice, scene);
-                self.deliver(output, slice, buffer, disk, scene);
+                self.deliver(output, slice, buffer, (disk, deliveries), scene);
             }
             Action::Finished => scene.violate(format!("{} is told the end twice", self.node)),
         }
@@ -124,23 +136,33 @@ impl Motion {
         let block = block.expect("the relay checked").id.clone();
         let delay = disk.takes(transfer.bytes() as u64, scene);
         let mut buffers: Vec<Buffer> = locals.clone().map(|_| part.buffer(transfer.buffer_bytes())).collect();
-        let read = disk.read(&block, &transfer, &mut buffers);
+        let read = match self.assignment.class {
+            Class::Probe => Ok(()), // Whatever is in the buffers.
+            _ => disk.read(&block, &transfer, &mut buffers),
+        };
         for (local, buffer) in locals.zip(buffers) {
             self.take_out(slice, scene);
             let result = read.clone().map(|()| buffer);
-            scene.after_for(delay, self.node, NodeEvent::ReadDone { task: self.id, slice, local, result });
+            scene.after_for(delay, self.owner(), NodeEvent::ReadDone { task: self.id, slice, local, result });
         }
     }
 
-    fn deliver(&mut self, output: u32, slice: u32, buffer: Buffer, disk: &mut Disk, scene: &mut Scene) {
+    fn deliver(
+        &mut self,
+        output: u32,
+        slice: u32,
+        buffer: Buffer,
+        (disk, deliveries): (&mut Disk, &mut Deliveries),
+        scene: &mut Scene,
+    ) {
         let Some((transfer, buffers)) = self.gathering.add(output, slice, buffer) else { return };
         let sink = self.assignment.sinks.iter().find(|sink| sink.index == transfer.block());
-        let written = disk.write(&sink.expect("the relay checked").id, &transfer, &buffers);
+        let written = disk.write(deliveries, &sink.expect("the relay checked").id, &transfer, &buffers);
         let delay = disk.takes(transfer.bytes() as u64, scene);
-        let (task, block) = (self.id, transfer.block().0);
+        let (task, block, owner) = (self.id, transfer.block().0, self.owner());
         for buffer in buffers {
             self.writing += 1;
-            scene.after_for(delay, self.node, NodeEvent::WriteDone { task, slice, block, written, buffer });
+            scene.after_for(delay, owner, NodeEvent::WriteDone { task, slice, block, written, buffer });
         }
     }
 
@@ -247,7 +269,7 @@ impl Motion {
     }
 
     pub(crate) fn send_frames(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
-        let mut moved = false;
+        let (mut moved, owner) = (false, self.owner());
         for (index, outlet) in self.outlets.iter_mut().enumerate() {
             while outlet.too_large.is_none()
                 && let Some(frame) = outlet.queue.front()
@@ -263,7 +285,7 @@ impl Motion {
                 if fits {
                     let delay = scene.dice.up_to(Duration::from_micros(30));
                     let sent = NodeEvent::Sent { task: self.id, outlet: index, slice, buffer };
-                    scene.after_for(delay, self.node, sent);
+                    scene.after_for(delay, owner, sent);
                 } else {
                     outlet.too_large = Some((slice, buffer));
                 }

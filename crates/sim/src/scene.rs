@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use repair::wire::control::{self, ToNode};
-use repair::{Epoch, NodeId, Report};
+use repair::wire::control::{self, FromNode, ToNode};
+use repair::{Epoch, JobId, NodeId, Report};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,6 +23,8 @@ pub(crate) struct Scene {
     pub(crate) trace: Trace,
     /// Slices written to sinks so far, of all plans: what faults may wait for.
     pub(crate) slices_delivered: u32,
+    /// What parts report to a coordinator that has connections of its own; the world carries it.
+    pub(crate) reports: Option<Vec<(NodeId, FromNode)>>,
     /// What cannot happen, and did.
     pub(crate) violations: Vec<String>,
 }
@@ -85,8 +87,8 @@ impl Scene {
         self.agenda.add(self.now + delay, event);
     }
 
-    pub(crate) fn after_for(&mut self, delay: Duration, node: NodeId, what: NodeEvent) {
-        self.after(delay, Event::Node { node, what });
+    pub(crate) fn after_for(&mut self, delay: Duration, (node, job): (NodeId, JobId), what: NodeEvent) {
+        self.after(delay, Event::Node { node, job, what });
     }
 
     // ---- control plane ----
@@ -108,7 +110,11 @@ impl Scene {
         self.agenda.add(at, Event::ToNode { node, connection, message: Box::new(message) });
     }
 
-    pub(crate) fn report(&mut self, node: NodeId, epoch: Epoch, report: Report) {
+    /// A part reports to the coordinator.
+    pub(crate) fn report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
+        if let Some(reports) = &mut self.reports {
+            return reports.push((node, FromNode::Report { job, epoch, report }));
+        }
         let at = self.control_delay(node).max(self.control.last_up.get(&node).copied().unwrap_or_default());
         self.control.last_up.insert(node, at);
         let connection = self.connection(node);
@@ -131,13 +137,27 @@ impl Scene {
         edge.silent |= is_cut;
         if edge.closed {
             let delay = self.network.delay * 2;
-            return self.after_for(delay, node, NodeEvent::EdgeClosed { edge: id, detail: "refused" });
+            return self.after_for(
+                delay,
+                (node, id.job),
+                NodeEvent::EdgeClosed { edge: id, detail: "refused" },
+            );
         }
         if edge.known_by.len() == 2 && !edge.silent {
             let delay = self.network.delay * 2 + self.dice.up_to(Duration::from_micros(300));
             let edge = self.network.edges.get_mut(&id).expect("just made");
             edge.open_at = Some(self.now + delay);
-            self.after_for(delay, id.from, NodeEvent::EdgeMoved { edge: id });
+            self.after_for(delay, (id.from, id.job), NodeEvent::EdgeMoved { edge: id });
+        }
+    }
+
+    /// A process is gone: its kernel closes its edges, unless the whole machine is gone.
+    pub(crate) fn drop_edges_of(&mut self, node: NodeId, unheard: bool) {
+        for edge in self.network.live_edges_of(node) {
+            if unheard {
+                self.network.edges.get_mut(&edge).expect("it is live").silent = true;
+            }
+            self.close_edge(edge, Some(node), "reset by peer");
         }
     }
 
@@ -153,7 +173,8 @@ impl Scene {
         let last = edge.last_arrival.max(self.now) + delay;
         for node in edge.known_by.clone() {
             if by != Some(node) {
-                self.agenda.add(last, Event::Node { node, what: NodeEvent::EdgeClosed { edge: id, detail } });
+                let what = NodeEvent::EdgeClosed { edge: id, detail };
+                self.agenda.add(last, Event::Node { node, job: id.job, what });
             }
         }
     }
@@ -189,7 +210,7 @@ impl Scene {
         let edge = self.network.edges.get_mut(&id)?;
         let frame = edge.arrived.pop_front()?;
         edge.under_way -= frame.len() as u64;
-        self.after_for(delay, id.from, NodeEvent::EdgeMoved { edge: id });
+        self.after_for(delay, (id.from, id.job), NodeEvent::EdgeMoved { edge: id });
         Some(frame)
     }
 
@@ -199,7 +220,7 @@ impl Scene {
 }
 
 /// What the other end reads when a message is written.
-fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> M {
+pub(crate) fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> M {
     let bytes = control::encode(message);
     let length: [u8; 4] = bytes[..4].try_into().expect("four bytes");
     assert_eq!(control::decode_length(length).expect("within the limit"), bytes.len() - 4);

@@ -7,24 +7,24 @@ use repair::Chunking;
 use crate::dice::Dice;
 use crate::scenario::Scenario;
 
-/// All n blocks, padded with zeros to the stripe's block length.
+/// All n blocks of a scenario, padded with zeros to the stripe's block length.
 pub(crate) fn encode(code: &dyn Code, scenario: &Scenario, dice: &mut Dice) -> Vec<Vec<u8>> {
-    let block_bytes = scenario.block_bytes as usize;
-    let mut blocks: Vec<Vec<u8>> = (0..code.data_blocks())
-        .map(|index| {
-            let mut block = dice.bytes(scenario.bytes_of(codes::BlockIndex(index as u16)) as usize);
-            block.resize(block_bytes, 0);
-            block
-        })
+    let data = (0..code.data_blocks())
+        .map(|index| dice.bytes(scenario.bytes_of(codes::BlockIndex(index as u16)) as usize))
         .collect();
-    blocks.resize(code.blocks(), vec![0; block_bytes]);
-    let chunking = scenario.chunking(code);
+    encode_data(code, &scenario.chunking(code), data)
+}
+
+/// All n blocks of a stripe, from its data blocks, which zeros follow up to the stripe's block length.
+pub(crate) fn encode_data(code: &dyn Code, chunking: &Chunking, mut blocks: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    blocks.resize(code.blocks(), Vec::new());
+    blocks.iter_mut().for_each(|block| block.resize(chunking.block_bytes() as usize, 0));
     let encoding = code.encoding();
     for (row, &output) in encoding.outputs().iter().enumerate() {
         let mut sum = vec![0; chunking.sub_block_bytes() as usize];
         for &(source, coefficient) in encoding.row(row) {
             let source = encoding.sources()[source as usize];
-            let source = sub_block(&chunking, &blocks[usize::from(source.block.0)], source.sub);
+            let source = sub_block(chunking, &blocks[usize::from(source.block.0)], source.sub);
             Kernel::best().mul_add(coefficient, &source, &mut sum);
         }
         let block = &mut blocks[usize::from(output.block.0)];

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code};
-use repair::{BlockId, JobError, NodeId, Outcome};
+use repair::{JobError, NodeId, Outcome};
 
 use crate::coordinator::{Coordinator, TICK_MS};
 use crate::dice::Dice;
-use crate::disk::{Disk, Stored, digest_of};
+use crate::disk::{Deliveries, Disk, Stored, digest_of};
 use crate::edge::Network;
 use crate::event::{Agenda, Event, NodeEvent};
 use crate::node::{Node, State, Waiting};
@@ -39,7 +39,7 @@ pub struct World<'a> {
     /// Blocks published with other bytes than they should have.
     pub(crate) published_wrong: Vec<BlockIndex>,
     /// What the client had been delivered when the job ended, if it was still there.
-    pub(crate) delivered_to_client: Option<BTreeMap<BlockId, Vec<u8>>>,
+    pub(crate) delivered_to_client: Option<Deliveries>,
     pub(crate) events: u64,
     pub(crate) ended_at: Option<Duration>,
 }
@@ -87,6 +87,7 @@ impl<'a> World<'a> {
             control: Control::new(scenario.control_delay, scenario.json),
             trace: Trace { how: tracing, lines: Vec::new() },
             slices_delivered: 0,
+            reports: None,
             violations: Vec::new(),
         };
         let digests = truth.iter().enumerate().map(|(index, block)| {
@@ -206,7 +207,8 @@ impl<'a> World<'a> {
                 self.scene.after(delay, Event::Registers { node });
             }
             Event::Continues { node, pause } => self.continue_node(node, pause),
-            Event::Node { node, what } => self.deliver(node, Waiting::Event(what)),
+            Event::Node { node, what, .. } => self.deliver(node, Waiting::Event(what)),
+            Event::System(_) => unreachable!("a world of one job has none"),
             Event::Arrives { edge, frame } => {
                 if let Some(state) = self.scene.network.edges.get_mut(&edge).filter(|edge| !edge.silent) {
                     state.arrived.push_back(frame);
@@ -260,7 +262,7 @@ impl<'a> World<'a> {
         if self.coordinator.result.is_some() && self.ended_at.is_none() {
             self.ended_at = Some(self.scene.now);
             if let Some(client) = self.nodes.get(&CLIENT).filter(|client| client.state != State::Dead) {
-                self.delivered_to_client = Some(client.disk.sinks.clone());
+                self.delivered_to_client = Some(client.task.deliveries.clone());
             }
         }
     }

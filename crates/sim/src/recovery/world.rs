@@ -136,6 +136,7 @@ impl<'a> World<'a> {
             control: Control::new(Duration::from_millis(1), false),
             trace: Trace { how: Tracing::Off, lines: Vec::new() },
             slices_delivered: 0,
+            reports: None,
             violations: Vec::new(),
         };
         let mut world = Self {
@@ -253,7 +254,7 @@ impl<'a> World<'a> {
                     run.coordinator.take_report(node, epoch, *report, &self.scene);
                 }
             }
-            Event::Node { node, what } => self.notice(node, what),
+            Event::Node { node, what, .. } => self.notice(node, what),
             Event::Arrives { edge, frame } => {
                 if let Some(state) = self.scene.network.edges.get_mut(&edge) {
                     state.arrived.push_back(frame);

@@ -124,6 +124,18 @@ impl Snapshot {
         let database =
             FileBackend::new(file).and_then(|backend| Database::builder().create_with_backend(backend));
         let database = database.map_err(|error| open_fault(to, error))?;
+        self.copy_into(&database, to)?;
+        drop(database);
+        draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
+    }
+
+    /// The catalog that it is of.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fills an empty database.
+    pub(super) fn copy_into(&self, database: &Database, to: &Path) -> Result<(), OpenError> {
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
         // A copy is never taken for the catalog that it was made of, and does not know which names were given.
@@ -135,8 +147,7 @@ impl Snapshot {
         let pending = self.pending()?;
         copy.table(STRIPES, |key| !pending.contains(key))?;
         copy.change.commit().map_err(|error| fault(to, error))?;
-        drop(database);
-        draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
+        Ok(())
     }
 }
 

@@ -6,14 +6,10 @@
 //! coordinator wrote, and it must not go on.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::Path;
 
 use redb::Database;
-use rustix::fs::{Advice, fadvise};
 
 use super::group::TERM;
-use super::open::{io_open_fault, open_whole};
 use super::tables::{META, guard};
 use super::{DirCatalog, OpenError};
 use crate::{CatalogError, Done, StoreChange, StoreError, Term};
@@ -122,8 +118,8 @@ impl DirCatalog {
 
     /// Opens the database again; the answers of the transaction in doubt, if that is durable.
     fn reopen(&mut self, term: Term) -> Result<Option<Vec<Done>>, OpenError> {
-        forget_cached(&self.path)?;
-        self.engine = Engine::Open(open_whole(&self.path)?);
+        self.medium.forget_cached(&self.path)?;
+        self.engine = Engine::Open(self.medium.open(&self.path)?);
         let settled = self.settle_doubt(term);
         if let Err(error) = &settled {
             let (place, detail) = (self.path.display().to_string(), error.to_string());
@@ -162,11 +158,4 @@ impl DirCatalog {
             false => Ok(()),
         }
     }
-}
-
-/// Has the system read the file from its medium when it is opened next.
-fn forget_cached(path: &Path) -> Result<(), OpenError> {
-    let file = File::open(path).map_err(|error| io_open_fault(path.to_owned(), error))?;
-    let _ = fadvise(&file, 0, None, Advice::DontNeed); // Advice only.
-    Ok(())
 }

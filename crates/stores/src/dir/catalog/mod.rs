@@ -9,6 +9,7 @@ mod eras;
 mod group;
 #[cfg(test)]
 mod group_tests;
+mod medium;
 mod names;
 mod nodes;
 mod open;
@@ -37,6 +38,7 @@ pub use stripes::is_from_the_future;
 
 use crate::{CatalogError, Done, StoreChange};
 use engine::{Engine, MARK, Marks};
+use medium::Medium;
 use names::Era;
 use tables::{Change, META, View};
 
@@ -62,7 +64,9 @@ use tables::{Change, META, View};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DirCatalog {
+    /// The file, or the name of another medium.
     path: PathBuf,
+    medium: Medium,
     cluster: String,
     engine: Engine,
     marks: Marks,

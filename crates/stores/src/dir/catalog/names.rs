@@ -35,8 +35,9 @@ impl Era {
         self.0.into()
     }
 
-    #[cfg(test)]
+    /// The era of a number from 1 to 2^30 − 1.
     pub(super) fn of_number(number: u64) -> Self {
+        assert!((1..1 << ERA_BITS).contains(&number), "an era has 30 bits and is not 0");
         Self(number as u32)
     }
 }

@@ -9,6 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::copies::{draft_beside, sync_folder_of};
 use super::engine::{Engine, Marks};
+use super::medium::Medium;
 use super::names::Era;
 use super::tables::{Change, META, guard};
 use super::{DirCatalog, remedy};
@@ -149,14 +150,24 @@ impl DirCatalog {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
-        let path = path.as_ref();
+        Self::open_medium(Medium::File, path.as_ref(), cluster_id, Era::new())
+    }
+
+    /// Opens the catalog on a medium, and names stripes in this era.
+    pub(super) fn open_medium(
+        medium: Medium,
+        path: &Path,
+        cluster_id: &str,
+        era: Era,
+    ) -> Result<Self, OpenError> {
         let mut catalog = Self {
             path: path.to_owned(),
             cluster: cluster_id.to_owned(),
-            engine: Engine::Open(open_whole(path)?),
+            engine: Engine::Open(medium.open(path)?),
+            medium,
             marks: Marks::default(),
             in_doubt: None,
-            era: Era::new(),
+            era,
             group: None,
             told: Vec::new(),
         };
@@ -226,10 +237,18 @@ impl OpenError {
     }
 }
 
-/// Opens a catalog of which every page is as it was written.
+/// Opens a catalog file of which every page is as it was written.
 pub(super) fn open_whole(path: &Path) -> Result<Database, OpenError> {
+    check_whole(path, || Database::open(path))
+}
+
+/// Opens a database and checks that every page is as it was written.
+pub(super) fn check_whole(
+    path: &Path,
+    open: impl FnOnce() -> Result<Database, DatabaseError>,
+) -> Result<Database, OpenError> {
     guard(path, || {
-        let mut database = Database::open(path).map_err(|error| open_fault(path, error))?;
+        let mut database = open().map_err(|error| open_fault(path, error))?;
         match database.check_integrity() {
             Ok(true) => Ok(database),
             // Its storage would go on with what it could save. What it could not is files.
@@ -245,12 +264,18 @@ pub(super) fn write_empty(draft: &NamedTempFile, path: &Path, cluster_id: &str) 
     let database =
         FileBackend::new(file).and_then(|backend| Database::builder().create_with_backend(backend));
     let database = database.map_err(|error| open_fault(path, error))?;
-    let change = Change::of(&database, path)?;
+    found(&database, path, cluster_id)?;
+    drop(database);
+    draft.as_file().sync_all().map_err(io_fault)
+}
+
+/// Makes an empty database the catalog of a cluster.
+pub(super) fn found(database: &Database, path: &Path, cluster_id: &str) -> Result<(), OpenError> {
+    let change = Change::of(database, path)?;
     change.put(META, VERSION_KEY, &CATALOG_VERSION)?;
     change.put(META, CLUSTER_KEY, &cluster_id)?;
     change.commit()?;
-    drop(database);
-    draft.as_file().sync_all().map_err(io_fault)
+    Ok(())
 }
 
 pub(super) fn open_fault(path: &Path, error: DatabaseError) -> OpenError {

@@ -1,0 +1,257 @@
+//! The coordinator's process: the real [`Control`] over the real catalog, and what its driver does around them.
+//!
+//! One batch is with the storage at a time, as in the driver. Whether its transaction happens when it is handed over or
+//! when it is answered is chance: a coordinator that dies in between has stored it, or has not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cluster::{Network, RepairAfter};
+use control::{
+    Answer, Ask, Command, ConnectionId, Control, Event, HealPolicy, Now, Opened, RequestId, Settings,
+    carry_out,
+};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use stores::dir::DirCatalog;
+use stores::{Catalog, StripeRecord, Term};
+
+use super::platter::Platter;
+use super::script::Script;
+use crate::dice::Dice;
+
+pub(crate) const CLUSTER: &str = "00000000000000000000000000000001";
+const CATALOG: &str = "catalog.redb";
+/// Some day in 2026.
+const START_UNIX_MS: u64 = 1_790_000_000_000;
+/// Asks that are carried out together, at most.
+const TOGETHER: usize = 256;
+/// Files that are there need their coordinator; one that cannot start is started again.
+pub(crate) const START_AGAIN: Duration = Duration::from_secs(2);
+
+/// See the module's documentation.
+pub(crate) struct Coordinator {
+    pub(crate) platter: Platter,
+    /// Counts its processes.
+    pub(crate) run: u32,
+    pub(crate) running: Option<Running>,
+    /// Seconds that its clock on the wall is wrong.
+    pub(crate) skew_s: i64,
+    /// The longest that a batch takes.
+    pub(crate) storage_delay: Duration,
+    settings: Settings,
+}
+
+/// A process that runs.
+pub(crate) struct Running {
+    pub(crate) control: Control,
+    storage: DirCatalog,
+    term: Term,
+    started: Duration,
+    ticked: Duration,
+    /// When the next tick is due for which there is an event.
+    pub(crate) tick_at: Option<Duration>,
+    batch: Option<Batch>,
+    /// Connections whose messages it sends.
+    pub(crate) connections: BTreeSet<ConnectionId>,
+    /// Requests that it has not answered.
+    pub(crate) open: BTreeSet<RequestId>,
+}
+
+enum Batch {
+    /// Carried out already, and not answered.
+    Done(Vec<Event>, Vec<Answer>),
+    /// Not carried out yet.
+    Waiting(Vec<Ask>),
+}
+
+impl Coordinator {
+    pub(crate) fn new(script: &Script) -> Self {
+        let settings = Settings {
+            cluster_id: CLUSTER.into(),
+            code: script.code.to_string(),
+            block_bytes: script.block_bytes,
+            scheme: "auto".into(),
+            helpers: Some(script.helper_ids().map(super::process::name_of).collect()),
+            beside: BTreeMap::new(),
+            repair_after: RepairAfter::Time(script.repair_after),
+            heal: script.heals.then_some(HealPolicy { dry_run: false }),
+            scrub_bytes_per_s: script.scrub_bytes_per_s,
+            scrub_parity: script.seed.is_multiple_of(2),
+            network: Network::default(),
+        };
+        let platter = Platter::default();
+        DirCatalog::create_on(platter.handle(), CATALOG, CLUSTER).expect("the medium is new and takes all");
+        let storage_delay = Duration::from_millis(3);
+        Self { platter, run: 0, running: None, skew_s: 0, storage_delay, settings }
+    }
+
+    /// Starts a process, if the catalog can be opened.
+    pub(crate) fn start(&mut self, now: Duration, dice: &mut Dice) -> Result<(), String> {
+        self.run += 1;
+        self.platter.let_go();
+        let mut storage = self.open(&self.platter, dice)?;
+        let opened = Opened::read(&mut storage).map_err(|error| error.to_string())?;
+        let term = opened.term();
+        let mut seed = [0; 32];
+        seed.copy_from_slice(&dice.bytes(32));
+        let unix_ms = self.unix_ms(now);
+        let control = Control::new(self.settings.clone(), opened, StdRng::from_seed(seed), unix_ms);
+        self.running = Some(Running {
+            control,
+            storage,
+            term,
+            started: now,
+            ticked: Duration::ZERO,
+            tick_at: None,
+            batch: None,
+            connections: BTreeSet::new(),
+            open: BTreeSet::new(),
+        });
+        Ok(())
+    }
+
+    fn open(&self, platter: &Platter, dice: &mut Dice) -> Result<DirCatalog, String> {
+        let (platter, era) = (platter.clone(), dice.between(1, (1 << 30) - 1) as u32);
+        let opened = DirCatalog::open_on(move || platter.handle(), CATALOG, CLUSTER, era);
+        opened.map_err(|error| error.to_string())
+    }
+
+    /// The process ends at once; with `power` its machine does, and what was not synced may be lost. The requests that it
+    /// has not answered.
+    pub(crate) fn die(
+        &mut self,
+        power: bool,
+        dice: &mut Dice,
+    ) -> Option<(BTreeSet<RequestId>, BTreeSet<ConnectionId>)> {
+        let running = self.running.take()?;
+        match power {
+            true => self.platter.lose_power(dice),
+            false => self.platter.let_go(),
+        }
+        Some((running.open, running.connections))
+    }
+
+    fn unix_ms(&self, now: Duration) -> u64 {
+        (START_UNIX_MS + now.as_millis() as u64).saturating_add_signed(self.skew_s * 1000)
+    }
+
+    /// The time as the process knows it.
+    fn clock(&self, now: Duration) -> Now {
+        let started = self.running.as_ref().map_or(now, |running| running.started);
+        Now { since_start: now.saturating_sub(started), unix_ms: self.unix_ms(now) }
+    }
+
+    pub(crate) fn handle(&mut self, event: Event, now: Duration) {
+        let clock = self.clock(now);
+        if let Some(running) = &mut self.running {
+            running.control.handle(event, clock);
+        }
+    }
+
+    pub(crate) fn ask(&mut self, request: RequestId, command: Command, now: Duration) {
+        if let Some(running) = &mut self.running {
+            running.open.insert(request);
+        }
+        self.handle(Event::Asked(Box::new(command)), now);
+    }
+
+    /// Looks at the clock, if it is time.
+    pub(crate) fn tick(&mut self, now: Duration) {
+        let clock = self.clock(now);
+        let Some(running) = &mut self.running else { return };
+        running.tick_at = None;
+        if clock.since_start >= running.ticked + running.control.tick() {
+            running.ticked = clock.since_start;
+            running.control.handle_tick(clock);
+        }
+    }
+
+    /// When it has to look at the clock, if no event is there for that.
+    pub(crate) fn next_tick(&mut self, now: Duration) -> Option<Duration> {
+        let running = self.running.as_mut()?;
+        let due = (running.started + running.ticked + running.control.tick()).max(now);
+        if running.tick_at.is_some_and(|at| at <= due) {
+            return None;
+        }
+        running.tick_at = Some(due);
+        Some(due)
+    }
+
+    /// Hands a batch to the storage, if there is one and the last one was answered; when it is answered.
+    pub(crate) fn feed(&mut self, now: Duration, dice: &mut Dice) -> Option<Duration> {
+        let delay = self.storage_delay;
+        let running = self.running.as_mut().filter(|running| running.batch.is_none())?;
+        let asks: Vec<Ask> = std::iter::from_fn(|| running.control.poll_storage()).take(TOGETHER).collect();
+        if asks.is_empty() {
+            return None;
+        }
+        running.batch = Some(match dice.one_in(2) {
+            true => running.carry_out(asks),
+            false => Batch::Waiting(asks),
+        });
+        Some(now + dice.up_to(delay))
+    }
+
+    /// What the storage answers to the batch that it has.
+    pub(crate) fn storage_done(&mut self) -> (Vec<Event>, Vec<Answer>) {
+        let Some(running) = &mut self.running else { return Default::default() };
+        match running.batch.take() {
+            Some(Batch::Waiting(asks)) => match running.carry_out(asks) {
+                Batch::Done(events, answers) => (events, answers),
+                Batch::Waiting(_) => unreachable!("it was carried out"),
+            },
+            Some(Batch::Done(events, answers)) => (events, answers),
+            None => Default::default(),
+        }
+    }
+
+    /// Has the storage carry out all that it was asked, and ends in order. The requests that are not answered.
+    pub(crate) fn stop(&mut self) -> Option<(BTreeSet<RequestId>, BTreeSet<ConnectionId>)> {
+        let mut running = self.running.take()?;
+        if let Some(Batch::Waiting(asks)) = running.batch.take() {
+            running.carry_out(asks);
+        }
+        loop {
+            let asks: Vec<Ask> =
+                std::iter::from_fn(|| running.control.poll_storage()).take(TOGETHER).collect();
+            if asks.is_empty() {
+                break;
+            }
+            running.carry_out(asks);
+        }
+        drop(running.storage);
+        self.platter.let_go();
+        Some((running.open, running.connections))
+    }
+
+    /// The stripes as the catalog has them now, whether a process runs or not, and whether each is part of a file.
+    pub(crate) fn stripes(&self) -> Vec<(StripeRecord, bool)> {
+        let mut stripes = Vec::new();
+        let mut visit = |stripe, is_pending: bool| stripes.push((stripe, !is_pending));
+        match &self.running {
+            Some(running) if running.storage.each_stripe(&mut visit).is_ok() => {}
+            _ => {
+                stripes.clear();
+                let copy = self.open(&self.platter.copy(), &mut Dice::new(1));
+                if let Ok(catalog) = copy {
+                    let _ =
+                        catalog.each_stripe(&mut |stripe, is_pending| stripes.push((stripe, !is_pending)));
+                }
+            }
+        }
+        stripes
+    }
+}
+
+impl Running {
+    fn carry_out(&mut self, asks: Vec<Ask>) -> Batch {
+        let (events, others) = carry_out(&mut self.storage, self.term, asks);
+        let answers = others.into_iter().filter_map(|ask| match ask {
+            Ask::Snapshot(reply) => Some(reply.with(self.storage.snapshot().map_err(Into::into))),
+            Ask::KeepCopy => None,
+            Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),
+        });
+        Batch::Done(events, answers.collect())
+    }
+}

@@ -1,0 +1,179 @@
+//! What must hold.
+//!
+//! **Always**: a stripe has at most one job that publishes; every request is answered once; what is read is what was stored;
+//! what waits is bounded.
+//!
+//! **In the end**, when all faults have ceased: everything is repaired within a bounded time, and the status says so; then,
+//! after a scrub, every block of every file is where the catalog says, on a helper that is up, and what it has to be; every
+//! file that may be there reads as what it may be; nothing is in flight.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use views::{ScrubState, ScrubView, Status};
+
+use super::event::{Happening, ProcessId};
+use super::process::{Session, name_of};
+use super::world::World;
+
+/// The operator looks this often.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Everything is repaired within this time: the sum of all pauses that the coordinator makes, many times over.
+const BOUND: Duration = Duration::from_secs(3600);
+/// No more jobs run at once, and no more writes wait.
+const MOST_JOBS: usize = 512;
+const MOST_WRITES: usize = 4096 + 64;
+
+/// What the operator waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The script is being played.
+    Busy,
+    /// That the status says that all is well.
+    Calming,
+    /// A scrub, which has this number.
+    Scrubbing(Option<u64>),
+    /// That all is well after the scrub.
+    Settling,
+    /// That all files are read.
+    Reading,
+    /// Nothing: everything was judged.
+    Over,
+}
+
+impl World {
+    /// What must hold after every event.
+    pub(crate) fn check_always(&mut self) {
+        let Some(running) = &self.coordinator.running else { return };
+        let mut seen = BTreeSet::new();
+        let twice = running.control.publishing_jobs().find(|(_, stripe)| !seen.insert(*stripe));
+        let twice = twice.map(|(_, stripe)| stripe.clone());
+        let in_flight = running.control.in_flight();
+        if let Some(stripe) = twice {
+            self.scene.violate(format!("two jobs publish blocks of {stripe}"));
+        }
+        if in_flight.jobs > MOST_JOBS || in_flight.writes > MOST_WRITES {
+            self.scene.violate(format!("too much is in flight: {in_flight:?}"));
+        }
+    }
+
+    /// All faults cease.
+    pub(crate) fn calm(&mut self) {
+        self.scene.note(|| "calm".to_owned());
+        self.calm_since = Some(self.scene.now);
+        self.cease();
+        self.take_back();
+        self.phase = Phase::Calming;
+        self.after(LOOK_EVERY, Happening::Look);
+    }
+
+    /// The operator looks.
+    pub(crate) fn look(&mut self) {
+        if self.calm_since.is_some_and(|since| self.scene.now > since + BOUND) {
+            let phase = self.phase;
+            self.scene.violate(format!("not over in time: {phase:?}, {}", self.last_summary));
+            return;
+        }
+        match self.phase {
+            Phase::Calming | Phase::Settling => self.ask_status(),
+            Phase::Scrubbing(None) => self.begin_scrub(),
+            Phase::Scrubbing(Some(scrub)) => self.look_at_scrub(scrub),
+            Phase::Reading if self.is_idle() => self.judge_end(),
+            Phase::Busy | Phase::Reading | Phase::Over => {}
+        }
+        self.after(LOOK_EVERY, Happening::Look);
+    }
+
+    pub(crate) fn look_failed(&mut self, wanted: super::operator::Wanted) {
+        self.scene.note(|| format!("no answer for {wanted:?}"));
+        if let Phase::Scrubbing(scrub) = &mut self.phase {
+            *scrub = None;
+        }
+    }
+
+    /// Whether no client does anything.
+    fn is_idle(&self) -> bool {
+        let mut clients = self.processes.values().filter_map(|process| process.client.as_ref());
+        clients.all(|client| client.flows.is_empty())
+    }
+
+    pub(crate) fn judge_status(&mut self, status: &Status) {
+        if self.calm_since.is_none() {
+            return;
+        }
+        self.last_summary = format!("{} ({})", status.summary, status.advice.join("; "));
+        self.scene.note(|| format!("status: {}", status.summary));
+        let is_over = status.repairs.is_empty() && status.jobs.is_empty() && self.is_idle();
+        let is_well = status.healthy && !status.settling && status.write_fault.is_none();
+        if !(is_well && is_over && self.is_everybody_back()) {
+            return self.help(status);
+        }
+        match self.phase {
+            Phase::Calming => self.phase = Phase::Scrubbing(None),
+            Phase::Settling => {
+                self.judge_blocks();
+                self.read_everything();
+                self.phase = Phase::Reading;
+            }
+            _ => {}
+        }
+    }
+
+    fn is_everybody_back(&self) -> bool {
+        let is_back =
+            |id: ProcessId| self.processes[&id].gone || matches!(self.processes[&id].session, Session::Up(_));
+        self.processes.keys().all(|&id| is_back(id))
+    }
+
+    pub(crate) fn judge_scrub(&mut self, scrub: &ScrubView) {
+        self.phase = match scrub.state {
+            ScrubState::Running => Phase::Scrubbing(Some(scrub.scrub)),
+            ScrubState::Done => Phase::Settling,
+            ScrubState::Stopped => Phase::Scrubbing(None),
+        };
+    }
+
+    /// The status says that all is well: so it is.
+    fn judge_blocks(&mut self) {
+        let mut wrong = Vec::new();
+        for (stripe, is_of_a_file) in self.coordinator.stripes() {
+            let good = self.good_blocks(&stripe);
+            let up = |id: ProcessId| matches!(self.processes[&id].session, Session::Up(_));
+            for (index, block) in stripe.blocks.iter().enumerate() {
+                let is_good = good.iter().any(|&(at, id)| usize::from(at.0) == index && up(id));
+                if is_of_a_file && !is_good {
+                    let node = block.node.and_then(|node| self.ids.get(&node)).map(|&id| name_of(id));
+                    wrong.push(format!("all is said to be well, and {} is not good on {node:?}", block.id));
+                }
+            }
+        }
+        wrong.into_iter().for_each(|wrong| self.scene.violate(wrong));
+    }
+
+    /// Every file that may be there can be read.
+    fn read_everything(&mut self) {
+        let client = self.script.client_ids().next().expect("there is one at least");
+        for file in self.truth.files.keys().cloned().collect::<Vec<_>>() {
+            self.read(client, &file, true);
+        }
+    }
+
+    /// Nothing is left of all that was done.
+    fn judge_end(&mut self) {
+        let in_flight = self.coordinator.running.as_ref().map(|running| running.control.in_flight());
+        if let Some(in_flight) = in_flight.filter(|in_flight| in_flight.jobs + in_flight.writes > 0) {
+            self.scene.violate(format!("in the end there is in flight: {in_flight:?}"));
+        }
+        let open = self.requests.open();
+        if open > 0 {
+            self.scene.violate(format!("in the end {open} requests are not answered"));
+        }
+        for process in self.processes.values() {
+            if !process.tasks.is_empty() {
+                let (name, jobs) = (process.name(), process.tasks.len());
+                self.scene.violations.push(format!("in the end {name} knows {jobs} jobs"));
+            }
+        }
+        self.phase = Phase::Over;
+    }
+}

@@ -1,0 +1,369 @@
+//! What is played: a cluster, what its clients and its operator do, and what goes wrong, all from a seed.
+
+use std::time::Duration;
+
+use codes::CodeSpec;
+
+use super::event::ProcessId;
+use crate::dice::Dice;
+
+/// Operations and faults happen within this time.
+const BUSY: Duration = Duration::from_secs(90);
+/// Clients have numbers from here on.
+pub(crate) const FIRST_CLIENT: u32 = 1000;
+
+/// Codes that are played, all small.
+const CODES: [&str; 9] = [
+    "rs-3-2",
+    "rs-4-2",
+    "rs-4-2",
+    "rs-5-3",
+    "rs-6-4",
+    "lrc-4-2-1",
+    "clay-4-2-3",
+    "hitchhiker-xor-7-5",
+    "rotated-6-4-2",
+];
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// Decides every delay, every byte and every choice.
+    pub seed: u64,
+    /// The code of puts.
+    pub code: CodeSpec,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Helpers.
+    pub helpers: u32,
+    /// Clients.
+    pub clients: u32,
+    /// How long a helper may be gone before it is rebuilt.
+    pub repair_after: Duration,
+    /// Whether damage is repaired without being asked for.
+    pub heals: bool,
+    /// What the steady scrub reads in a second, if it runs.
+    pub scrub_bytes_per_s: Option<u64>,
+    /// Whether control messages go through their bytes on the wire.
+    pub json: bool,
+    /// What is done, and when.
+    pub operations: Vec<(Duration, Operation)>,
+    /// What goes wrong, and when.
+    pub faults: Vec<(Duration, Fault)>,
+}
+
+/// What a client or the operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields say no more than their names")]
+pub enum Operation {
+    /// A client stores a file.
+    Put {
+        client: ProcessId,
+        file: u32,
+        bytes: u64,
+        replace: bool,
+    },
+    /// A client reads a file.
+    Read {
+        client: ProcessId,
+        file: u32,
+    },
+    /// A client removes a file.
+    Remove {
+        client: ProcessId,
+        file: u32,
+    },
+    /// The operator has all that is lost repaired.
+    RepairAll,
+    /// The operator has a helper that is down rebuilt.
+    RepairNode {
+        helper: ProcessId,
+    },
+    /// The operator has a helper emptied, and no longer so.
+    Drain {
+        helper: ProcessId,
+    },
+    StopDrain {
+        helper: ProcessId,
+    },
+    /// The operator pauses open repairs, lets them go on, or calls them off.
+    PauseRepairs {
+        paused: bool,
+    },
+    CancelRepairs,
+    /// The operator has all blocks read, and their parity checked.
+    Scrub {
+        parity: bool,
+    },
+    /// The operator announces a maintenance, and its end.
+    Maintain {
+        helper: ProcessId,
+        lasts: Duration,
+    },
+    EndMaintenance {
+        helper: ProcessId,
+    },
+    /// The operator caps what all helpers send together.
+    Cap {
+        bytes_per_s: Option<u64>,
+    },
+    /// The operator evens helpers out.
+    Rebalance,
+    /// The operator removes blocks that no stripe knows.
+    RemoveOrphans,
+    /// The operator has links measured.
+    Probe,
+    /// The operator looks at everything.
+    Look,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields say no more than their names")]
+pub enum Fault {
+    /// The coordinator's process is killed, or its machine loses power and what was not synced.
+    CoordinatorDies { power: bool, back_after: Duration },
+    /// The coordinator is stopped in order and started again.
+    CoordinatorRestarts { back_after: Duration },
+    /// A helper's process is killed; `unheard`: its machine is gone without a word. Without `back_after` it stays away
+    /// for good, with its disk.
+    HelperDies { helper: ProcessId, unheard: bool, back_after: Option<Duration> },
+    /// A client's process is killed and started again.
+    ClientDies { client: ProcessId, back_after: Duration },
+    /// A control connection is reset.
+    WireBreaks { process: ProcessId },
+    /// Nothing passes between a process and the coordinator, one way or both.
+    Partition { process: ProcessId, up: bool, down: bool, lasts: Duration },
+    /// No data passes between two helpers.
+    DataPartition { a: ProcessId, b: ProcessId, lasts: Duration },
+    /// Control messages of a process take long.
+    SlowControl { process: ProcessId, limit: Duration, lasts: Duration },
+    /// A bit flips in a frame that a helper sends.
+    FlipFrame { from: ProcessId },
+    /// Links and disk of a helper are slow.
+    Slow { helper: ProcessId, factor: u32, lasts: Duration },
+    /// The catalog's medium refuses writes after some more.
+    StorageFails { after_writes: u32, lasts: Duration },
+    /// The catalog's medium takes long.
+    StorageSlow { limit: Duration, lasts: Duration },
+    /// A helper's disk takes nothing more.
+    DiskFull { helper: ProcessId, lasts: Duration },
+    /// A block of a helper is gone.
+    BlockLost { helper: ProcessId, nth: u32 },
+    /// A block of a helper differs from its checksums.
+    BlockCorrupt { helper: ProcessId, nth: u32 },
+    /// A block of a helper has other bytes, with which its checksums agree.
+    BlockForged { helper: ProcessId, nth: u32 },
+    /// The coordinator's clock on the wall jumps.
+    ClockJumps { by_s: i32 },
+}
+
+/// Which faults a script has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weather {
+    /// None.
+    Calm,
+    /// Processes that die and come back.
+    Crashes,
+    /// Networks that break as well.
+    Storms,
+    /// Disks that fail as well.
+    Disasters,
+}
+
+impl Script {
+    /// The script of a seed. All kinds of faults take part, more of them in some seeds than in others.
+    pub fn random(seed: u64) -> Self {
+        let weather = [Weather::Calm, Weather::Crashes, Weather::Storms, Weather::Disasters];
+        Self::in_weather(seed, weather[[0, 1, 2, 2, 3, 3, 3, 3][(seed % 8) as usize]])
+    }
+
+    /// The script of a seed with such faults.
+    ///
+    /// # Panics
+    /// If the codes that are played are none.
+    pub fn in_weather(seed: u64, weather: Weather) -> Self {
+        let dice = &mut Dice::new(seed ^ 0x7379_7374);
+        let code: CodeSpec = dice.pick(&CODES).parse().expect("it is a code");
+        let unit = 4096 * code.sub_blocks() as u64;
+        let mut script = Self {
+            seed,
+            helpers: code.blocks() as u32 + dice.between(1, 3) as u32,
+            clients: dice.between(1, 2) as u32,
+            block_bytes: unit * dice.pick(&[1, 1, 2, 5]),
+            repair_after: Duration::from_secs(dice.pick(&[5, 15, 40])),
+            heals: !dice.one_in(4),
+            scrub_bytes_per_s: dice.one_in(3).then(|| dice.pick(&[1_000, 20_000])),
+            json: dice.one_in(10),
+            operations: Vec::new(),
+            faults: Vec::new(),
+            code,
+        };
+        // Some files are there before anything else happens.
+        for file in 0..4 {
+            let put = script.put(dice, file);
+            script.operations.push((Duration::from_secs(2), put));
+        }
+        for _ in 0..dice.between(4, 20) {
+            let operation = script.operation(dice, weather);
+            script.operations.push((Duration::from_secs(3) + dice.up_to(BUSY), operation));
+        }
+        if weather > Weather::Calm {
+            for _ in 0..dice.pick(&[1, 1, 2, 2, 3, 4, 6, 8]) {
+                let fault = script.fault(dice, weather);
+                script.faults.push((Duration::from_secs(3) + dice.up_to(BUSY), fault));
+            }
+        }
+        script.operations.sort_by_key(|&(at, _)| at);
+        script.faults.sort_by_key(|&(at, _)| at);
+        script
+    }
+
+    /// When its last fault is over at the latest, and everything has begun.
+    pub fn calm_at(&self) -> Duration {
+        BUSY + Duration::from_secs(10)
+    }
+
+    /// All helpers.
+    pub fn helper_ids(&self) -> impl Iterator<Item = ProcessId> + use<> {
+        (0..self.helpers).map(ProcessId)
+    }
+
+    /// All clients.
+    pub fn client_ids(&self) -> impl Iterator<Item = ProcessId> + use<> {
+        (0..self.clients).map(|client| ProcessId(FIRST_CLIENT + client))
+    }
+
+    /// Whether all whom its operations and faults name are there.
+    pub(crate) fn is_possible(&self) -> bool {
+        let is_there = |process: ProcessId| match process.0.checked_sub(FIRST_CLIENT) {
+            Some(client) => client < self.clients,
+            None => process.0 < self.helpers,
+        };
+        let operations = self.operations.iter().flat_map(|(_, operation)| operation.processes());
+        let faults = self.faults.iter().flat_map(|(_, fault)| fault.processes());
+        operations.chain(faults).all(is_there)
+    }
+
+    fn put(&self, dice: &mut Dice, file: u32) -> Operation {
+        let stripe = self.block_bytes * self.code.data_blocks() as u64;
+        let bytes = match dice.below(4) {
+            0 => dice.between(0, 100),
+            1 => stripe,
+            _ => dice.between(1, stripe * 3),
+        };
+        Operation::Put { client: self.client(dice), file, bytes, replace: dice.one_in(2) }
+    }
+
+    fn client(&self, dice: &mut Dice) -> ProcessId {
+        ProcessId(FIRST_CLIENT + dice.below(self.clients.into()) as u32)
+    }
+
+    fn helper(&self, dice: &mut Dice) -> ProcessId {
+        ProcessId(dice.below(self.helpers.into()) as u32)
+    }
+
+    fn operation(&self, dice: &mut Dice, weather: Weather) -> Operation {
+        let (client, file, helper) = (self.client(dice), dice.below(5) as u32, self.helper(dice));
+        // Helpers are emptied only where the others suffice.
+        let drained = ProcessId(dice.below(u64::from(self.helpers) - self.code.blocks() as u64) as u32);
+        let operates = weather > Weather::Calm || dice.one_in(2);
+        match dice.below(if operates { 28 } else { 14 }) {
+            0..6 => self.put(dice, file),
+            6..11 => Operation::Read { client, file },
+            11..13 => Operation::Remove { client, file },
+            13 => Operation::RepairAll,
+            14 => Operation::RepairNode { helper },
+            15..17 => Operation::Drain { helper: drained },
+            17 => Operation::StopDrain { helper: drained },
+            18 => Operation::PauseRepairs { paused: true },
+            19 => Operation::PauseRepairs { paused: false },
+            20 => Operation::CancelRepairs,
+            21..23 => Operation::Scrub { parity: dice.one_in(2) },
+            23 => Operation::Maintain { helper, lasts: Duration::from_secs(dice.between(1, 60)) },
+            24 => Operation::EndMaintenance { helper },
+            25 => Operation::Cap { bytes_per_s: (!dice.one_in(3)).then(|| dice.between(20_000, 1_000_000)) },
+            26 => dice.pick(&[Operation::Rebalance, Operation::RemoveOrphans, Operation::Probe]),
+            _ => Operation::Look,
+        }
+    }
+
+    fn fault(&self, dice: &mut Dice, weather: Weather) -> Fault {
+        let helper = self.helper(dice);
+        let other = ProcessId((helper.0 + 1 + dice.below(u64::from(self.helpers) - 1) as u32) % self.helpers);
+        let client = self.client(dice);
+        let process = if dice.one_in(4) { client } else { helper };
+        let seconds = |dice: &mut Dice, most: u64| Duration::from_millis(dice.between(1, most * 1000));
+        let nth = dice.below(64) as u32;
+        match dice.below(if weather == Weather::Crashes {
+            12
+        } else if weather == Weather::Storms {
+            24
+        } else {
+            40
+        }) {
+            0..3 => Fault::CoordinatorDies { power: dice.one_in(2), back_after: seconds(dice, 20) },
+            3 => Fault::CoordinatorRestarts { back_after: seconds(dice, 5) },
+            4..10 => {
+                let back_after = (!dice.one_in(4)).then(|| seconds(dice, 60));
+                Fault::HelperDies { helper, unheard: dice.one_in(3), back_after }
+            }
+            10..12 => Fault::ClientDies { client, back_after: seconds(dice, 5) },
+            12..15 => Fault::WireBreaks { process },
+            15..18 => {
+                let (up, down) = dice.pick(&[(true, true), (true, false), (false, true)]);
+                Fault::Partition { process, up, down, lasts: seconds(dice, 30) }
+            }
+            18..20 => Fault::DataPartition { a: helper, b: other, lasts: seconds(dice, 40) },
+            20 => Fault::SlowControl { process, limit: seconds(dice, 3), lasts: seconds(dice, 30) },
+            21 => Fault::FlipFrame { from: helper },
+            22 => Fault::Slow { helper, factor: dice.pick(&[3, 20, 300]), lasts: seconds(dice, 40) },
+            23 => Fault::ClockJumps { by_s: dice.between(0, 20_000) as i32 - 10_000 },
+            24..28 => {
+                let after_writes = dice.pick(&[0, 0, 1, 3, 10]);
+                Fault::StorageFails { after_writes, lasts: seconds(dice, 20) }
+            }
+            28..30 => Fault::StorageSlow { limit: seconds(dice, 5), lasts: seconds(dice, 30) },
+            30 => Fault::DiskFull { helper, lasts: seconds(dice, 60) },
+            31..34 => Fault::BlockLost { helper, nth },
+            34..37 => Fault::BlockCorrupt { helper, nth },
+            _ => Fault::BlockForged { helper, nth },
+        }
+    }
+}
+
+impl Operation {
+    fn processes(&self) -> Option<ProcessId> {
+        match *self {
+            Self::Put { client: id, .. }
+            | Self::Read { client: id, .. }
+            | Self::Remove { client: id, .. }
+            | Self::RepairNode { helper: id }
+            | Self::Drain { helper: id }
+            | Self::StopDrain { helper: id }
+            | Self::Maintain { helper: id, .. }
+            | Self::EndMaintenance { helper: id } => Some(id),
+            _ => None,
+        }
+    }
+}
+
+impl Fault {
+    fn processes(&self) -> Vec<ProcessId> {
+        match *self {
+            Self::HelperDies { helper: id, .. }
+            | Self::ClientDies { client: id, .. }
+            | Self::WireBreaks { process: id }
+            | Self::Partition { process: id, .. }
+            | Self::SlowControl { process: id, .. }
+            | Self::FlipFrame { from: id }
+            | Self::Slow { helper: id, .. }
+            | Self::DiskFull { helper: id, .. }
+            | Self::BlockLost { helper: id, .. }
+            | Self::BlockCorrupt { helper: id, .. }
+            | Self::BlockForged { helper: id, .. } => vec![id],
+            Self::DataPartition { a, b, .. } => vec![a, b],
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The truth: what every file may hold now, and what every block has to be.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use repair::{BlockId, StripeId};
+
+/// The bytes of a file.
+pub(crate) type Bytes = Rc<Vec<u8>>;
+
+/// What one file may hold; `None` stands for no file.
+///
+/// An answer that never came leaves both what was before and what was asked for possible. What a reader saw while somebody
+/// changed the file may be either.
+#[derive(Clone, Debug)]
+pub(crate) struct FileTruth {
+    pub(crate) possible: Vec<Option<Bytes>>,
+    /// What it may ever have held.
+    pub(crate) ever: Vec<Option<Bytes>>,
+    /// Changes under way.
+    pub(crate) writers: u32,
+    /// Counts changes, so that a reader knows whether there were any.
+    pub(crate) changes: u64,
+}
+
+impl Default for FileTruth {
+    fn default() -> Self {
+        Self { possible: vec![None], ever: vec![None], writers: 0, changes: 0 }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    pub(crate) files: BTreeMap<String, FileTruth>,
+    /// All blocks of every stripe that was ever stored.
+    pub(crate) stripes: BTreeMap<StripeId, Rc<Vec<Vec<u8>>>>,
+}
+
+impl Truth {
+    /// Somebody begins to change a file; `false` if somebody else does already.
+    pub(crate) fn begin(&mut self, file: &str) -> bool {
+        let file = self.files.entry(file.to_owned()).or_default();
+        let is_free = file.writers == 0;
+        file.writers += u32::from(is_free);
+        is_free
+    }
+
+    /// From now on a file may be this as well.
+    pub(crate) fn may_be(&mut self, file: &str, bytes: Option<Bytes>) {
+        let file = self.files.get_mut(file).expect("its change has begun");
+        file.changes += 1;
+        for held in [&mut file.possible, &mut file.ever] {
+            if !held.contains(&bytes) {
+                held.push(bytes.clone());
+            }
+        }
+    }
+
+    /// A change is over; with `is`, that is what the file holds.
+    pub(crate) fn end(&mut self, file: &str, is: Option<Option<Bytes>>) {
+        let file = self.files.get_mut(file).expect("its change has begun");
+        file.writers -= 1;
+        file.changes += 1;
+        if let Some(bytes) = is {
+            file.possible = vec![bytes];
+        }
+    }
+
+    /// Whether these are a block's bytes, but for zeros at its end.
+    pub(crate) fn is_block(&self, block: &BlockId, bytes: &[u8]) -> bool {
+        self.block(block).is_some_and(|truth| {
+            truth.get(..bytes.len()) == Some(bytes) && truth[bytes.len()..].iter().all(|&byte| byte == 0)
+        })
+    }
+
+    pub(crate) fn file(&self, file: &str) -> FileTruth {
+        self.files.get(file).cloned().unwrap_or_default()
+    }
+
+    /// What a block has to be.
+    pub(crate) fn block(&self, block: &BlockId) -> Option<&[u8]> {
+        let (stripe, index) = block.0.rsplit_once('.')?;
+        let blocks = self.stripes.get(&StripeId(stripe.to_owned()))?;
+        blocks.get(index.parse::<usize>().ok()?).map(Vec::as_slice)
+    }
+}

@@ -1,0 +1,240 @@
+//! A node's part of one job, with its sockets and its disk on virtual time: what `helper` has in its `JobTask`.
+//!
+//! What the part does is decided by [`repair::Part`], as in a helper.
+
+use repair::wire::control::ToNode;
+use repair::{
+    Assignment, BlockId, BlockProblem, BufferPool, Class, Errand, JobId, NodeId, Part, PartAction, Report,
+};
+
+use crate::disk::{Deliveries, Disk};
+use crate::event::{NodeEvent, TaskId};
+use crate::motion::Motion;
+use crate::scene::Scene;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct JobTask {
+    node: NodeId,
+    budget_bytes: usize,
+    part: Option<Part>,
+    motion: Option<Motion>,
+    /// What was delivered and not committed.
+    pub(crate) deliveries: Deliveries,
+    /// What was delivered when the job was last forgotten: what a client has read.
+    pub(crate) forgotten: Deliveries,
+    /// The number of the next task or question to the disk.
+    next: TaskId,
+    /// What the disk was asked last.
+    asked: TaskId,
+}
+
+impl JobTask {
+    /// A task of a node whose numbers for tasks and questions begin after `first`.
+    pub(crate) fn new(node: NodeId, budget_bytes: usize, first: TaskId) -> Self {
+        Self {
+            node,
+            budget_bytes,
+            part: None,
+            motion: None,
+            deliveries: Deliveries::default(),
+            forgotten: Deliveries::default(),
+            next: first,
+            asked: 0,
+        }
+    }
+
+    /// Whether it holds something of the job.
+    pub(crate) fn knows_job(&self) -> bool {
+        self.part.is_some() || self.motion.is_some() || !self.deliveries.is_empty()
+    }
+
+    /// Its process ends: nothing is said to anybody.
+    pub(crate) fn die(&mut self) {
+        self.motion = None;
+        self.forget();
+    }
+
+    /// Drops all of the job that is not committed.
+    pub(crate) fn forget_all(&mut self, scene: &mut Scene) {
+        self.disconnect(scene);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.deliveries = Deliveries::default();
+        self.part = None;
+        self.asked = 0;
+    }
+
+    fn disconnect(&mut self, scene: &mut Scene) {
+        if let Some(motion) = self.motion.take() {
+            motion.close(scene);
+        }
+    }
+
+    fn number(&mut self) -> TaskId {
+        self.next += 1;
+        self.next
+    }
+
+    /// The coordinator says something.
+    pub(crate) fn take(&mut self, message: ToNode, disk: &mut Disk, scene: &mut Scene) {
+        let Some(job) = message.job() else {
+            return scene.violate(format!("{} is told {message:?}", self.node));
+        };
+        self.part(job).handle_message(message, scene.now);
+        self.pump(disk, scene);
+    }
+
+    fn part(&mut self, job: JobId) -> &mut Part {
+        let budget_bytes = self.budget_bytes;
+        self.part.get_or_insert_with(|| Part::new(job, budget_bytes, BufferPool::default()))
+    }
+
+    /// Something happens that the process notices, as it runs.
+    pub(crate) fn handle(&mut self, event: NodeEvent, disk: &mut Disk, scene: &mut Scene) {
+        let Some(part) = &mut self.part else { return };
+        let now = scene.now;
+        if let NodeEvent::DiskDone { ask, report } = event {
+            // A process that was started anew has nothing to answer.
+            if ask == self.asked {
+                part.handle_answer(*report, now);
+            }
+            return self.pump(disk, scene);
+        }
+        let Some(motion) = &mut self.motion else { return };
+        match event {
+            NodeEvent::Begun { task } if task == motion.id => part.handle_begun(now),
+            NodeEvent::ReadDone { task, slice, local, result } if task == motion.id => {
+                motion.give_back(slice, scene);
+                match result {
+                    Ok(buffer) => part.handle_read(slice, local, buffer, now),
+                    Err(problem) => part.fail(bad(motion.block_of(slice, local), problem), now),
+                }
+            }
+            NodeEvent::WriteDone { task, slice, block, written, buffer } if task == motion.id => {
+                motion.write_done(part, slice, block, written.then_some(buffer), scene);
+            }
+            NodeEvent::Sent { task, outlet, slice, buffer } if task == motion.id => {
+                motion.give_back(slice, scene);
+                part.handle_sent(outlet, slice, buffer, now);
+            }
+            NodeEvent::EdgeMoved { edge } => motion.edge_moved(part, edge, scene),
+            NodeEvent::EdgeClosed { edge, detail } => motion.edge_closed(edge, detail),
+            NodeEvent::Watch { task } if task == motion.id => {
+                part.handle_tick(now);
+                if part.is_watching() {
+                    motion.watch_again(scene);
+                }
+            }
+            _ => return,
+        }
+        self.pump(disk, scene);
+    }
+
+    /// Moves whatever can move until nothing can.
+    fn pump(&mut self, disk: &mut Disk, scene: &mut Scene) {
+        loop {
+            let mut moved = self.moves(scene, Motion::take_frames);
+            while let Some(action) = self.part.as_mut().and_then(|part| part.poll(scene.now)) {
+                moved = true;
+                self.act(action, disk, scene);
+            }
+            moved |= self.moves(scene, Motion::send_frames);
+            if !moved && !self.moves(scene, Motion::notice_closed) {
+                break;
+            }
+        }
+        if self.part.as_ref().is_some_and(Part::is_over) {
+            self.part = None;
+        }
+    }
+
+    /// Lets slices move in some way, if they do at all; whether any did.
+    fn moves(&mut self, scene: &mut Scene, way: fn(&mut Motion, &mut Part, &mut Scene) -> bool) -> bool {
+        match (&mut self.part, &mut self.motion) {
+            (Some(part), Some(motion)) if part.is_moving() => way(motion, part, scene),
+            _ => false,
+        }
+    }
+
+    fn act(&mut self, action: PartAction, disk: &mut Disk, scene: &mut Scene) {
+        match action {
+            PartAction::Begin(assignment) => self.begin(&assignment, disk, scene),
+            PartAction::Move(action) => {
+                if let (Some(part), Some(motion)) = (&mut self.part, &mut self.motion) {
+                    motion.act(part, action, (disk, &mut self.deliveries), scene);
+                }
+            }
+            PartAction::Settle => {
+                if let (Some(part), Some(motion)) = (&mut self.part, &mut self.motion) {
+                    motion.settle(part, scene.now);
+                }
+            }
+            PartAction::Disconnect => self.disconnect(scene),
+            PartAction::Ask(errand) => self.ask(errand, disk, scene),
+            PartAction::Report { epoch, report } => {
+                if let Report::Refused { why } = &report {
+                    scene.violate(format!("{} refuses: {why}", self.node));
+                }
+                if report == Report::Delivered && self.motion.as_ref().is_some_and(Motion::has_buffers_out) {
+                    scene.violate(format!("{} finished with buffers out", self.node));
+                }
+                let job = self.part.as_ref().expect("it reports").job();
+                scene.report(self.node, job, epoch, report);
+            }
+            PartAction::Forget => self.forgotten = std::mem::take(&mut self.deliveries),
+        }
+    }
+
+    fn begin(&mut self, assignment: &std::sync::Arc<Assignment>, disk: &Disk, scene: &mut Scene) {
+        let task = self.number();
+        self.motion = Some(Motion::new(task, self.node, assignment.clone(), scene));
+        assignment.sinks.iter().for_each(|sink| self.deliveries.open(sink));
+        let problem = match assignment.class {
+            Class::Probe => None, // What is probed comes from nowhere.
+            _ => assignment.locals.iter().find_map(|local| Some((local, disk.open(local).err()?))),
+        };
+        if let (Some(part), Some((local, problem))) = (&mut self.part, problem) {
+            return part.handle_cannot_begin(bad(local.id.clone(), problem), scene.now);
+        }
+        let delay = scene.dice.up_to(disk.latency);
+        scene.after_for(delay, (self.node, assignment.job), NodeEvent::Begun { task });
+    }
+
+    /// Reports once the disk has done its part.
+    fn ask(&mut self, errand: Errand, disk: &mut Disk, scene: &mut Scene) {
+        let Some(job) = self.part.as_ref().map(Part::job) else { return };
+        let deliveries = &mut self.deliveries;
+        let bytes = deliveries.bytes();
+        let report = match errand {
+            Errand::Seal => match disk.seal(deliveries) {
+                Ok(digests) => Report::Sealed { digests, hand_over_ms: 0 },
+                Err((block, problem)) => Report::SinkFailed { block, problem },
+            },
+            Errand::Fingerprint(asked) => match disk.fingerprints(deliveries, &asked) {
+                Ok(fingerprints) => {
+                    Report::Fingerprinted { block: asked.block.id, seed: asked.seed, fingerprints }
+                }
+                Err(problem) => bad(asked.block.id, problem),
+            },
+            Errand::Commit => {
+                disk.commit(deliveries);
+                Report::Committed
+            }
+            Errand::Reread(block) => match disk.verify(&block) {
+                Ok(digest) => Report::Reread { block, digest },
+                Err(problem) => bad(block, problem),
+            },
+        };
+        let delay = disk.takes(bytes, scene);
+        self.asked = self.number();
+        let done = NodeEvent::DiskDone { ask: self.asked, report: Box::new(report) };
+        scene.after_for(delay, (self.node, job), done);
+    }
+}
+
+fn bad(block: BlockId, problem: BlockProblem) -> Report {
+    Report::BadBlock { block, problem }
+}

@@ -1,0 +1,89 @@
+//! Whole systems: the real coordinator, catalog, jobs and parts on virtual time. `MEND_SIM_RUNS` and `MEND_SIM_BASE` ask for
+//! more runs, or for others; `MEND_SIM_SEED` replays one.
+
+use std::time::Instant;
+
+use sim::Tracing;
+use sim::system::{Script, Summary, Violation, Weather, play, shrink};
+
+/// Seeds are counted from here.
+const BASE: u64 = 40_000;
+const RUNS: u64 = 100;
+
+/// `MEND_SIM_SEED=… cargo test -p mend-sim --test systems replay -- --nocapture`
+#[test]
+fn replay() {
+    let Ok(seed) = std::env::var("MEND_SIM_SEED") else { return };
+    let script = Script::random(seed.parse().expect("a seed is a number"));
+    println!("{script:#?}");
+    if let Err(violation) = play(&script, Tracing::Print) {
+        let shortest = shrink(violation.clone());
+        println!(
+            "{violation}\n\nthe shortest script that fails: {:#?}\n{:?}",
+            shortest.script, shortest.what
+        );
+        panic!("{violation}");
+    }
+}
+
+#[test]
+fn the_same_seed_makes_the_same_trace() {
+    for seed in 0..8 {
+        let script = Script::random(seed);
+        let trace = || play(&script, Tracing::Keep).map(|summary| summary.trace);
+        assert_eq!(trace(), trace(), "seed {seed}");
+    }
+}
+
+#[test]
+fn nothing_goes_wrong_where_nothing_breaks() {
+    judge((0..50).map(|seed| Script::in_weather(seed, Weather::Calm)).collect());
+}
+
+#[test]
+fn systems_hold() {
+    let (base, runs) = (setting("MEND_SIM_BASE", BASE), setting("MEND_SIM_RUNS", RUNS));
+    judge((base..base + runs).map(Script::random).collect());
+}
+
+/// Plays all scripts, and shows those that fail.
+fn judge(scripts: Vec<Script>) {
+    let begun = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::panic::set_hook(Box::new(|_| {})); // What panics is listed below, with its seed.
+    let results: Vec<Result<Summary, Violation>> = std::thread::scope(|scope| {
+        let worker = |first: usize| {
+            let scripts = &scripts;
+            scope.spawn(move || {
+                scripts
+                    .iter()
+                    .skip(first)
+                    .step_by(threads)
+                    .map(|script| play(script, Tracing::Off))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let workers: Vec<_> = (0..threads).map(worker).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("it catches panics")).collect()
+    });
+    let _ = std::panic::take_hook();
+    let (good, bad): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    let good: Vec<Summary> = good.into_iter().flatten().collect();
+    let sum = |of: fn(&Summary) -> u64| good.iter().map(of).sum::<u64>();
+    let (events, puts, reads) = (sum(|one| one.events), sum(|one| one.puts), sum(|one| one.reads));
+    let (commits, starts) = (sum(|one| one.commits), sum(|one| one.starts.into()));
+    let longest = good.iter().map(|one| one.after).max().unwrap_or_default();
+    let rate = scripts.len() as f64 / begun.elapsed().as_secs_f64();
+    println!(
+        "{} good runs, {rate:.1} a second: {events} events, {puts} puts, {reads} reads, {commits} commits, {starts} starts, \
+         the longest {longest:?}",
+        good.len()
+    );
+    let bad: Vec<Violation> = bad.into_iter().filter_map(Result::err).collect();
+    bad.iter().take(12).for_each(|violation| println!("{violation}"));
+    assert!(bad.is_empty(), "{} of {} runs went wrong; see above", bad.len(), scripts.len());
+}
+
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+}
