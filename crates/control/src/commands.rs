@@ -132,8 +132,12 @@ impl Control {
             }
             Command::ScrubState(scrub, reply) => answer(reply, self.scrub.scrub_state(scrub), &mut self.out),
             Command::Snapshot(reply) => self.out.ask_storage(Ask::Snapshot(reply)),
-            Command::AcceptCatalog(request, reply) => self.accept_catalog(request, reply),
-            Command::RemoveOrphans(reply) => answer(reply, self.remove_orphans(), &mut self.out),
+            Command::AcceptCatalog(request, reply) => {
+                self.stripes.accept_catalog(around!(self), request, reply, &mut self.out)
+            }
+            Command::RemoveOrphans(reply) => {
+                answer(reply, self.stripes.remove_orphans(around!(self), &mut self.out), &mut self.out)
+            }
             Command::RemoveNode(name, reply) => self.remove_node(&name, reply),
             Command::Maintain(name, request, reply) => {
                 answer(reply, self.maintain(&name, request), &mut self.out)

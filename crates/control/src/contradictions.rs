@@ -18,7 +18,9 @@ use super::safety::count;
 use super::stripes::indexed;
 use crate::answers::Answers;
 use crate::error::list;
+use crate::facts::Around;
 use crate::out::Out;
+use crate::signal::Signal;
 use crate::stripes::Stripes;
 use views::{ContradictionView, ContradictoryStripes, FoundBy, HistoryEvent};
 
@@ -76,40 +78,6 @@ impl Contradictions {
 }
 
 impl Control {
-    /// Contradictions that an earlier coordinator knew of.
-    pub(crate) fn recall_contradictions(&mut self, records: &[(String, Value)]) {
-        for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
-            let id = StripeId(stripe.to_owned());
-            // In a store that others run, stripes become known after the start, or are described.
-            let is_gone = self.base.nature.files && self.stripes.picture.stripe(&id).is_err();
-            match kept {
-                Some(kept) if !is_gone => drop(self.stripes.contradictions.0.insert(id, kept)),
-                _ => self.out.forget_record(format!("{PREFIX}{stripe}")),
-            }
-        }
-    }
-
-    /// Parity equations over these blocks of a stripe do not hold, and nothing tells which of them is wrong.
-    pub(crate) fn note_contradiction(
-        &mut self,
-        stripe: &StripeId,
-        blocks: &BTreeSet<BlockIndex>,
-        found_by: FoundBy,
-    ) {
-        let is_known = self.stripes.contradictions.has(stripe);
-        let Some(kept) = self.stripes.contradictions.add(stripe, blocks, found_by, self.base.unix_ms) else {
-            return;
-        };
-        self.out.keep_record(format!("{PREFIX}{stripe}"), &kept);
-        if is_known {
-            return;
-        }
-        let names = self.stripes.block_names(stripe, &kept.blocks);
-        tracing::warn!(%stripe, blocks = list(&names), %found_by, "the blocks of a stripe contradict each other");
-        self.out.note(HistoryEvent::Contradiction { stripe: stripe.to_string(), blocks: names, found_by });
-        self.warn_jobs(stripe);
-    }
-
     /// Jobs that began without this knowledge ask every survivor, too.
     pub(crate) fn warn_jobs(&mut self, stripe: &StripeId) {
         let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
@@ -117,21 +85,70 @@ impl Control {
             self.with_job(job, Job::handle_contradiction);
         }
     }
+}
+
+impl Stripes {
+    /// Contradictions that an earlier coordinator knew of.
+    pub(crate) fn recall_contradictions(
+        &mut self,
+        around: Around<'_>,
+        records: &[(String, Value)],
+        out: &mut Out,
+    ) {
+        for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
+            let id = StripeId(stripe.to_owned());
+            // In a store that others run, stripes become known after the start, or are described.
+            let is_gone = around.base.nature.files && self.picture.stripe(&id).is_err();
+            match kept {
+                Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
+                _ => out.forget_record(format!("{PREFIX}{stripe}")),
+            }
+        }
+    }
+
+    /// Parity equations over these blocks of a stripe do not hold, and nothing tells which of them is wrong.
+    pub(crate) fn note_contradiction(
+        &mut self,
+        around: Around<'_>,
+        stripe: &StripeId,
+        blocks: &BTreeSet<BlockIndex>,
+        found_by: FoundBy,
+        out: &mut Out,
+    ) {
+        let is_known = self.contradictions.has(stripe);
+        let Some(kept) = self.contradictions.add(stripe, blocks, found_by, around.base.unix_ms) else {
+            return;
+        };
+        out.keep_record(format!("{PREFIX}{stripe}"), &kept);
+        if is_known {
+            return;
+        }
+        let names = self.block_names(stripe, &kept.blocks);
+        tracing::warn!(%stripe, blocks = list(&names), %found_by, "the blocks of a stripe contradict each other");
+        out.note(HistoryEvent::Contradiction { stripe: stripe.to_string(), blocks: names, found_by });
+        out.tell(Signal::ContradictionAdded(stripe.clone()));
+    }
 
     /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that counts as good is
     /// among them.
-    pub(crate) fn parity_held(&mut self, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
-        if !self.stripes.contradictions.has(stripe) {
+    pub(crate) fn parity_held(
+        &mut self,
+        around: Around<'_>,
+        stripe: &StripeId,
+        blocks: &BTreeSet<BlockIndex>,
+        out: &mut Out,
+    ) {
+        if !self.contradictions.has(stripe) {
             return;
         }
-        let Ok(record) = self.stripes.stripe_record(stripe) else { return };
+        let Ok(record) = self.stripe_record(stripe) else { return };
         let proven = |(index, block): (BlockIndex, &BlockRecord)| {
-            blocks.contains(&index) || !self.facts().counts(block)
+            blocks.contains(&index) || !around.with(self).counts(block)
         };
         if indexed(&record).all(proven) {
             tracing::info!(%stripe, "parity holds again");
-            self.stripes.forget_contradiction(stripe, &mut self.out);
-            self.out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
+            self.forget_contradiction(stripe, out);
+            out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
         }
     }
 }

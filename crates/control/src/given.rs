@@ -21,8 +21,12 @@ use super::Control;
 use super::given_bytes::GivenBytes;
 use super::stripes::indexed;
 use crate::error::RequestError;
+use crate::facts::Around;
 use crate::facts::Facts;
+use crate::out::Out;
 use crate::repairs::Repairs;
+use crate::signal::Signal;
+use crate::stripes::Stripes;
 use views::{GivenBlock, GivenStripe, StripeView};
 
 /// A stripe that nobody asks for is forgotten after this time.
@@ -81,7 +85,7 @@ impl Control {
         given: &GivenStripe,
         owner: &str,
     ) -> Result<StripeView, RequestError> {
-        let record = self.given_record(given)?;
+        let record = self.facts().given_record(given)?;
         let is_known = self.stripes.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if self.repairs.is_being_repaired(&record.id) || (!is_known && self.jobs.has_a_job(&record.id)) {
             return Err(RequestError::GivenInUse(record.id));
@@ -94,48 +98,6 @@ impl Control {
         let until = self.facts().remembered_until(&record.id);
         self.stripes.given.insert(record, until);
         Ok(view)
-    }
-
-    /// A stripe that came with a repair of an earlier coordinator.
-    pub(crate) fn recall_given(&mut self, record: StripeRecord) {
-        self.stripes.given.bytes.force(&record, OF_RECORDS);
-        let until = self.facts().remembered_until(&record.id);
-        self.stripes.given.insert(record, until);
-    }
-
-    /// A job has stored a block of a given stripe; whether it is one that the storage knows nothing of.
-    pub(crate) fn note_given_stored(
-        &mut self,
-        stripe: &StripeId,
-        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
-    ) -> bool {
-        if self.stripes.given.get(stripe).is_none() {
-            return false;
-        }
-        for &(block, node, _) in blocks {
-            self.stripes.given.set(stripe, block, node, BlockState::Healthy);
-        }
-        self.repairs.tell_blocks(facts!(self), stripe);
-        self.stripes.picture.stripe(stripe).is_err()
-    }
-
-    /// A block of a given stripe cannot be read; whether the stripe is one that the storage knows nothing of.
-    pub(crate) fn note_given_lost(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        node: NodeId,
-        state: Option<BlockState>,
-    ) -> bool {
-        if self.stripes.given.get(stripe).is_none() {
-            return false;
-        }
-        if let Some(state) = state
-            && self.stripes.given.set(stripe, block, node, state)
-        {
-            self.repairs.tell_blocks(facts!(self), stripe);
-        }
-        self.stripes.picture.stripe(stripe).is_err()
     }
 
     /// Forgets given stripes that nobody has asked for in a while.
@@ -159,19 +121,67 @@ impl Control {
         }
     }
 
-    /// Somebody asks for a given stripe: it is remembered from now on.
-    pub(crate) fn touch_given(&mut self, stripe: &StripeId) {
-        let until = self.facts().remembered_until(stripe);
-        if let Some(given) = self.stripes.given.until.get_mut(stripe) {
-            *given = until;
-        }
-    }
-
     fn is_in_use(&self, stripe: &StripeId) -> bool {
         self.jobs.has_a_job(stripe) || self.repairs.is_being_repaired(stripe)
     }
+}
 
-    fn given_record(&mut self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
+impl Stripes {
+    /// A stripe that came with a repair of an earlier coordinator.
+    pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
+        self.given.bytes.force(&record, OF_RECORDS);
+        let until = around.with(self).remembered_until(&record.id);
+        self.given.insert(record, until);
+    }
+
+    /// A job has stored a block of a given stripe; whether it is one that the storage knows nothing of.
+    pub(crate) fn note_given_stored(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+        out: &mut Out,
+    ) -> bool {
+        if self.given.get(stripe).is_none() {
+            return false;
+        }
+        for &(block, node, _) in blocks {
+            self.given.set(stripe, block, node, BlockState::Healthy);
+        }
+        out.tell(Signal::Blocks(stripe.clone()));
+        self.picture.stripe(stripe).is_err()
+    }
+
+    /// A block of a given stripe cannot be read; whether the stripe is one that the storage knows nothing of.
+    pub(crate) fn note_given_lost(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        state: Option<BlockState>,
+        out: &mut Out,
+    ) -> bool {
+        if self.given.get(stripe).is_none() {
+            return false;
+        }
+        if let Some(state) = state
+            && self.given.set(stripe, block, node, state)
+        {
+            out.tell(Signal::Blocks(stripe.clone()));
+        }
+        self.picture.stripe(stripe).is_err()
+    }
+
+    /// Somebody asks for a given stripe: it is remembered from now on.
+    pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
+        let until = around.with(self).remembered_until(stripe);
+        if let Some(given) = self.given.until.get_mut(stripe) {
+            *given = until;
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn given_record(self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
         let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
@@ -190,7 +200,7 @@ impl Control {
             let below = above.checked_sub(unit).filter(|&below| below > 0);
             return Err(RequestError::BlockBytes { asked: given.block_bytes, unit, below, above });
         }
-        let chunk_bytes = Self::given_chunk(&*code, given)?;
+        let chunk_bytes = given_chunk(&*code, given)?;
         if given.blocks.len() != code.blocks() {
             let (blocks, needed) = (given.blocks.len(), code.blocks());
             return Err(RequestError::GivenBlocks { code: given.code.clone(), needed, blocks });
@@ -201,15 +211,10 @@ impl Control {
             if !names.insert(&block.block) {
                 return Err(RequestError::GivenTwice(block.block.clone()));
             }
-            blocks.push(self.facts().given_block(&id, block, given.block_bytes)?);
+            blocks.push(self.given_block(&id, block, given.block_bytes)?);
         }
         let block_bytes = given.block_bytes;
         Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
-    }
-
-    /// The size of a given stripe's chunks, if it has several.
-    fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
-        Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
     }
 }
 
@@ -296,4 +301,9 @@ fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
 fn check_name(name: &str) -> Result<(), RequestError> {
     let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
     if is_plain { Ok(()) } else { Err(RequestError::NoName(name.escape_default().to_string())) }
+}
+
+/// The size of a given stripe's chunks, if it has several.
+fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
+    Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
 }

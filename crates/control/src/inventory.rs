@@ -17,6 +17,10 @@ use super::Control;
 use super::questions::Subject;
 use super::storing::Then;
 use crate::error::RequestError;
+use crate::facts::Around;
+use crate::out::Out;
+use crate::signal::Signal;
+use crate::stripes::Stripes;
 use views::OrphansView;
 
 /// What a helper that is connected holds against what the catalog places on it.
@@ -33,184 +37,12 @@ pub(crate) struct Holdings {
 }
 
 impl Control {
-    /// Holds what a node has against what the catalog thinks it has.
-    pub(crate) fn compare(&mut self, node: NodeId, blocks: &[HeldBlock]) {
-        let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
-        let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
-        for (stripe, index) in self.stripes.picture.blocks_of(node) {
-            let record = self.stripes.picture.stripe(&stripe).expect("it holds blocks of stripes");
-            let block = &record.blocks[usize::from(index.0)];
-            let known = block.state_on(node).unwrap_or(block.state);
-            let state = match held.get(&block.id) {
-                None if !self.base.nature.trusts_lists => {
-                    again.push_back((stripe, index));
-                    continue;
-                }
-                None => {
-                    missing += 1;
-                    BlockState::Missing
-                }
-                Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
-                Some(_) if known == BlockState::Healthy => continue,
-                Some(_) => {
-                    again.push_back((stripe, index));
-                    continue;
-                }
-            };
-            if known != state {
-                self.stripes.note_loss(around!(self), node, &block.id, state, &mut self.out);
-                news.push((stripe, index, node, state));
-            }
-        }
-        if !news.is_empty() {
-            self.stripes.store_states(around!(self), news, &mut self.out);
-        }
-        self.repairs.healing.note_hollow(
-            node,
-            2 * missing > self.stripes.picture.block_count(node),
-            self.base.now,
-        );
-        if let Some(Holdings { rechecks, .. }) = self.stripes.holdings.get_mut(&node) {
-            *rechecks = again;
-        }
-        self.note_orphans(node, blocks);
-    }
-
-    /// Remembers the blocks that the catalog does not place on this node.
-    pub(crate) fn note_orphans(&mut self, node: NodeId, blocks: &[HeldBlock]) {
-        if !self.base.nature.trusts_lists {
-            return;
-        }
-        let mut leaving: BTreeSet<BlockId> = self.stripes.picture.files().discards(node).cloned().collect();
-        leaving.retain(|block| self.facts().may_go(node, block));
-        let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
-        for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
-            let is_its_own = self
-                .stripes
-                .record_of(&block.id)
-                .is_some_and(|(_, _, record)| record.state_on(node).is_some());
-            if is_its_own || self.stripes.unjudged.have(&block.id) {
-                continue;
-            }
-            if self.stripes.picture.is_from_the_future(&block.id) {
-                newer.insert(block.id.clone());
-            }
-            found.insert(block.id.clone());
-        }
-        if let Some(Holdings { orphans, .. }) = self.stripes.holdings.get_mut(&node) {
-            *orphans = found;
-        }
-        self.stripes.orphans.forget(node);
-        self.note_newer(node, newer);
-        if self.nodes.settled {
-            self.find_homes(node);
-        }
-    }
-
     /// All helpers have come that are expected: what was put off is done now.
     pub(crate) fn after_settling(&mut self) {
         for node in self.nodes.live_helpers().collect::<Vec<_>>() {
-            self.find_homes(node);
-            self.remove_discards(node);
+            self.stripes.find_homes(around!(self), node, &mut self.out);
+            self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
         }
-    }
-
-    /// Something was found to be bad: whether anybody else has it.
-    pub(crate) fn find_all_homes(&mut self) {
-        if self.nodes.settled && !self.stripes.is_behind() {
-            self.nodes.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| self.find_homes(node));
-        }
-    }
-
-    /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
-    fn find_homes(&mut self, node: NodeId) {
-        let Some(Holdings { orphans, .. }) = self.stripes.holdings.get_mut(&node) else { return };
-        let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
-        let homeless: Vec<(StripeId, BlockIndex)> = orphans
-            .iter()
-            .filter_map(|block| self.stripes.record_of(block))
-            .map(|(stripe, index, _)| (stripe, index))
-            .filter(|(stripe, index)| self.facts().is_wanted_from(node, stripe, *index))
-            .collect();
-        let Some(Holdings { rechecks, .. }) = self.stripes.holdings.get_mut(&node) else { return };
-        let idle = rechecks.is_empty();
-        rechecks.extend(homeless);
-        if idle {
-            self.recheck_next(node);
-        }
-    }
-
-    /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
-    pub(crate) fn recheck_next(&mut self, node: NodeId) {
-        while let Some(Holdings { rechecks, .. }) = self.stripes.holdings.get_mut(&node)
-            && let Some((stripe, index)) = rechecks.pop_front()
-        {
-            if !self.facts().is_wanted_from(node, &stripe, index) {
-                continue;
-            }
-            let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
-            let known = record.blocks[usize::from(index.0)].clone();
-            facts!(self).ask_for_block(node, stripe, index, known, false, &mut self.out);
-            return;
-        }
-    }
-
-    /// Records that a block is on a node that the catalog did not place it on, which has just read all of it.
-    pub(crate) fn adopt(
-        &mut self,
-        node: NodeId,
-        stripe: &StripeId,
-        index: BlockIndex,
-        known: &BlockRecord,
-        digest: Option<Digest>,
-    ) {
-        // Without a digest, any block of the name will do, unless two of them contradicted each other.
-        let is_it =
-            known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
-                && !self.stripes.is_removing(node, &known.id)
-                && !self.stripes.condemned.has(&known.id);
-        if !is_it
-            || !self.facts().is_wanted_from(node, stripe, index)
-            || self.stripes.picture.is_pending(stripe) != Some(false)
-        {
-            return;
-        }
-        let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
-        let then = Then::Adopted { node, block: known.id.clone() };
-        self.out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
-    }
-
-    /// A block that was found is recorded where it is.
-    pub(crate) fn adopted(&mut self, node: NodeId, block: &BlockId) {
-        tracing::info!(%block, node = %self.nodes.name(node), "found a block that was lost");
-        self.drop_orphan(node, block);
-        self.stripes.removals_due = self.base.now; // Its stripe may be whole without other copies now.
-    }
-
-    /// A block on a node is one that nobody knows no more.
-    pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
-        if let Some(Holdings { orphans, .. }) = self.stripes.holdings.get_mut(&node) {
-            orphans.remove(block);
-        }
-    }
-
-    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
-    /// them. How many there are.
-    pub(crate) fn remove_orphans(&mut self) -> Result<OrphansView, RequestError> {
-        self.facts().check_not_doubted()?;
-        if !self.nodes.settled {
-            return Err(RequestError::Settling);
-        }
-        let mut orphans = 0;
-        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
-            let Some(Holdings { orphans: held, .. }) = self.stripes.holdings.get_mut(&node) else { continue };
-            if !held.is_empty() {
-                orphans += held.len() as u64;
-                let ask = self.out.questions.open(node, Subject::Orphans, self.base.now);
-                self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
-            }
-        }
-        Ok(OrphansView { orphans })
     }
 
     /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
@@ -239,7 +71,7 @@ impl Control {
             }
         }
         if by_itself && last {
-            self.end_tidying(node);
+            self.stripes.end_tidying(around!(self), node);
         }
     }
 
@@ -286,5 +118,191 @@ impl Control {
         }
         tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
         self.drop_node(node);
+    }
+}
+
+impl Stripes {
+    /// Holds what a node has against what the catalog thinks it has.
+    pub(crate) fn compare(&mut self, around: Around<'_>, node: NodeId, blocks: &[HeldBlock], out: &mut Out) {
+        let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
+        let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
+        for (stripe, index) in self.picture.blocks_of(node) {
+            let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
+            let block = &record.blocks[usize::from(index.0)];
+            let known = block.state_on(node).unwrap_or(block.state);
+            let state = match held.get(&block.id) {
+                None if !around.base.nature.trusts_lists => {
+                    again.push_back((stripe, index));
+                    continue;
+                }
+                None => {
+                    missing += 1;
+                    BlockState::Missing
+                }
+                Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
+                Some(_) if known == BlockState::Healthy => continue,
+                Some(_) => {
+                    again.push_back((stripe, index));
+                    continue;
+                }
+            };
+            if known != state {
+                self.note_loss(around, node, &block.id, state, out);
+                news.push((stripe, index, node, state));
+            }
+        }
+        if !news.is_empty() {
+            self.store_states(around, news, out);
+        }
+        let is_hollow = 2 * missing > self.picture.block_count(node);
+        out.tell(Signal::Returned { node, is_hollow });
+        if let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node) {
+            *rechecks = again;
+        }
+        self.note_orphans(around, node, blocks, out);
+    }
+
+    /// Remembers the blocks that the catalog does not place on this node.
+    pub(crate) fn note_orphans(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        blocks: &[HeldBlock],
+        out: &mut Out,
+    ) {
+        if !around.base.nature.trusts_lists {
+            return;
+        }
+        let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
+        leaving.retain(|block| around.with(self).may_go(node, block));
+        let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
+        for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
+            let is_its_own =
+                self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some());
+            if is_its_own || self.unjudged.have(&block.id) {
+                continue;
+            }
+            if self.picture.is_from_the_future(&block.id) {
+                newer.insert(block.id.clone());
+            }
+            found.insert(block.id.clone());
+        }
+        if let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) {
+            *orphans = found;
+        }
+        self.orphans.forget(node);
+        self.note_newer(around, node, newer, out);
+        if around.nodes.settled {
+            self.find_homes(around, node, out);
+        }
+    }
+
+    /// Something was found to be bad: whether anybody else has it.
+    pub(crate) fn find_all_homes(&mut self, around: Around<'_>, out: &mut Out) {
+        if around.nodes.settled && !self.is_behind() {
+            around
+                .nodes
+                .live_helpers()
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|node| self.find_homes(around, node, out));
+        }
+    }
+
+    /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
+    pub(crate) fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+        let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) else { return };
+        let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
+        let homeless: Vec<(StripeId, BlockIndex)> = orphans
+            .iter()
+            .filter_map(|block| self.record_of(block))
+            .map(|(stripe, index, _)| (stripe, index))
+            .filter(|(stripe, index)| around.with(self).is_wanted_from(node, stripe, *index))
+            .collect();
+        let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node) else { return };
+        let idle = rechecks.is_empty();
+        rechecks.extend(homeless);
+        if idle {
+            self.recheck_next(around, node, out);
+        }
+    }
+
+    /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
+    pub(crate) fn recheck_next(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+        while let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node)
+            && let Some((stripe, index)) = rechecks.pop_front()
+        {
+            if !around.with(self).is_wanted_from(node, &stripe, index) {
+                continue;
+            }
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = record.blocks[usize::from(index.0)].clone();
+            around.with(self).ask_for_block(node, stripe, index, known, false, out);
+            return;
+        }
+    }
+
+    /// Records that a block is on a node that the catalog did not place it on, which has just read all of it.
+    pub(crate) fn adopt(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+        known: &BlockRecord,
+        digest: Option<Digest>,
+        out: &mut Out,
+    ) {
+        // Without a digest, any block of the name will do, unless two of them contradicted each other.
+        let is_it =
+            known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
+                && !self.is_removing(node, &known.id)
+                && !self.condemned.has(&known.id);
+        if !is_it
+            || !around.with(self).is_wanted_from(node, stripe, index)
+            || self.picture.is_pending(stripe) != Some(false)
+        {
+            return;
+        }
+        let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
+        let then = Then::Adopted { node, block: known.id.clone() };
+        out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+    }
+
+    /// A block that was found is recorded where it is.
+    pub(crate) fn adopted(&mut self, around: Around<'_>, node: NodeId, block: &BlockId) {
+        tracing::info!(%block, node = %around.nodes.name(node), "found a block that was lost");
+        self.drop_orphan(node, block);
+        self.removals_due = around.base.now; // Its stripe may be whole without other copies now.
+    }
+
+    /// A block on a node is one that nobody knows no more.
+    pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
+        if let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) {
+            orphans.remove(block);
+        }
+    }
+
+    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
+    /// them. How many there are.
+    pub(crate) fn remove_orphans(
+        &mut self,
+        around: Around<'_>,
+        out: &mut Out,
+    ) -> Result<OrphansView, RequestError> {
+        around.with(self).check_not_doubted()?;
+        if !around.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        let mut orphans = 0;
+        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
+            let Some(Holdings { orphans: held, .. }) = self.holdings.get_mut(&node) else { continue };
+            if !held.is_empty() {
+                orphans += held.len() as u64;
+                let ask = out.questions.open(node, Subject::Orphans, around.base.now);
+                around.nodes.send(node, ToNode::Describe { ask }, out);
+            }
+        }
+        Ok(OrphansView { orphans })
     }
 }

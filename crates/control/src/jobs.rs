@@ -220,7 +220,7 @@ impl Control {
         let running = self.jobs.running.get_mut(&id).expect("it has just acted");
         running.recording += 1;
         let stripe = running.stripe.clone();
-        if self.note_given_stored(&stripe, &blocks) {
+        if self.stripes.note_given_stored(&stripe, &blocks, &mut self.out) {
             return self.blocks_published(id, None);
         }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
@@ -270,7 +270,7 @@ impl Control {
         }
         let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
         if let Some(node) = holder
-            && self.note_given_lost(&stripe, block, node, state_for(problem))
+            && self.stripes.note_given_lost(&stripe, block, node, state_for(problem), &mut self.out)
         {
             return;
         }
@@ -281,7 +281,7 @@ impl Control {
         let Some(node) = holder.filter(there) else { return };
         let Some(state) = state_for(problem) else {
             // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
-            return self.look_again(node, stripe, block, known.clone());
+            return self.stripes.look_again(around!(self), node, stripe, block, known.clone(), &mut self.out);
         };
         if known.state_on(node) == Some(state) {
             return;
@@ -323,7 +323,7 @@ impl Control {
         if !running.targets.is_empty() {
             self.release_unused(&running.stripe);
             for &node in running.job.nodes().union(&running.left) {
-                self.remove_discards(node);
+                self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
             }
         }
     }

@@ -202,14 +202,14 @@ impl Control {
         self.welcome(node, connection, peer);
         self.note_back(node);
         if !self.stripes.news.keep(node, &hello.blocks) {
-            self.compare(node, &hello.blocks);
+            self.stripes.compare(around!(self), node, &hello.blocks, &mut self.out);
         }
         self.check_returned(node);
         self.repairs.tell_node(facts!(self), node);
         self.deal_caps();
         self.repairs.tell_replicas(facts!(self), node);
-        self.recheck_next(node);
-        self.remove_discards(node);
+        self.stripes.recheck_next(around!(self), node, &mut self.out);
+        self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
         Ok(node)
     }
 

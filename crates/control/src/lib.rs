@@ -253,7 +253,7 @@ impl Control {
         self.scrub.recall_steady_scrub(records);
         self.stripes.recall_condemned(records);
         self.history.recall_history(records, &mut self.out);
-        self.recall_contradictions(records);
+        self.stripes.recall_contradictions(around!(self), records, &mut self.out);
         self.recall_absences(records);
         self.recall_maintenance(records);
         self.stripes.recall_rejected(records);
@@ -311,8 +311,8 @@ impl Control {
         self.abort_idle_puts();
         self.expire_asks();
         self.scrub.expire_checks(facts!(self), &mut self.out);
-        self.expire_readers();
-        self.retry_removals();
+        self.stripes.expire_readers(&self.base, &self.jobs);
+        self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
         self.forget_retired();
         self.expire_maintenance();
         self.expire_figures();
@@ -323,9 +323,9 @@ impl Control {
         self.forget_given();
         self.look_at_claims();
         self.heal();
-        self.look_for_surplus();
+        self.stripes.look_for_surplus(around!(self), &self.jobs, &mut self.out);
         self.mend_placement();
-        self.tidy_orphans();
+        self.stripes.tidy_orphans(around!(self), &mut self.out);
         self.keep_copy();
         self.note_progress();
         self.tell_changes();
@@ -362,10 +362,12 @@ impl Control {
                 }
                 Signal::Looked { ask, node, index, good } => self.repairs.looked(ask, node, index, good),
                 Signal::Contradiction { stripe, blocks, found_by } => {
-                    self.note_contradiction(&stripe, &blocks, found_by);
+                    self.stripes.note_contradiction(around!(self), &stripe, &blocks, found_by, &mut self.out);
                 }
                 Signal::ContradictionAdded(stripe) => self.warn_jobs(&stripe),
-                Signal::ParityHeld { stripe, blocks } => self.parity_held(&stripe, &blocks),
+                Signal::ParityHeld { stripe, blocks } => {
+                    self.stripes.parity_held(around!(self), &stripe, &blocks, &mut self.out)
+                }
                 Signal::Wrong { stripe, index, node } => {
                     self.stripes.condemn(around!(self), &stripe, index, node, &mut self.out);
                 }

@@ -9,8 +9,11 @@ use codes::BlockIndex;
 use repair::{JobId, NodeId, StripeId};
 use stores::{BlockState, StripeRecord};
 
-use super::Control;
 use super::stripes::indexed;
+use crate::facts::Around;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::stripes::Stripes;
 
 /// Blocks that are remembered.
 const REMEMBERED: usize = 4096;
@@ -51,33 +54,40 @@ impl MadeLately {
     }
 }
 
-impl Control {
+impl Stripes {
     /// Blocks of a stripe were made and recorded. The store may list an older copy by now.
-    pub(crate) fn note_made(&mut self, job: JobId, stripe: &StripeId, blocks: &[BlockIndex]) {
-        let (Some(running), Ok(record)) = (self.jobs.running.get(&job), self.stripes.picture.stripe(stripe))
-        else {
+    pub(crate) fn note_made(
+        &mut self,
+        around: Around<'_>,
+        jobs: &Jobs,
+        job: JobId,
+        stripe: &StripeId,
+        blocks: &[BlockIndex],
+        out: &mut Out,
+    ) {
+        let (Some(running), Ok(record)) = (jobs.running.get(&job), self.picture.stripe(stripe)) else {
             return;
         };
-        if !self.base.nature.claims {
+        if !around.base.nature.claims {
             return;
         }
         for &block in blocks {
             let listed = record.blocks[usize::from(block.0)].node;
             let made_on = listed.filter(|node| running.targets.contains(node));
             if let Some(home) = made_on.or(running.targets.first().copied()) {
-                self.stripes.made_lately.note(stripe, block, home);
+                self.made_lately.note(stripe, block, home);
             }
         }
-        self.read_displaced(&record);
+        self.read_displaced(around, &record, out);
     }
 
     /// The store has told of a stripe: a copy that took the place of a block that was made lately is read.
-    pub(crate) fn read_displaced(&mut self, now: &StripeRecord) {
-        for (index, node) in self.stripes.made_lately.displaced(now) {
+    pub(crate) fn read_displaced(&mut self, around: Around<'_>, now: &StripeRecord, out: &mut Out) {
+        for (index, node) in self.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();
-            tracing::info!(block = %block.id, node = %self.nodes.name(node), "an older copy took the place of a rebuilt block: reading it");
-            if self.nodes.is_helper(node) {
-                facts!(self).ask_for_block(node, now.id.clone(), index, block, false, &mut self.out);
+            tracing::info!(block = %block.id, node = %around.nodes.name(node), "an older copy took the place of a rebuilt block: reading it");
+            if around.nodes.is_helper(node) {
+                around.with(self).ask_for_block(node, now.id.clone(), index, block, false, out);
             }
         }
     }

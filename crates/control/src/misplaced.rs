@@ -44,16 +44,16 @@ impl Control {
         if !self.base.nature.files
             || !self.nodes.settled
             || !self.facts().may_change()
-            || self.base.now < self.stripes.misplaced.due
+            || self.base.now < self.repairs.misplaced.due
         {
             return;
         }
-        self.stripes.misplaced.due = self.base.now + LOOK_EVERY;
-        let open = self.stripes.misplaced.repair.is_some_and(|repair| self.repairs.is_repair_open(repair));
+        self.repairs.misplaced.due = self.base.now + LOOK_EVERY;
+        let open = self.repairs.misplaced.repair.is_some_and(|repair| self.repairs.is_repair_open(repair));
         if open || self.stripes.picture.doubled().next().is_none() {
             return;
         }
-        self.find_all_homes();
+        self.stripes.find_all_homes(around!(self), &mut self.out);
         if let Ok(moves) = self.placement_moves() {
             self.begin_moves(moves);
         }
@@ -64,7 +64,7 @@ impl Control {
         let order = self.facts().own_order(Target::Rebalance(moves));
         let (Ok(order), Ok(id)) = (order, self.out.next_number()) else { return };
         tracing::info!(repair = id, blocks, "moving blocks off helpers that hold several of a stripe");
-        self.stripes.misplaced.repair = Some(id);
+        self.repairs.misplaced.repair = Some(id);
         self.out.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
     }
 
@@ -87,7 +87,7 @@ impl Control {
             return None;
         }
         let stripes = count(census.misplaced, "stripe");
-        let does = match self.stripes.misplaced.repair.filter(|&repair| self.repairs.is_repair_open(repair)) {
+        let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.is_repair_open(repair)) {
             Some(repair) => format!("repair {repair} moves them apart"),
             None => match self.placement_moves() {
                 Ok(_) => "they are moved apart next".to_owned(),

@@ -10,7 +10,6 @@ use repair::{BlockId, NodeId};
 use serde_json::{Value, json};
 use stores::{FileWrite, Write};
 
-use super::Control;
 use super::absences::recall;
 use super::commands::answer;
 use super::effect::Reply;
@@ -19,6 +18,11 @@ use super::storing::Then;
 use super::stripes::Stripes;
 use crate::answers::Answers;
 use crate::error::RequestError;
+use crate::facts::Around;
+use crate::facts::Facts;
+use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
 /// Keys of the helpers whose claims were rejected begin with this; the name follows.
@@ -82,62 +86,84 @@ fn stripe_of(block: &BlockId) -> &str {
     block.0.rsplit_once('.').map_or(&block.0, |(stripe, _)| stripe)
 }
 
-impl Control {
-    pub(crate) fn forget_rejected(&mut self, node: NodeId) {
-        if self.stripes.newer.rejected.remove(&node) {
-            self.out.forget_record(format!("{REJECTED}{}", self.nodes.name(node)));
+impl Stripes {
+    pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
+        if self.newer.rejected.remove(&node) {
+            out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
         }
     }
 
-    pub(crate) fn note_newer(&mut self, node: NodeId, newer: BTreeSet<BlockId>) {
-        let (name, blocks) = (self.nodes.name(node), newer.len());
-        let doubted = self.stripes.doubts_catalog();
-        if self.stripes.newer.set(node, newer) {
-            let confirmed = self.stripes.is_behind();
+    pub(crate) fn note_newer(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        newer: BTreeSet<BlockId>,
+        out: &mut Out,
+    ) {
+        let (name, blocks) = (around.nodes.name(node), newer.len());
+        let doubted = self.doubts_catalog();
+        if self.newer.set(node, newer) {
+            let confirmed = self.is_behind();
             tracing::error!(
                 node = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
             );
-        } else if doubted && !self.stripes.doubts_catalog() {
-            self.after_settling();
+        } else if doubted && !self.doubts_catalog() {
+            out.tell(Signal::Settled);
         }
     }
 
     /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper is not
     /// believed.
-    pub(crate) fn accept_catalog(&mut self, request: AcceptRequest, reply: Reply<AcceptedView>) {
+    pub(crate) fn accept_catalog(
+        &mut self,
+        around: Around<'_>,
+        request: AcceptRequest,
+        reply: Reply<AcceptedView>,
+        out: &mut Out,
+    ) {
         if let Some(name) = request.reject {
-            return answer(reply, self.reject_claims(&name), &mut self.out);
+            return answer(reply, self.reject_claims(around, &name, out), out);
         }
-        let claims = self.answers().newer_views();
-        let beyond: BTreeSet<BlockId> = self.stripes.newer.claims.values().flatten().cloned().collect();
+        let claims = around.with(self).newer_views();
+        let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
         let then = Then::Accepted { view: Box::new(view), reply };
-        self.out.store(Write::Files(FileWrite::Disclaim(beyond)), then);
+        out.store(Write::Files(FileWrite::Disclaim(beyond)), then);
     }
 
-    pub(crate) fn catalog_accepted(&mut self, view: AcceptedView) -> AcceptedView {
+    pub(crate) fn catalog_accepted(
+        &mut self,
+        _around: Around<'_>,
+        view: AcceptedView,
+        out: &mut Out,
+    ) -> AcceptedView {
         // Claims that came meanwhile stay.
-        let Stripes { newer, picture, .. } = &mut self.stripes;
+        let Self { newer, picture, .. } = self;
         newer.retain(|block| picture.is_from_the_future(block));
-        if !self.stripes.doubts_catalog() {
+        if !self.doubts_catalog() {
             tracing::warn!(
                 blocks = view.blocks,
                 "going on without the blocks that are newer than the catalog"
             );
-            self.after_settling();
+            out.tell(Signal::Settled);
         }
         view
     }
 
     /// Disregards a helper's claims until it is taken off the list of helpers.
-    fn reject_claims(&mut self, name: &str) -> Result<AcceptedView, RequestError> {
-        let node = self.facts().node_named(name)?;
+    pub(crate) fn reject_claims(
+        &mut self,
+        around: Around<'_>,
+        name: &str,
+        out: &mut Out,
+    ) -> Result<AcceptedView, RequestError> {
+        let node = around.with(self).node_named(name)?;
         let claims: Vec<NewerBlocks> =
-            self.answers().newer_views().into_iter().filter(|claim| claim.node == name).collect();
+            around.with(self).newer_views().into_iter().filter(|claim| claim.node == name).collect();
         tracing::warn!(helper = name, "what it claims of newer blocks is not believed");
-        self.stripes.newer.rejected.insert(node);
-        self.out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": self.base.unix_ms }));
-        self.note_newer(node, BTreeSet::new());
+        self.newer.rejected.insert(node);
+        out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": around.base.unix_ms }));
+        self.note_newer(around, node, BTreeSet::new(), out);
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
     }
 }
@@ -153,19 +179,9 @@ impl Stripes {
 }
 
 impl<'a> Answers<'a> {
-    pub(crate) fn newer_views(self) -> Vec<NewerBlocks> {
-        let view = |(&node, blocks): (&NodeId, &BTreeSet<BlockId>)| NewerBlocks {
-            node: self.facts.nodes.name(node),
-            blocks: blocks.len() as u64,
-            first: blocks.iter().take(NAMED).map(|block| block.to_string()).collect(),
-            confirmed: self.facts.stripes.newer.is_confirmed(blocks),
-        };
-        self.facts.stripes.newer.claims.iter().map(view).collect()
-    }
-
     /// Status lines about unconfirmed claims, with the next step.
     pub(crate) fn newer_advice(self) -> Vec<String> {
-        let unconfirmed = self.newer_views().into_iter().filter(|claim| !claim.confirmed);
+        let unconfirmed = self.facts.newer_views().into_iter().filter(|claim| !claim.confirmed);
         let text = |claim: NewerBlocks| {
             let (node, blocks) = (claim.node, count(claim.blocks, "block"));
             format!(
@@ -187,5 +203,17 @@ impl Stripes {
     /// Whether some helper claims so.
     pub(crate) fn doubts_catalog(&self) -> bool {
         !self.newer.claims.is_empty()
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn newer_views(self) -> Vec<NewerBlocks> {
+        let view = |(&node, blocks): (&NodeId, &BTreeSet<BlockId>)| NewerBlocks {
+            node: self.nodes.name(node),
+            blocks: blocks.len() as u64,
+            first: blocks.iter().take(NAMED).map(|block| block.to_string()).collect(),
+            confirmed: self.stripes.newer.is_confirmed(blocks),
+        };
+        self.stripes.newer.claims.iter().map(view).collect()
     }
 }

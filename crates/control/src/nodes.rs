@@ -95,12 +95,14 @@ impl Control {
             FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
             FromNode::Seen { up, down } => self.note_seen(node, [up, down]),
             FromNode::Unused { up, down } => self.note_unused(node, up, down),
-            FromNode::Removed { block } => self.note_removed(node, &block),
+            FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
             FromNode::Verifying { ask } => self.out.questions.wait(node, ask, self.base.now),
             FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
             FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
-            FromNode::RemoveFailed { block, problem } => self.note_stuck(node, block, &problem),
+            FromNode::RemoveFailed { block, problem } => {
+                self.stripes.note_stuck(around!(self), &self.jobs, node, block, &problem, &mut self.out)
+            }
             FromNode::Open { tag, request } => self.open(node, tag, request),
             FromNode::Close { tag } => self.close(node, tag),
             FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),

@@ -10,8 +10,10 @@ use std::time::Duration;
 use repair::wire::control::ToNode;
 use repair::{BlockId, NodeId};
 
-use super::Control;
 use super::questions::Subject;
+use crate::facts::Around;
+use crate::out::Out;
+use crate::stripes::Stripes;
 
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
@@ -29,28 +31,28 @@ impl Orphans {
     }
 }
 
-impl Control {
+impl Stripes {
     /// Asks helpers what their orphans say of themselves, if some of these may go.
-    pub(crate) fn tidy_orphans(&mut self) {
-        if !self.base.nature.files
-            || !self.nodes.settled
-            || !self.facts().may_remove()
-            || self.base.now < self.stripes.orphans.due
+    pub(crate) fn tidy_orphans(&mut self, around: Around<'_>, out: &mut Out) {
+        if !around.base.nature.files
+            || !around.nodes.settled
+            || !around.with(self).may_remove()
+            || around.base.now < self.orphans.due
         {
             return;
         }
-        self.stripes.orphans.due = self.base.now + LOOK_EVERY;
-        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
-            if self.facts().tidied(node).next().is_some() {
-                let ask = self.out.questions.open(node, Subject::Tidying, self.base.now);
-                self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
+        self.orphans.due = around.base.now + LOOK_EVERY;
+        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
+            if around.with(self).tidied(node).next().is_some() {
+                let ask = out.questions.open(node, Subject::Tidying, around.base.now);
+                around.nodes.send(node, ToNode::Describe { ask }, out);
             }
         }
     }
 
     /// A helper has said what its blocks are: what is still there stays.
-    pub(crate) fn end_tidying(&mut self, node: NodeId) {
-        let left: Vec<BlockId> = self.facts().tidied(node).cloned().collect();
-        self.stripes.orphans.refused.entry(node).or_default().extend(left);
+    pub(crate) fn end_tidying(&mut self, around: Around<'_>, node: NodeId) {
+        let left: Vec<BlockId> = around.with(self).tidied(node).cloned().collect();
+        self.orphans.refused.entry(node).or_default().extend(left);
     }
 }

@@ -119,7 +119,9 @@ impl Control {
             tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
             self.repairs.looked(number, node, None, None);
             match subject {
-                Subject::Block { scrub: false, .. } => self.recheck_next(node),
+                Subject::Block { scrub: false, .. } => {
+                    self.stripes.recheck_next(around!(self), node, &mut self.out)
+                }
                 Subject::Orphans | Subject::Tidying => {}
                 // What is wrong with its blocks shows when they are read.
                 Subject::Returned => self.trust_returned(node),
@@ -165,7 +167,7 @@ impl Control {
         match (result_digest, &current) {
             // Its home may have come back without it meanwhile, so what counts is where it belongs now.
             (Some(digest), Some(current)) if current.state_on(node).is_none() => {
-                self.adopt(node, &stripe, index, current, digest);
+                self.stripes.adopt(around!(self), node, &stripe, index, current, digest, &mut self.out);
             }
             _ if still && known.state_on(node).is_some() => {
                 self.stripes.apply_verdict(
@@ -181,7 +183,7 @@ impl Control {
             _ => {}
         }
         if is_good {
-            self.drop_copies_besides(node, &stripe, index);
+            self.stripes.drop_copies_besides(around!(self), &self.jobs, node, &stripe, index, &mut self.out);
         }
         let is_bad = problem.as_ref().and_then(state_for).is_some();
         self.repairs.looked(
@@ -193,13 +195,13 @@ impl Control {
         if scrub {
             self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, problem.filter(|_| still));
         } else {
-            self.recheck_next(node);
+            self.stripes.recheck_next(around!(self), node, &mut self.out);
         }
     }
 
     pub(crate) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
         if self.out.questions.close(node, number).is_some() {
-            self.note_orphans(node, blocks);
+            self.stripes.note_orphans(around!(self), node, blocks, &mut self.out);
             self.scrub.listed_in_scrub(node);
         }
     }
@@ -216,17 +218,21 @@ impl Control {
             );
         }
     }
+}
 
+impl Stripes {
     /// Has a block looked at that could not be read for a reason that says nothing of it.
     pub(crate) fn look_again(
         &mut self,
+        around: Around<'_>,
         node: NodeId,
         stripe: StripeId,
         index: BlockIndex,
         known: BlockRecord,
+        out: &mut Out,
     ) {
-        if !self.out.questions.is_verifying_block(node, &known.id) && self.nodes.peers.contains_key(&node) {
-            facts!(self).ask_for_block(node, stripe, index, known, false, &mut self.out);
+        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.peers.contains_key(&node) {
+            around.with(self).ask_for_block(node, stripe, index, known, false, out);
         }
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use repair::{BlockId, StripeId};
 use stores::StripeRecord;
 
-use super::Control;
 use crate::base::Base;
+use crate::jobs::Jobs;
 use crate::stripes::Stripes;
 
 /// A reader that asks for nothing for so long has gone, or begins anew. Space of replaced files is free that much later.
@@ -70,15 +70,15 @@ impl Readers {
     }
 }
 
-impl Control {
+impl Stripes {
     /// Lets the blocks go that nobody reads any more.
-    pub(crate) fn expire_readers(&mut self) {
-        let read = |stripe: &StripeId| self.stripes.readers.get(stripe).cloned();
+    pub(crate) fn expire_readers(&mut self, base: &Base, jobs: &Jobs) {
+        let read = |stripe: &StripeId| self.readers.get(stripe).cloned();
         let running: Vec<StripeRecord> =
-            self.jobs.running.values().filter_map(|running| read(&running.stripe)).collect();
-        running.iter().for_each(|stripe| self.stripes.readers.lease(stripe, self.base.now));
-        if self.stripes.readers.expire(self.base.now) {
-            self.stripes.removals_due = self.base.now;
+            jobs.running.values().filter_map(|running| read(&running.stripe)).collect();
+        running.iter().for_each(|stripe| self.readers.lease(stripe, base.now));
+        if self.readers.expire(base.now) {
+            self.removals_due = base.now;
         }
     }
 }

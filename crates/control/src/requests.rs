@@ -74,7 +74,7 @@ impl Control {
     }
 
     fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
-        self.touch_given(&read.stripe);
+        self.stripes.touch_given(around!(self), &read.stripe);
         if self.nodes.is_plugin(client) && self.stripes.given.get(&read.stripe).is_none() {
             return Err(RequestError::NotGiven(read.stripe));
         }

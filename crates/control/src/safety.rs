@@ -99,7 +99,7 @@ impl Control {
         }
         self.forget_maintenance(node);
         self.unmark_leaving(node);
-        self.forget_rejected(node);
+        self.stripes.forget_rejected(&self.nodes, node, &mut self.out);
         if let Ok(name) = name.parse() {
             self.nodes.certificates.forget(&Role::Helper(name));
         }

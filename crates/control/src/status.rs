@@ -57,7 +57,7 @@ impl Control {
             jobs: self.jobs.job_views(),
             repairs: self.open_repairs(),
             orphans: self.facts().orphan_views(),
-            newer: self.answers().newer_views(),
+            newer: self.facts().newer_views(),
             last_scrub: self.scrub.last_scrub(),
             lost_lately: self.stripes.lost_lately.iter().cloned().collect(),
             steady_scrub: self.scrub.steady_view(&self.base),

@@ -6,8 +6,9 @@
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
 
-use super::Control;
 use crate::error::RequestError;
+use crate::facts::Around;
+use crate::out::Out;
 use crate::stripes::Stripes;
 
 /// See the module's documentation.
@@ -56,13 +57,13 @@ impl StoreNews {
     }
 }
 
-impl Control {
+impl Stripes {
     /// The store has not been listed yet, for this reason; or it has: helpers' blocks are compared with it.
-    pub(crate) fn note_unlisted(&mut self, why: Option<&String>) {
-        for (node, blocks) in self.stripes.news.set_unlisted(why) {
-            if self.nodes.is_helper(node) {
-                self.compare(node, &blocks);
-                self.recheck_next(node);
+    pub(crate) fn note_unlisted(&mut self, around: Around<'_>, why: Option<&String>, out: &mut Out) {
+        for (node, blocks) in self.news.set_unlisted(why) {
+            if around.nodes.is_helper(node) {
+                self.compare(around, node, &blocks, out);
+                self.recheck_next(around, node, out);
             }
         }
     }

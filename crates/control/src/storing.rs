@@ -328,7 +328,7 @@ impl Control {
                     continue;
                 }
                 StoreChange::Unlisted(why) => {
-                    self.note_unlisted(why.as_ref());
+                    self.stripes.note_unlisted(around!(self), why.as_ref(), &mut self.out);
                     continue;
                 }
                 StoreChange::Node(node) => {
@@ -357,14 +357,16 @@ impl Control {
                     before.into_iter().for_each(|stripe| self.stripes.retire_stripe(&self.base, stripe));
                 }
                 (Some(stripe), Some(now)) => {
-                    self.read_displaced(&now);
+                    self.stripes.read_displaced(around!(self), &now, &mut self.out);
                     self.repairs.tell_blocks(facts!(self), &stripe);
                 }
                 (None, _) => {}
             }
         }
         nodes.into_iter().for_each(|node| self.repairs.tell_space(facts!(self), node));
-        leaving.into_iter().for_each(|node| self.remove_discards(node));
+        leaving
+            .into_iter()
+            .for_each(|node| self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out));
     }
 
     fn go_on(&mut self, then: Then, result: Result<Answer, StoreError>) {
@@ -393,7 +395,7 @@ impl Control {
                 }
                 self.repairs.note_publication(facts!(self), &stripe, error.as_ref());
                 if error.is_none() {
-                    self.note_made(job, &stripe, &blocks);
+                    self.stripes.note_made(around!(self), &self.jobs, job, &stripe, &blocks, &mut self.out);
                 }
                 self.blocks_published(job, error);
             }
@@ -402,18 +404,20 @@ impl Control {
                     for block in &good {
                         self.stripes.doubted.remove(block);
                     }
-                    self.find_all_homes();
+                    self.stripes.find_all_homes(around!(self), &mut self.out);
                 }
             }
             Then::Adopted { node, block } => {
                 if result.is_ok() {
-                    self.adopted(node, &block);
+                    self.stripes.adopted(around!(self), node, &block);
                 }
             }
-            Then::Discarded { node, block } => self.block_discarded(node, &block),
+            Then::Discarded { node, block } => {
+                self.stripes.block_discarded(around!(self), &self.jobs, node, &block, &mut self.out)
+            }
             Then::Needless { node, block } => {
                 if result.is_ok() {
-                    self.drop_orphan(node, &block);
+                    self.stripes.drop_orphan(node, &block);
                 }
             }
             Then::Queued { id, order, reply } => match result {
@@ -440,7 +444,11 @@ impl Control {
                 answer(reply, result.map(|_| *view).map_err(Into::into), &mut self.out);
             }
             Then::Accepted { view, reply } => match result {
-                Ok(_) => answer(reply, Ok(self.catalog_accepted(*view)), &mut self.out),
+                Ok(_) => answer(
+                    reply,
+                    Ok(self.stripes.catalog_accepted(around!(self), *view, &mut self.out)),
+                    &mut self.out,
+                ),
                 Err(error) => answer(reply, Err(error.into()), &mut self.out),
             },
             Then::Healed { id, order } => {

@@ -15,7 +15,6 @@ use super::contradictions::Contradictions;
 use super::given::Given;
 use super::inventory::Holdings;
 use super::made_lately::MadeLately;
-use super::misplaced::Misplaced;
 use super::newer::Newer;
 use super::orphans::Orphans;
 use super::picture::Picture;
@@ -63,7 +62,6 @@ pub(crate) struct Stripes {
     pub contradictions: Contradictions,
     pub given: Given,
     pub surplus: Surplus,
-    pub misplaced: Misplaced,
     pub orphans: Orphans,
     /// What the helpers hold that are connected.
     pub holdings: BTreeMap<NodeId, Holdings>,

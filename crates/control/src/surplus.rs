@@ -10,10 +10,12 @@ use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, FileWrite, StripeRecord, Write};
 
-use super::Control;
 use super::storing::Then;
+use crate::facts::Around;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::stripes::Stripes;
 
 /// How often surplus copies are looked for, and asked about again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -26,55 +28,63 @@ pub(crate) struct Surplus {
     checking: BTreeMap<(StripeId, BlockIndex), (NodeId, Duration)>,
 }
 
-impl Control {
+impl Stripes {
     /// Has the copies read that are to stay.
-    pub(crate) fn look_for_surplus(&mut self) {
-        if !self.base.nature.tells_service
-            || !self.nodes.settled
-            || !self.facts().may_change()
-            || self.base.now < self.stripes.surplus.due
+    pub(crate) fn look_for_surplus(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
+        if !around.base.nature.tells_service
+            || !around.nodes.settled
+            || !around.with(self).may_change()
+            || around.base.now < self.surplus.due
         {
             return;
         }
-        self.stripes.surplus.due = self.base.now + LOOK_EVERY;
-        let now = self.base.now;
-        self.stripes.surplus.checking.retain(|_, (_, until)| now < *until);
-        for stripe in self.stripes.picture.replicated() {
-            for (index, block) in self.jobs.surplus_of(facts!(self), &stripe) {
+        self.surplus.due = around.base.now + LOOK_EVERY;
+        let now = around.base.now;
+        self.surplus.checking.retain(|_, (_, until)| now < *until);
+        for stripe in self.picture.replicated() {
+            for (index, block) in jobs.surplus_of(around.with(self), &stripe) {
                 let key = (stripe.id.clone(), index);
-                let Some(stays) = self.facts().readable_at(&block) else { continue };
-                if self.stripes.surplus.checking.contains_key(&key) {
+                let Some(stays) = around.with(self).readable_at(&block) else { continue };
+                if self.surplus.checking.contains_key(&key) {
                     continue;
                 }
-                self.stripes.surplus.checking.insert(key, (stays, now + ASK_AGAIN));
-                facts!(self).ask_for_block(stays, stripe.id.clone(), index, block, false, &mut self.out);
+                self.surplus.checking.insert(key, (stays, now + ASK_AGAIN));
+                around.with(self).ask_for_block(stays, stripe.id.clone(), index, block, false, out);
             }
         }
     }
 
     /// A copy has been read and is good: others of it may go.
-    pub(crate) fn drop_copies_besides(&mut self, stays: NodeId, stripe: &StripeId, index: BlockIndex) {
+    pub(crate) fn drop_copies_besides(
+        &mut self,
+        around: Around<'_>,
+        jobs: &Jobs,
+        stays: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+        out: &mut Out,
+    ) {
         let key = (stripe.clone(), index);
-        if self.stripes.surplus.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
+        if self.surplus.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
             return;
         }
-        self.stripes.surplus.checking.remove(&key);
-        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
+        self.surplus.checking.remove(&key);
+        let Ok(record) = self.picture.stripe(stripe) else { return };
         let found =
-            self.jobs.surplus_of(facts!(self), &record).into_iter().find(|&(other, _)| other == index);
+            jobs.surplus_of(around.with(self), &record).into_iter().find(|&(other, _)| other == index);
         let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
         for replica in &block.replicas {
-            if self.nodes.is_helper(replica.node)
-                && self.facts().survives_without(&record, index, replica.node)
+            if around.nodes.is_helper(replica.node)
+                && around.with(self).survives_without(&record, index, replica.node)
             {
-                self.drop_copy(replica.node, &block.id);
+                self.drop_copy(around, replica.node, &block.id, out);
             }
         }
     }
 
-    fn drop_copy(&mut self, node: NodeId, block: &BlockId) {
-        tracing::info!(%block, node = %self.nodes.name(node), "removing a copy that is one too many");
-        self.out.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
+    pub(crate) fn drop_copy(&mut self, around: Around<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
+        tracing::info!(%block, node = %around.nodes.name(node), "removing a copy that is one too many");
+        out.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
     }
 }
 

@@ -39,6 +39,7 @@ use super::room::Rooms;
 use super::storing::Then;
 use crate::error::RequestError;
 use crate::facts::Facts;
+use crate::misplaced::Misplaced;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
 use looks::Looks;
@@ -67,6 +68,7 @@ pub(super) struct Repairs {
     pub rooms: Rooms,
     pub fullness: Fullness,
     pub claims: Claims,
+    pub misplaced: Misplaced,
 }
 
 impl Repairs {
@@ -84,6 +86,7 @@ impl Repairs {
             rooms: Rooms::default(),
             fullness: Fullness::default(),
             claims: Claims::default(),
+            misplaced: Misplaced::default(),
         }
     }
 }

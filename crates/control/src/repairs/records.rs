@@ -30,7 +30,7 @@ impl Control {
             self.nodes.leaving.insert(node, &order); // The mark may not have been kept.
         }
         if let Some(given) = &order.given {
-            self.recall_given(given.stripe.clone());
+            self.stripes.recall_given(around!(self), given.stripe.clone());
         }
         self.repairs.add(id, order);
     }

@@ -100,7 +100,7 @@ impl Control {
             let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();
             if known.state == BlockState::Healthy && !described.contains(&known.id) {
-                self.look_again(node, stripe, index, known);
+                self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
             }
         }
     }
@@ -133,7 +133,7 @@ impl Control {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
         let block: BlockId = record.blocks[usize::from(index.0)].id.clone();
         if self.facts().survives_without(&record, index, node) {
-            self.remove_copy(node, block);
+            self.stripes.remove_copy(around!(self), &self.jobs, node, block, &mut self.out);
         }
     }
 }

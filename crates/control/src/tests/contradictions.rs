@@ -3,9 +3,16 @@
 use views::{FoundBy, HistoryEvent, Severity};
 
 use super::*;
+use crate::signal::Signal;
 
 fn blocks(indices: std::ops::Range<u16>) -> BTreeSet<BlockIndex> {
     indices.map(BlockIndex).collect()
+}
+
+fn tell(scene: &mut Scene, signal: Signal) {
+    let core = scene.core();
+    core.out.tell(signal);
+    core.route();
 }
 
 /// A file of one stripe, rs-4-2, whose blocks were found to contradict each other.
@@ -13,7 +20,10 @@ fn contradicted() -> (Scene, StripeId, FileLayout) {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     let stripe = StripeId(file.layout[0].stripe.stripe.clone());
-    scene.core().note_contradiction(&stripe, &blocks(0..3), FoundBy::Scrub);
+    tell(
+        &mut scene,
+        Signal::Contradiction { stripe: stripe.clone(), blocks: blocks(0..3), found_by: FoundBy::Scrub },
+    );
     scene.pump();
     (scene, stripe, file)
 }
@@ -46,16 +56,16 @@ fn a_contradiction_is_kept_over_restarts_until_every_good_block_bears_witness() 
     assert_contradicted(&mut scene);
     assert_eq!(scene.status().severity, Severity::Critical);
 
-    scene.core().parity_held(&stripe, &blocks(0..3));
+    tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
     assert_contradicted(&mut scene);
     let last = home(&file, 3);
     scene.kill(&last);
-    scene.core().parity_held(&stripe, &blocks(0..3));
+    tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
     assert_contradicted(&mut scene);
     let next = &scene.status().contradictions[0].next_step;
     assert!(next.starts_with(&format!("start {last}")), "it holds a block that was not asked: {next}");
 
-    scene.core().parity_held(&stripe, &blocks(0..4));
+    tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..4) });
     scene.pump();
     restart(&mut scene);
     let status = scene.status();
@@ -73,7 +83,7 @@ fn a_block_that_is_known_to_be_bad_need_not_bear_witness() {
     scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
     scene.play();
     assert_eq!(states(&scene.file("f"))[3], "corrupt");
-    scene.core().parity_held(&stripe, &blocks(0..3));
+    tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
     assert!(scene.status().contradictions.is_empty());
 }
 
