@@ -16,7 +16,7 @@ use serde_json::Value;
 use stores::StoreError;
 
 use super::Control;
-use super::attempts::{Attempts, TRY_AGAIN};
+use super::attempts::TRY_AGAIN;
 use super::durations::in_words;
 use super::repairs::Order;
 use super::safety::count;
@@ -34,11 +34,8 @@ pub(crate) struct Absence {
     /// How long it had been gone at `at`.
     before: Duration,
     at: Duration,
-    /// The repair that began by itself, until it ends.
-    repair: Option<u64>,
     /// Somebody called it off: it does not begin by itself again.
     pub(crate) cancelled: bool,
-    pub(crate) attempts: Attempts,
 }
 
 /// The same in the records.
@@ -50,7 +47,7 @@ struct Kept {
 
 impl Absence {
     fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
-        Self { since_unix_ms, before, at, repair: None, cancelled: false, attempts: Attempts::default() }
+        Self { since_unix_ms, before, at, cancelled: false }
     }
 
     pub(crate) fn lasts(&self, now: Duration) -> Duration {
@@ -71,9 +68,9 @@ impl Control {
             let before = Duration::from_millis(self.base.unix_ms.saturating_sub(kept.since_unix_ms));
             let absence = Absence {
                 cancelled: kept.cancelled,
-                repair: self.repairs.own_of(node),
                 ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
             };
+            self.repairs.recoveries.of(node).repair = self.repairs.own_of(node);
             self.nodes.absences.insert(node, absence);
         }
     }
@@ -82,7 +79,8 @@ impl Control {
     pub(crate) fn find_absent(&mut self) {
         let absent = |node: &NodeId| {
             // Servers that are meant to have no helper are not missed.
-            let awaited = !self.nodes.peers.contains_key(node) && !self.facts().has_no_helper(*node);
+            let awaited =
+                !self.nodes.peers.contains_key(node) && !self.nodes.has_no_helper(&self.base, *node);
             awaited && !self.nodes.absences.contains_key(node)
         };
         for node in self.nodes.names.keys().copied().filter(absent).collect::<Vec<_>>() {
@@ -103,6 +101,7 @@ impl Control {
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str) {
         self.nodes.absences.insert(node, absence);
         self.keep_absence(node);
+        self.repairs.recoveries.forget(node);
         self.look_for_room();
         let blocks = self.stripes.picture.block_count(node) as u64;
         let name = self.nodes.name(node);
@@ -144,7 +143,7 @@ impl Control {
                 self.recovery_of(node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
             );
-            let is_due = waits && self.facts().due_in(node) == Some(Duration::ZERO);
+            let is_due = waits && self.recovery_due(node) == Some(Duration::ZERO);
             if is_due && !self.look_again_for_room(node).is_none() {
                 self.recover(node);
             }
@@ -154,9 +153,7 @@ impl Control {
     fn recover(&mut self, node: NodeId) {
         let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.out.next_number()) else { return };
         let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.base.unix_ms) };
-        if let Some(absence) = self.nodes.absences.get_mut(&node) {
-            absence.repair = Some(id);
-        }
+        self.repairs.recoveries.of(node).repair = Some(id);
         let write = Self::kept(id, &order);
         self.out.store(write, Then::Recovers { node, id, order: Box::new(order) });
     }
@@ -169,61 +166,76 @@ impl Control {
         order: Order,
         result: Result<(), StoreError>,
     ) {
-        let now = self.base.now;
-        match (result, self.nodes.absences.get_mut(&node)) {
-            (Ok(()), Some(_)) => {
+        match (result, self.nodes.absences.contains_key(&node)) {
+            (Ok(()), true) => {
                 if let Err(error) = self.begin_repair(id, order) {
                     tracing::error!(%error, "a repair that begins by itself");
                 }
             }
-            (Ok(()), None) => self.drop_order(id), // It is back.
-            (Err(_), Some(absence)) => {
-                absence.repair = None;
-                absence.attempts.put_off(now);
+            (Ok(()), false) => self.drop_order(id), // It is back.
+            (Err(_), true) => {
+                let tries = self.repairs.recoveries.of(node);
+                tries.repair = None;
+                tries.attempts.put_off(self.base.now);
             }
-            (Err(_), None) => {}
+            (Err(_), false) => {}
         }
     }
 
     /// A repair of what a helper held has ended.
     pub(crate) fn recovery_ended(&mut self, node: NodeId, id: u64, state: RepairState) {
-        let (now, after) = (self.base.now, self.facts().repair_after().time().unwrap_or(TRY_AGAIN));
+        let (now, after) = (self.base.now, self.nodes.repair_after(&self.base).time().unwrap_or(TRY_AGAIN));
         let left = self.stripes.picture.block_count(node) > 0;
         let Some(absence) = self.nodes.absences.get_mut(&node) else { return };
-        if absence.repair.take_if(|repair| *repair == id).is_none() {
+        let tries = self.repairs.recoveries.of(node);
+        if tries.repair.take_if(|repair| *repair == id).is_none() {
             return;
         }
         if state == RepairState::Cancelled {
             absence.cancelled = true;
             self.keep_absence(node);
         } else if left {
-            absence.attempts.fail(now, after);
+            tries.attempts.fail(now, after);
         }
     }
 
     /// A helper that is gone and may be back before its repair begins.
     pub(crate) fn awaited_helper(&self) -> Option<NodeId> {
         self.nodes.absences.keys().copied().find(|&node| match self.recovery_of(node) {
-            RecoveryState::Needless => {
-                !self.nodes.retired.contains(&node) && self.facts().is_discarding(node)
-            }
+            RecoveryState::Needless => !self.nodes.retired.contains(&node) && self.is_discarding(node),
             RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
             _ => true,
         })
     }
 
+    /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
+    fn recovery_due(&self, node: NodeId) -> Option<Duration> {
+        Some(self.nodes.due_in(&self.base, node)?.max(self.repairs.recoveries.wait(node, self.base.now)))
+    }
+
+    /// Whether a helper may have blocks that it is to remove.
+    fn is_discarding(&self, node: NodeId) -> bool {
+        self.stripes.picture.files().discard_count(node) > 0
+            && self.recovery_due(node).is_none_or(|due| !due.is_zero())
+    }
+
     fn recovery_of(&self, node: NodeId) -> RecoveryState {
         let Some(absence) = self.nodes.absences.get(&node) else { return RecoveryState::Needless };
+        let tries = self.repairs.recoveries.get(node);
         match () {
-            () if self.repairs.open_of(node).is_some() || absence.repair.is_some() => RecoveryState::Running,
+            () if self.repairs.open_of(node).is_some()
+                || tries.is_some_and(|tries| tries.repair.is_some()) =>
+            {
+                RecoveryState::Running
+            }
             () if self.base.nature.tells_service => RecoveryState::Store,
             () if self.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if self.facts().maintenance_left(node).is_some() => RecoveryState::Maintenance,
+            () if self.nodes.maintenance_left(&self.base, node).is_some() => RecoveryState::Maintenance,
             () if absence.cancelled => RecoveryState::Cancelled,
-            () if self.facts().repair_after() == RepairAfter::Never => RecoveryState::Off,
+            () if self.nodes.repair_after(&self.base) == RepairAfter::Never => RecoveryState::Off,
             () if self.stripes.is_behind() || self.facts().too_many_gone().is_some() => RecoveryState::Held,
             () if self.repairs.room_of(node).is_none() => RecoveryState::NoRoom,
-            () if absence.attempts.have_failed() => RecoveryState::Failed,
+            () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
             () => RecoveryState::Waiting,
         }
     }
@@ -241,8 +253,8 @@ impl Control {
         let recovery = self.recovery_of(node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
-        let due = self.facts().due_in(node).filter(|_| starts && !absence.cancelled);
-        let repair = self.repairs.open_of(node).or(absence.repair);
+        let due = self.recovery_due(node).filter(|_| starts && !absence.cancelled);
+        let repair = self.repairs.open_of(node).or(self.repairs.recoveries.repair(node));
         Some(GoneNode {
             node: self.nodes.name(node),
             since_unix_ms: absence.since_unix_ms,
@@ -275,7 +287,7 @@ impl Control {
                 self.stuck_beside(node)
             ),
             RecoveryState::Maintenance => {
-                let left = self.facts().maintenance_left(node).map(in_words).unwrap_or_default();
+                let left = self.nodes.maintenance_left(&self.base, node).map(in_words).unwrap_or_default();
                 let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
                 format!("{name} is in maintenance for {left}{}", then.unwrap_or_default())
             }

@@ -101,10 +101,9 @@ impl Control {
 
 impl<'a> Facts<'a> {
     fn fills(self) -> Vec<Fill> {
-        let up = self
-            .nodes
-            .live_helpers()
-            .filter(|node| self.maintenance_left(*node).is_none() && !self.nodes.leaving.contains(node));
+        let up = self.nodes.live_helpers().filter(|node| {
+            self.nodes.maintenance_left(self.base, *node).is_none() && !self.nodes.leaving.contains(node)
+        });
         let mut fills: Vec<(Fill, f64)> = up
             .filter_map(|node| {
                 let profile = self.nodes.topology.get(node)?;

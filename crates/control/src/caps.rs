@@ -17,8 +17,8 @@ use super::commands::answer;
 use super::effect::Reply;
 use super::jobs::Owner;
 use super::storing::Then;
+use crate::base::Base;
 use crate::error::RequestError;
-use crate::facts::Facts;
 use crate::nodes::Nodes;
 use views::{CapsRequest, CapsView};
 
@@ -62,7 +62,7 @@ impl Control {
 
     /// Changes caps, once that is kept.
     pub(crate) fn change_caps(&mut self, request: &CapsRequest, reply: Reply<CapsView>) {
-        match self.facts().changed_caps(request) {
+        match self.nodes.changed_caps(&self.base, request) {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
@@ -90,7 +90,7 @@ impl Control {
 
     /// Caps have changed, or the helpers that keep to them.
     pub(crate) fn deal_caps(&mut self) {
-        let caps = self.facts().caps();
+        let caps = self.nodes.caps(&self.base);
         let mut dealer = std::mem::take(&mut self.nodes.capping.dealer);
         dealer.set(caps, self.nodes.helper_profiles());
         self.nodes.capping.dealer = dealer;
@@ -169,12 +169,12 @@ impl Control {
     }
 }
 
-impl<'a> Facts<'a> {
-    fn changed_caps(self, request: &CapsRequest) -> Result<CapsView, RequestError> {
+impl Nodes {
+    pub(crate) fn changed_caps(&self, base: &Base, request: &CapsRequest) -> Result<CapsView, RequestError> {
         let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
-        named.map(|(name, _)| self.node_named(name)).collect::<Result<Vec<_>, _>>()?;
-        self.check_racks(request)?;
-        let mut view = if request.none { CapsView::default() } else { self.nodes.caps_view() };
+        named.map(|(name, _)| self.node_named(base, name)).collect::<Result<Vec<_>, _>>()?;
+        self.check_racks(base, request)?;
+        let mut view = if request.none { CapsView::default() } else { self.caps_view() };
         if request.cluster.is_some() {
             view.cluster = request.cluster.filter(|&rate| rate > 0);
         }
@@ -185,22 +185,23 @@ impl<'a> Facts<'a> {
     }
 
     /// What repairs may have under way at a node.
-    pub(crate) fn budget(self, node: NodeId) -> Budget {
-        let rates = self.nodes.topology.rates(node);
-        let rates = self.paces().get(&node).map_or(rates, |pace| pace.slow(rates));
+    pub(crate) fn budget(&self, base: &Base, node: NodeId) -> Budget {
+        let rates = self.topology.rates(node);
+        let rates = self.paces(base).get(&node).map_or(rates, |pace| pace.slow(rates));
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
     /// The paces of helpers, if each has an even share of what is common.
-    pub(crate) fn paces(self) -> BTreeMap<NodeId, Pace> {
-        self.caps().paces(self.nodes.helper_profiles())
+    pub(crate) fn paces(&self, base: &Base) -> BTreeMap<NodeId, Pace> {
+        self.caps(base).paces(self.helper_profiles())
     }
 
-    pub(crate) fn caps(self) -> Caps {
-        let CapsView { cluster, nodes, disks, racks } = &self.nodes.capping.view;
+    pub(crate) fn caps(&self, base: &Base) -> Caps {
+        let CapsView { cluster, nodes, disks, racks } = &self.capping.view;
         let by_node = |rates: &BTreeMap<String, u64>| {
-            let known =
-                rates.iter().filter_map(|(name, &rate)| Some((self.node_named(name).ok()?, rate as f64)));
+            let known = rates
+                .iter()
+                .filter_map(|(name, &rate)| Some((self.node_named(base, name).ok()?, rate as f64)));
             known.collect()
         };
         Caps {

@@ -252,7 +252,7 @@ impl<'a> Facts<'a> {
             let (block, bytes) = (given.block.clone(), given.bytes);
             return Err(RequestError::GivenTooLong { block, bytes, block_bytes });
         }
-        let node = given.node.as_deref().map(|name| self.node_named(name)).transpose()?;
+        let node = given.node.as_deref().map(|name| self.nodes.node_named(self.base, name)).transpose()?;
         let digest = match &given.digest {
             None => None,
             Some(text) => Some(text.parse().map_err(|_| RequestError::NoDigest(text.clone()))?),
@@ -272,7 +272,7 @@ impl<'a> Facts<'a> {
         for home in homes {
             let index = BlockIndex(home.index);
             crate::stripes::check_indices(record, &[index])?;
-            let node = self.node_named(&home.node)?;
+            let node = self.nodes.node_named(self.base, &home.node)?;
             let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
             if block.state == BlockState::Healthy {
                 let holder = block.node.map(|node| self.nodes.name(node)).unwrap_or_default();

@@ -144,7 +144,7 @@ impl Control {
     /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
     /// there are many, and others the next time.
     fn pressing_damage(&mut self) -> Vec<StripeRecord> {
-        let grace = self.facts().repair_after().time().unwrap_or_default();
+        let grace = self.nodes.repair_after(&self.base).time().unwrap_or_default();
         let [after_rotten, after] = self.repairs.healing.looked_at;
         let Stripes { picture, codes, .. } = &self.stripes;
         let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
@@ -168,7 +168,7 @@ impl Control {
     /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
     fn heals(&self) -> Option<HealPolicy> {
         let is_own = !self.base.nature.tells_service;
-        let is_off = is_own && self.facts().repair_after() == RepairAfter::Never;
+        let is_off = is_own && self.nodes.repair_after(&self.base) == RepairAfter::Never;
         let may_begin = self.nodes.settled
             && self.facts().may_change()
             && !(is_own && self.facts().too_many_gone().is_some());
@@ -184,7 +184,7 @@ impl Control {
         let code = self.stripes.codes.get(&stripe.code).ok()?;
         let left = self.stripes.codes.survives(&*code, &self.facts().lost_blocks(stripe))?;
         let full = self.stripes.codes.survives(&*code, &[])?;
-        let after = self.facts().repair_after().time();
+        let after = self.nodes.repair_after(&self.base).time();
         let grace = after.map(|after| shortened(after, left, full));
         Some(Patience { left, grace, is_shortened: grace < after })
     }
@@ -265,9 +265,11 @@ impl Control {
         if let Some(&since) =
             self.repairs.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing)
         {
-            return self
-                .facts()
-                .left_of(home, patience.grace?.saturating_sub(self.base.now.saturating_sub(since)));
+            return self.nodes.left_of(
+                &self.base,
+                home,
+                patience.grace?.saturating_sub(self.base.now.saturating_sub(since)),
+            );
         }
         let holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
         let out = holders.filter(|holder| !self.stripes.picture.is_up(holder.node));
@@ -280,10 +282,14 @@ impl Control {
         let grace = patience.grace?;
         if self.base.nature.tells_service {
             let since = self.repairs.healing.out_since.get(&node).copied().unwrap_or_default();
-            return self.facts().left_of(node, grace.saturating_sub(self.base.now.saturating_sub(since)));
+            return self.nodes.left_of(
+                &self.base,
+                node,
+                grace.saturating_sub(self.base.now.saturating_sub(since)),
+            );
         }
-        let left = self.facts().left_of_absence(node, grace).filter(|_| patience.is_shortened)?;
-        self.facts().left_of(node, left)
+        let left = self.nodes.left_of_absence(&self.base, node, grace).filter(|_| patience.is_shortened)?;
+        self.nodes.left_of(&self.base, node, left)
     }
 
     /// Stripes that are repaired before the helpers are that they miss.
@@ -316,7 +322,7 @@ impl Control {
                 count(blocks, "block")
             )];
         }
-        let grace = self.facts().repair_after().time().unwrap_or_default();
+        let grace = self.nodes.repair_after(&self.base).time().unwrap_or_default();
         let hollow = self.repairs.healing.hollow.iter().filter(|(_, since)| self.base.now < **since + grace);
         let mut advice: Vec<String> = hollow
             .map(|(&node, &since)| {

@@ -224,7 +224,7 @@ impl Control {
         self.nodes.next_client = self.nodes.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
         let is_plugin = matches!(role, Role::Plugin(_));
         let kind = if is_plugin { "plugin" } else { "client" };
-        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.facts().knows_rack(rack)) {
+        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.nodes.knows_rack(&self.base, rack)) {
             tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
         }
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };

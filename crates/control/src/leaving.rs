@@ -13,7 +13,7 @@ use serde_json::Value;
 use stores::{RecordWrite, StoreError, Write};
 
 use super::Control;
-use super::attempts::{Attempts, TRY_AGAIN};
+use super::attempts::TRY_AGAIN;
 use super::durations::in_words;
 use super::repairs::Order;
 use super::room::Room;
@@ -36,9 +36,6 @@ pub(crate) struct Leaving(BTreeMap<NodeId, Departure>);
 struct Departure {
     /// The order that later drains repeat; none if an earlier version kept the mark.
     order: Option<Order>,
-    attempts: Attempts,
-    /// A drain that begins by itself is being stored.
-    begins: bool,
 }
 
 /// The same in the records.
@@ -70,16 +67,6 @@ impl Leaving {
     pub(crate) fn requestors(&self, node: NodeId) -> &[NodeId] {
         let order = self.0.get(&node).and_then(|departure| departure.order.as_ref());
         order.map_or(&[], |order| &order.requestors)
-    }
-
-    pub(crate) fn note_room(&mut self, node: NodeId, room: Room) {
-        if let Some(departure) = self.0.get_mut(&node) {
-            departure.attempts.note_room(room.is_any());
-        }
-    }
-
-    fn attempts(&mut self, node: NodeId) -> Option<&mut Attempts> {
-        self.0.get_mut(&node).map(|departure| &mut departure.attempts)
     }
 }
 
@@ -115,7 +102,7 @@ impl Control {
 
     /// Takes the mark of a helper back, and calls off what empties it.
     pub(crate) fn stop_drain(&mut self, name: &str) -> Result<NodeView, RequestError> {
-        let node = self.facts().node_named(name)?;
+        let node = self.nodes.node_named(&self.base, name)?;
         for repair in self.repairs.open_repairs_of(&Target::Drain(node)) {
             self.cancel_repair(repair)?;
         }
@@ -131,8 +118,8 @@ impl Control {
         }
         for node in self.nodes.leaving.nodes().collect::<Vec<_>>() {
             let room = self.repairs.room_of(node);
-            let departure = &self.nodes.leaving.0[&node];
-            let is_due = !departure.begins && departure.attempts.wait(self.base.now).is_zero();
+            let drains = &self.repairs.drains;
+            let is_due = drains.repair(node).is_none() && drains.wait(node, self.base.now).is_zero();
             let may = is_due && self.nodes.is_helper(node) && room.is_any();
             // The last finding may be older than the end of the last drain.
             if may
@@ -146,8 +133,8 @@ impl Control {
 
     fn drain_rest(&mut self, node: NodeId) {
         let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.out.next_number()) else { return };
-        let Some(departure) = self.nodes.leaving.0.get_mut(&node) else { return };
-        departure.begins = true;
+        let Some(departure) = self.nodes.leaving.0.get(&node) else { return };
+        self.repairs.drains.of(node).repair = Some(id);
         let order = departure
             .order
             .clone()
@@ -158,11 +145,9 @@ impl Control {
 
     /// A drain that begins by itself is kept, or could not be.
     pub(crate) fn drain_kept(&mut self, node: NodeId, id: u64, order: Order, result: Result<(), StoreError>) {
-        let now = self.base.now;
-        if let Some(departure) = self.nodes.leaving.0.get_mut(&node) {
-            departure.begins = false;
-            departure.attempts.put_off(now);
-        }
+        let tries = self.repairs.drains.of(node);
+        tries.repair = None;
+        tries.attempts.put_off(self.base.now);
         match result {
             Ok(()) if self.nodes.leaving.contains(&node) => {
                 if let Err(error) = self.begin_repair(id, order) {
@@ -177,10 +162,10 @@ impl Control {
     /// A drain has ended.
     pub(crate) fn drain_ended(&mut self, node: NodeId) {
         let (now, left) = (self.base.now, self.facts().left_on(node) > 0);
-        if let Some(attempts) = self.nodes.leaving.attempts(node) {
+        if self.nodes.leaving.contains(&node) {
             match left {
-                true => attempts.fail(now, TRY_AGAIN),
-                false => *attempts = Attempts::default(),
+                true => self.repairs.drains.of(node).attempts.fail(now, TRY_AGAIN),
+                false => self.repairs.drains.forget(node),
             }
         }
     }
@@ -211,7 +196,7 @@ impl Control {
             0 => String::new(),
             stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
         };
-        let wait = self.nodes.leaving.0[&node].attempts.wait(self.base.now);
+        let wait = self.repairs.drains.wait(node, self.base.now);
         let next = match open.first() {
             Some(id) if self.repairs.is_paused(*id) => format!("; mend resume {id} goes on with it"),
             Some(_) => String::new(),

@@ -406,7 +406,7 @@ impl Control {
         let gone = |node: &NodeId| {
             self.nodes.retired.contains(node)
                 || self.nodes.peers.contains_key(node)
-                || self.facts().has_no_helper(*node)
+                || self.nodes.has_no_helper(&self.base, *node)
         };
         let expected = || self.nodes.names.keys().all(gone);
         let is_listed = self.stripes.news.unlisted().is_none();

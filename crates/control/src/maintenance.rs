@@ -57,7 +57,7 @@ impl Control {
         request: MaintenanceRequest,
     ) -> Result<NodeView, RequestError> {
         self.storing.check_storage()?;
-        let node = self.facts().node_named(name)?;
+        let node = self.nodes.node_named(&self.base, name)?;
         let time = Duration::from_millis(request.for_ms);
         if time.is_zero() || time > LONGEST {
             return Err(RequestError::MaintenanceTime { most: LONGEST });
@@ -72,7 +72,7 @@ impl Control {
 
     /// It need not be left alone any more; one that is gone is repaired when its grace period is over.
     pub(crate) fn end_maintenance(&mut self, name: &str) -> Result<NodeView, RequestError> {
-        let node = self.facts().node_named(name)?;
+        let node = self.nodes.node_named(&self.base, name)?;
         if !self.nodes.maintenance.contains_key(&node) {
             return Err(RequestError::NotInMaintenance(name.to_owned()));
         }
@@ -119,7 +119,7 @@ impl Control {
                 Some(after) => self.out.keep_record(REPAIR_AFTER_KEY.to_owned(), &after),
                 None => self.out.forget_record(REPAIR_AFTER_KEY.to_owned()),
             }
-            tracing::info!(repair_after = %self.facts().repair_after(), "settings changed");
+            tracing::info!(repair_after = %self.nodes.repair_after(&self.base), "settings changed");
         }
         Ok(self.answers().settings_view())
     }
@@ -127,7 +127,7 @@ impl Control {
 
 impl<'a> Answers<'a> {
     pub(crate) fn settings_view(self) -> SettingsView {
-        let after = self.facts.repair_after();
+        let after = self.facts.nodes.repair_after(self.facts.base);
         SettingsView {
             repair_after: after.to_string(),
             repair_after_ms: after.time().map(|time| time.as_millis() as u64),

@@ -11,7 +11,8 @@ use views::{LinkView, NodeRates, PlaceView, RateSource, RateView, TopologyView};
 use super::Control;
 use super::nodes::sorted;
 use crate::answers::Answers;
-use crate::facts::Facts;
+use crate::base::Base;
+use crate::nodes::Nodes;
 
 impl Control {
     /// The configuration was read anew, and says this of what lies between nodes.
@@ -30,7 +31,7 @@ impl Control {
     /// Tells the topology what lies between the nodes that are known now.
     pub(crate) fn lay_links(&mut self) {
         let mut topology = std::mem::take(&mut self.nodes.topology);
-        if let Err(error) = self.facts().lay(&mut topology) {
+        if let Err(error) = self.nodes.lay(&self.base, &mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
         self.nodes.topology = topology;
@@ -38,7 +39,7 @@ impl Control {
 
     /// Tells the scheduler of all trunks that are capped or known.
     pub(crate) fn tell_trunks(&mut self) {
-        let capped = self.facts().caps().racks.into_keys();
+        let capped = self.nodes.caps(&self.base).racks.into_keys();
         let racks: Vec<String> = capped.chain(self.base.settings.network.trunks.keys().cloned()).collect();
         racks.iter().for_each(|rack| self.tell_trunk(rack));
     }
@@ -46,7 +47,7 @@ impl Control {
     /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
     /// carries.
     pub(crate) fn tell_trunk(&mut self, rack: &str) {
-        let cap = self.facts().caps().trunk(rack);
+        let cap = self.nodes.caps(&self.base).trunk(rack);
         let carried = self.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
         let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
         let [up, down] = carried.map(bytes);
@@ -113,10 +114,10 @@ impl Control {
     }
 }
 
-impl<'a> Facts<'a> {
+impl Nodes {
     /// The same for a topology with nodes of its own.
-    pub(crate) fn lay(self, topology: &mut Topology) -> Result<(), TopologyError> {
-        let Network { regions, trunks, pairs, between } = &self.base.settings.network;
+    pub(crate) fn lay(&self, base: &Base, topology: &mut Topology) -> Result<(), TopologyError> {
+        let Network { regions, trunks, pairs, between } = &base.settings.network;
         topology.clear_links();
         regions.iter().try_for_each(|(rack, region)| topology.set_region(rack, region))?;
         for (place, [up, down]) in trunks {
@@ -125,13 +126,13 @@ impl<'a> Facts<'a> {
             topology.set_trunk(place, trunk)?;
         }
         between.iter().try_for_each(|((from, to), &rate)| topology.set_between(from, to, rate))?;
-        if pairs.is_empty() && self.nodes.figures.pairs().next().is_none() {
+        if pairs.is_empty() && self.figures.pairs().next().is_none() {
             return Ok(());
         }
         let ends = ends(topology);
         let of = |name: &String| ends.get(name).map_or(&[][..], Vec::as_slice);
         let mut said: BTreeMap<(NodeId, NodeId), f64> =
-            self.nodes.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
+            self.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
         for ((from, to), &rate) in pairs {
             let all = of(from).iter().flat_map(|&from| of(to).iter().map(move |&to| (from, to)));
             said.extend(all.map(|pair| (pair, rate)));

@@ -157,7 +157,7 @@ impl Stripes {
         name: &str,
         out: &mut Out,
     ) -> Result<AcceptedView, RequestError> {
-        let node = around.with(self).node_named(name)?;
+        let node = around.nodes.node_named(around.base, name)?;
         let claims: Vec<NewerBlocks> =
             around.with(self).newer_views().into_iter().filter(|claim| claim.node == name).collect();
         tracing::warn!(helper = name, "what it claims of newer blocks is not believed");

@@ -69,10 +69,14 @@ impl Jobs {
     pub(crate) fn omitted(&self, facts: Facts<'_>, block_bytes: u64, but: Option<NodeId>) -> Omitted {
         let mut omitted = Omitted::default();
         let known = facts.nodes.names.keys().copied().filter(|node| Some(*node) != but);
-        for node in known.filter(|node| !facts.nodes.retired.contains(node) && !facts.has_no_helper(*node)) {
+        for node in known.filter(|node| {
+            !facts.nodes.retired.contains(node) && !facts.nodes.has_no_helper(facts.base, *node)
+        }) {
             let group = match () {
                 () if facts.nodes.leaving.contains(&node) => &mut omitted.leaving,
-                () if !facts.nodes.is_helper(node) && facts.maintenance_left(node).is_some() => {
+                () if !facts.nodes.is_helper(node)
+                    && facts.nodes.maintenance_left(facts.base, node).is_some() =>
+                {
                     &mut omitted.maintained
                 }
                 () if !facts.nodes.is_helper(node) => &mut omitted.down,

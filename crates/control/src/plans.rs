@@ -39,7 +39,7 @@ impl Control {
         let mut client = NodeProfile::client("client");
         (client.rates.up, client.rates.down) = (self.nodes.figures.assumed(), self.nodes.figures.assumed());
         topology.set(SOME_CLIENT, client);
-        if let Err(error) = self.facts().lay(&mut topology) {
+        if let Err(error) = self.nodes.lay(&self.base, &mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
         self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
@@ -89,7 +89,7 @@ impl Control {
     ) -> Result<Vec<Wanted>, RequestError> {
         let nodes = match requestor {
             Some("client") => vec![SOME_CLIENT; blocks.len()],
-            Some(name) => vec![self.facts().node_named(name)?; blocks.len()],
+            Some(name) => vec![self.nodes.node_named(&self.base, name)?; blocks.len()],
             None => self.likely_requestors(record, blocks.len()),
         };
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())

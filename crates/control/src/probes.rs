@@ -107,7 +107,10 @@ impl Control {
     fn probed_nodes(&self, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
         let mut nodes = match names {
             [] => self.nodes.live_helpers().collect(),
-            names => names.iter().map(|name| self.facts().node_named(name)).collect::<Result<Vec<_>, _>>()?,
+            names => names
+                .iter()
+                .map(|name| self.nodes.node_named(&self.base, name))
+                .collect::<Result<Vec<_>, _>>()?,
         };
         if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
             return Err(RequestError::NodeDown(self.nodes.name(down)));

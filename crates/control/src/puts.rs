@@ -20,10 +20,12 @@ use super::requests::policy;
 use super::storing::Then;
 use super::{Control, SETTLE_LIMIT};
 use crate::answers::Answers;
+use crate::base::Base;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::layout::{self, BadBytes, BadSize};
+use crate::nodes::Nodes;
 use crate::placement::{Candidate, spread};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
@@ -338,7 +340,7 @@ impl Control {
         let candidates = self.jobs.candidates(facts!(self), block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
         spread(candidates, BTreeMap::new(), needed, &mut self.out.rng).ok_or_else(|| {
-            match self.facts().may_yet_register() {
+            match self.nodes.may_yet_register(&self.base) {
                 true => RequestError::Settling,
                 false => RequestError::TooFewHelpers {
                     code: code.spec().to_string(),
@@ -414,14 +416,13 @@ impl Jobs {
     }
 }
 
-impl<'a> Facts<'a> {
+impl Nodes {
     /// Whether helpers of mend.toml may be starting together with this coordinator.
-    fn may_yet_register(self) -> bool {
-        let Some(helpers) = self.base.settings.helpers.as_ref().filter(|_| self.base.now < SETTLE_LIMIT)
-        else {
+    pub(crate) fn may_yet_register(&self, base: &Base) -> bool {
+        let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
             return false;
         };
-        let up: BTreeSet<String> = self.nodes.live_helpers().map(|node| self.nodes.name(node)).collect();
+        let up: BTreeSet<String> = self.live_helpers().map(|node| self.name(node)).collect();
         !helpers.is_subset(&up)
     }
 }

@@ -79,9 +79,11 @@ impl Control {
     pub(crate) fn look_again_for_room(&mut self, node: NodeId) -> Room {
         let room = self.jobs.find_room(facts!(self), node);
         self.repairs.rooms.found.insert(node, (self.base.now, room));
-        self.nodes.leaving.note_room(node, room);
-        if let Some(absence) = self.nodes.absences.get_mut(&node) {
-            absence.attempts.note_room(room.is_any());
+        if self.nodes.leaving.contains(&node) {
+            self.repairs.drains.of(node).attempts.note_room(room.is_any());
+        }
+        if self.nodes.absences.contains_key(&node) {
+            self.repairs.recoveries.of(node).attempts.note_room(room.is_any());
         }
         room
     }

@@ -24,7 +24,7 @@ const NAMED: usize = 20;
 impl Control {
     /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
     pub(crate) fn safe_to_remove(&self, names: &[String]) -> Result<SafetyView, RequestError> {
-        let nodes = self.facts().nodes_named(names)?;
+        let nodes = self.nodes.nodes_named(&self.base, names)?;
         let mut view = self.answers().weighed(&nodes)?;
         let holding: Vec<NodeId> = nodes.iter().copied().filter(|&node| self.is_needed(node)).collect();
         view.safe = holding.is_empty();
@@ -76,7 +76,7 @@ impl Control {
     fn check_removal(&self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
         self.facts().check_not_behind()?;
         self.storing.check_storage()?;
-        let node = self.facts().node_named(name)?;
+        let node = self.nodes.node_named(&self.base, name)?;
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
@@ -134,7 +134,7 @@ impl<'a> Answers<'a> {
         if !self.facts.nodes.settled {
             return Err(RequestError::Settling);
         }
-        let nodes = self.facts.nodes_named(names)?;
+        let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
         view.safe = view.unreadable == 0 && is_left;
@@ -210,7 +210,7 @@ impl<'a> Answers<'a> {
 
 impl<'a> Facts<'a> {
     fn replacement(self, old: &str, new: &str) -> Result<Order, RequestError> {
-        let (from, onto) = (self.node_named(old)?, self.node_named(new)?);
+        let (from, onto) = (self.nodes.node_named(self.base, old)?, self.nodes.node_named(self.base, new)?);
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }

@@ -28,7 +28,7 @@ impl Control {
         let stripes = self.answers().census()?;
         let (files, file_bytes) = self.stripes.picture.files().in_all();
         let nodes_up = sorted(self.nodes.live_helpers().map(|node| self.nodes.name(node)));
-        let nodes_down = self.facts().down_helpers();
+        let nodes_down = self.nodes.down_helpers(&self.base);
         let (gone, full) = (self.gone_nodes(), self.answers().full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
@@ -47,7 +47,7 @@ impl Control {
             nodes_up,
             nodes_down,
             servers_down: self.facts().servers_down(),
-            servers_without_helper: self.facts().servers_without_helper(),
+            servers_without_helper: self.nodes.servers_without_helper(&self.base),
             leaving: self.leaving_views(),
             gone,
             waiting: self.waiting_stripes(),
@@ -278,7 +278,7 @@ impl<'a> Answers<'a> {
         Ok(NodeView {
             node: node.0,
             name: self.facts.nodes.name(node),
-            has_helper: !self.facts.has_no_helper(node),
+            has_helper: !self.facts.nodes.has_no_helper(self.facts.base, node),
             up: peer.is_some(),
             serves: self.facts.base.nature.tells_service.then(|| self.facts.stripes.picture.is_up(node)),
             address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),

@@ -18,7 +18,7 @@ impl Repairs {
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
             blocks: facts.stripes.picture.block_count(node) as u64,
-            budget: facts.budget(node),
+            budget: facts.nodes.budget(facts.base, node),
             draining: facts.nodes.leaving.contains(&node),
         };
         self.scheduler.set_node(node, facts);

@@ -11,6 +11,7 @@ mod facts;
 mod holding;
 mod looks;
 mod orders;
+mod own;
 mod progress;
 mod reasons;
 mod records;
@@ -44,6 +45,7 @@ use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
 use looks::Looks;
 pub(super) use orders::Order;
+use own::Own;
 use progress::Course;
 use refusals::Refusals;
 pub(super) use surplus::Unproven;
@@ -68,6 +70,10 @@ pub(super) struct Repairs {
     pub rooms: Rooms,
     pub fullness: Fullness,
     pub claims: Claims,
+    /// Of helpers that are gone.
+    pub recoveries: Own,
+    /// Of helpers that are to be emptied.
+    pub drains: Own,
     pub misplaced: Misplaced,
 }
 
@@ -86,6 +92,8 @@ impl Repairs {
             rooms: Rooms::default(),
             fullness: Fullness::default(),
             claims: Claims::default(),
+            recoveries: Own::default(),
+            drains: Own::default(),
             misplaced: Misplaced::default(),
         }
     }
@@ -204,6 +212,9 @@ impl Control {
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
         self.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
+            if !self.nodes.leaving.contains(&node) {
+                self.repairs.drains.forget(node);
+            }
             self.mark_leaving(node, &order);
         }
         self.repairs.add(id, order);

@@ -122,7 +122,7 @@ impl<'a> Facts<'a> {
     pub(super) fn order(self, request: &RepairRequest) -> Result<Order, RequestError> {
         let policy = request.policy.as_deref().map_or(Ok(HelperPolicy::default()), str::parse)?;
         let requestors: Result<Vec<NodeId>, RequestError> =
-            request.requestors.iter().map(|name| self.node_named(name)).collect();
+            request.requestors.iter().map(|name| self.nodes.node_named(self.base, name)).collect();
         let (target, given) = self.target(request)?;
         Ok(Order {
             given,
@@ -157,13 +157,15 @@ impl<'a> Facts<'a> {
                 Ok(Target::Stripe(self.stripes.picture.stripe(&StripeId(stripe.clone()))?.id))
             }
             (None, None, Some(name), None, false) => {
-                let node = self.node_named(name)?;
+                let node = self.nodes.node_named(self.base, name)?;
                 match self.nodes.peers.contains_key(&node) {
                     true => Err(RequestError::NodeIsUp { name: name.clone() }),
                     false => Ok(Target::Node(node)),
                 }
             }
-            (None, None, None, Some(name), false) => Ok(Target::Drain(self.node_named(name)?)),
+            (None, None, None, Some(name), false) => {
+                Ok(Target::Drain(self.nodes.node_named(self.base, name)?))
+            }
             (None, None, None, None, true) => Ok(Target::All),
             _ => Err(RequestError::NoOneTarget),
         };

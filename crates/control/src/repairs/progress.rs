@@ -130,7 +130,7 @@ impl Control {
     }
 
     fn resource_name(&self, resource: &Resource) -> String {
-        let paces = self.facts().paces();
+        let paces = self.nodes.paces(&self.base);
         let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
         match resource {
             Resource::Uplink(node) if is_capped(node, |pace| pace.up) => {
@@ -164,7 +164,7 @@ impl Control {
         let step = records.len().div_ceil(DEMANDS).max(1);
         let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
         let scale = records.len() as f64 / sampled.len().max(1) as f64;
-        let (rates, cluster) = (self.rates_within_caps(), self.facts().caps().cluster);
+        let (rates, cluster) = (self.rates_within_caps(), self.nodes.caps(&self.base).cluster);
         let seconds = |kind: Kind| {
             let demand = |record: &&StripeRecord| self.demand(order, kind, record);
             let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
@@ -185,7 +185,7 @@ impl Control {
 
     /// What each helper that is up may move, if others leave it all of the caps that they share.
     fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
-        let caps = self.facts().caps();
+        let caps = self.nodes.caps(&self.base);
         let within = |node: NodeId| {
             let rack = self.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
             (node, caps.utmost(node, rack).slow(self.nodes.topology.rates(node)))

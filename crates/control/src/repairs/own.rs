@@ -1,0 +1,44 @@
+//! Repairs that begin by themselves, of what helpers hold that are gone or are to be emptied.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::NodeId;
+
+use crate::attempts::Attempts;
+
+/// Of one kind, by helper.
+#[derive(Default)]
+pub(crate) struct Own(BTreeMap<NodeId, Tries>);
+
+/// What was tried for one helper.
+#[derive(Default)]
+pub(crate) struct Tries {
+    /// The repair that began by itself, until it ends.
+    pub repair: Option<u64>,
+    pub attempts: Attempts,
+}
+
+impl Own {
+    pub(crate) fn of(&mut self, node: NodeId) -> &mut Tries {
+        self.0.entry(node).or_default()
+    }
+
+    pub(crate) fn get(&self, node: NodeId) -> Option<&Tries> {
+        self.0.get(&node)
+    }
+
+    /// The repair that began by itself and has not ended.
+    pub(crate) fn repair(&self, node: NodeId) -> Option<u64> {
+        self.0.get(&node).and_then(|tries| tries.repair)
+    }
+
+    /// How long the next repair has to wait since earlier ones have failed.
+    pub(crate) fn wait(&self, node: NodeId, now: Duration) -> Duration {
+        self.0.get(&node).map_or(Duration::ZERO, |tries| tries.attempts.wait(now))
+    }
+
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.0.remove(&node);
+    }
+}
