@@ -21,6 +21,9 @@ use super::durations::in_words;
 use super::repairs::Order;
 use super::safety::count;
 use super::storing::Then;
+use crate::base::Base;
+use crate::nodes::Nodes;
+use crate::out::Out;
 use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
 
 /// Keys of the helpers that are gone begin with this; the name follows.
@@ -100,33 +103,15 @@ impl Control {
 
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str) {
         self.nodes.absences.insert(node, absence);
-        self.keep_absence(node);
+        self.nodes.keep_absence(node, &mut self.out);
         self.repairs.recoveries.forget(node);
-        self.look_for_room();
+        self.repairs.look_for_room(facts!(self), &self.jobs);
         let blocks = self.stripes.picture.block_count(node) as u64;
         let name = self.nodes.name(node);
         let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
         let next = self.gone_node(node).map(|gone| gone.text).unwrap_or_default();
         tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
         self.out.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
-    }
-
-    /// A helper is there.
-    pub(crate) fn note_back(&mut self, node: NodeId) {
-        let Some(absence) = self.nodes.absences.remove(&node) else { return };
-        let name = self.nodes.name(node);
-        self.out.forget_record(format!("{PREFIX}{name}"));
-        // Before all have come, one that is back was not gone for anybody.
-        if self.nodes.settled {
-            let away_ms = absence.lasts(self.base.now).as_millis() as u64;
-            self.out.note(HistoryEvent::NodeBack { node: name, away_ms });
-        }
-    }
-
-    fn keep_absence(&mut self, node: NodeId) {
-        let Some(absence) = self.nodes.absences.get(&node) else { return };
-        let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
-        self.out.keep_record(format!("{PREFIX}{}", self.nodes.name(node)), &kept);
     }
 
     /// Begins the repairs whose time has come.
@@ -144,7 +129,7 @@ impl Control {
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
             );
             let is_due = waits && self.recovery_due(node) == Some(Duration::ZERO);
-            if is_due && !self.look_again_for_room(node).is_none() {
+            if is_due && !self.repairs.look_again_for_room(facts!(self), &self.jobs, node).is_none() {
                 self.recover(node);
             }
         }
@@ -154,7 +139,7 @@ impl Control {
         let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.out.next_number()) else { return };
         let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.base.unix_ms) };
         self.repairs.recoveries.of(node).repair = Some(id);
-        let write = Self::kept(id, &order);
+        let write = crate::repairs::kept(id, &order);
         self.out.store(write, Then::Recovers { node, id, order: Box::new(order) });
     }
 
@@ -172,7 +157,7 @@ impl Control {
                     tracing::error!(%error, "a repair that begins by itself");
                 }
             }
-            (Ok(()), false) => self.drop_order(id), // It is back.
+            (Ok(()), false) => self.repairs.drop_order(id, &mut self.out), // It is back.
             (Err(_), true) => {
                 let tries = self.repairs.recoveries.of(node);
                 tries.repair = None;
@@ -193,7 +178,7 @@ impl Control {
         }
         if state == RepairState::Cancelled {
             absence.cancelled = true;
-            self.keep_absence(node);
+            self.nodes.keep_absence(node, &mut self.out);
         } else if left {
             tries.attempts.fail(now, after);
         }
@@ -338,6 +323,26 @@ impl Control {
             ),
             _ => String::new(),
         }
+    }
+}
+
+impl Nodes {
+    /// A helper is there.
+    pub(crate) fn note_back(&mut self, base: &Base, node: NodeId, out: &mut Out) {
+        let Some(absence) = self.absences.remove(&node) else { return };
+        let name = self.name(node);
+        out.forget_record(format!("{PREFIX}{name}"));
+        // Before all have come, one that is back was not gone for anybody.
+        if self.settled {
+            let away_ms = absence.lasts(base.now).as_millis() as u64;
+            out.note(HistoryEvent::NodeBack { node: name, away_ms });
+        }
+    }
+
+    fn keep_absence(&mut self, node: NodeId, out: &mut Out) {
+        let Some(absence) = self.absences.get(&node) else { return };
+        let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
+        out.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
     }
 }
 

@@ -12,14 +12,17 @@ use repair::{NodeId, NodeProfile};
 use serde_json::Value;
 use stores::{RecordWrite, Write};
 
-use super::Control;
 use super::commands::answer;
 use super::effect::Reply;
 use super::jobs::Owner;
 use super::storing::Then;
 use crate::base::Base;
 use crate::error::RequestError;
+use crate::jobs::Jobs;
 use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
+use repair::recovery::Scheduler;
 use views::{CapsRequest, CapsView};
 
 /// The key of caps in the records.
@@ -50,110 +53,109 @@ enum Sharing {
     Asked { until: Duration },
 }
 
-impl Control {
+impl Nodes {
     /// Caps that an earlier coordinator kept.
     pub(crate) fn recall_caps(&mut self, records: &[(String, Value)]) {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value(record.clone()) {
-            Ok(view) => self.nodes.capping.view = view,
+            Ok(view) => self.capping.view = view,
             Err(error) => tracing::warn!(%error, "caps that cannot be read are dropped"),
         }
     }
 
     /// Changes caps, once that is kept.
-    pub(crate) fn change_caps(&mut self, request: &CapsRequest, reply: Reply<CapsView>) {
-        match self.nodes.changed_caps(&self.base, request) {
+    pub(crate) fn change_caps(
+        &mut self,
+        base: &Base,
+        request: &CapsRequest,
+        reply: Reply<CapsView>,
+        out: &mut Out,
+    ) {
+        match self.changed_caps(&base, request) {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
-                self.out.store(write, Then::Capped { view: Box::new(view), reply });
+                out.store(write, Then::Capped { view: Box::new(view), reply });
             }
-            Err(error) => answer(reply, Err(error), &mut self.out),
+            Err(error) => answer(reply, Err(error), out),
         }
     }
 
     /// Caps are kept: they hold from now on.
-    pub(crate) fn caps_changed(&mut self, view: CapsView) -> CapsView {
+    pub(crate) fn caps_changed(&mut self, base: &Base, view: CapsView, out: &mut Out) -> CapsView {
         tracing::info!(?view, "caps on repairs changed");
-        let racks =
-            self.nodes.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
-        self.nodes.capping.view = view;
-        racks.iter().for_each(|rack| self.tell_trunk(rack));
-        self.nodes
-            .live_helpers()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|node| self.repairs.tell_node(facts!(self), node));
-        self.deal_caps();
-        self.nodes.caps_view()
+        let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
+        self.capping.view = view;
+        racks.iter().for_each(|rack| out.tell(Signal::Trunk(rack.to_owned())));
+        self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| out.tell(Signal::Node(node)));
+        self.deal_caps(base, out);
+        self.caps_view()
     }
 
     /// Caps have changed, or the helpers that keep to them.
-    pub(crate) fn deal_caps(&mut self) {
-        let caps = self.nodes.caps(&self.base);
-        let mut dealer = std::mem::take(&mut self.nodes.capping.dealer);
-        dealer.set(caps, self.nodes.helper_profiles());
-        self.nodes.capping.dealer = dealer;
-        self.tell_paces();
+    pub(crate) fn deal_caps(&mut self, base: &Base, out: &mut Out) {
+        let caps = self.caps(&base);
+        let mut dealer = std::mem::take(&mut self.capping.dealer);
+        dealer.set(caps, self.helper_profiles());
+        self.capping.dealer = dealer;
+        self.tell_paces(out);
     }
 
     /// Time has passed: deals anew what is common, as far as it is due.
-    pub(crate) fn share_caps(&mut self) {
+    pub(crate) fn share_caps(&mut self, base: &Base, jobs: &Jobs, scheduler: &Scheduler, out: &mut Out) {
         let is_repair = |owner: &Owner| matches!(owner, Owner::Repair { .. });
-        let runs = self.jobs.running.values().any(|running| is_repair(&running.owner));
-        let is_shared =
-            self.nodes.capping.view.cluster.is_some() || !self.nodes.capping.view.racks.is_empty();
-        self.nodes.capping.sharing = match self.nodes.capping.sharing {
+        let runs = jobs.running.values().any(|running| is_repair(&running.owner));
+        let is_shared = self.capping.view.cluster.is_some() || !self.capping.view.racks.is_empty();
+        self.capping.sharing = match self.capping.sharing {
             Sharing::Resting if runs && is_shared => {
                 // What they left while nothing ran says nothing: it is asked for and not heard.
-                self.ask_for_unused();
-                self.share_by_work();
-                Sharing::Using { until: self.base.now + USED_FOR }
+                self.ask_for_unused(out);
+                self.share_by_work(scheduler, out);
+                Sharing::Using { until: base.now + USED_FOR }
             }
             Sharing::Resting => return,
             _ if !runs || !is_shared => {
-                self.nodes.capping.dealer.rest();
-                self.tell_paces();
+                self.capping.dealer.rest();
+                self.tell_paces(out);
                 Sharing::Resting
             }
-            Sharing::Using { until } if until <= self.base.now => {
-                self.ask_for_unused();
-                Sharing::Asked { until: self.base.now + ANSWERED_IN }
+            Sharing::Using { until } if until <= base.now => {
+                self.ask_for_unused(out);
+                Sharing::Asked { until: base.now + ANSWERED_IN }
             }
-            Sharing::Asked { until } if until <= self.base.now => {
-                self.nodes.capping.dealer.deal();
-                self.share_by_work();
-                Sharing::Using { until: self.base.now + USED_FOR }
+            Sharing::Asked { until } if until <= base.now => {
+                self.capping.dealer.deal();
+                self.share_by_work(scheduler, out);
+                Sharing::Using { until: base.now + USED_FOR }
             }
             waiting => waiting,
         };
     }
 
-    fn share_by_work(&mut self) {
-        self.nodes.capping.dealer.tell_work(self.repairs.scheduler.under_way());
-        self.tell_paces();
+    fn share_by_work(&mut self, scheduler: &Scheduler, out: &mut Out) {
+        self.capping.dealer.tell_work(scheduler.under_way());
+        self.tell_paces(out);
     }
 
-    fn ask_for_unused(&mut self) {
-        self.nodes
-            .live_helpers()
+    fn ask_for_unused(&mut self, out: &mut Out) {
+        self.live_helpers()
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|node| self.nodes.send(node, ToNode::Spare, &mut self.out));
+            .for_each(|node| self.send(node, ToNode::Spare, out));
     }
 
     /// A helper says which part of its shares it left, in thousandths.
     pub(crate) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
-        if let Sharing::Asked { .. } = self.nodes.capping.sharing {
+        if let Sharing::Asked { .. } = self.capping.sharing {
             let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);
-            self.nodes.capping.dealer.note(node, Unused { up: part(up), down: part(down) });
+            self.capping.dealer.note(node, Unused { up: part(up), down: part(down) });
         }
     }
 
     /// Tells helpers what they keep to, where that has changed.
-    fn tell_paces(&mut self) {
-        self.nodes.capping.told.retain(|node, _| self.nodes.peers.contains_key(node));
-        for (node, pace) in self.nodes.capping.dealer.paces() {
+    fn tell_paces(&mut self, out: &mut Out) {
+        self.capping.told.retain(|node, _| self.peers.contains_key(node));
+        for (node, pace) in self.capping.dealer.paces() {
             let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
             let caps = repair::Caps {
                 repairs_up: rate(pace.up),
@@ -161,16 +163,16 @@ impl Control {
                 repairs_disk: rate(pace.disk),
                 ..Default::default()
             };
-            if self.nodes.capping.told.get(&node).copied().unwrap_or_default() != caps {
-                self.nodes.capping.told.insert(node, caps);
-                self.nodes.send(node, ToNode::Limits(caps), &mut self.out);
+            if self.capping.told.get(&node).copied().unwrap_or_default() != caps {
+                self.capping.told.insert(node, caps);
+                self.send(node, ToNode::Limits(caps), out);
             }
         }
     }
 }
 
 impl Nodes {
-    pub(crate) fn changed_caps(&self, base: &Base, request: &CapsRequest) -> Result<CapsView, RequestError> {
+    fn changed_caps(&self, base: &Base, request: &CapsRequest) -> Result<CapsView, RequestError> {
         let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
         named.map(|(name, _)| self.node_named(base, name)).collect::<Result<Vec<_>, _>>()?;
         self.check_racks(base, request)?;

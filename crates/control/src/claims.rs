@@ -14,6 +14,9 @@ use stores::{Answer, StoreError, StripeWrite, Write};
 
 use super::Control;
 use super::storing::Then;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
 use crate::repairs::Repairs;
 
 /// A stripe that somebody else works on is asked for again after this time.
@@ -44,14 +47,37 @@ enum ClaimState {
 pub(crate) struct Claims(BTreeMap<StripeId, Claim>);
 
 impl Control {
+    /// Others may change a stripe: what runs would be in their way.
+    pub(crate) fn claim_lost(&mut self, stripe: &StripeId) {
+        let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
+        if !self.repairs.claims.0.get(stripe).is_some_and(is_ours) {
+            return;
+        }
+        tracing::warn!(%stripe, "others may change it now: its repair is called off and begun anew");
+        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
+            self.repairs.claims.0.remove(stripe);
+        }
+        for job in self.jobs.makers_of(stripe) {
+            self.jobs.cancel_job(job);
+        }
+    }
+}
+
+impl Repairs {
     /// Whether blocks of a stripe may be made on these nodes now. If not, that is asked for, and its repair waits.
-    pub(crate) fn is_claimed(&mut self, stripe: &StripeId, wanted: &[Wanted]) -> bool {
-        if !self.base.nature.claims || self.stripes.given.get(stripe).is_some() {
+    pub(crate) fn is_claimed(
+        &mut self,
+        facts: Facts<'_>,
+        stripe: &StripeId,
+        wanted: &[Wanted],
+        out: &mut Out,
+    ) -> bool {
+        if !facts.base.nature.claims || facts.stripes.given.get(stripe).is_some() {
             return true;
         }
         let nodes: BTreeSet<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
         let blocks: BTreeSet<BlockIndex> = wanted.iter().map(|wanted| wanted.block).collect();
-        let claim = self.repairs.claims.0.get(stripe);
+        let claim = self.claims.0.get(stripe);
         if let Some(claim) = claim
             && matches!(claim.state, ClaimState::Ours { .. })
             && nodes.is_subset(&claim.nodes)
@@ -64,16 +90,21 @@ impl Control {
             nodes: nodes.iter().copied().collect(),
             blocks: blocks.iter().copied().collect(),
         };
-        self.repairs.claims.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
-        self.repairs.scheduler.hold(stripe);
-        self.out.store(Write::Stripes(write), Then::Claimed { stripe: stripe.clone() });
+        self.claims.0.insert(stripe.clone(), Claim { nodes, blocks, state: ClaimState::Asked });
+        self.scheduler.hold(stripe);
+        out.store(Write::Stripes(write), Then::Claimed { stripe: stripe.clone() });
         false
     }
 
     /// The store has answered.
-    pub(crate) fn claimed(&mut self, stripe: &StripeId, result: Result<Answer, StoreError>) {
-        let now = self.base.now;
-        let Some(claim) = self.repairs.claims.0.get_mut(stripe) else { return };
+    pub(crate) fn claimed(
+        &mut self,
+        facts: Facts<'_>,
+        stripe: &StripeId,
+        result: Result<Answer, StoreError>,
+    ) {
+        let now = facts.base.now;
+        let Some(claim) = self.claims.0.get_mut(stripe) else { return };
         match result {
             Ok(answer) => {
                 let permits = match answer {
@@ -81,67 +112,52 @@ impl Control {
                     _ => Vec::new(), // Nobody asks for any.
                 };
                 claim.state = ClaimState::Ours { unused_since: now, permits };
-                self.repairs.scheduler.let_go(stripe);
+                self.scheduler.let_go(stripe);
             }
             Err(error) => {
                 tracing::info!(%stripe, %error, "its repair waits");
                 claim.state = ClaimState::Refused { again: now + ASK_AGAIN };
-                self.repairs.note_refusal(facts!(self), stripe, &error);
+                self.note_refusal(facts, stripe, &error);
             }
         }
     }
 
-    /// Others may change a stripe: what runs would be in their way.
-    pub(crate) fn claim_lost(&mut self, stripe: &StripeId) {
-        let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
-        if !self.repairs.claims.0.get(stripe).is_some_and(is_ours) {
-            return;
-        }
-        tracing::warn!(%stripe, "others may change it now: its repair is called off and begun anew");
-        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
-            self.repairs.claims.0.remove(stripe);
-        }
-        for job in self.jobs.makers_of(stripe) {
-            self.cancel_job(job);
-        }
-    }
-
     /// Time has passed, or a job has ended.
-    pub(crate) fn look_at_claims(&mut self) {
-        let now = self.base.now;
+    pub(crate) fn look_at_claims(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let now = facts.base.now;
         let mut over = Vec::new();
-        for stripe in self.repairs.claims.0.keys().cloned().collect::<Vec<_>>() {
-            let used = !self.jobs.makers_of(&stripe).is_empty();
-            match &mut self.repairs.claims.0.get_mut(&stripe).expect("just listed").state {
+        for stripe in self.claims.0.keys().cloned().collect::<Vec<_>>() {
+            let used = !jobs.makers_of(&stripe).is_empty();
+            match &mut self.claims.0.get_mut(&stripe).expect("just listed").state {
                 ClaimState::Ours { unused_since, .. } if used => *unused_since = now,
                 ClaimState::Ours { unused_since, .. } if *unused_since + UNUSED_LIMIT <= now => {
                     over.push(stripe);
                 }
                 ClaimState::Refused { again } if *again <= now => {
-                    self.repairs.claims.0.remove(&stripe);
-                    self.repairs.scheduler.let_go(&stripe);
+                    self.claims.0.remove(&stripe);
+                    self.scheduler.let_go(&stripe);
                     if !used {
                         // An earlier claim of it may still be the store's, and nobody may ask again.
-                        self.out.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
+                        out.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
                     }
                 }
                 _ => {}
             }
         }
-        over.iter().for_each(|stripe| self.release(stripe));
+        over.iter().for_each(|stripe| self.release(stripe, out));
     }
 
     /// A job on a stripe has ended: nobody waits longer for it than needed.
-    pub(crate) fn release_unused(&mut self, stripe: &StripeId) {
-        if self.repairs.claims.0.contains_key(stripe) && self.jobs.makers_of(stripe).is_empty() {
-            self.release(stripe);
+    pub(crate) fn release_unused(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
+        if self.claims.0.contains_key(stripe) && jobs.makers_of(stripe).is_empty() {
+            self.release(stripe, out);
         }
     }
 
-    fn release(&mut self, stripe: &StripeId) {
-        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
-            self.repairs.claims.0.remove(stripe);
-            self.out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
+    pub(crate) fn release(&mut self, stripe: &StripeId, out: &mut Out) {
+        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.claims.0.get(stripe) {
+            self.claims.0.remove(stripe);
+            out.store(Write::Stripes(StripeWrite::Release(stripe.clone())), Then::Nothing);
         }
     }
 }

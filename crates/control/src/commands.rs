@@ -83,8 +83,10 @@ impl Control {
             Command::Files(prefix, reply) => answer(reply, self.answers().file_views(&prefix), &mut self.out),
             Command::File(name, reply) => answer(reply, self.file_layout(&name), &mut self.out),
             Command::RemoveFile(name, reply) => self.remove_file(name, reply),
-            Command::BeginPut(request, reply) => self.begin_put(&request, reply),
-            Command::CommitPut(put, reply) => self.commit_put(put, reply),
+            Command::BeginPut(request, reply) => {
+                self.jobs.begin_put(facts!(self), &request, reply, &mut self.out)
+            }
+            Command::CommitPut(put, reply) => self.jobs.commit_put(facts!(self), put, reply, &mut self.out),
             Command::AbortPut(put, reply) => self.abort_put(put, Some(reply)),
             Command::Stripe(stripe, reply) => {
                 answer(reply, self.answers().stripe_view_of(&stripe), &mut self.out)
@@ -117,10 +119,12 @@ impl Control {
             Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name), &mut self.out),
             Command::Topology(reply) => answer(reply, Ok(self.answers().topology_view()), &mut self.out),
             Command::Probe(request, reply) => answer(reply, self.start_probes(&request), &mut self.out),
-            Command::Probes(reply) => answer(reply, self.probe_view(), &mut self.out),
+            Command::Probes(reply) => answer(reply, self.jobs.probe_view(facts!(self)), &mut self.out),
             Command::StopProbes(reply) => answer(reply, self.stop_probes(), &mut self.out),
             Command::Caps(reply) => answer(reply, Ok(self.nodes.caps_view()), &mut self.out),
-            Command::ChangeCaps(request, reply) => self.change_caps(&request, reply),
+            Command::ChangeCaps(request, reply) => {
+                self.nodes.change_caps(&self.base, &request, reply, &mut self.out)
+            }
             Command::Explain(request, reply) => answer(reply, self.explain(&request), &mut self.out),
             Command::Scrub(parity, reply) => answer(
                 reply,

@@ -107,7 +107,7 @@ impl Stripes {
         self.forget_condemned(taken, out);
     }
 
-    pub(crate) fn forget_condemned(&mut self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
+    fn forget_condemned(&mut self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
         blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
     }
 }

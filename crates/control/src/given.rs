@@ -181,7 +181,7 @@ impl Stripes {
 }
 
 impl<'a> Facts<'a> {
-    pub(crate) fn given_record(self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
+    fn given_record(self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
         let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
@@ -220,7 +220,7 @@ impl<'a> Facts<'a> {
 
 impl Repairs {
     /// Whether a repair of it runs, or is to.
-    pub(crate) fn is_being_repaired(&self, stripe: &StripeId) -> bool {
+    fn is_being_repaired(&self, stripe: &StripeId) -> bool {
         self.awaits(stripe)
             || self
                 .of_stripe(stripe)

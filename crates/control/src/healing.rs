@@ -16,13 +16,15 @@ use repair::recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
-use super::Control;
 use super::durations::in_words;
 use super::grace::shortened;
 use super::picture::Slot;
 use super::safety::count;
 use super::storing::Then;
 use super::stripes::Stripes;
+use crate::facts::Facts;
+use crate::out::Out;
+use crate::repairs::Repairs;
 use views::WaitingStripes;
 
 /// How often damage is looked for.
@@ -95,58 +97,57 @@ struct Patience {
     is_shortened: bool,
 }
 
-impl Control {
-    pub(crate) fn note_service(&mut self, node: NodeId, up: bool) {
+impl Repairs {
+    pub(crate) fn note_service(&mut self, facts: Facts<'_>, node: NodeId, up: bool) {
         if up {
-            self.repairs.healing.out_since.remove(&node);
+            self.healing.out_since.remove(&node);
         } else {
-            self.repairs.healing.out_since.entry(node).or_insert(self.base.now);
+            self.healing.out_since.entry(node).or_insert(facts.base.now);
         }
     }
 
     /// Time has passed: begins what is due.
-    pub(crate) fn heal(&mut self) {
-        let Some(policy) = self.heals() else { return self.repairs.healing.waiting.clear() };
-        if self.base.now < self.repairs.healing.due {
+    pub(crate) fn heal(&mut self, facts: Facts<'_>, out: &mut Out) {
+        let Some(policy) = facts.heals() else { return self.healing.waiting.clear() };
+        if facts.base.now < self.healing.due {
             return;
         }
-        self.repairs.healing.due = self.base.now + LOOK_EVERY;
-        let all_serve = self.stripes.picture.nodes().keys().all(|&node| self.stripes.picture.is_up(node));
-        self.repairs.healing.all_since =
-            all_serve.then(|| self.repairs.healing.all_since.unwrap_or(self.base.now));
-        self.repairs.healing.waiting.clear();
-        self.close_cases();
-        let damaged = match self.base.nature.tells_service {
-            true => self.stripes.picture.damaged(),
-            false => self.pressing_damage(),
+        self.healing.due = facts.base.now + LOOK_EVERY;
+        let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
+        self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(facts.base.now));
+        self.healing.waiting.clear();
+        self.close_cases(facts);
+        let damaged = match facts.base.nature.tells_service {
+            true => facts.stripes.picture.damaged(),
+            false => self.pressing_damage(facts),
         };
-        let mut open = self.repairs.healing.cases.values().filter(|case| self.is_open(case)).count();
+        let mut open = self.healing.cases.values().filter(|case| self.is_open(case)).count();
         // An unreadable stripe is looked at again as soon as a block of it is back.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
-            damaged.iter().filter_map(|stripe| Some((self.patience_of(stripe)?, stripe))).collect();
+            damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
         worst_first.sort_by_key(|(patience, _)| patience.left);
         for (patience, stripe) in worst_first {
-            let begins = open < OPEN_AT_ONCE && self.heal_stripe(policy, stripe, patience);
+            let begins = open < OPEN_AT_ONCE && self.heal_stripe(facts, policy, stripe, patience, out);
             open += usize::from(begins);
         }
     }
 
     /// Forgets stripes that lack nothing any more.
-    fn close_cases(&mut self) {
+    fn close_cases(&mut self, facts: Facts<'_>) {
         let is_whole = |stripe: &&StripeId| {
-            let record = self.stripes.picture.stripe(stripe);
-            record.map_or(true, |record| self.facts().lost_blocks(&record).is_empty())
+            let record = facts.stripes.picture.stripe(stripe);
+            record.map_or(true, |record| facts.lost_blocks(&record).is_empty())
         };
-        let whole: Vec<StripeId> = self.repairs.healing.cases.keys().filter(is_whole).cloned().collect();
-        whole.iter().for_each(|stripe| drop(self.repairs.healing.cases.remove(stripe)));
+        let whole: Vec<StripeId> = self.healing.cases.keys().filter(is_whole).cloned().collect();
+        whole.iter().for_each(|stripe| drop(self.healing.cases.remove(stripe)));
     }
 
     /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
     /// there are many, and others the next time.
-    fn pressing_damage(&mut self) -> Vec<StripeRecord> {
-        let grace = self.nodes.repair_after(&self.base).time().unwrap_or_default();
-        let [after_rotten, after] = self.repairs.healing.looked_at;
-        let Stripes { picture, codes, .. } = &self.stripes;
+    fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
+        let grace = facts.nodes.repair_after(&facts.base).time().unwrap_or_default();
+        let [after_rotten, after] = self.healing.looked_at;
+        let Stripes { picture, codes, .. } = &facts.stripes;
         let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
         for kind in picture.kinds().filter(|kind| !kind.slots.is_empty()) {
             let Ok(code) = codes.get(kind.code) else { continue };
@@ -160,59 +161,46 @@ impl Control {
         let hurried: Vec<Slot> = hurried.into_iter().flat_map(|(_, slots)| slots).take(LOOK_AT).collect();
         let rotten = some_of(picture.rotten(), after_rotten);
         let last = |slots: &[Slot]| slots.last().filter(|_| slots.len() == LOOK_AT).copied();
-        self.repairs.healing.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
+        self.healing.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
         let slots: BTreeSet<Slot> = rotten.into_iter().chain(hurried).collect();
-        slots.into_iter().map(|slot| self.stripes.picture.stripe_in(slot)).collect()
-    }
-
-    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
-    fn heals(&self) -> Option<HealPolicy> {
-        let is_own = !self.base.nature.tells_service;
-        let is_off = is_own && self.nodes.repair_after(&self.base) == RepairAfter::Never;
-        let may_begin = self.nodes.settled
-            && self.facts().may_change()
-            && !(is_own && self.facts().too_many_gone().is_some());
-        self.base.settings.heal.filter(|_| may_begin && !is_off)
+        slots.into_iter().map(|slot| facts.stripes.picture.stripe_in(slot)).collect()
     }
 
     fn is_open(&self, case: &Case) -> bool {
-        case.repairs.iter().any(|&repair| self.repairs.is_repair_open(repair))
-    }
-
-    /// `None` if it cannot be read.
-    fn patience_of(&self, stripe: &StripeRecord) -> Option<Patience> {
-        let code = self.stripes.codes.get(&stripe.code).ok()?;
-        let left = self.stripes.codes.survives(&*code, &self.facts().lost_blocks(stripe))?;
-        let full = self.stripes.codes.survives(&*code, &[])?;
-        let after = self.nodes.repair_after(&self.base).time();
-        let grace = after.map(|after| shortened(after, left, full));
-        Some(Patience { left, grace, is_shortened: grace < after })
+        case.repairs.iter().any(|&repair| self.is_repair_open(repair))
     }
 
     /// Begins the repair of a stripe, if it is due; whether it did.
-    fn heal_stripe(&mut self, policy: HealPolicy, stripe: &StripeRecord, patience: Patience) -> bool {
-        let lost: Vec<&BlockRecord> =
-            stripe.blocks.iter().filter(|block| self.facts().is_lost(block)).collect();
-        let waits: Vec<Option<Duration>> = lost.iter().map(|block| self.due_of(block, patience)).collect();
+    fn heal_stripe(
+        &mut self,
+        facts: Facts<'_>,
+        policy: HealPolicy,
+        stripe: &StripeRecord,
+        patience: Patience,
+        out: &mut Out,
+    ) -> bool {
+        let lost: Vec<&BlockRecord> = stripe.blocks.iter().filter(|block| facts.is_lost(block)).collect();
+        let waits: Vec<Option<Duration>> =
+            lost.iter().map(|block| self.due_of(facts, block, patience)).collect();
         let due = lost.iter().zip(&waits).filter(|(_, wait)| **wait == Some(Duration::ZERO));
         let due: Vec<BlockId> = due.map(|(block, _)| block.id.clone()).collect();
         if due.is_empty() {
-            self.note_waiting(patience, waits.into_iter().flatten().min());
+            self.note_waiting(facts, patience, waits.into_iter().flatten().min());
             return false;
         }
-        let now = self.base.now;
-        if let Some(case) = self.repairs.healing.cases.get(&stripe.id)
+        let now = facts.base.now;
+        if let Some(case) = self.healing.cases.get(&stripe.id)
             && (now < case.not_before || self.is_open(case))
         {
             return false;
         }
-        let repairs = self.repairs.of_stripe(&stripe.id);
-        if repairs.into_iter().any(|id| self.repairs.is_repair_open(id)) {
+        let repairs = self.of_stripe(&stripe.id);
+        if repairs.into_iter().any(|id| self.is_repair_open(id)) {
             return false; // Somebody has asked for it, or an earlier coordinator began it.
         }
         let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
         let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
-        let case = self.repairs.healing.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
+        let case = self.healing.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
             repairs: BTreeSet::new(),
             attempts: 0,
             not_before: Duration::ZERO,
@@ -227,75 +215,79 @@ impl Control {
         }
         tracing::info!(stripe = %stripe.id, blocks = listed, "is repaired without being asked for");
         for target in targets {
-            self.heal_target(&stripe.id, target);
+            self.heal_target(facts, &stripe.id, target, out);
         }
         true
     }
 
-    fn note_waiting(&mut self, patience: Patience, wait: Option<Duration>) {
+    fn note_waiting(&mut self, facts: Facts<'_>, patience: Patience, wait: Option<Duration>) {
         let Some(wait) = wait.filter(|_| patience.is_shortened) else { return };
-        let due = self.base.now + wait;
-        let (stripes, first) = self.repairs.healing.waiting.entry(patience.left).or_insert((0, due));
+        let due = facts.base.now + wait;
+        let (stripes, first) = self.healing.waiting.entry(patience.left).or_insert((0, due));
         (*stripes, *first) = (*stripes + 1, due.min(*first));
     }
 
-    fn heal_target(&mut self, stripe: &StripeId, target: Target) {
-        let order = self.facts().own_order(target);
-        match order.and_then(|order| Ok((self.out.next_number()?, order))) {
+    fn heal_target(&mut self, facts: Facts<'_>, stripe: &StripeId, target: Target, out: &mut Out) {
+        let order = facts.own_order(target);
+        match order.and_then(|order| Ok((out.next_number()?, order))) {
             Ok((id, order)) => {
-                if let Some(case) = self.repairs.healing.cases.get_mut(stripe) {
+                if let Some(case) = self.healing.cases.get_mut(stripe) {
                     case.repairs.insert(id);
                 }
-                self.out.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
+                out.store(crate::repairs::kept(id, &order), Then::Healed { id, order: Box::new(order) });
             }
             Err(error) => tracing::warn!(%stripe, %error, "its repair cannot begin"),
         }
     }
 
     /// How long a lost block is still waited for; `None` if its repair does not begin here.
-    fn due_of(&self, block: &BlockRecord, patience: Patience) -> Option<Duration> {
+    fn due_of(
+        &self,
+        facts: Facts<'_>,
+        block: &BlockRecord,
+        patience: Patience,
+    ) -> Option<Duration> {
         let Some(home) = block.node else {
             // Its holder may be about to come back since before this coordinator began, unless nobody is away.
-            let all_have_told = |since| self.base.now >= since + ALL_HAVE_TOLD;
-            return match self.repairs.healing.all_since.is_some_and(all_have_told) {
+            let all_have_told = |since| facts.base.now >= since + ALL_HAVE_TOLD;
+            return match self.healing.all_since.is_some_and(all_have_told) {
                 true => Some(Duration::ZERO),
-                false => Some(patience.grace?.saturating_sub(self.base.now)),
+                false => Some(patience.grace?.saturating_sub(facts.base.now)),
             };
         };
-        if let Some(&since) =
-            self.repairs.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing)
-        {
-            return self.nodes.left_of(
-                &self.base,
+        if let Some(&since) = self.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
+            return facts.nodes.left_of(
+                &facts.base,
                 home,
-                patience.grace?.saturating_sub(self.base.now.saturating_sub(since)),
+                patience.grace?.saturating_sub(facts.base.now.saturating_sub(since)),
             );
         }
         let holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
-        let out = holders.filter(|holder| !self.stripes.picture.is_up(holder.node));
-        let waits: Option<Vec<Duration>> = out.map(|holder| self.wait_for(holder.node, patience)).collect();
+        let out = holders.filter(|holder| !facts.stripes.picture.is_up(holder.node));
+        let waits: Option<Vec<Duration>> =
+            out.map(|holder| self.wait_for(facts, holder.node, patience)).collect();
         Some(waits?.into_iter().max().unwrap_or_default())
     }
 
     /// How long a node is still waited for that is out of service, or gone.
-    fn wait_for(&self, node: NodeId, patience: Patience) -> Option<Duration> {
+    fn wait_for(&self, facts: Facts<'_>, node: NodeId, patience: Patience) -> Option<Duration> {
         let grace = patience.grace?;
-        if self.base.nature.tells_service {
-            let since = self.repairs.healing.out_since.get(&node).copied().unwrap_or_default();
-            return self.nodes.left_of(
-                &self.base,
+        if facts.base.nature.tells_service {
+            let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
+            return facts.nodes.left_of(
+                &facts.base,
                 node,
-                grace.saturating_sub(self.base.now.saturating_sub(since)),
+                grace.saturating_sub(facts.base.now.saturating_sub(since)),
             );
         }
-        let left = self.nodes.left_of_absence(&self.base, node, grace).filter(|_| patience.is_shortened)?;
-        self.nodes.left_of(&self.base, node, left)
+        let left = facts.nodes.left_of_absence(&facts.base, node, grace).filter(|_| patience.is_shortened)?;
+        facts.nodes.left_of(&facts.base, node, left)
     }
 
     /// Stripes that are repaired before the helpers are that they miss.
-    pub(crate) fn waiting_stripes(&self) -> Vec<WaitingStripes> {
+    pub(crate) fn waiting_stripes(&self, facts: Facts<'_>) -> Vec<WaitingStripes> {
         let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
-            let wait = due.saturating_sub(self.base.now);
+            let wait = due.saturating_sub(facts.base.now);
             let lose = match survives {
                 0 => "cannot lose another block".to_owned(),
                 survives => format!("can lose only {} more", count(survives.into(), "block")),
@@ -311,38 +303,61 @@ impl Control {
                 ),
             }
         };
-        self.repairs.healing.waiting.iter().map(view).collect()
+        self.healing.waiting.iter().map(view).collect()
     }
 
     /// Sentences on blocks that are lost on helpers that are up.
-    pub(crate) fn healing_advice(&self, blocks: u64) -> Vec<String> {
-        if self.heals().is_none_or(|policy| policy.dry_run) {
+    pub(crate) fn healing_advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
+        if facts.heals().is_none_or(|policy| policy.dry_run) {
             return vec![format!(
                 "{} lost on helpers that are up: run mend repair --all",
                 count(blocks, "block")
             )];
         }
-        let grace = self.nodes.repair_after(&self.base).time().unwrap_or_default();
-        let hollow = self.repairs.healing.hollow.iter().filter(|(_, since)| self.base.now < **since + grace);
+        let grace = facts.nodes.repair_after(&facts.base).time().unwrap_or_default();
+        let hollow = self.healing.hollow.iter().filter(|(_, since)| facts.base.now < **since + grace);
         let mut advice: Vec<String> = hollow
             .map(|(&node, &since)| {
                 format!(
                     "{} came back without most of its blocks: is its disk mounted? They are rebuilt in {}, or now with \
                      mend repair --all",
-                    self.nodes.name(node),
-                    in_words((since + grace).saturating_sub(self.base.now))
+                    facts.nodes.name(node),
+                    in_words((since + grace).saturating_sub(facts.base.now))
                 )
             })
             .collect();
         if advice.is_empty() {
-            let again = self.repairs.healing.tried_again().filter(|&again| again > self.base.now);
+            let again = self.healing.tried_again().filter(|&again| again > facts.base.now);
             let when = again.map_or_else(
                 || "repair begins by itself".to_owned(),
-                |again| format!("repair is tried again in {}", in_words(again.saturating_sub(self.base.now))),
+                |again| {
+                    format!("repair is tried again in {}", in_words(again.saturating_sub(facts.base.now)))
+                },
             );
             advice.push(format!("{} lost on helpers that are up: {when}", count(blocks, "block")));
         }
         advice
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
+    fn heals(self) -> Option<HealPolicy> {
+        let is_own = !self.base.nature.tells_service;
+        let is_off = is_own && self.nodes.repair_after(&self.base) == RepairAfter::Never;
+        let may_begin =
+            self.nodes.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());
+        self.base.settings.heal.filter(|_| may_begin && !is_off)
+    }
+
+    /// `None` if it cannot be read.
+    fn patience_of(self, stripe: &StripeRecord) -> Option<Patience> {
+        let code = self.stripes.codes.get(&stripe.code).ok()?;
+        let left = self.stripes.codes.survives(&*code, &self.lost_blocks(stripe))?;
+        let full = self.stripes.codes.survives(&*code, &[])?;
+        let after = self.nodes.repair_after(&self.base).time();
+        let grace = after.map(|after| shortened(after, left, full));
+        Some(Patience { left, grace, is_shortened: grace < after })
     }
 }
 

@@ -210,7 +210,7 @@ impl Stripes {
     }
 
     /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
-    pub(crate) fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+    fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
         let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) else { return };
         let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
         let homeless: Vec<(StripeId, BlockIndex)> = orphans

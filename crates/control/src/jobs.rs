@@ -21,6 +21,8 @@ use super::puts::OpenPuts;
 use super::questions::state_for;
 use super::storing::Then;
 use super::suspects::Suspects;
+use crate::facts::Facts;
+use crate::out::Out;
 use crate::signal::Signal;
 
 /// Jobs that run, and what wants them.
@@ -121,7 +123,7 @@ impl Control {
         if stores {
             self.repairs.scheduler.hold(&running.stripe);
         }
-        self.run(id, running);
+        self.jobs.run(id, running);
         id
     }
 
@@ -156,24 +158,12 @@ impl Control {
         running
     }
 
-    pub(crate) fn run(&mut self, id: JobId, running: RunningJob) {
-        self.jobs.running.insert(id, running);
-        self.jobs.stirred.insert(id);
-    }
-
     pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
         if self.scrub.checks.has(job) {
             return self.scrub.take_check_report(facts!(self), node, (job, epoch), report, &mut self.out);
         }
         // Reports on jobs that have ended come late and matter to nobody.
         self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
-    }
-
-    pub(crate) fn cancel_job(&mut self, job: JobId) {
-        if let Some(running) = self.jobs.running.get_mut(&job) {
-            running.job.cancel();
-            self.jobs.stirred.insert(job);
-        }
     }
 
     pub(crate) fn drain_jobs(&mut self) {
@@ -226,17 +216,6 @@ impl Control {
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
         let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
         self.out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
-    }
-
-    /// Blocks are about to have other homes: the old ones have something to remove.
-    pub(crate) fn note_former_homes(&mut self, job: JobId, stripe: &StripeId, blocks: &[BlockIndex]) {
-        let (Some(running), Ok(record)) =
-            (self.jobs.running.get_mut(&job), self.stripes.picture.stripe(stripe))
-        else {
-            return;
-        };
-        let homes = blocks.iter().flat_map(|index| record.blocks[usize::from(index.0)].holders());
-        running.left.extend(homes.map(|holder| holder.node));
     }
 
     /// What a job stored is recorded, or is not.
@@ -314,14 +293,14 @@ impl Control {
         }
         match running.owner {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
-                self.close_request(client, tag, trouble, result);
+                self.jobs.close_request(facts!(self), client, tag, trouble, result, &mut self.out);
             }
             Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
             Owner::Probe => self.probe_ended(result),
             Owner::Trial => self.trial_ended(&result),
         }
         if !running.targets.is_empty() {
-            self.release_unused(&running.stripe);
+            self.repairs.release_unused(&self.jobs, &running.stripe, &mut self.out);
             for &node in running.job.nodes().union(&running.left) {
                 self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
             }
@@ -362,13 +341,45 @@ impl Control {
         let stored = std::mem::take(&mut running.stored);
         self.record(id, stored);
     }
+}
+
+impl Jobs {
+    pub(crate) fn run(&mut self, id: JobId, running: RunningJob) {
+        self.running.insert(id, running);
+        self.stirred.insert(id);
+    }
+
+    pub(crate) fn cancel_job(&mut self, job: JobId) {
+        if let Some(running) = self.running.get_mut(&job) {
+            running.job.cancel();
+            self.stirred.insert(job);
+        }
+    }
+
+    /// Blocks are about to have other homes: the old ones have something to remove.
+    pub(crate) fn note_former_homes(
+        &mut self,
+        facts: Facts<'_>,
+        job: JobId,
+        stripe: &StripeId,
+        blocks: &[BlockIndex],
+    ) {
+        let (Some(running), Ok(record)) = (self.running.get_mut(&job), facts.stripes.picture.stripe(stripe))
+        else {
+            return;
+        };
+        let homes = blocks.iter().flat_map(|index| record.blocks[usize::from(index.0)].holders());
+        running.left.extend(homes.map(|holder| holder.node));
+    }
 
     fn close_request(
         &mut self,
+        facts: Facts<'_>,
         client: NodeId,
         tag: u64,
         trouble: Option<String>,
         result: Result<Outcome, JobError>,
+        out: &mut Out,
     ) {
         self.forget_request(client, tag);
         let result = match (result, trouble) {
@@ -380,7 +391,7 @@ impl Control {
             }
             (Err(error), None) => Err(RequestFailure::from(&error)),
         };
-        self.nodes.send(client, ToNode::Closed { tag, result }, &mut self.out);
+        facts.nodes.send(client, ToNode::Closed { tag, result }, out);
     }
 }
 

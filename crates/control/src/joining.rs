@@ -12,6 +12,9 @@ use super::jobs::Requests;
 use super::nodes::{FIRST_CLIENT, Peer, PeerKind};
 use super::storing::Then;
 use super::{ConnectionId, Control};
+use crate::base::Base;
+use crate::nodes::Nodes;
+use crate::signal::Signal;
 use views::HistoryEvent;
 
 /// Why a node is not taken.
@@ -40,24 +43,7 @@ impl Control {
     /// Nodes of earlier days are known, and down until they register.
     pub(crate) fn know_nodes(&mut self) {
         for record in self.stripes.picture.nodes().values().cloned().collect::<Vec<_>>() {
-            self.know_node(&record);
-        }
-    }
-
-    /// There is such a node; it is down until it registers.
-    pub(crate) fn know_node(&mut self, record: &NodeRecord) {
-        if self.nodes.names.insert(record.id, record.name.clone()).is_none() {
-            let mut view = NodeProfile::unknown(record.name.clone());
-            view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
-            view.alive = false;
-            view.free_bytes = 0;
-            self.nodes.topology.set(record.id, view);
-            // Servers without a helper are the store's, which says itself when they are gone.
-            let named =
-                self.base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
-            if !named && !self.base.nature.tells_service {
-                self.nodes.retired.insert(record.id);
-            }
+            self.nodes.know_node(&self.base, &record);
         }
     }
 
@@ -190,24 +176,24 @@ impl Control {
         self.nodes.retired.remove(&node);
         self.nodes.names.insert(node, name.to_owned());
         if self.nodes.figures.state(node, hello.rates) {
-            self.tell_all_rates();
+            self.nodes.tell_all_rates(&mut self.out);
         }
         let view = view_of(role, name, &hello);
         let (rates, knows_links) = (self.nodes.figures.rates(node), self.nodes.figures.knows_links(node));
         self.stripes.picture.set_rack(node, view.rack.as_deref());
         self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
-        self.lay_links();
+        self.nodes.lay_links(&self.base);
         let peer = Peer { connection, kind: PeerKind::Helper };
         self.stripes.holdings.insert(node, Holdings::default());
         self.welcome(node, connection, peer);
-        self.note_back(node);
+        self.nodes.note_back(&self.base, node, &mut self.out);
         if !self.stripes.news.keep(node, &hello.blocks) {
             self.stripes.compare(around!(self), node, &hello.blocks, &mut self.out);
         }
         self.check_returned(node);
-        self.repairs.tell_node(facts!(self), node);
-        self.deal_caps();
-        self.repairs.tell_replicas(facts!(self), node);
+        self.out.tell(Signal::Node(node));
+        self.nodes.deal_caps(&self.base, &mut self.out);
+        self.out.tell(Signal::Replicas(node));
         self.stripes.recheck_next(around!(self), node, &mut self.out);
         self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
         Ok(node)
@@ -229,12 +215,30 @@ impl Control {
         }
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
         self.nodes.topology.set(node, profile);
-        self.lay_links();
+        self.nodes.lay_links(&self.base);
         let kind = if is_plugin { PeerKind::Plugin } else { PeerKind::Client };
         self.jobs.clients.insert(node, Requests::default());
         let peer = Peer { connection, kind };
         self.welcome(node, connection, peer);
         node
+    }
+}
+
+impl Nodes {
+    /// There is such a node; it is down until it registers.
+    pub(crate) fn know_node(&mut self, base: &Base, record: &NodeRecord) {
+        if self.names.insert(record.id, record.name.clone()).is_none() {
+            let mut view = NodeProfile::unknown(record.name.clone());
+            view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
+            view.alive = false;
+            view.free_bytes = 0;
+            self.topology.set(record.id, view);
+            // Servers without a helper are the store's, which says itself when they are gone.
+            let named = base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
+            if !named && !base.nature.tells_service {
+                self.retired.insert(record.id);
+            }
+        }
     }
 }
 

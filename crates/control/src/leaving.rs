@@ -19,9 +19,13 @@ use super::repairs::Order;
 use super::room::Room;
 use super::safety::count;
 use super::storing::Then;
+use crate::base::Base;
 use crate::error::{RequestError, list};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
+use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
 use views::{LeavingView, NodeView};
 
 /// Keys of marks in the records begin with this.
@@ -71,42 +75,13 @@ impl Leaving {
 }
 
 impl Control {
-    /// Marks that an earlier coordinator kept.
-    pub(crate) fn recall_leaving(&mut self, records: &[(String, Value)]) {
-        for (key, record) in records {
-            let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
-            let kept: Option<Kept> = serde_json::from_value(record.clone()).ok();
-            let order = kept.and_then(|kept| kept.order);
-            self.nodes.leaving.0.insert(NodeId(id), Departure { order, ..Departure::default() });
-        }
-    }
-
-    pub(crate) fn mark_leaving(&mut self, node: NodeId, order: &Order) {
-        if self.nodes.leaving.insert(node, order) {
-            tracing::info!(node = %self.nodes.name(node), "it is to be emptied, and gets no blocks");
-            self.out.keep_record(
-                key(node),
-                &Kept { since_unix_ms: self.base.unix_ms, order: Some(order.clone()) },
-            );
-            self.repairs.tell_node(facts!(self), node);
-        }
-    }
-
-    pub(crate) fn unmark_leaving(&mut self, node: NodeId) {
-        if self.nodes.leaving.0.remove(&node).is_some() {
-            tracing::info!(node = %self.nodes.name(node), "it gets blocks again");
-            self.out.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
-            self.repairs.tell_node(facts!(self), node);
-        }
-    }
-
     /// Takes the mark of a helper back, and calls off what empties it.
     pub(crate) fn stop_drain(&mut self, name: &str) -> Result<NodeView, RequestError> {
         let node = self.nodes.node_named(&self.base, name)?;
         for repair in self.repairs.open_repairs_of(&Target::Drain(node)) {
             self.cancel_repair(repair)?;
         }
-        self.unmark_leaving(node);
+        self.nodes.unmark_leaving(node, &mut self.out);
         self.answers().node_view(node)
     }
 
@@ -124,7 +99,7 @@ impl Control {
             // The last finding may be older than the end of the last drain.
             if may
                 && self.repairs.open_repairs_of(&Target::Drain(node)).is_empty()
-                && self.look_again_for_room(node).is_any()
+                && self.repairs.look_again_for_room(facts!(self), &self.jobs, node).is_any()
             {
                 self.drain_rest(node);
             }
@@ -140,7 +115,7 @@ impl Control {
             .clone()
             .unwrap_or_else(|| Order::new(Target::Drain(node), scheme, self.base.unix_ms));
         let order = Order { by_itself: true, paused: false, asked_unix_ms: self.base.unix_ms, ..order };
-        self.out.store(Self::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
+        self.out.store(crate::repairs::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
     }
 
     /// A drain that begins by itself is kept, or could not be.
@@ -154,7 +129,7 @@ impl Control {
                     tracing::error!(%error, "a drain that begins by itself");
                 }
             }
-            Ok(()) => self.drop_order(id), // It was called off.
+            Ok(()) => self.repairs.drop_order(id, &mut self.out), // It was called off.
             Err(_) => {}
         }
     }
@@ -224,9 +199,37 @@ impl Control {
     }
 }
 
+impl Nodes {
+    /// Marks that an earlier coordinator kept.
+    pub(crate) fn recall_leaving(&mut self, records: &[(String, Value)]) {
+        for (key, record) in records {
+            let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
+            let kept: Option<Kept> = serde_json::from_value(record.clone()).ok();
+            let order = kept.and_then(|kept| kept.order);
+            self.leaving.0.insert(NodeId(id), Departure { order, ..Departure::default() });
+        }
+    }
+
+    pub(crate) fn mark_leaving(&mut self, base: &Base, node: NodeId, order: &Order, out: &mut Out) {
+        if self.leaving.insert(node, order) {
+            tracing::info!(node = %self.name(node), "it is to be emptied, and gets no blocks");
+            out.keep_record(key(node), &Kept { since_unix_ms: base.unix_ms, order: Some(order.clone()) });
+            out.tell(Signal::Node(node));
+        }
+    }
+
+    pub(crate) fn unmark_leaving(&mut self, node: NodeId, out: &mut Out) {
+        if self.leaving.0.remove(&node).is_some() {
+            tracing::info!(node = %self.name(node), "it gets blocks again");
+            out.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
+            out.tell(Signal::Node(node));
+        }
+    }
+}
+
 impl Jobs {
     /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
-    pub(crate) fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
+    fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
         facts.stripes.picture.block_count(node) == 0 && !self.is_target(node)
     }
 }

@@ -243,11 +243,11 @@ impl Control {
     /// Takes up what an earlier coordinator kept.
     fn recall(&mut self, records: &[(String, Value)]) {
         self.know_nodes();
-        self.recall_leaving(records);
-        self.recall_measured(records);
-        self.lay_links();
-        self.recall_caps(records);
-        self.tell_trunks();
+        self.nodes.recall_leaving(records);
+        self.nodes.recall_measured(records);
+        self.nodes.lay_links(&self.base);
+        self.nodes.recall_caps(records);
+        self.nodes.tell_trunks(&self.base, &mut self.out);
         self.requeue_repairs(records);
         self.scrub.recall_scrub(records);
         self.scrub.recall_steady_scrub(records);
@@ -286,21 +286,12 @@ impl Control {
             Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
             Event::Certificate { role, expires } => self.nodes.certificates.note(role, expires),
-            Event::EncryptEdges => self.encrypt_edges(),
+            Event::EncryptEdges => self.nodes.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
             Event::Asked(command) => self.carry_out(*command),
         }
         self.work();
         self.pass_on();
-    }
-
-    /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
-    /// edits a file turns it off by accident.
-    pub fn encrypt_edges(&mut self) {
-        if !self.nodes.topology.encrypts_edges() {
-            tracing::info!("data edges are encrypted");
-            self.nodes.topology.encrypt_edges();
-        }
     }
 
     /// Time has passed.
@@ -314,22 +305,22 @@ impl Control {
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
         self.forget_retired();
-        self.expire_maintenance();
-        self.expire_figures();
-        self.look_for_room();
+        self.nodes.expire_maintenance(&self.base, &mut self.out);
+        self.nodes.expire_figures(&self.base, &mut self.out);
+        self.repairs.look_for_room(facts!(self), &self.jobs);
         self.begin_recoveries();
         self.drain_again();
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.forget_given();
-        self.look_at_claims();
-        self.heal();
+        self.repairs.look_at_claims(facts!(self), &self.jobs, &mut self.out);
+        self.repairs.heal(facts!(self), &mut self.out);
         self.stripes.look_for_surplus(around!(self), &self.jobs, &mut self.out);
         self.mend_placement();
         self.stripes.tidy_orphans(around!(self), &mut self.out);
         self.keep_copy();
-        self.note_progress();
+        self.repairs.note_progress(facts!(self), &self.jobs);
         self.tell_changes();
-        self.share_caps();
+        self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
         self.end_late_trial();
         self.stop_waiting_for_returned();
         self.work();
@@ -354,9 +345,11 @@ impl Control {
                 Signal::Node(node) => self.repairs.tell_node(facts!(self), node),
                 Signal::Space(node) => self.repairs.tell_space(facts!(self), node),
                 Signal::Replicas(node) => self.repairs.tell_replicas(facts!(self), node),
-                Signal::Trunk(rack) => self.tell_trunk(&rack),
+                Signal::Trunk(rack) => self.repairs.tell_trunk(facts!(self), &rack),
                 Signal::Blocks(stripe) => self.repairs.tell_blocks(facts!(self), &stripe),
-                Signal::Surplus { node, stripe, index } => self.tell_surplus(node, &stripe, index),
+                Signal::Surplus { node, stripe, index } => {
+                    self.repairs.tell_surplus(facts!(self), node, &stripe, index)
+                }
                 Signal::Returned { node, is_hollow } => {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
@@ -429,5 +422,16 @@ impl Control {
         }
         self.storing.copied = Some((self.base.now, changes));
         self.out.ask_storage(Ask::KeepCopy);
+    }
+}
+
+impl Nodes {
+    /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
+    /// edits a file turns it off by accident.
+    pub fn encrypt_edges(&mut self) {
+        if !self.topology.encrypts_edges() {
+            tracing::info!("data edges are encrypted");
+            self.topology.encrypt_edges();
+        }
     }
 }

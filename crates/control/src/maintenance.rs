@@ -12,8 +12,10 @@ use serde_json::Value;
 use super::Control;
 use super::absences::recall;
 use crate::answers::Answers;
+use crate::base::Base;
 use crate::error::RequestError;
 use crate::nodes::Nodes;
+use crate::out::Out;
 use views::{HistoryEvent, MaintenanceRequest, NodeView, SettingsRequest, SettingsView};
 
 /// Keys of helpers in maintenance begin with this; the name follows.
@@ -76,33 +78,8 @@ impl Control {
         if !self.nodes.maintenance.contains_key(&node) {
             return Err(RequestError::NotInMaintenance(name.to_owned()));
         }
-        self.drop_maintenance(node);
+        self.nodes.drop_maintenance(node, &mut self.out);
         self.answers().node_view(node)
-    }
-
-    fn drop_maintenance(&mut self, node: NodeId) {
-        let name = self.nodes.name(node);
-        if self.nodes.maintenance.remove(&node).is_some() {
-            self.out.forget_record(format!("{PREFIX}{name}"));
-            tracing::info!(helper = name, "maintenance ends");
-            self.out.note(HistoryEvent::MaintenanceEnded { node: name });
-        }
-    }
-
-    /// Ends what is over.
-    pub(crate) fn expire_maintenance(&mut self) {
-        let over =
-            self.nodes.maintenance.iter().filter(|(_, maintenance)| maintenance.until <= self.base.now);
-        for node in over.map(|(&node, _)| node).collect::<Vec<_>>() {
-            self.drop_maintenance(node);
-        }
-    }
-
-    /// A helper is forgotten, and so is that somebody worked on it.
-    pub(crate) fn forget_maintenance(&mut self, node: NodeId) {
-        if self.nodes.maintenance.remove(&node).is_some() {
-            self.out.forget_record(format!("{PREFIX}{}", self.nodes.name(node)));
-        }
     }
 
     pub(crate) fn change_settings(
@@ -122,6 +99,32 @@ impl Control {
             tracing::info!(repair_after = %self.nodes.repair_after(&self.base), "settings changed");
         }
         Ok(self.answers().settings_view())
+    }
+}
+
+impl Nodes {
+    fn drop_maintenance(&mut self, node: NodeId, out: &mut Out) {
+        let name = self.name(node);
+        if self.maintenance.remove(&node).is_some() {
+            out.forget_record(format!("{PREFIX}{name}"));
+            tracing::info!(helper = name, "maintenance ends");
+            out.note(HistoryEvent::MaintenanceEnded { node: name });
+        }
+    }
+
+    /// Ends what is over.
+    pub(crate) fn expire_maintenance(&mut self, base: &Base, out: &mut Out) {
+        let over = self.maintenance.iter().filter(|(_, maintenance)| maintenance.until <= base.now);
+        for node in over.map(|(&node, _)| node).collect::<Vec<_>>() {
+            self.drop_maintenance(node, out);
+        }
+    }
+
+    /// A helper is forgotten, and so is that somebody worked on it.
+    pub(crate) fn forget_maintenance(&mut self, node: NodeId, out: &mut Out) {
+        if self.maintenance.remove(&node).is_some() {
+            out.forget_record(format!("{PREFIX}{}", self.name(node)));
+        }
     }
 }
 

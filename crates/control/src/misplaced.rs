@@ -16,6 +16,8 @@ use super::safety::count;
 use super::storing::Then;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::repairs::Repairs;
 use views::Census;
 
 /// How often misplaced stripes are looked for.
@@ -55,17 +57,8 @@ impl Control {
         }
         self.stripes.find_all_homes(around!(self), &mut self.out);
         if let Ok(moves) = self.placement_moves() {
-            self.begin_moves(moves);
+            self.repairs.begin_moves(facts!(self), moves, &mut self.out);
         }
-    }
-
-    fn begin_moves(&mut self, moves: Vec<BlockId>) {
-        let blocks = moves.len();
-        let order = self.facts().own_order(Target::Rebalance(moves));
-        let (Ok(order), Ok(id)) = (order, self.out.next_number()) else { return };
-        tracing::info!(repair = id, blocks, "moving blocks off helpers that hold several of a stripe");
-        self.repairs.misplaced.repair = Some(id);
-        self.out.store(Self::kept(id, &order), Then::Healed { id, order: Box::new(order) });
     }
 
     /// One block of each misplaced stripe that some helper can take.
@@ -103,8 +96,19 @@ impl Control {
     }
 }
 
+impl Repairs {
+    fn begin_moves(&mut self, facts: Facts<'_>, moves: Vec<BlockId>, out: &mut Out) {
+        let blocks = moves.len();
+        let order = facts.own_order(Target::Rebalance(moves));
+        let (Ok(order), Ok(id)) = (order, out.next_number()) else { return };
+        tracing::info!(repair = id, blocks, "moving blocks off helpers that hold several of a stripe");
+        self.misplaced.repair = Some(id);
+        out.store(crate::repairs::kept(id, &order), Then::Healed { id, order: Box::new(order) });
+    }
+}
+
 impl Jobs {
-    pub(crate) fn has_taker(&self, facts: Facts<'_>, stripe: &StripeRecord) -> bool {
+    fn has_taker(&self, facts: Facts<'_>, stripe: &StripeRecord) -> bool {
         let holders: BTreeSet<NodeId> = stripe.blocks.iter().filter_map(|block| block.node).collect();
         let maintained = |node: NodeId| facts.nodes.maintenance_left(facts.base, node).is_some();
         let mut takers =

@@ -12,7 +12,11 @@ use super::Control;
 use super::nodes::sorted;
 use crate::answers::Answers;
 use crate::base::Base;
+use crate::facts::Facts;
 use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::repairs::Repairs;
+use crate::signal::Signal;
 
 impl Control {
     /// The configuration was read anew, and says this of what lies between nodes.
@@ -24,93 +28,96 @@ impl Control {
             self.base.settings.network.trunks.keys().chain(network.trunks.keys()).cloned().collect();
         tracing::info!("what mend.toml says of racks and links has changed");
         self.base.settings.network = network;
-        self.lay_links();
-        changed.iter().for_each(|rack| self.tell_trunk(rack));
+        self.nodes.lay_links(&self.base);
+        changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
     }
+}
 
+impl Nodes {
     /// Tells the topology what lies between the nodes that are known now.
-    pub(crate) fn lay_links(&mut self) {
-        let mut topology = std::mem::take(&mut self.nodes.topology);
-        if let Err(error) = self.nodes.lay(&self.base, &mut topology) {
+    pub(crate) fn lay_links(&mut self, base: &Base) {
+        let mut topology = std::mem::take(&mut self.topology);
+        if let Err(error) = self.lay(&base, &mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
-        self.nodes.topology = topology;
+        self.topology = topology;
     }
 
     /// Tells the scheduler of all trunks that are capped or known.
-    pub(crate) fn tell_trunks(&mut self) {
-        let capped = self.nodes.caps(&self.base).racks.into_keys();
-        let racks: Vec<String> = capped.chain(self.base.settings.network.trunks.keys().cloned()).collect();
-        racks.iter().for_each(|rack| self.tell_trunk(rack));
-    }
-
-    /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
-    /// carries.
-    pub(crate) fn tell_trunk(&mut self, rack: &str) {
-        let cap = self.nodes.caps(&self.base).trunk(rack);
-        let carried = self.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
-        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
-        let [up, down] = carried.map(bytes);
-        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
-        self.repairs.scheduler.set_trunk(rack, trunk);
+    pub(crate) fn tell_trunks(&mut self, base: &Base, out: &mut Out) {
+        let capped = self.caps(&base).racks.into_keys();
+        let racks: Vec<String> = capped.chain(base.settings.network.trunks.keys().cloned()).collect();
+        racks.into_iter().for_each(|rack| out.tell(Signal::Trunk(rack)));
     }
 
     /// Tells planner and scheduler what a node carries, as far as that is known now.
-    pub(crate) fn tell_rates(&mut self, node: NodeId) {
-        let (rates, knows_links) = (self.nodes.figures.rates(node), self.nodes.figures.knows_links(node));
-        let Some(view) = self.nodes.topology.get_mut(node) else { return };
+    pub(crate) fn tell_rates(&mut self, node: NodeId, out: &mut Out) {
+        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
+        let Some(view) = self.topology.get_mut(node) else { return };
         view.knows_links = knows_links;
         if std::mem::replace(&mut view.rates, rates) == rates {
             return;
         }
-        self.repairs.tell_node(facts!(self), node);
+        out.tell(Signal::Node(node));
     }
 
     /// A helper says what transfers made of its ports.
-    pub(crate) fn note_seen(&mut self, node: NodeId, rates: [u64; 2]) {
-        if self.nodes.is_helper(node) {
-            match self.nodes.figures.see(node, rates, self.base.unix_ms) {
-                true => self.tell_all_rates(),
-                false => self.tell_rates(node),
+    pub(crate) fn note_seen(&mut self, base: &Base, node: NodeId, rates: [u64; 2], out: &mut Out) {
+        if self.is_helper(node) {
+            match self.figures.see(node, rates, base.unix_ms) {
+                true => self.tell_all_rates(out),
+                false => self.tell_rates(node, out),
             }
         }
     }
 
     /// A node that held up a repair counts as slow.
-    pub(crate) fn note_slow_node(&mut self, node: NodeId, rate: f64) {
-        if self.nodes.is_helper(node) {
-            tracing::warn!(node = %self.nodes.name(node), bytes_per_s = rate as u64, "slow");
-            self.nodes.figures.slow(node, rate, self.base.unix_ms);
-            self.tell_rates(node);
+    pub(crate) fn note_slow_node(&mut self, base: &Base, node: NodeId, rate: f64, out: &mut Out) {
+        if self.is_helper(node) {
+            tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
+            self.figures.slow(node, rate, base.unix_ms);
+            self.tell_rates(node, out);
         }
     }
 
     /// What is too old to count does not.
-    pub(crate) fn expire_figures(&mut self) {
-        self.nodes.figures.expire(self.base.unix_ms).into_iter().for_each(|node| self.tell_rates(node));
+    pub(crate) fn expire_figures(&mut self, base: &Base, out: &mut Out) {
+        self.figures.expire(base.unix_ms).into_iter().for_each(|node| self.tell_rates(node, out));
         self.tell_clients();
     }
 
-    pub(crate) fn tell_all_rates(&mut self) {
-        self.nodes
-            .names
+    pub(crate) fn tell_all_rates(&mut self, out: &mut Out) {
+        self.names
             .keys()
             .copied()
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|node| self.tell_rates(node));
+            .for_each(|node| self.tell_rates(node, out));
         self.tell_clients();
     }
 
     /// Tells the planner what is assumed of clients that have not said what they carry.
     fn tell_clients(&mut self) {
-        let assumed = self.nodes.figures.assumed();
+        let assumed = self.figures.assumed();
         let clients =
-            self.nodes.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
+            self.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
         for client in clients.map(|(node, _)| node).collect::<Vec<_>>() {
-            let rates = &mut self.nodes.topology.get_mut(client).expect("it was just seen").rates;
+            let rates = &mut self.topology.get_mut(client).expect("it was just seen").rates;
             (rates.up, rates.down) = (assumed, assumed);
         }
+    }
+}
+
+impl Repairs {
+    /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
+    /// carries.
+    pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
+        let cap = facts.nodes.caps(&facts.base).trunk(rack);
+        let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
+        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
+        let [up, down] = carried.map(bytes);
+        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
+        self.scheduler.set_trunk(rack, trunk);
     }
 }
 

@@ -151,7 +151,7 @@ impl Stripes {
     }
 
     /// Disregards a helper's claims until it is taken off the list of helpers.
-    pub(crate) fn reject_claims(
+    fn reject_claims(
         &mut self,
         around: Around<'_>,
         name: &str,

@@ -15,6 +15,7 @@ use super::leaving::Leaving;
 use super::maintenance::Maintenance;
 use super::{ConnectionId, Control};
 use crate::out::Out;
+use crate::signal::Signal;
 
 /// Clients get numbers from here on, for as long as they are connected.
 pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
@@ -92,9 +93,11 @@ impl Control {
         let Some(&node) = self.nodes.connections.get(&connection) else { return };
         match message {
             FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
-            FromNode::Pong { free_bytes, tasks } => self.note_load(node, free_bytes, tasks),
-            FromNode::Seen { up, down } => self.note_seen(node, [up, down]),
-            FromNode::Unused { up, down } => self.note_unused(node, up, down),
+            FromNode::Pong { free_bytes, tasks } => {
+                self.nodes.note_load(node, free_bytes, tasks, &mut self.out)
+            }
+            FromNode::Seen { up, down } => self.nodes.note_seen(&self.base, node, [up, down], &mut self.out),
+            FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
             FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
             FromNode::Verifying { ask } => self.out.questions.wait(node, ask, self.base.now),
@@ -104,23 +107,12 @@ impl Control {
                 self.stripes.note_stuck(around!(self), &self.jobs, node, block, &problem, &mut self.out)
             }
             FromNode::Open { tag, request } => self.open(node, tag, request),
-            FromNode::Close { tag } => self.close(node, tag),
+            FromNode::Close { tag } => self.jobs.close(node, tag),
             FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
             FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
                 self.lose(node, "it registered twice on one connection");
             }
         }
-    }
-
-    fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32) {
-        let is_helper = self.nodes.is_helper(node);
-        if let Some(view) = self.nodes.topology.get_mut(node) {
-            view.load = tasks;
-            if is_helper {
-                view.free_bytes = free_bytes;
-            }
-        }
-        self.repairs.tell_space(facts!(self), node);
     }
 
     pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
@@ -154,8 +146,8 @@ impl Control {
         self.stripes.holdings.remove(&node);
         self.repairs.tell_node_lost(node);
         self.trust_returned(node);
-        self.deal_caps();
-        self.repairs.tell_replicas(facts!(self), node);
+        self.nodes.deal_caps(&self.base, &mut self.out);
+        self.out.tell(Signal::Replicas(node));
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
         for number in self.out.questions.drop_node(node) {
             self.repairs.looked(number, node, None, None);
@@ -173,7 +165,7 @@ impl Control {
                 self.jobs.stirred.insert(id);
             }
         }
-        self.orphan_puts(node);
+        self.jobs.orphan_puts(&self.base, node);
         self.drain_jobs();
         self.nodes.topology.remove(node);
     }
@@ -189,9 +181,22 @@ impl Control {
             false => tracing::warn!(node = %name, blocks, "out of service"),
         }
         self.stripes.picture.set_up(node, up);
-        self.note_service(node, up);
-        self.repairs.tell_node(facts!(self), node);
-        self.repairs.tell_replicas(facts!(self), node);
+        self.repairs.note_service(facts!(self), node, up);
+        self.out.tell(Signal::Node(node));
+        self.out.tell(Signal::Replicas(node));
+    }
+}
+
+impl Nodes {
+    fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32, out: &mut Out) {
+        let is_helper = self.is_helper(node);
+        if let Some(view) = self.topology.get_mut(node) {
+            view.load = tasks;
+            if is_helper {
+                view.free_bytes = free_bytes;
+            }
+        }
+        out.tell(Signal::Space(node));
     }
 }
 

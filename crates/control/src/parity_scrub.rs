@@ -169,7 +169,7 @@ impl Scrubs {
         self.follow_checks(facts, steps, out);
     }
 
-    pub(crate) fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
+    fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
         if let Some(round) = self.parity_round() {
             round.look_due = Duration::ZERO; // Its helpers are free.
         }
@@ -229,7 +229,7 @@ impl Scrubs {
     }
 
     /// A block could not be read: what that says of it counts as after any read.
-    pub(crate) fn note_unread(
+    fn note_unread(
         &mut self,
         facts: Facts<'_>,
         checked: &Checked,
@@ -255,7 +255,7 @@ impl Scrubs {
         }
     }
 
-    pub(crate) fn note_condemned(&mut self, facts: Facts<'_>, checked: &Checked, index: BlockIndex) {
+    fn note_condemned(&mut self, facts: Facts<'_>, checked: &Checked, index: BlockIndex) {
         let node = checked.read[&index];
         if checked.asker == Asker::Scrub {
             let node = facts.nodes.name(node);
@@ -264,7 +264,7 @@ impl Scrubs {
     }
 
     /// A check told nothing: the stripe is checked once more, a few times.
-    pub(crate) fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
+    fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
         let again = match asker {
             Asker::Scrub => self.parity_round().is_some_and(|round| round.tries_again(stripe)),
             Asker::Steady => false, // The next round comes.
@@ -274,7 +274,7 @@ impl Scrubs {
         }
     }
 
-    pub(crate) fn tally(&mut self, asker: Asker, note: impl FnOnce(&mut ParityScrubView)) {
+    fn tally(&mut self, asker: Asker, note: impl FnOnce(&mut ParityScrubView)) {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
             Asker::Steady => Some(self.steady.parity_mut()),

@@ -9,6 +9,9 @@ use stores::{BlockRecord, StripeRecord};
 use super::Control;
 use super::requests::policy;
 use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
 use crate::placement::spread;
 use views::{PlanRates, PlanRequestView, PlanView};
 
@@ -43,7 +46,13 @@ impl Control {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
         self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
-        let wanted = self.plan_requestors(&record, &blocks, request.requestor.as_deref())?;
+        let wanted = self.jobs.plan_requestors(
+            facts!(self),
+            &record,
+            &blocks,
+            request.requestor.as_deref(),
+            &mut self.out,
+        )?;
         let requestors: Vec<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();
         let planned = PlanRequest {
             wanted,
@@ -80,28 +89,38 @@ impl Control {
             assumed_links: (nodes.len() - nodes.iter().filter(known).count()) as u64,
         }
     }
+}
 
+impl Jobs {
     fn plan_requestors(
         &mut self,
+        facts: Facts<'_>,
         record: &StripeRecord,
         blocks: &BTreeSet<BlockIndex>,
         requestor: Option<&str>,
+        out: &mut Out,
     ) -> Result<Vec<Wanted>, RequestError> {
         let nodes = match requestor {
             Some("client") => vec![SOME_CLIENT; blocks.len()],
-            Some(name) => vec![self.nodes.node_named(&self.base, name)?; blocks.len()],
-            None => self.likely_requestors(record, blocks.len()),
+            Some(name) => vec![facts.nodes.node_named(&facts.base, name)?; blocks.len()],
+            None => self.likely_requestors(facts, record, blocks.len(), out),
         };
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
     }
 
     /// Helpers without a block of the stripe, or a client if there are too few.
-    fn likely_requestors(&mut self, record: &StripeRecord, count: usize) -> Vec<NodeId> {
+    fn likely_requestors(
+        &mut self,
+        facts: Facts<'_>,
+        record: &StripeRecord,
+        count: usize,
+        out: &mut Out,
+    ) -> Vec<NodeId> {
         let holders: BTreeSet<NodeId> =
             record.blocks.iter().flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
-        let mut free = self.jobs.candidates(facts!(self), record.block_bytes);
+        let mut free = self.candidates(facts, record.block_bytes);
         free.retain(|candidate| !holders.contains(&candidate.node));
-        let chosen = spread(free, BTreeMap::new(), count, &mut self.out.rng);
+        let chosen = spread(free, BTreeMap::new(), count, &mut out.rng);
         chosen.unwrap_or_else(|| vec![SOME_CLIENT; count])
     }
 }

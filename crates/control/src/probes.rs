@@ -25,7 +25,9 @@ use super::figures::Found;
 use super::jobs::Owner;
 use super::storing::Then;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use crate::jobs::Jobs;
+use crate::nodes::Nodes;
 
 /// The key of measured rates in the records.
 const KEY: &str = "measured";
@@ -71,22 +73,6 @@ struct Kept {
 }
 
 impl Control {
-    /// Rates that an earlier coordinator measured.
-    pub(crate) fn recall_measured(&mut self, records: &[(String, Value)]) {
-        let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
-        match serde_json::from_value::<Kept>(record.clone()) {
-            Ok(kept) => {
-                for (node, rates) in kept.nodes {
-                    self.nodes.figures.measure(node, rates);
-                }
-                kept.pairs
-                    .into_iter()
-                    .for_each(|(from, to, found)| self.nodes.figures.measure_pair(from, to, found));
-            }
-            Err(error) => tracing::warn!(%error, "measured rates that cannot be read are dropped"),
-        }
-    }
-
     /// Begins to measure links.
     pub(crate) fn start_probes(&mut self, request: &ProbeRequest) -> Result<ProbeView, RequestError> {
         if self.jobs.probes.as_ref().is_some_and(Probes::is_running) {
@@ -101,7 +87,7 @@ impl Control {
         self.jobs.probes =
             Some(Probes { pairs: request.pairs, bytes, waiting, running: None, results: Vec::new() });
         self.probe_next();
-        self.probe_view()
+        self.jobs.probe_view(facts!(self))
     }
 
     fn probed_nodes(&self, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
@@ -120,35 +106,17 @@ impl Control {
         if nodes.len() < 2 { Err(RequestError::TooFewToProbe(nodes.len())) } else { Ok(nodes) }
     }
 
-    /// The measurement that runs, or the last one.
-    pub(crate) fn probe_view(&self) -> Result<ProbeView, RequestError> {
-        let probes = self.jobs.probes.as_ref().ok_or(RequestError::NoProbes)?;
-        let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
-            from: self.nodes.name(*from),
-            to: self.nodes.name(*to),
-            bytes_per_s: result.as_ref().ok().map(|&rate| rate as u64),
-            error: result.as_ref().err().cloned(),
-        };
-        Ok(ProbeView {
-            running: probes.is_running(),
-            pairs: probes.pairs,
-            bytes: probes.bytes,
-            left: probes.left() as u64,
-            links: probes.results.iter().map(link).collect(),
-        })
-    }
-
     /// Ends a measurement; what was found counts.
     pub(crate) fn stop_probes(&mut self) -> Result<ProbeView, RequestError> {
         let probes = self.jobs.probes.as_mut().ok_or(RequestError::NoProbes)?;
         let was_running = probes.is_running();
         probes.waiting.clear();
         match probes.running.as_ref().map(|running| running.job) {
-            Some(job) => self.cancel_job(job),
+            Some(job) => self.jobs.cancel_job(job),
             None if was_running => self.keep_measured(),
             None => {}
         }
-        self.probe_view()
+        self.jobs.probe_view(facts!(self))
     }
 
     /// Measures the next link, unless a suspect is being tried, for which that waits.
@@ -166,44 +134,11 @@ impl Control {
     /// Lets one node send bytes to another.
     fn probe(&mut self, link: Link, bytes: u64, few: Option<Duration>) -> Result<(), RequestError> {
         let job = self.out.next_job()?;
-        let request = self.probe_request(job, link, bytes)?;
+        let request = self.facts().probe_request(job, link, bytes)?;
         let probes = self.jobs.probes.as_mut().expect("somebody asked for it");
         probes.running = Some(Running { link, job, began: self.base.now, few });
         self.start_job(Owner::Probe, request);
         Ok(())
-    }
-
-    /// A job that moves bytes over a link.
-    pub(crate) fn probe_request(
-        &mut self,
-        job: JobId,
-        link: Link,
-        bytes: u64,
-    ) -> Result<JobRequest, RequestError> {
-        let (from, to) = link;
-        // Its one data block travels.
-        let code = self.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
-        let chunking = Chunking::of(&*code, bytes, None).expect("a code without sub-blocks takes any length");
-        let name = format!("probe-{job}");
-        let block = |index: u16| StripeBlock {
-            id: BlockId(format!("{name}.{index}")),
-            bytes,
-            holder: (index == 0).then_some(from),
-            digest: None,
-        };
-        let blocks = (0..code.blocks() as u16).map(block).collect();
-        Ok(JobRequest {
-            job,
-            window: 0..chunking.sub_block_bytes(),
-            stripe: Stripe { id: StripeId(name.clone()), code, chunking, blocks, label: None },
-            wanted: vec![Wanted { block: BlockIndex(0), requestor: to }],
-            sub_blocks: None,
-            policy: Policy { scheme: Scheme::Migration, ..Policy::default() },
-            verify: Verify::default(),
-            publish: false,
-            tag: None,
-            permits: Vec::new(),
-        })
     }
 
     /// A probe has ended.
@@ -260,9 +195,82 @@ impl Control {
         };
         let record = serde_json::to_value(&kept).expect("rates have string keys");
         self.out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
-        self.tell_all_rates();
-        self.lay_links();
+        self.nodes.tell_all_rates(&mut self.out);
+        self.nodes.lay_links(&self.base);
         self.try_next();
+    }
+}
+
+impl Nodes {
+    /// Rates that an earlier coordinator measured.
+    pub(crate) fn recall_measured(&mut self, records: &[(String, Value)]) {
+        let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
+        match serde_json::from_value::<Kept>(record.clone()) {
+            Ok(kept) => {
+                for (node, rates) in kept.nodes {
+                    self.figures.measure(node, rates);
+                }
+                kept.pairs
+                    .into_iter()
+                    .for_each(|(from, to, found)| self.figures.measure_pair(from, to, found));
+            }
+            Err(error) => tracing::warn!(%error, "measured rates that cannot be read are dropped"),
+        }
+    }
+}
+
+impl Jobs {
+    /// The measurement that runs, or the last one.
+    pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
+        let probes = self.probes.as_ref().ok_or(RequestError::NoProbes)?;
+        let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
+            from: facts.nodes.name(*from),
+            to: facts.nodes.name(*to),
+            bytes_per_s: result.as_ref().ok().map(|&rate| rate as u64),
+            error: result.as_ref().err().cloned(),
+        };
+        Ok(ProbeView {
+            running: probes.is_running(),
+            pairs: probes.pairs,
+            bytes: probes.bytes,
+            left: probes.left() as u64,
+            links: probes.results.iter().map(link).collect(),
+        })
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// A job that moves bytes over a link.
+    pub(crate) fn probe_request(
+        self,
+        job: JobId,
+        link: Link,
+        bytes: u64,
+    ) -> Result<JobRequest, RequestError> {
+        let (from, to) = link;
+        // Its one data block travels.
+        let code = self.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
+        let chunking = Chunking::of(&*code, bytes, None).expect("a code without sub-blocks takes any length");
+        let name = format!("probe-{job}");
+        let block = |index: u16| StripeBlock {
+            id: BlockId(format!("{name}.{index}")),
+            bytes,
+            holder: (index == 0).then_some(from),
+            digest: None,
+        };
+        let blocks = (0..code.blocks() as u16).map(block).collect();
+        Ok(JobRequest {
+            job,
+            window: 0..chunking.sub_block_bytes(),
+            stripe: Stripe { id: StripeId(name.clone()), code, chunking, blocks, label: None },
+            wanted: vec![Wanted { block: BlockIndex(0), requestor: to }],
+            sub_blocks: None,
+            policy: Policy { scheme: Scheme::Migration, ..Policy::default() },
+            verify: Verify::default(),
+            publish: false,
+            tag: None,
+            permits: Vec::new(),
+        })
     }
 }
 

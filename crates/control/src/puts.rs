@@ -26,6 +26,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::layout::{self, BadBytes, BadSize};
 use crate::nodes::Nodes;
+use crate::out::Out;
 use crate::placement::{Candidate, spread};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
@@ -63,45 +64,6 @@ struct OpenPut {
 }
 
 impl Control {
-    pub(crate) fn begin_put(&mut self, request: &PutRequest, reply: Reply<PutView>) {
-        match self.check_put(request) {
-            Err(error) => answer(reply, Err(error), &mut self.out),
-            Ok((code, size, stripes)) => {
-                let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
-                let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
-                let begun = Begun { code, bytes, size, stripes, reply };
-                self.out.store(Write::Files(write), Then::PutBegun(begun));
-            }
-        }
-    }
-
-    /// That a put could be carried out: its code, the size of its blocks, and how many stripes it has.
-    fn check_put(&mut self, request: &PutRequest) -> Result<(Arc<dyn Code>, BlockSize, u64), RequestError> {
-        self.facts().check_not_behind()?;
-        self.storing.check_storage()?;
-        let spec: CodeSpec = request.code.as_ref().unwrap_or(&self.base.settings.code).parse()?;
-        let code = self.stripes.codes.get(&spec)?;
-        let block_bytes = request.block_bytes.unwrap_or(self.base.settings.block_bytes);
-        let size = layout::checked(&*code, block_bytes, request.chunk_bytes).map_err(|bad| match bad {
-            BadSize::Block(BadBytes { unit, below, above }) => {
-                RequestError::BlockBytes { asked: block_bytes, unit, below, above }
-            }
-            BadSize::Chunk(BadBytes { unit, below, above }) => {
-                let asked = request.chunk_bytes.unwrap_or_default();
-                RequestError::ChunkBytes { asked, unit, below, above }
-            }
-        })?;
-        let stripes = layout::stripe_count(&*code, request.bytes, size);
-        if stripes > MAX_STRIPES {
-            return Err(RequestError::TooManyStripes { stripes, most: MAX_STRIPES });
-        }
-        if stripes > 0 {
-            let first = layout::extent(&*code, request.bytes, size, 0).size;
-            self.place(&*code, first.block_bytes)?;
-        }
-        Ok((code, size, stripes))
-    }
-
     pub(crate) fn put_begun(&mut self, begun: Begun, result: Result<Answer, StoreError>) {
         let Begun { code, bytes, size, stripes, reply } = begun;
         match result {
@@ -113,22 +75,6 @@ impl Control {
             Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
             Err(error) => answer(reply, Err(error.into()), &mut self.out),
         }
-    }
-
-    pub(crate) fn commit_put(&mut self, put: PutId, reply: Reply<FileView>) {
-        if let Err(error) = self.check_commit(put) {
-            return answer(reply, Err(error), &mut self.out);
-        }
-        self.jobs.puts.ending.insert(put);
-        self.out.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
-    }
-
-    fn check_commit(&self, put: PutId) -> Result<(), RequestError> {
-        if self.jobs.jobs_of(put).next().is_some() || self.jobs.puts.is_busy(put) {
-            return Err(RequestError::PutBusy(put));
-        }
-        self.facts().check_not_behind()?;
-        self.storing.check_storage()
     }
 
     pub(crate) fn put_committed(
@@ -150,7 +96,7 @@ impl Control {
 
     pub(crate) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
         for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
-            self.cancel_job(job);
+            self.jobs.cancel_job(job);
         }
         self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
         if self.jobs.puts.ending.contains(&put) {
@@ -186,15 +132,6 @@ impl Control {
         }
     }
 
-    /// A client has gone: what it put is aborted soon, unless it is committed or taken up.
-    pub(crate) fn orphan_puts(&mut self, client: NodeId) {
-        for put in self.jobs.puts.puts.values_mut() {
-            if put.clients.remove(&client) && put.clients.is_empty() {
-                put.until = Some(self.base.now + ORPHAN_LIMIT);
-            }
-        }
-    }
-
     pub(crate) fn abort_idle_puts(&mut self) {
         let now = self.base.now;
         let idle = self.jobs.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
@@ -203,33 +140,6 @@ impl Control {
             tracing::info!(%put, "aborting a put that nobody goes on with");
             self.abort_put(put, None);
         }
-    }
-
-    /// Stores a stripe of a put from the client's data, once it has its place in the catalog.
-    pub(crate) fn put_stripe(
-        &mut self,
-        client: NodeId,
-        tag: u64,
-        put: PutId,
-        position: u32,
-    ) -> Result<(), RequestError> {
-        self.facts().check_not_behind()?;
-        self.storing.check_storage()?;
-        let record = self.stripes.picture.files().put(put)?.clone();
-        if self.jobs.puts.ending.contains(&put) {
-            return Err(PutError::NoSuchPut(put).into());
-        }
-        let code = self.stripes.codes.get(&record.code)?;
-        let nodes = self.allocation(&record, &*code, position)?;
-        let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
-        self.adopt_put(put, client);
-        self.jobs.puts.allocating.insert((put, position));
-        if let Some(Requests { opening, .. }) = self.jobs.clients.get_mut(&client) {
-            opening.insert(tag);
-        }
-        let write = FileWrite::Allocate { put, position, size, nodes };
-        self.out.store(Write::Files(write), Then::Allocated { client, tag, put, position });
-        Ok(())
     }
 
     pub(crate) fn stripe_allocated(
@@ -303,56 +213,6 @@ impl Control {
         Ok(())
     }
 
-    fn adopt_put(&mut self, put: PutId, client: NodeId) {
-        if let Some(open) = self.jobs.puts.puts.get_mut(&put) {
-            open.clients.insert(client);
-            open.until = None;
-        }
-    }
-
-    /// Chooses the nodes of a stripe of a put.
-    fn allocation(
-        &mut self,
-        put: &PutRecord,
-        code: &dyn Code,
-        position: u32,
-    ) -> Result<Vec<NodeId>, RequestError> {
-        let stripes = layout::stripe_count(code, put.bytes, put.size());
-        if u64::from(position) >= stripes {
-            let error = stores::dir::PutError::NoSuchPosition { put: put.id, position, stripes };
-            return Err(error.into());
-        }
-        // The same stripe twice at once would mix two stores of it.
-        let same = |owner: &Owner| match owner {
-            Owner::Put { put: other, position: at, .. } => *other == put.id && *at == position,
-            _ => false,
-        };
-        let allocating = self.jobs.puts.allocating.contains(&(put.id, position));
-        if allocating || self.jobs.running.values().any(|running| same(&running.owner)) {
-            return Err(RequestError::StripeBusy { put: put.id, position });
-        }
-        let size = layout::extent(code, put.bytes, put.size(), position.into()).size;
-        self.place(code, size.block_bytes)
-    }
-
-    /// Chooses nodes for a new stripe.
-    fn place(&mut self, code: &dyn Code, block_bytes: u64) -> Result<Vec<NodeId>, RequestError> {
-        let candidates = self.jobs.candidates(facts!(self), block_bytes);
-        let (usable, needed) = (candidates.len(), code.blocks());
-        spread(candidates, BTreeMap::new(), needed, &mut self.out.rng).ok_or_else(|| {
-            match self.nodes.may_yet_register(&self.base) {
-                true => RequestError::Settling,
-                false => RequestError::TooFewHelpers {
-                    code: code.spec().to_string(),
-                    needed,
-                    usable,
-                    block_bytes,
-                    omitted: Box::new(self.jobs.omitted(facts!(self), block_bytes, None)),
-                },
-            }
-        })
-    }
-
     pub(crate) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
         let checked = self.facts().check_not_behind().and_then(|()| self.storing.check_storage());
         let file = checked.and_then(|()| {
@@ -388,6 +248,170 @@ impl Control {
 }
 
 impl Jobs {
+    pub(crate) fn begin_put(
+        &mut self,
+        facts: Facts<'_>,
+        request: &PutRequest,
+        reply: Reply<PutView>,
+        out: &mut Out,
+    ) {
+        match self.check_put(facts, request, out) {
+            Err(error) => answer(reply, Err(error), out),
+            Ok((code, size, stripes)) => {
+                let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
+                let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
+                let begun = Begun { code, bytes, size, stripes, reply };
+                out.store(Write::Files(write), Then::PutBegun(begun));
+            }
+        }
+    }
+
+    /// That a put could be carried out: its code, the size of its blocks, and how many stripes it has.
+    fn check_put(
+        &mut self,
+        facts: Facts<'_>,
+        request: &PutRequest,
+        out: &mut Out,
+    ) -> Result<(Arc<dyn Code>, BlockSize, u64), RequestError> {
+        facts.check_not_behind()?;
+        facts.storing.check_storage()?;
+        let spec: CodeSpec = request.code.as_ref().unwrap_or(&facts.base.settings.code).parse()?;
+        let code = facts.stripes.codes.get(&spec)?;
+        let block_bytes = request.block_bytes.unwrap_or(facts.base.settings.block_bytes);
+        let size = layout::checked(&*code, block_bytes, request.chunk_bytes).map_err(|bad| match bad {
+            BadSize::Block(BadBytes { unit, below, above }) => {
+                RequestError::BlockBytes { asked: block_bytes, unit, below, above }
+            }
+            BadSize::Chunk(BadBytes { unit, below, above }) => {
+                let asked = request.chunk_bytes.unwrap_or_default();
+                RequestError::ChunkBytes { asked, unit, below, above }
+            }
+        })?;
+        let stripes = layout::stripe_count(&*code, request.bytes, size);
+        if stripes > MAX_STRIPES {
+            return Err(RequestError::TooManyStripes { stripes, most: MAX_STRIPES });
+        }
+        if stripes > 0 {
+            let first = layout::extent(&*code, request.bytes, size, 0).size;
+            self.place(facts, &*code, first.block_bytes, out)?;
+        }
+        Ok((code, size, stripes))
+    }
+
+    pub(crate) fn commit_put(&mut self, facts: Facts<'_>, put: PutId, reply: Reply<FileView>, out: &mut Out) {
+        if let Err(error) = self.check_commit(facts, put) {
+            return answer(reply, Err(error), out);
+        }
+        self.puts.ending.insert(put);
+        out.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
+    }
+
+    fn check_commit(&self, facts: Facts<'_>, put: PutId) -> Result<(), RequestError> {
+        if self.jobs_of(put).next().is_some() || self.puts.is_busy(put) {
+            return Err(RequestError::PutBusy(put));
+        }
+        facts.check_not_behind()?;
+        facts.storing.check_storage()
+    }
+
+    /// A client has gone: what it put is aborted soon, unless it is committed or taken up.
+    pub(crate) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
+        for put in self.puts.puts.values_mut() {
+            if put.clients.remove(&client) && put.clients.is_empty() {
+                put.until = Some(base.now + ORPHAN_LIMIT);
+            }
+        }
+    }
+
+    /// Stores a stripe of a put from the client's data, once it has its place in the catalog.
+    pub(crate) fn put_stripe(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        facts.check_not_behind()?;
+        facts.storing.check_storage()?;
+        let record = facts.stripes.picture.files().put(put)?.clone();
+        if self.puts.ending.contains(&put) {
+            return Err(PutError::NoSuchPut(put).into());
+        }
+        let code = facts.stripes.codes.get(&record.code)?;
+        let nodes = self.allocation(facts, &record, &*code, position, out)?;
+        let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
+        self.adopt_put(put, client);
+        self.puts.allocating.insert((put, position));
+        if let Some(Requests { opening, .. }) = self.clients.get_mut(&client) {
+            opening.insert(tag);
+        }
+        let write = FileWrite::Allocate { put, position, size, nodes };
+        out.store(Write::Files(write), Then::Allocated { client, tag, put, position });
+        Ok(())
+    }
+
+    fn adopt_put(&mut self, put: PutId, client: NodeId) {
+        if let Some(open) = self.puts.puts.get_mut(&put) {
+            open.clients.insert(client);
+            open.until = None;
+        }
+    }
+
+    /// Chooses the nodes of a stripe of a put.
+    fn allocation(
+        &mut self,
+        facts: Facts<'_>,
+        put: &PutRecord,
+        code: &dyn Code,
+        position: u32,
+        out: &mut Out,
+    ) -> Result<Vec<NodeId>, RequestError> {
+        let stripes = layout::stripe_count(code, put.bytes, put.size());
+        if u64::from(position) >= stripes {
+            let error = stores::dir::PutError::NoSuchPosition { put: put.id, position, stripes };
+            return Err(error.into());
+        }
+        // The same stripe twice at once would mix two stores of it.
+        let same = |owner: &Owner| match owner {
+            Owner::Put { put: other, position: at, .. } => *other == put.id && *at == position,
+            _ => false,
+        };
+        let allocating = self.puts.allocating.contains(&(put.id, position));
+        if allocating || self.running.values().any(|running| same(&running.owner)) {
+            return Err(RequestError::StripeBusy { put: put.id, position });
+        }
+        let size = layout::extent(code, put.bytes, put.size(), position.into()).size;
+        self.place(facts, code, size.block_bytes, out)
+    }
+
+    /// Chooses nodes for a new stripe.
+    pub(crate) fn place(
+        &mut self,
+        facts: Facts<'_>,
+        code: &dyn Code,
+        block_bytes: u64,
+        out: &mut Out,
+    ) -> Result<Vec<NodeId>, RequestError> {
+        let candidates = self.candidates(facts, block_bytes);
+        let (usable, needed) = (candidates.len(), code.blocks());
+        spread(candidates, BTreeMap::new(), needed, &mut out.rng).ok_or_else(|| {
+            match facts.nodes.may_yet_register(&facts.base) {
+                true => RequestError::Settling,
+                false => RequestError::TooFewHelpers {
+                    code: code.spec().to_string(),
+                    needed,
+                    usable,
+                    block_bytes,
+                    omitted: Box::new(self.omitted(facts, block_bytes, None)),
+                },
+            }
+        })
+    }
+}
+
+impl Jobs {
     /// Live helpers with room for a block, beside what is on its way to them.
     pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
@@ -408,7 +432,7 @@ impl Jobs {
     }
 
     /// Bytes that a helper has room for, beside what is on its way to it.
-    pub(crate) fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
+    fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
         let coming = self.running.values().filter(|running| running.targets.contains(&node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
         let free = facts.nodes.topology.get(node).map_or(0, |view| view.free_bytes);
@@ -418,7 +442,7 @@ impl Jobs {
 
 impl Nodes {
     /// Whether helpers of mend.toml may be starting together with this coordinator.
-    pub(crate) fn may_yet_register(&self, base: &Base) -> bool {
+    fn may_yet_register(&self, base: &Base) -> bool {
         let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
             return false;
         };

@@ -106,7 +106,7 @@ impl Questions {
     }
 
     /// Whether a node is asked to verify this block.
-    pub(crate) fn is_verifying_block(&self, node: NodeId, block: &BlockId) -> bool {
+    fn is_verifying_block(&self, node: NodeId, block: &BlockId) -> bool {
         let is_it = |subject: &Subject| matches!(subject, Subject::Block { known, .. } if known.id == *block);
         self.open.values().any(|question| question.node == node && is_it(&question.subject))
     }

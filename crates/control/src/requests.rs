@@ -10,6 +10,7 @@ use super::Control;
 use super::jobs::Owner;
 use super::jobs::Requests;
 use crate::error::RequestError;
+use crate::jobs::Jobs;
 
 /// The request for a read, out of its message.
 struct Read {
@@ -44,7 +45,9 @@ impl Control {
                 )
             }
             ClientRequest::PutStripe { .. } if self.nodes.is_plugin(client) => Err(RequestError::NoClient),
-            ClientRequest::PutStripe { put, position } => self.put_stripe(client, tag, PutId(put), position),
+            ClientRequest::PutStripe { put, position } => {
+                self.jobs.put_stripe(facts!(self), client, tag, PutId(put), position, &mut self.out)
+            }
         });
         if let Err(error) = opened {
             self.refuse_request(client, tag, &error);
@@ -110,10 +113,12 @@ impl Control {
             requests.insert(tag, job);
         }
     }
+}
 
+impl Jobs {
     /// A client gives a request up.
     pub(crate) fn close(&mut self, client: NodeId, tag: u64) {
-        let Some(Requests { requests, opening, .. }) = self.jobs.clients.get_mut(&client) else { return };
+        let Some(Requests { requests, opening, .. }) = self.clients.get_mut(&client) else { return };
         // What has not begun does not begin.
         opening.remove(&tag);
         if let Some(&job) = requests.get(&tag) {
@@ -122,7 +127,7 @@ impl Control {
     }
 
     pub(crate) fn forget_request(&mut self, client: NodeId, tag: u64) {
-        if let Some(Requests { requests, .. }) = self.jobs.clients.get_mut(&client) {
+        if let Some(Requests { requests, .. }) = self.clients.get_mut(&client) {
             requests.remove(&tag);
         }
     }

@@ -10,7 +10,6 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
-use super::Control;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
@@ -62,28 +61,28 @@ impl Rooms {
     }
 }
 
-impl Control {
+impl Repairs {
     /// Looks where blocks of helpers that are gone or leaving could go.
-    pub(crate) fn look_for_room(&mut self) {
-        let (leaving, gone) = (self.nodes.leaving.nodes(), self.nodes.absences.keys().copied());
+    pub(crate) fn look_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs) {
+        let (leaving, gone) = (facts.nodes.leaving.nodes(), facts.nodes.absences.keys().copied());
         let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
-        self.repairs.rooms.found.retain(|node, _| nodes.contains(node));
+        self.rooms.found.retain(|node, _| nodes.contains(node));
         for node in nodes {
-            if self.repairs.rooms.is_due(node, self.base.now) {
-                self.look_again_for_room(node);
+            if self.rooms.is_due(node, facts.base.now) {
+                self.look_again_for_room(facts, jobs, node);
             }
         }
     }
 
     /// The same for one of them, however new what is known is.
-    pub(crate) fn look_again_for_room(&mut self, node: NodeId) -> Room {
-        let room = self.jobs.find_room(facts!(self), node);
-        self.repairs.rooms.found.insert(node, (self.base.now, room));
-        if self.nodes.leaving.contains(&node) {
-            self.repairs.drains.of(node).attempts.note_room(room.is_any());
+    pub(crate) fn look_again_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs, node: NodeId) -> Room {
+        let room = jobs.find_room(facts, node);
+        self.rooms.found.insert(node, (facts.base.now, room));
+        if facts.nodes.leaving.contains(&node) {
+            self.drains.of(node).attempts.note_room(room.is_any());
         }
-        if self.nodes.absences.contains_key(&node) {
-            self.repairs.recoveries.of(node).attempts.note_room(room.is_any());
+        if facts.nodes.absences.contains_key(&node) {
+            self.recoveries.of(node).attempts.note_room(room.is_any());
         }
         room
     }
@@ -97,7 +96,7 @@ impl Repairs {
 }
 
 impl Jobs {
-    pub(crate) fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
+    fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
         let blocks = facts.stripes.picture.blocks_of(node);
         let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
         let takers = Takers::new(self, facts, facts.nodes.leaving.requestors(node), Some(node));

@@ -97,8 +97,8 @@ impl Control {
         if self.nodes.absences.remove(&node).is_some() {
             self.out.forget_record(format!("gone/{name}"));
         }
-        self.forget_maintenance(node);
-        self.unmark_leaving(node);
+        self.nodes.forget_maintenance(node, &mut self.out);
+        self.nodes.unmark_leaving(node, &mut self.out);
         self.stripes.forget_rejected(&self.nodes, node, &mut self.out);
         if let Ok(name) = name.parse() {
             self.nodes.certificates.forget(&Role::Helper(name));
@@ -108,7 +108,7 @@ impl Control {
         self.nodes.names.remove(&node);
         self.nodes.topology.remove(node);
         self.nodes.figures.forget(node);
-        self.lay_links();
+        self.nodes.lay_links(&self.base);
     }
 
     /// Brings all that a helper has, or had, to another one.

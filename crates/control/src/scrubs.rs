@@ -145,12 +145,12 @@ impl Scrubs {
         self.end_scrub(facts, out);
     }
 
-    pub(crate) fn next_question(&mut self, node: NodeId) -> Option<(StripeId, BlockIndex)> {
+    fn next_question(&mut self, node: NodeId) -> Option<(StripeId, BlockIndex)> {
         let node = self.current.as_mut()?.nodes.get_mut(&node)?;
         if node.outstanding.len() < OUTSTANDING { node.queue.pop_front() } else { None }
     }
 
-    pub(crate) fn ask_scrub_block(
+    fn ask_scrub_block(
         &mut self,
         facts: Facts<'_>,
         node: NodeId,
@@ -270,7 +270,7 @@ impl Scrubs {
         self.end_scrub(facts, out);
     }
 
-    pub(crate) fn end_scrub(&mut self, facts: Facts<'_>, out: &mut Out) {
+    fn end_scrub(&mut self, facts: Facts<'_>, out: &mut Out) {
         let is_over = |scrub: &Scrub| {
             let stripes_done = scrub.parity.as_ref().is_none_or(ParityRound::is_done);
             !scrub.inspecting
@@ -284,7 +284,7 @@ impl Scrubs {
     }
 
     /// The scrub that runs is over.
-    pub(crate) fn close_scrub(&mut self, facts: Facts<'_>, state: ScrubState, out: &mut Out) {
+    fn close_scrub(&mut self, facts: Facts<'_>, state: ScrubState, out: &mut Out) {
         let orphans = facts.orphan_views();
         let Some(mut scrub) = self.current.take() else { return };
         let names = scrub.nodes.keys().map(|&node| facts.nodes.name(node)).collect::<Vec<_>>();

@@ -24,7 +24,7 @@ const UNREADABLE_NAMED: usize = 100;
 
 impl Control {
     pub(crate) fn status(&mut self) -> Result<Status, RequestError> {
-        self.look_for_room();
+        self.repairs.look_for_room(facts!(self), &self.jobs);
         let stripes = self.answers().census()?;
         let (files, file_bytes) = self.stripes.picture.files().in_all();
         let nodes_up = sorted(self.nodes.live_helpers().map(|node| self.nodes.name(node)));
@@ -50,7 +50,7 @@ impl Control {
             servers_without_helper: self.nodes.servers_without_helper(&self.base),
             leaving: self.leaving_views(),
             gone,
-            waiting: self.waiting_stripes(),
+            waiting: self.repairs.waiting_stripes(facts!(self)),
             full,
             unreadable: self.answers().unreadable_parts(&stripes.unreadable_stripes),
             contradictions: self.answers().contradiction_views(),
@@ -76,11 +76,11 @@ impl Control {
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
         advice.extend(self.stripes.unjudged.advice());
-        advice.extend(self.waiting_stripes().into_iter().map(|waiting| waiting.text));
+        advice.extend(self.repairs.waiting_stripes(facts!(self)).into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
         if here > 0 && self.nodes.settled && self.facts().may_change() && self.open_repairs().is_empty() {
-            advice.extend(self.healing_advice(here));
+            advice.extend(self.repairs.healing_advice(facts!(self), here));
         }
         if census.intact < census.stripes {
             advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));

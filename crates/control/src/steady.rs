@@ -97,7 +97,7 @@ impl Scrubs {
     }
 
     /// The next block whose helper is not busy with another; the round ends when there is none left.
-    pub(crate) fn next_steady(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
+    fn next_steady(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
         if self.steady.left.as_ref().is_none_or(VecDeque::is_empty) {
             self.begin_round(facts);
             if self.steady.due > facts.base.now {
@@ -114,7 +114,7 @@ impl Scrubs {
         self.steady.left.as_mut()?.pop_front()
     }
 
-    pub(crate) fn begin_round(&mut self, facts: Facts<'_>) {
+    fn begin_round(&mut self, facts: Facts<'_>) {
         let resumes = self.steady.left.is_none() && self.steady.kept.after.is_some();
         if !resumes {
             if self.steady.left.is_some() {
@@ -145,7 +145,7 @@ impl Scrubs {
     }
 
     /// Has a block or a stripe read; the bytes that takes. `None` if it waits.
-    pub(crate) fn read_steadily(
+    fn read_steadily(
         &mut self,
         facts: Facts<'_>,
         jobs: &Jobs,
@@ -162,7 +162,7 @@ impl Scrubs {
     }
 
     /// Has the parity of a stripe checked, once its helpers have nothing else to do, or it has waited for long.
-    pub(crate) fn check_steadily(
+    fn check_steadily(
         &mut self,
         facts: Facts<'_>,
         jobs: &Jobs,
@@ -188,7 +188,7 @@ impl Scrubs {
     }
 
     /// Has a block read, if it is still there; its bytes.
-    pub(crate) fn ask_steady(
+    fn ask_steady(
         &mut self,
         facts: Facts<'_>,
         (stripe, index, node): &Place,
@@ -207,7 +207,7 @@ impl Scrubs {
         bytes
     }
 
-    pub(crate) fn keep_steady(&mut self, base: &Base, out: &mut Out) {
+    fn keep_steady(&mut self, base: &Base, out: &mut Out) {
         if !self.steady.changed || base.now < self.steady.keep_due {
             return;
         }

@@ -33,6 +33,7 @@ use super::write_path::{WritePath, outlasts_faults};
 use super::{ConnectionId, Control, Event};
 use crate::error::RequestError;
 use crate::facts::Around;
+use crate::signal::Signal;
 use crate::stripes::Stripes;
 
 /// Writes that may wait for the storage; beyond that nobody may ask for more.
@@ -271,7 +272,7 @@ impl Control {
         let Some(then) = self.storing.waiting.remove(&number) else { return };
         self.storing.write_path.answered(number);
         if let Then::Published { job, stripe, blocks } = &then {
-            self.note_former_homes(*job, stripe, blocks);
+            self.jobs.note_former_homes(facts!(self), *job, stripe, blocks);
         }
         let Done { value, changes } = done;
         self.take_changes(changes);
@@ -332,7 +333,7 @@ impl Control {
                     continue;
                 }
                 StoreChange::Node(node) => {
-                    self.know_node(node);
+                    self.nodes.know_node(&self.base, node);
                     None
                 }
                 StoreChange::Stripe(stripe, _) => Some(stripe.id.clone()),
@@ -358,12 +359,12 @@ impl Control {
                 }
                 (Some(stripe), Some(now)) => {
                     self.stripes.read_displaced(around!(self), &now, &mut self.out);
-                    self.repairs.tell_blocks(facts!(self), &stripe);
+                    self.out.tell(Signal::Blocks(stripe));
                 }
                 (None, _) => {}
             }
         }
-        nodes.into_iter().for_each(|node| self.repairs.tell_space(facts!(self), node));
+        nodes.into_iter().for_each(|node| self.out.tell(Signal::Space(node)));
         leaving
             .into_iter()
             .for_each(|node| self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out));
@@ -425,7 +426,11 @@ impl Control {
                 Err(error) => answer(reply, Err(error.into()), &mut self.out),
             },
             Then::Capped { view, reply } => match result {
-                Ok(_) => answer(reply, Ok(self.caps_changed(*view)), &mut self.out),
+                Ok(_) => answer(
+                    reply,
+                    Ok(self.nodes.caps_changed(&self.base, *view, &mut self.out)),
+                    &mut self.out,
+                ),
                 Err(error) => answer(reply, Err(error.into()), &mut self.out),
             },
             Then::Recovers { node, id, order } => self.recovery_kept(node, id, *order, result.map(drop)),
@@ -456,7 +461,7 @@ impl Control {
                     let _ = self.begin_repair(id, *order); // Its view is for whoever asked.
                 }
             }
-            Then::Claimed { stripe } => self.claimed(&stripe, result),
+            Then::Claimed { stripe } => self.repairs.claimed(facts!(self), &stripe, result),
             Then::Forgotten { node } => self.node_forgotten(node, result.is_ok()),
             Then::Inspected { scrub } => self.scrub.inspected_in_scrub(facts!(self), scrub, &mut self.out),
         }

@@ -82,7 +82,7 @@ impl Stripes {
         }
     }
 
-    pub(crate) fn drop_copy(&mut self, around: Around<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
+    fn drop_copy(&mut self, around: Around<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
         tracing::info!(%block, node = %around.nodes.name(node), "removing a copy that is one too many");
         out.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
     }
@@ -90,7 +90,7 @@ impl Stripes {
 
 impl Jobs {
     /// Blocks of which copies could go, if the one that stays is good.
-    pub(crate) fn surplus_of(
+    fn surplus_of(
         &self,
         facts: Facts<'_>,
         stripe: &StripeRecord,

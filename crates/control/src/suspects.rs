@@ -74,7 +74,9 @@ impl Suspects {
 impl Control {
     /// Nodes held up a repair, which they let have so much; of several, perhaps not all.
     pub(crate) fn note_slow(&mut self, nodes: &BTreeMap<NodeId, f64>) {
-        nodes.iter().for_each(|(&node, &rate)| self.note_slow_node(node, rate));
+        nodes
+            .iter()
+            .for_each(|(&node, &rate)| self.nodes.note_slow_node(&self.base, node, rate, &mut self.out));
         if nodes.len() < 2 {
             return;
         }
@@ -93,7 +95,7 @@ impl Control {
         if let Some(Running { job, began, .. }) = self.jobs.suspects.running
             && self.base.now >= began + TRIAL_LIMIT
         {
-            self.cancel_job(job);
+            self.jobs.cancel_job(job);
         }
     }
 
@@ -113,7 +115,7 @@ impl Control {
     /// Moves the bytes of a trial.
     fn begin_trial(&mut self, trial: Trial) -> Result<(), RequestError> {
         let job = self.out.next_job()?;
-        let request = self.probe_request(job, (trial.from, trial.to), trial.bytes())?;
+        let request = self.facts().probe_request(job, (trial.from, trial.to), trial.bytes())?;
         self.jobs.suspects.running = Some(Running { trial, job, began: self.base.now });
         self.start_job(Owner::Trial, request);
         Ok(())
@@ -132,7 +134,7 @@ impl Control {
         } else if !self.jobs.suspects.are_of(suspect) {
             tracing::info!(node = %self.nodes.name(suspect), "not slow, as a trial shows");
             self.nodes.figures.acquit(suspect);
-            self.tell_rates(suspect);
+            self.nodes.tell_rates(suspect, &mut self.out);
         }
         if self.jobs.are_links_measured() {
             self.probe_next();

@@ -47,7 +47,7 @@ impl<'a> Facts<'a> {
     /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add to the helpers
     /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
     /// cannot be read until then.
-    pub(crate) fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
+    fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
         let returns =
             |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.nodes.retired.contains(&node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
@@ -95,7 +95,7 @@ impl<'a> Facts<'a> {
     }
 
     /// A node for each readable block, such that none has many of them.
-    pub(crate) fn least_shared(self, stripe: &StripeRecord) -> Vec<NodeId> {
+    fn least_shared(self, stripe: &StripeRecord) -> Vec<NodeId> {
         let mut copies: Vec<Vec<NodeId>> =
             stripe.blocks.iter().map(|block| self.proven_readers(block).collect()).collect();
         copies.sort_by_key(Vec::len); // Blocks without a choice first.

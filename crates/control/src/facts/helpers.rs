@@ -98,7 +98,7 @@ impl Nodes {
     }
 
     /// Racks that helpers are in, or that mend.toml says something of.
-    pub(crate) fn known_racks(&self, base: &Base) -> BTreeSet<String> {
+    fn known_racks(&self, base: &Base) -> BTreeSet<String> {
         let Network { regions, trunks, .. } = &base.settings.network;
         let racks = self.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
         let configured = regions.keys().chain(trunks.keys()).cloned();

@@ -7,10 +7,12 @@ use repair::recovery::{End, Target};
 use repair::{Stripe, StripeId};
 use stores::StripeRecord;
 
+use super::Repairs;
 use super::start::Obstacle;
 use super::{Control, Order};
 use crate::Omitted;
 use crate::error::list;
+use crate::facts::Facts;
 use crate::safety::count;
 use crate::stripes::indexed;
 
@@ -23,7 +25,7 @@ impl Control {
                 "its blocks are lost again and again".to_owned(),
                 Some("look at mend status for bad disks".to_owned()),
             ),
-            End::Unreadable { .. } => match self.why_unreadable(stripe) {
+            End::Unreadable { .. } => match self.repairs.why_unreadable(facts!(self), stripe) {
                 Some(obstacle) => (obstacle.reason, Some(obstacle.next_step)),
                 None => return,
             },
@@ -33,51 +35,6 @@ impl Control {
         if item.reason.is_none() && item.rebuilt.is_empty() || end != End::NothingLost {
             (item.reason, item.next_step) = (Some(reason), next_step);
         }
-    }
-
-    fn why_unreadable(&mut self, stripe: &StripeId) -> Option<Obstacle> {
-        let record = self.stripes.stripe_record(stripe).ok()?;
-        let stripe = self.facts().stripe_now(&record, &[]).ok()?;
-        let lost = self.facts().lost_blocks(&record);
-        self.check_decodable(&record, &stripe, &lost).err()
-    }
-
-    pub(super) fn check_decodable(
-        &mut self,
-        record: &StripeRecord,
-        stripe: &Stripe,
-        wanted: &[BlockIndex],
-    ) -> Result<(), Obstacle> {
-        let (available, gone): (Vec<BlockIndex>, Vec<BlockIndex>) =
-            stripe.indices().partition(|&index| stripe.block(index).holder.is_some());
-        // The scheduler knows this of most stripes already; the planner will solve it.
-        if self.repairs.scheduler.redundancy().survives(&*stripe.code, &gone).is_some() {
-            return Ok(());
-        }
-        let Err(error) = stripe.code.repair(wanted, &available) else { return Ok(()) };
-        let (n, lost) = (record.blocks.len(), record.blocks.len() - available.len());
-        let most = n - stripe.code.data_blocks();
-        let reason = if lost > most {
-            format!("{lost} of {n} blocks lost, at most {most} can be")
-        } else {
-            format!("{lost} of {n} blocks lost, and the others do not determine them: {error}")
-        };
-        let end = End::Unreadable { lost: lost as u16 };
-        Err(Obstacle { end, reason, next_step: self.bring_back(record) })
-    }
-
-    /// What could make a stripe repairable that is not.
-    fn bring_back(&self, record: &StripeRecord) -> String {
-        let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
-        let down = down.filter(|node| !self.nodes.peers.contains_key(node));
-        let down: BTreeSet<String> = down.map(|node| self.nodes.name(node)).collect();
-        if down.is_empty() {
-            return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \
-                    repair --all"
-                .to_owned();
-        }
-        let names: Vec<String> = down.into_iter().collect();
-        format!("bring {} back, then run mend repair --all", names.join(" or "))
     }
 
     /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
@@ -120,6 +77,56 @@ impl Control {
             true => "each helper has a block of the stripe already".to_owned(),
             false => omitted.to_string(),
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// What could make a stripe repairable that is not.
+    fn bring_back(self, record: &StripeRecord) -> String {
+        let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
+        let down = down.filter(|node| !self.nodes.peers.contains_key(node));
+        let down: BTreeSet<String> = down.map(|node| self.nodes.name(node)).collect();
+        if down.is_empty() {
+            return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \
+                    repair --all"
+                .to_owned();
+        }
+        let names: Vec<String> = down.into_iter().collect();
+        format!("bring {} back, then run mend repair --all", names.join(" or "))
+    }
+}
+
+impl Repairs {
+    fn why_unreadable(&mut self, facts: Facts<'_>, stripe: &StripeId) -> Option<Obstacle> {
+        let record = facts.stripes.stripe_record(stripe).ok()?;
+        let stripe = facts.stripe_now(&record, &[]).ok()?;
+        let lost = facts.lost_blocks(&record);
+        self.check_decodable(facts, &record, &stripe, &lost).err()
+    }
+
+    pub(super) fn check_decodable(
+        &mut self,
+        facts: Facts<'_>,
+        record: &StripeRecord,
+        stripe: &Stripe,
+        wanted: &[BlockIndex],
+    ) -> Result<(), Obstacle> {
+        let (available, gone): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            stripe.indices().partition(|&index| stripe.block(index).holder.is_some());
+        // The scheduler knows this of most stripes already; the planner will solve it.
+        if self.scheduler.redundancy().survives(&*stripe.code, &gone).is_some() {
+            return Ok(());
+        }
+        let Err(error) = stripe.code.repair(wanted, &available) else { return Ok(()) };
+        let (n, lost) = (record.blocks.len(), record.blocks.len() - available.len());
+        let most = n - stripe.code.data_blocks();
+        let reason = if lost > most {
+            format!("{lost} of {n} blocks lost, at most {most} can be")
+        } else {
+            format!("{lost} of {n} blocks lost, and the others do not determine them: {error}")
+        };
+        let end = End::Unreadable { lost: lost as u16 };
+        Err(Obstacle { end, reason, next_step: facts.bring_back(record) })
     }
 }
 

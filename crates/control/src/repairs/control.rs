@@ -20,7 +20,7 @@ impl Control {
         if let Target::Drain(node) = target
             && self.repairs.open_repairs_of(&target) == [id]
         {
-            self.unmark_leaving(node);
+            self.nodes.unmark_leaving(node, &mut self.out);
         }
         self.repairs.unexpanded.retain(|&other| other != id);
         self.repairs.scheduler.cancel(RepairId(id));
@@ -37,7 +37,7 @@ impl Control {
         let repair = self.repairs.by_id.get_mut(&id).expect("just checked");
         if repair.order.paused != paused {
             repair.order.paused = paused;
-            let kept = Self::kept(id, &repair.order);
+            let kept = crate::repairs::kept(id, &repair.order);
             self.out.store(kept, Then::Nothing);
         }
         match paused {
@@ -47,7 +47,7 @@ impl Control {
             }
             false => self.repairs.scheduler.resume(RepairId(id)),
         }
-        self.pause_course(id, paused);
+        self.repairs.pause_course(facts!(self), id, paused);
         self.resume_jobs();
         self.poll_repairs();
         self.repair_state(id)

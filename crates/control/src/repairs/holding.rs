@@ -50,7 +50,7 @@ impl Control {
             // A job that publishes goes to its end.
             let makes_way = held.phase() == JobPhase::OnHold && scheduler.make_way(*item);
             if makes_way {
-                self.cancel_job(job);
+                self.jobs.cancel_job(job);
             }
             return makes_way;
         }

@@ -47,6 +47,7 @@ use looks::Looks;
 pub(super) use orders::Order;
 use own::Own;
 use progress::Course;
+pub(crate) use records::kept;
 use refusals::Refusals;
 pub(super) use surplus::Unproven;
 
@@ -185,7 +186,7 @@ impl Control {
         match self.number_of_order() {
             Ok(id) => {
                 let order = Box::new(order);
-                self.out.store(Self::kept(id, &order), Then::Queued { id, order, reply });
+                self.out.store(crate::repairs::kept(id, &order), Then::Queued { id, order, reply });
             }
             Err(error) => answer(reply, Err(error), &mut self.out),
         }
@@ -195,7 +196,7 @@ impl Control {
         match self.number_of_order() {
             Ok(id) => {
                 let (order, view) = (Box::new(order), Box::new(view));
-                self.out.store(Self::kept(id, &order), Then::Rebalances { id, order, view, reply });
+                self.out.store(crate::repairs::kept(id, &order), Then::Rebalances { id, order, view, reply });
             }
             Err(error) => answer(reply, Err(error), &mut self.out),
         }
@@ -215,7 +216,7 @@ impl Control {
             if !self.nodes.leaving.contains(&node) {
                 self.repairs.drains.forget(node);
             }
-            self.mark_leaving(node, &order);
+            self.nodes.mark_leaving(&self.base, node, &order, &mut self.out);
         }
         self.repairs.add(id, order);
         self.start_repairs();
@@ -244,7 +245,7 @@ impl Control {
                     return;
                 }
                 Action::Propose(proposal) => self.try_start(&proposal),
-                Action::CancelJob { job } => self.cancel_job(job),
+                Action::CancelJob { job } => self.jobs.cancel_job(job),
                 Action::DropSurplus { stripe, block, node } => self.drop_surplus(&stripe, block, node),
                 Action::ItemEnded { repair, stripe, end, .. } => self.explain_end(repair.0, &stripe, end),
                 Action::RepairEnded { repair } => self.end_repair(repair.0),
@@ -303,13 +304,13 @@ impl Control {
 
     /// Nothing of a repair is left to do.
     fn end_repair(&mut self, id: u64) {
-        self.drop_order(id);
+        self.repairs.drop_order(id, &mut self.out);
         let left = self.left_on_node(id);
         if let Some(repair) = self.repairs.by_id.get_mut(&id) {
             repair.ended_unix_ms = Some(self.base.unix_ms);
             repair.left_on_node = left;
             repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.out));
-            self.end_course(id);
+            self.repairs.end_course(facts!(self), &self.jobs, id);
             self.tell_end(id);
         }
         self.repairs.forget_oldest();

@@ -9,6 +9,9 @@ use repair::{NodeId, Rates, Resource};
 use stores::StripeRecord;
 
 use super::{Control, Order, Repair};
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::repairs::Repairs;
 use crate::stripes::indexed;
 use ::views::{ProgressView, RepairState};
 
@@ -59,52 +62,10 @@ impl Course {
 }
 
 impl Control {
-    /// The stripes of a repair are known: it begins.
-    pub(super) fn begin_course(&mut self, id: u64, records: &[StripeRecord]) {
-        let bound = self.bound_of(id, records);
-        let course = &mut self.repairs.by_id.get_mut(&id).expect("it is being expanded").course;
-        (course.began, course.bound) = (Some(self.base.now), bound);
-        course.progress.note(self.base.now, 0);
-        self.pause_course(id, self.repairs.is_paused(id));
-    }
-
-    /// A repair is paused, or goes on.
-    pub(super) fn pause_course(&mut self, id: u64, paused: bool) {
-        let now = self.base.now;
-        self.repairs.by_id.get_mut(&id).expect("it is open").course.set_paused(paused, now);
-    }
-
-    /// Time has passed.
-    pub(crate) fn note_progress(&mut self) {
-        let due = |repair: &Repair| {
-            let Course { began, ended, noted, paused, .. } = repair.course;
-            began.is_some() && ended.is_none() && paused.is_none() && self.base.now >= noted + NOTE_EVERY
-        };
-        let open = self.repairs.by_id.iter().filter(|(_, repair)| due(repair));
-        for id in open.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.note_progress_of(id);
-        }
-    }
-
-    pub(super) fn note_progress_of(&mut self, id: u64) {
-        let repair = &self.repairs.by_id[&id];
-        let bytes = repair.bytes_rebuilt + self.bytes_coming(id, repair);
-        let limit = self.repairs.scheduler.limited_by(RepairId(id));
-        let course = &mut self.repairs.by_id.get_mut(&id).expect("just seen").course;
-        course.noted = self.base.now;
-        course.progress.note(self.base.now, bytes);
-        limit.into_iter().for_each(|limit| *course.limits.entry(limit).or_default() += 1);
-    }
-
-    pub(super) fn end_course(&mut self, id: u64) {
-        self.note_progress_of(id);
-        self.repairs.by_id.get_mut(&id).expect("just seen").course.ended = Some(self.base.now);
-    }
-
     pub(super) fn progress_view(&self, id: u64, repair: &Repair) -> Option<ProgressView> {
         let course = &repair.course;
         course.began?;
-        let done = repair.bytes_rebuilt + self.bytes_coming(id, repair);
+        let done = repair.bytes_rebuilt + self.repairs.bytes_coming(&self.jobs, id, repair);
         let left = repair.bytes.saturating_sub(done);
         let took = course.lasts(self.base.now);
         let running = course.ended.is_none();
@@ -123,50 +84,94 @@ impl Control {
             rate_bytes_per_s: rate,
             soonest_ms: estimate.map(|Estimate { soonest, .. }| soonest.as_millis() as u64),
             latest_ms: estimate.and_then(|estimate| estimate.latest).map(|latest| latest.as_millis() as u64),
-            limited_by: limit.map(|limit| self.resource_name(&limit)),
+            limited_by: limit.map(|limit| self.repairs.resource_name(facts!(self), &limit)),
             elapsed_ms: took.as_millis() as u64,
             bound_ms: bound.map(|bound| bound.as_millis() as u64),
         })
     }
+}
 
-    fn resource_name(&self, resource: &Resource) -> String {
-        let paces = self.nodes.paces(&self.base);
+impl Repairs {
+    /// The stripes of a repair are known: it begins.
+    pub(crate) fn begin_course(&mut self, facts: Facts<'_>, id: u64, records: &[StripeRecord]) {
+        let bound = self.bound_of(facts, id, records);
+        let course = &mut self.by_id.get_mut(&id).expect("it is being expanded").course;
+        (course.began, course.bound) = (Some(facts.base.now), bound);
+        course.progress.note(facts.base.now, 0);
+        self.pause_course(facts, id, self.is_paused(id));
+    }
+
+    /// A repair is paused, or goes on.
+    pub(crate) fn pause_course(&mut self, facts: Facts<'_>, id: u64, paused: bool) {
+        let now = facts.base.now;
+        self.by_id.get_mut(&id).expect("it is open").course.set_paused(paused, now);
+    }
+
+    /// Time has passed.
+    pub(crate) fn note_progress(&mut self, facts: Facts<'_>, jobs: &Jobs) {
+        let due = |repair: &Repair| {
+            let Course { began, ended, noted, paused, .. } = repair.course;
+            began.is_some() && ended.is_none() && paused.is_none() && facts.base.now >= noted + NOTE_EVERY
+        };
+        let open = self.by_id.iter().filter(|(_, repair)| due(repair));
+        for id in open.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.note_progress_of(facts, jobs, id);
+        }
+    }
+
+    fn note_progress_of(&mut self, facts: Facts<'_>, jobs: &Jobs, id: u64) {
+        let repair = &self.by_id[&id];
+        let bytes = repair.bytes_rebuilt + self.bytes_coming(jobs, id, repair);
+        let limit = self.scheduler.limited_by(RepairId(id));
+        let course = &mut self.by_id.get_mut(&id).expect("just seen").course;
+        course.noted = facts.base.now;
+        course.progress.note(facts.base.now, bytes);
+        limit.into_iter().for_each(|limit| *course.limits.entry(limit).or_default() += 1);
+    }
+
+    pub(crate) fn end_course(&mut self, facts: Facts<'_>, jobs: &Jobs, id: u64) {
+        self.note_progress_of(facts, jobs, id);
+        self.by_id.get_mut(&id).expect("just seen").course.ended = Some(facts.base.now);
+    }
+
+    fn resource_name(&self, facts: Facts<'_>, resource: &Resource) -> String {
+        let paces = facts.nodes.paces(&facts.base);
         let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
         match resource {
             Resource::Uplink(node) if is_capped(node, |pace| pace.up) => {
-                format!("the cap of {}", self.nodes.name(*node))
+                format!("the cap of {}", facts.nodes.name(*node))
             }
             Resource::Downlink(node) if is_capped(node, |pace| pace.down) => {
-                format!("the cap of {}", self.nodes.name(*node))
+                format!("the cap of {}", facts.nodes.name(*node))
             }
             Resource::Disk(node) if is_capped(node, |pace| pace.disk) => {
-                format!("the cap on the disk of {}", self.nodes.name(*node))
+                format!("the cap on the disk of {}", facts.nodes.name(*node))
             }
-            Resource::Uplink(node) => format!("the uplink of {}", self.nodes.name(*node)),
-            Resource::Downlink(node) => format!("the downlink of {}", self.nodes.name(*node)),
-            Resource::Disk(node) => format!("the disk of {}", self.nodes.name(*node)),
-            Resource::Jobs(node) => format!("the number of jobs on {}", self.nodes.name(*node)),
+            Resource::Uplink(node) => format!("the uplink of {}", facts.nodes.name(*node)),
+            Resource::Downlink(node) => format!("the downlink of {}", facts.nodes.name(*node)),
+            Resource::Disk(node) => format!("the disk of {}", facts.nodes.name(*node)),
+            Resource::Jobs(node) => format!("the number of jobs on {}", facts.nodes.name(*node)),
             Resource::TrunkOut(rack) => format!("what may leave rack {rack}"),
             Resource::TrunkInto(rack) => format!("what may enter rack {rack}"),
             Resource::Pair(from, to) => {
-                format!("the link from {} to {}", self.nodes.name(*from), self.nodes.name(*to))
+                format!("the link from {} to {}", facts.nodes.name(*from), facts.nodes.name(*to))
             }
             Resource::Between(from, to) => format!("the link from rack {from} to rack {to}"),
         }
     }
 
     /// The least time that a repair can take; nothing is said of codes that read less than whole blocks.
-    fn bound_of(&self, id: u64, records: &[StripeRecord]) -> Option<Duration> {
-        let order = &self.repairs.by_id[&id].order;
+    fn bound_of(&self, facts: Facts<'_>, id: u64, records: &[StripeRecord]) -> Option<Duration> {
+        let order = &self.by_id[&id].order;
         if records.iter().any(|record| !matches!(record.code, CodeSpec::ReedSolomon { .. })) {
             return None;
         }
         let step = records.len().div_ceil(DEMANDS).max(1);
         let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
         let scale = records.len() as f64 / sampled.len().max(1) as f64;
-        let (rates, cluster) = (self.rates_within_caps(), self.nodes.caps(&self.base).cluster);
+        let (rates, cluster) = (self.rates_within_caps(facts), facts.nodes.caps(&facts.base).cluster);
         let seconds = |kind: Kind| {
-            let demand = |record: &&StripeRecord| self.demand(order, kind, record);
+            let demand = |record: &&StripeRecord| self.demand(facts, order, kind, record);
             let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
             let sent: f64 =
                 demands.iter().map(|demand| f64::from(demand.sends) * demand.block_bytes as f64).sum();
@@ -175,7 +180,7 @@ impl Control {
         };
         let seconds = match order.kind() {
             // Both go on at once, and neither takes much of what the other needs.
-            Kind::Drain { from } if self.nodes.peers.contains_key(&from) => {
+            Kind::Drain { from } if facts.nodes.peers.contains_key(&from) => {
                 1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
             }
             kind => seconds(kind)?,
@@ -184,21 +189,27 @@ impl Control {
     }
 
     /// What each helper that is up may move, if others leave it all of the caps that they share.
-    fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
-        let caps = self.nodes.caps(&self.base);
+    fn rates_within_caps(&self, facts: Facts<'_>) -> BTreeMap<NodeId, Rates> {
+        let caps = facts.nodes.caps(&facts.base);
         let within = |node: NodeId| {
-            let rack = self.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
-            (node, caps.utmost(node, rack).slow(self.nodes.topology.rates(node)))
+            let rack = facts.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
+            (node, caps.utmost(node, rack).slow(facts.nodes.topology.rates(node)))
         };
-        self.nodes.live_helpers().map(within).collect()
+        facts.nodes.live_helpers().map(within).collect()
     }
 
     /// What has to be carried for a stripe, if something of it is wanted.
-    fn demand(&self, order: &Order, kind: Kind, record: &StripeRecord) -> Option<Demand> {
+    fn demand(
+        &self,
+        facts: Facts<'_>,
+        order: &Order,
+        kind: Kind,
+        record: &StripeRecord,
+    ) -> Option<Demand> {
         let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };
-        let lost = self.facts().wanted_of(order, record);
+        let lost = facts.wanted_of(order, record);
         let readable = |from: Option<NodeId>| {
-            let holders = indexed(record).filter_map(|(_, block)| self.facts().readable_at(block));
+            let holders = indexed(record).filter_map(|(_, block)| facts.readable_at(block));
             holders.filter(|&node| Some(node) != from).collect::<Vec<_>>()
         };
         let (sends, survivors) = match kind {
@@ -206,11 +217,11 @@ impl Control {
             _ => (k as u32, readable(kind.leaves())),
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
-        let free = |node: &NodeId| !holders.contains(node) && !self.nodes.leaving.contains(node);
+        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.leaving.contains(node);
         // Where there are many, any will do.
         let takers = match &order.requestors[..] {
-            [] if self.nodes.peers.len() > FEW_NODES => None,
-            [] => Some(self.nodes.live_helpers().filter(free).collect()),
+            [] if facts.nodes.peers.len() > FEW_NODES => None,
+            [] => Some(facts.nodes.live_helpers().filter(free).collect()),
             some => Some(some.to_vec()),
         };
         let lost = lost.len() as u32;

@@ -5,6 +5,8 @@ use serde_json::Value;
 use stores::{RecordWrite, Write};
 
 use super::{Control, Order};
+use crate::out::Out;
+use crate::repairs::Repairs;
 use crate::storing::Then;
 
 /// Keys of repairs in the records begin with this.
@@ -34,18 +36,20 @@ impl Control {
         }
         self.repairs.add(id, order);
     }
+}
 
-    /// What keeps an order until it ends.
-    pub(crate) fn kept(id: u64, order: &Order) -> Write {
-        let record = serde_json::to_value(order).expect("an order has string keys");
-        Write::Records(RecordWrite::Put(queue_key(id), record))
-    }
-
-    pub(crate) fn drop_order(&mut self, id: u64) {
-        self.out.store(Write::Records(RecordWrite::Remove(queue_key(id))), Then::Nothing);
+impl Repairs {
+    pub(crate) fn drop_order(&mut self, id: u64, out: &mut Out) {
+        out.store(Write::Records(RecordWrite::Remove(queue_key(id))), Then::Nothing);
     }
 }
 
 fn queue_key(id: u64) -> String {
     format!("{QUEUE_PREFIX}{id:020}")
+}
+
+/// What keeps an order until it ends.
+pub(crate) fn kept(id: u64, order: &Order) -> Write {
+    let record = serde_json::to_value(order).expect("an order has string keys");
+    Write::Records(RecordWrite::Put(queue_key(id), record))
 }

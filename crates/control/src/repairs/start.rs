@@ -53,53 +53,11 @@ impl Control {
             let records = self.facts().stripes_of(&order.target);
             for record in &records {
                 self.repairs.look_first(facts!(self), &order, record, &mut self.out);
-                self.push_item(id, &order, record);
+                self.repairs.push_item(facts!(self), id, &order, record);
             }
-            self.begin_course(id, &records);
+            self.repairs.begin_course(facts!(self), id, &records);
             self.repairs.scheduler.close(RepairId(id));
         }
-    }
-
-    fn push_item(&mut self, id: u64, order: &Order, record: &StripeRecord) {
-        let Ok(code) = self.stripes.codes.get(&record.code) else {
-            return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
-        };
-        let (kind, moving) = match &order.target {
-            Target::Rebalance(blocks) => match self.facts().moving(blocks, &order.requestors, record) {
-                Some((index, from)) => (Kind::Migrate { from }, Some(index)),
-                None => return, // It has moved already.
-            },
-            _ => (order.kind(), None),
-        };
-        let only = match (&order.target, &order.given) {
-            (_, Some(given)) => given.homes.keys().copied().collect(),
-            (Target::Block(block), None) => crate::stripes::index_of(record, block).into_iter().collect(),
-            (Target::Rebalance(_), None) => moving.into_iter().collect(),
-            (Target::Node(node), None) if order.is_of_node_alone() => on_node(record, *node),
-            (_, None) => Vec::new(),
-        };
-        let new = NewItem {
-            stripe: record.id.clone(),
-            code,
-            block_bytes: record.block_bytes,
-            blocks: record.blocks.iter().map(|block| self.facts().block_facts(block)).collect(),
-            kind,
-            only,
-        };
-        let item = self.repairs.scheduler.push(RepairId(id), new);
-        let wanted = match moving {
-            Some(index) => vec![index],
-            None => self.facts().wanted_of(order, record),
-        };
-        let repair = self.repairs.by_id.get_mut(&id).expect("it is being expanded");
-        repair.blocks += wanted.len() as u64;
-        repair.bytes += wanted.len() as u64 * record.block_bytes;
-        for index in &wanted {
-            if let Some(node) = record.blocks[usize::from(index.0)].node {
-                *repair.lost_from.entry(node).or_default() += 1;
-            }
-        }
-        repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
     }
 
     /// Starts the job of an item, if its plan gets what it needs.
@@ -147,9 +105,9 @@ impl Control {
         let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
         let stripe = self.facts().stripe_now(&record, taken_as_lost).map_err(failed)?;
         if proposal.kind == Kind::Reconstruct {
-            self.check_decodable(&record, &stripe, &lost)?;
+            self.repairs.check_decodable(facts!(self), &record, &stripe, &lost)?;
         }
-        let wanted = match self.requestors(order, &lost, proposal, &record) {
+        let wanted = match self.repairs.requestors(facts!(self), order, &lost, proposal, &record) {
             Placement::Chosen(mut wanted) => {
                 // The scheduler counts as lost what no helper can read, though the store may have it.
                 wanted.retain(|wanted| lost.contains(&wanted.block));
@@ -164,7 +122,7 @@ impl Control {
         if wanted.is_empty() {
             return Ok(Started::NothingLost);
         }
-        if !self.is_claimed(&proposal.stripe, &wanted) {
+        if !self.repairs.is_claimed(facts!(self), &proposal.stripe, &wanted, &mut self.out) {
             self.repairs.scheduler.put_back(proposal.item);
             return Ok(Started::Later);
         }
@@ -183,7 +141,7 @@ impl Control {
                     let due = self.base.now + LATE_AFTER + predicted * LATE_TIMES;
                     self.repairs.scheduler.set_due(proposal.item, due);
                 }
-                self.run(job, running);
+                self.jobs.run(job, running);
                 Ok(Started::Yes(names))
             }
             Err(resource) => {
@@ -234,11 +192,56 @@ impl Control {
             wanted,
         })
     }
+}
+
+impl Repairs {
+    fn push_item(&mut self, facts: Facts<'_>, id: u64, order: &Order, record: &StripeRecord) {
+        let Ok(code) = facts.stripes.codes.get(&record.code) else {
+            return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
+        };
+        let (kind, moving) = match &order.target {
+            Target::Rebalance(blocks) => match facts.moving(blocks, &order.requestors, record) {
+                Some((index, from)) => (Kind::Migrate { from }, Some(index)),
+                None => return, // It has moved already.
+            },
+            _ => (order.kind(), None),
+        };
+        let only = match (&order.target, &order.given) {
+            (_, Some(given)) => given.homes.keys().copied().collect(),
+            (Target::Block(block), None) => crate::stripes::index_of(record, block).into_iter().collect(),
+            (Target::Rebalance(_), None) => moving.into_iter().collect(),
+            (Target::Node(node), None) if order.is_of_node_alone() => on_node(record, *node),
+            (_, None) => Vec::new(),
+        };
+        let new = NewItem {
+            stripe: record.id.clone(),
+            code,
+            block_bytes: record.block_bytes,
+            blocks: record.blocks.iter().map(|block| facts.block_facts(block)).collect(),
+            kind,
+            only,
+        };
+        let item = self.scheduler.push(RepairId(id), new);
+        let wanted = match moving {
+            Some(index) => vec![index],
+            None => facts.wanted_of(order, record),
+        };
+        let repair = self.by_id.get_mut(&id).expect("it is being expanded");
+        repair.blocks += wanted.len() as u64;
+        repair.bytes += wanted.len() as u64 * record.block_bytes;
+        for index in &wanted {
+            if let Some(node) = record.blocks[usize::from(index.0)].node {
+                *repair.lost_from.entry(node).or_default() += 1;
+            }
+        }
+        repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
+    }
 
     /// Where whoever asked, or else the scheduler, wants the blocks to go; elsewhere, if a removal under way would hit the new copy
     /// or the store would not take it there.
-    fn requestors(
+    pub(crate) fn requestors(
         &mut self,
+        facts: Facts<'_>,
         order: &Order,
         lost: &[BlockIndex],
         proposal: &Proposal,
@@ -249,21 +252,19 @@ impl Control {
             return Placement::Chosen(lost.iter().map(home).collect());
         }
         let removing =
-            |node: NodeId| record.blocks.iter().any(|block| self.stripes.is_removing(node, &block.id));
-        let removers: Vec<NodeId> = self.stripes.removers().filter(|&node| removing(node)).collect();
-        let refusers: Vec<NodeId> = self.repairs.refusals.of(&record.id).collect();
+            |node: NodeId| record.blocks.iter().any(|block| facts.stripes.is_removing(node, &block.id));
+        let removers: Vec<NodeId> = facts.stripes.removers().filter(|&node| removing(node)).collect();
+        let refusers: Vec<NodeId> = self.refusals.of(&record.id).collect();
         let wants = |nodes: &[NodeId]| proposal.wanted.iter().any(|wanted| nodes.contains(&wanted.requestor));
         if wants(&refusers) {
-            let placement = self
-                .repairs
-                .scheduler
-                .place(proposal.item, &[removers.as_slice(), refusers.as_slice()].concat());
+            let placement =
+                self.scheduler.place(proposal.item, &[removers.as_slice(), refusers.as_slice()].concat());
             if placement != Placement::Nowhere {
                 return placement;
             }
         }
         if wants(&removers) {
-            return self.repairs.scheduler.place(proposal.item, &removers);
+            return self.scheduler.place(proposal.item, &removers);
         }
         match proposal.wanted.as_slice() {
             [] => Placement::Nowhere,
@@ -273,7 +274,7 @@ impl Control {
 }
 
 impl Repairs {
-    pub(crate) fn is_given(&self, id: u64) -> bool {
+    fn is_given(&self, id: u64) -> bool {
         self.by_id[&id].order.given.is_some()
     }
 

@@ -15,7 +15,9 @@ use stores::BlockState;
 
 use super::Control;
 use crate::base::Base;
+use crate::facts::Facts;
 use crate::questions::Subject;
+use crate::repairs::Repairs;
 use crate::stripes::Stripes;
 
 /// What a helper that is back has yet to say of its blocks.
@@ -120,14 +122,6 @@ impl Control {
         }
     }
 
-    /// A helper has a copy of a block that has another home: the scheduler says when it may go.
-    pub(crate) fn tell_surplus(&mut self, node: NodeId, stripe: &StripeId, index: BlockIndex) {
-        let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
-        let facts: Vec<BlockFacts> =
-            record.blocks.iter().map(|block| self.facts().block_facts(block)).collect();
-        self.repairs.scheduler.handle_surplus(stripe, index, node, &facts);
-    }
-
     /// All blocks of a stripe can be read without a copy, and nobody works on it.
     pub(super) fn drop_surplus(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return };
@@ -135,5 +129,20 @@ impl Control {
         if self.facts().survives_without(&record, index, node) {
             self.stripes.remove_copy(around!(self), &self.jobs, node, block, &mut self.out);
         }
+    }
+}
+
+impl Repairs {
+    /// A helper has a copy of a block that has another home: the scheduler says when it may go.
+    pub(crate) fn tell_surplus(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+    ) {
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| facts.block_facts(block)).collect();
+        self.scheduler.handle_surplus(stripe, index, node, &facts);
     }
 }

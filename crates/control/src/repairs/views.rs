@@ -12,7 +12,9 @@ use super::reasons::Reasons;
 use super::{Control, Item, Repair, RequestError};
 use crate::durations::in_words;
 use crate::facts::Facts;
+use crate::jobs::Jobs;
 use crate::jobs::RunningJob;
+use crate::repairs::Repairs;
 use ::views::{
     HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairReason, RepairState, RepairView,
 };
@@ -73,7 +75,7 @@ impl Control {
             stripes_done: counters.done,
             stripes_failed: counters.failed + counters.unreadable,
             blocks_rebuilt: repair.blocks_rebuilt,
-            bytes_rebuilt: repair.bytes_rebuilt + self.bytes_coming(id, repair),
+            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(&self.jobs, id, repair),
             bytes: repair.bytes,
             started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
@@ -119,19 +121,6 @@ impl Control {
             self.recovery_ended(node, id, view.state);
             self.drain_ended(node);
         }
-    }
-
-    /// What running jobs of a repair have delivered.
-    pub(super) fn bytes_coming(&self, id: u64, repair: &Repair) -> u64 {
-        let running = self.repairs.scheduler.running(RepairId(id));
-        let jobs = running.filter_map(|(_, job)| self.jobs.running.get(&job));
-        jobs.filter_map(|running| {
-            let (state, item) = (running.job.state(), repair.items.get(&running.stripe)?);
-            let share = f64::from(state.delivered) / f64::from(state.slices.max(1));
-            let coming = item.blocks.iter().filter(|block| !item.rebuilt.contains_key(block)).count() as u64;
-            Some((share * (coming * item.block_bytes) as f64) as u64)
-        })
-        .sum()
     }
 
     pub(super) fn state_of_repair(&self, id: u64, repair: &Repair) -> RepairState {
@@ -196,6 +185,21 @@ impl Control {
             replanned: item.replanned.clone(),
             job,
         }
+    }
+}
+
+impl Repairs {
+    /// What running jobs of a repair have delivered.
+    pub(super) fn bytes_coming(&self, jobs: &Jobs, id: u64, repair: &Repair) -> u64 {
+        let running = self.scheduler.running(RepairId(id));
+        let jobs = running.filter_map(|(_, job)| jobs.running.get(&job));
+        jobs.filter_map(|running| {
+            let (state, item) = (running.job.state(), repair.items.get(&running.stripe)?);
+            let share = f64::from(state.delivered) / f64::from(state.slices.max(1));
+            let coming = item.blocks.iter().filter(|block| !item.rebuilt.contains_key(block)).count() as u64;
+            Some((share * (coming * item.block_bytes) as f64) as u64)
+        })
+        .sum()
     }
 }
 
