@@ -294,6 +294,12 @@ impl Control {
         self.pass_on();
     }
 
+    /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
+    /// edits a file turns it off by accident.
+    pub fn encrypt_edges(&mut self) {
+        self.nodes.encrypt_edges();
+    }
+
     /// Time has passed.
     pub fn handle_tick(&mut self, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
@@ -422,16 +428,5 @@ impl Control {
         }
         self.storing.copied = Some((self.base.now, changes));
         self.out.ask_storage(Ask::KeepCopy);
-    }
-}
-
-impl Nodes {
-    /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
-    /// edits a file turns it off by accident.
-    pub fn encrypt_edges(&mut self) {
-        if !self.topology.encrypts_edges() {
-            tracing::info!("data edges are encrypted");
-            self.topology.encrypt_edges();
-        }
     }
 }

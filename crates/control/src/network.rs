@@ -34,6 +34,14 @@ impl Control {
 }
 
 impl Nodes {
+    /// From now on the edges of all new plans are encrypted.
+    pub(crate) fn encrypt_edges(&mut self) {
+        if !self.topology.encrypts_edges() {
+            tracing::info!("data edges are encrypted");
+            self.topology.encrypt_edges();
+        }
+    }
+
     /// Tells the topology what lies between the nodes that are known now.
     pub(crate) fn lay_links(&mut self, base: &Base) {
         let mut topology = std::mem::take(&mut self.topology);
