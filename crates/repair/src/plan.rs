@@ -270,6 +270,8 @@ pub struct PlanBuilder<'a> {
     recipe: &'a Recipe,
     source_index: BTreeMap<SubBlock, u32>,
     outputs: Vec<Output>,
+    /// The relay of each broken link.
+    relays: BTreeMap<(NodeId, NodeId), NodeId>,
     lanes: Vec<LaneDraft>,
 }
 
@@ -321,7 +323,13 @@ impl<'a> PlanBuilder<'a> {
             .zip(requestors)
             .map(|(&sub_block, &requestor)| Output { sub_block, requestor })
             .collect();
-        Self { stripe, recipe, source_index: index(recipe), outputs, lanes: Vec::new() }
+        let source_index = index(recipe);
+        Self { stripe, recipe, source_index, outputs, relays: BTreeMap::new(), lanes: Vec::new() }
+    }
+
+    /// Sends the streams of these links through a relay each.
+    pub(crate) fn set_relays(&mut self, relays: BTreeMap<(NodeId, NodeId), NodeId>) {
+        self.relays = relays;
     }
 
     /// Uses another recipe for the same outputs in the lanes that start next.
@@ -361,11 +369,22 @@ impl<'a> PlanBuilder<'a> {
         (self.lanes.len() - 1) as u16
     }
 
-    /// Adds a stream from one node to another to the current lane; returns it as the receiver's input.
+    /// Adds a stream from one node to another to the current lane, through the link's relay if it has one. Returns it as
+    /// the receiver's input.
     ///
     /// # Panics
     /// If the combination is empty, or uses what `from` neither holds nor receives.
     pub fn send(&mut self, from: NodeId, to: NodeId, combination: Combination) -> Input {
+        match self.relays.get(&(from, to)) {
+            Some(&relay) => {
+                let input = self.stream(from, relay, combination);
+                self.stream(relay, to, vec![Term { input, coefficient: 1 }])
+            }
+            None => self.stream(from, to, combination),
+        }
+    }
+
+    fn stream(&mut self, from: NodeId, to: NodeId, combination: Combination) -> Input {
         assert_ne!(from, to, "a node does not send to itself");
         let (row, hops) = self.evaluate(from, &combination);
         assert!(!row.is_empty(), "a stream carries something");

@@ -97,16 +97,15 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The nodes that it makes unfit for good, or for long enough that a job need not wait for them.
-    /// Connections that break once, and bits that flip once, make nobody unfit.
-    pub(crate) fn unfit(&self) -> Vec<NodeId> {
+    /// The node that it makes unfit for good, or for long enough that a job need not wait for it. Connections that break once, and
+    /// bits that flip once, make no node unfit, and of a cut link it depends on the other links.
+    pub(crate) fn unfit(&self) -> Option<NodeId> {
         match *self {
             Self::Kill { node, .. }
             | Self::Vanish { node }
             | Self::Pause { node, .. }
-            | Self::Slow { node, .. } => vec![node],
-            Self::Cut { a, b } => vec![a, b],
-            _ => Vec::new(),
+            | Self::Slow { node, .. } => Some(node),
+            _ => None,
         }
     }
 

@@ -144,9 +144,25 @@ impl World<'_> {
         }
     }
 
+    /// Nodes that a job cannot be asked to use: those that a fault stopped or slowed down, and the ends of cut links that no other
+    /// node can relay.
     fn unfit(&self) -> BTreeSet<NodeId> {
-        let unfit = self.scenario.faults.iter().flat_map(|(_, fault)| fault.unfit());
-        unfit.filter(|&node| node != CLIENT).collect()
+        let faults = || self.scenario.faults.iter().map(|(_, fault)| fault);
+        let struck: BTreeSet<NodeId> = faults().filter_map(Fault::unfit).collect();
+        let cuts: BTreeSet<(NodeId, NodeId)> = faults()
+            .filter_map(|fault| match *fault {
+                Fault::Cut { a, b } => Some([(a, b), (b, a)]),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        let fit =
+            self.scenario.node_ids().into_iter().filter(|node| *node != CLIENT && !struck.contains(node));
+        let relays: Vec<NodeId> = fit.collect();
+        let joins = |relay: NodeId, end: NodeId| relay != end && !cuts.contains(&(relay, end));
+        let has_relay = |a, b| relays.iter().any(|&relay| joins(relay, a) && joins(relay, b));
+        let apart = cuts.iter().filter(|&&(a, b)| !has_relay(a, b)).map(|&(a, _)| a);
+        struck.iter().copied().chain(apart).filter(|&node| node != CLIENT).collect()
     }
 
     fn sound_blocks(&self) -> Vec<BlockIndex> {

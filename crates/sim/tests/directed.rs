@@ -280,3 +280,28 @@ fn without_faults_every_scheme_moves_what_its_plan_says() {
         assert_eq!(outcome.parity, ParityOutcome::Holds, "{scheme}");
     }
 }
+
+/// A client reads all data of a stripe with a lost block. It needs four of the five surviving blocks, so it can lose two links only if
+/// blocks are relayed.
+#[test]
+fn two_links_that_break_to_a_client_are_gone_around() {
+    for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Conventional] {
+        let mut quiet = read_by(scheme);
+        quiet.code = CodeSpec::reed_solomon(6, 4);
+        quiet.wanted = (0..4).map(BlockIndex).collect();
+        let nodes: Vec<NodeId> =
+            (1..6).map(|block| quiet.holder(BlockIndex(block)).expect("it survives")).collect();
+        for (at, &a) in nodes.iter().enumerate() {
+            for &b in &nodes[at + 1..] {
+                let cut = |helper| Fault::Cut { a: helper, b: CLIENT };
+                let scenario = quiet
+                    .clone()
+                    .with(When::At(Duration::ZERO), cut(a))
+                    .with(When::At(Duration::ZERO), cut(b));
+                let ended = World::new(&scenario, Tracing::Keep).run();
+                assert!(matches!(ended.result, Some(Ok(_))), "{scheme}: {a}, {b}: {:?}", ended.result);
+                assert!(ended.violations.is_empty(), "{scheme}: {a}, {b}: {:#?}", ended.violations);
+            }
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Turns shapes into a plan: draws the lightest shape of a scheme, cuts it into slices and checks it.
 
+use std::collections::BTreeMap;
+
 use super::error::PacingProblem;
 use super::helper_order::{self, HelperOrder};
 use super::placement::Placement;
@@ -16,7 +18,8 @@ pub(super) fn draw(
     request: &PlanRequest,
     topology: &Topology,
 ) -> Result<Plan, PlanError> {
-    let builder = lightest(shapes(shape, placement), placement);
+    let relays = topology.relays(&request.policy.avoid);
+    let builder = lightest(shapes(shape, placement), placement, &relays);
     let shares = vec![1.0; builder.lanes()];
     finish(builder, &shares, scheme, request, topology)
 }
@@ -39,9 +42,14 @@ pub(super) fn finish(
 }
 
 /// Draws the shape with the least work at its busiest node; ties go to fewer streams, then to fewer hops.
-fn lightest<'a>(mut shapes: Vec<Shape>, placement: &Placement<'a>) -> PlanBuilder<'a> {
+fn lightest<'a>(
+    mut shapes: Vec<Shape>,
+    placement: &Placement<'a>,
+    relays: &BTreeMap<(NodeId, NodeId), NodeId>,
+) -> PlanBuilder<'a> {
     let draw = |shape: Shape| {
         let mut builder = PlanBuilder::new(placement.stripe, placement.recipe, &placement.requestors);
+        builder.set_relays(relays.clone());
         (0..shape.lanes()).for_each(|lane| shape.draw(lane, placement, &mut builder));
         builder
     };

@@ -35,6 +35,7 @@ pub(super) fn draw(
     let placements: Vec<Placement> =
         recipes.iter().map(|recipe| Placement::new(stripe, recipe, &request.wanted)).collect();
     let mut builder = PlanBuilder::new(stripe, &recipes[0], &placements[0].requestors);
+    builder.set_relays(topology.relays(&request.policy.avoid));
     for ((route, _), &recipe) in routes.iter().zip(&recipe_of) {
         builder.follow(&recipes[recipe]);
         Shape::Sums(sums(route, candidates, &placements[recipe])).draw(0, &placements[recipe], &mut builder);

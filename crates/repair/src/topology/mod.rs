@@ -8,7 +8,7 @@
 mod profile;
 mod resource;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use profile::{NodeProfile, Rates, Reach, StatedRates};
@@ -29,6 +29,8 @@ pub struct Topology {
     regions: BTreeMap<String, String>,
     trunks: BTreeMap<String, Trunk>,
     pairs: BTreeMap<(NodeId, NodeId), f64>,
+    /// Links that carry nothing, once per direction.
+    broken: BTreeSet<(NodeId, NodeId)>,
     between: BTreeMap<(String, String), f64>,
     reserved: BTreeMap<Resource, u64>,
 }
@@ -116,6 +118,7 @@ impl Topology {
         self.regions.clear();
         self.trunks.clear();
         self.pairs.clear();
+        self.broken.clear();
         self.between.clear();
     }
 
@@ -158,9 +161,29 @@ impl Topology {
         insert_once(&mut self.pairs, (from, to), checked(rate, what)?, what)
     }
 
-    /// Marks the link between two nodes as broken: its rate becomes so low that every other path is faster.
+    /// Marks the link between two nodes as broken. Its rate becomes so low that every other path is faster, and streams that
+    /// cannot take another path are relayed by a third node.
     pub fn break_link(&mut self, a: NodeId, b: NodeId) {
-        self.pairs.extend([((a, b), BROKEN), ((b, a), BROKEN)]);
+        let directions = [(a, b), (b, a)];
+        self.pairs.extend(directions.map(|link| (link, BROKEN)));
+        self.broken.extend(directions);
+    }
+
+    /// The relay of each broken link: the helper with the fastest path, of equals the least loaded. A link is absent if every
+    /// other helper has a broken link to one of its ends.
+    pub(crate) fn relays(&self, avoid: &BTreeSet<NodeId>) -> BTreeMap<(NodeId, NodeId), NodeId> {
+        let relay = |&(from, to): &(NodeId, NodeId)| {
+            let helpers = self.iter().filter(|&(node, profile)| {
+                let takes_part = profile.alive && profile.reach != Reach::DialsOut && !avoid.contains(&node);
+                let is_whole = |link| !self.broken.contains(&link);
+                takes_part && node != from && node != to && is_whole((from, node)) && is_whole((node, to))
+            });
+            let rate = |node| self.link_rate(from, node).min(self.link_rate(node, to));
+            let best = helpers
+                .min_by(|(a, one), (b, other)| rate(*b).total_cmp(&rate(*a)).then(one.load.cmp(&other.load)));
+            best.map(|(node, _)| node)
+        };
+        self.broken.iter().filter_map(|link| Some((*link, relay(link)?))).collect()
     }
 
     /// Sets the total rate from the nodes of one rack or region to those of another, in bytes per second.

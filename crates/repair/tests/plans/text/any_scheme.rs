@@ -220,3 +220,35 @@ fn as_json() {
     assert_eq!(json["lanes"][0]["tasks"][1]["sends"][0]["to"], 20);
     assert_eq!(json["cost"]["network_bytes"], 131_072);
 }
+
+#[test]
+fn streams_over_broken_links_are_relayed() {
+    check(
+        "rs-6-4; want b1>n20; held b1; broken n2-n20",
+        "
+        migration rs-6-4 stripe 17: b1 to n20
+        window 0..65536 of each sub-block, 8 slices of 8192, 1 lane
+        lane 0 (every slice, 2 hops)
+          n1: to n20 [n2#0]
+          n2 reads b1: to n1 [b1]
+          n20: delivers b1 = n1#0
+        cost: 2.00 blocks over the network, busiest node n1 (1.00 up, 1.00 down), 1.125 timeslots
+        disks: 1.00 blocks, 1 read of 65536 bytes
+        ",
+    );
+    check(
+        "rs-6-4; want b0>n20; by rp; broken n2-n3 n5-n20; load n1=1",
+        "
+        pipelined rs-6-4 stripe 17: b0 to n20
+        window 0..65536 of each sub-block, 16 slices of 4096, 1 lane
+        lane 0 (every slice, 6 hops)
+          n2 reads b1: to n4 [166·b1]; to n20 [n5#0]
+          n3 reads b2: to n4 [n4#0 + 245·b2]
+          n4 reads b3: to n3 [n2#0]; to n5 [n3#0 + 210·b3]
+          n5 reads b4: to n2 [n4#0 + 4·b4]
+          n20: delivers b0 = n2#0
+        cost: 6.00 blocks over the network, busiest node n4 (2.00 up, 2.00 down), 2.312 timeslots
+        disks: 4.00 blocks, 4 reads of 65536 bytes
+        ",
+    );
+}
