@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use apart::{Ground, Network, Seat};
+
 use crate::limits;
 use crate::ports::Ports;
 
@@ -19,6 +21,7 @@ pub struct Cluster {
     processes: BTreeMap<String, Child>,
     ports: Ports,
     mounted: Vec<PathBuf>,
+    network: Option<Network>,
 }
 
 /// What `mend` printed, and how it ended.
@@ -60,19 +63,23 @@ impl Cluster {
     /// A cluster with running coordinator and helpers `h1..`.
     pub fn new(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
-        cluster.start(&["coordinator"]);
-        for helper in 1..=helpers {
-            cluster.start(&["helper", &format!("h{helper}")]);
-        }
-        cluster.await_ready();
+        cluster.run_all(helpers);
         cluster
+    }
+
+    fn run_all(&mut self, helpers: u16) {
+        self.start(&["coordinator"]);
+        for helper in 1..=helpers {
+            self.start(&["helper", &format!("h{helper}")]);
+        }
+        self.await_ready();
     }
 
     /// A cluster of which nothing runs yet.
     pub fn init(helpers: u16, code: &str, block_size: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let ports = Ports::take(helpers + 2);
-        let cluster = Self { scratch, processes: BTreeMap::new(), ports, mounted: Vec::new() };
+        let cluster = Self { scratch, processes: BTreeMap::new(), ports, mounted: Vec::new(), network: None };
         let base = cluster.base_port();
         let (api, first) = (base.to_string(), (base + 2).to_string());
         let (helpers, folder) = (helpers.to_string(), cluster.folder());
@@ -80,6 +87,30 @@ impl Cluster {
         let init = ["init", folder, "--helpers", &helpers, "--code", code, "--block-size", block_size];
         cluster.mend(&[&init[..], &["--coordinator-port", &api, "--base-port", &first]].concat()).ok();
         cluster
+    }
+
+    /// A running cluster with one network namespace per helper; `h1` is at `Seat::Server(0)`. The coordinator and clients are at the
+    /// head, and the seat after the last helper's is free for another client.
+    pub fn apart(helpers: u16, code: &str, block_size: &str) -> Self {
+        let mut cluster = Self::init(helpers, code, block_size);
+        let network = Network::make(usize::from(helpers) + 1);
+        let (path, base) = (cluster.folder().join("mend.toml"), cluster.base_port());
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        let heads = [base, base + 1].map(|port| (port, Seat::Head));
+        let servers = (base + 2..).zip((0..helpers.into()).map(Seat::Server));
+        for (port, seat) in heads.into_iter().chain(servers) {
+            text =
+                text.replace(&format!("\"127.0.0.1:{port}\""), &format!("\"{}:{port}\"", network.host(seat)));
+        }
+        std::fs::write(path, text).unwrap();
+        cluster.network = Some(network);
+        cluster.run_all(helpers);
+        cluster
+    }
+
+    /// The network of [`Cluster::apart`].
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("a cluster with a network of its own")
     }
 
     /// The cluster folder.
@@ -126,7 +157,11 @@ impl Cluster {
 
     /// A command of this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
+        let program = Path::new(env!("CARGO_BIN_EXE_mend"));
+        let mut command = match &self.network {
+            Some(network) => network.command(seat(arguments), program),
+            None => Command::new(program),
+        };
         command.args(arguments).env("MEND_CLUSTER", self.folder()).stdin(Stdio::null());
         command
     }
@@ -278,6 +313,14 @@ impl Drop for Cluster {
         for folder in &self.mounted {
             let _ = Command::new("umount").arg(folder).status();
         }
+    }
+}
+
+/// The seat of a daemon or client.
+fn seat(arguments: &[&str]) -> Seat {
+    match arguments {
+        ["helper", name] => Seat::Server(name.trim_start_matches('h').parse::<usize>().unwrap() - 1),
+        _ => Seat::Head,
     }
 }
 

@@ -23,6 +23,7 @@ mod names;
 mod operator;
 mod outputs;
 mod parity;
+mod partitions;
 mod pausing;
 mod placement;
 #[path = "../ports/mod.rs"]
