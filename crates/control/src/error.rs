@@ -379,7 +379,8 @@ impl RequestError {
             }
             Self::CatalogBehind { .. } => {
                 "restore the newest copy of the catalog (`mend catalog restore FILE`), make it anew from the helpers \
-                 (`mend catalog rebuild`), or go on without what is newer (`mend catalog accept`)"
+                 (`mend catalog rebuild`), go on without what is newer (`mend catalog accept`), or, if a helper makes it up, see \
+                 which helper lists what (`mend catalog accept --list`) and disbelieve it (`mend catalog accept --reject HELPER`)"
                     .into()
             }
             Self::Gone(_) | Self::Stopping => "connect again once the coordinator is back".into(),
