@@ -9,6 +9,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::names::{Era, Key};
+use super::puts::NEXT_PUT;
 use super::stripes::NEXT_STRIPE;
 use super::tables::META;
 use super::*;
@@ -715,6 +716,12 @@ fn numbers_that_are_used_up_are_an_error_with_a_next_step() {
     let nodes: Vec<NodeId> =
         scene.catalog.nodes().expect("readable").iter().map(|node| node.id).take(3).collect();
     let error = scene.catalog.allocate_stripe(put, 0, size, &nodes).expect_err("no number").to_string();
+    assert!(error.contains("mend catalog rebuild"), "{error}");
+    scene
+        .catalog
+        .change(|change| change.put(META, NEXT_PUT, &(super::names::MAX_COUNT + 1)))
+        .expect("written");
+    let error = scene.begin_or("b", 1, false).expect_err("no number").to_string();
     assert!(error.contains("mend catalog rebuild"), "{error}");
 }
 
