@@ -21,9 +21,12 @@ use super::durations::in_words;
 use super::repairs::Order;
 use super::safety::count;
 use super::storing::Then;
+use crate::answers::Answers;
 use crate::base::Base;
+use crate::facts::Facts;
 use crate::nodes::Nodes;
 use crate::out::Out;
+use crate::repairs::Repairs;
 use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
 
 /// Keys of the helpers that are gone begin with this; the name follows.
@@ -109,7 +112,7 @@ impl Control {
         let blocks = self.stripes.picture.block_count(node) as u64;
         let name = self.nodes.name(node);
         let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
-        let next = self.gone_node(node).map(|gone| gone.text).unwrap_or_default();
+        let next = self.answers().gone_node(node).map(|gone| gone.text).unwrap_or_default();
         tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
         self.out.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
     }
@@ -125,10 +128,10 @@ impl Control {
         }
         for node in self.nodes.absences.keys().copied().collect::<Vec<_>>() {
             let waits = matches!(
-                self.recovery_of(node),
+                self.repairs.recovery_of(facts!(self), node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
             );
-            let is_due = waits && self.recovery_due(node) == Some(Duration::ZERO);
+            let is_due = waits && self.repairs.recovery_due(facts!(self), node) == Some(Duration::ZERO);
             if is_due && !self.repairs.look_again_for_room(facts!(self), &self.jobs, node).is_none() {
                 self.recover(node);
             }
@@ -183,76 +186,80 @@ impl Control {
             tries.attempts.fail(now, after);
         }
     }
+}
 
+impl Repairs {
     /// A helper that is gone and may be back before its repair begins.
-    pub(crate) fn awaited_helper(&self) -> Option<NodeId> {
-        self.nodes.absences.keys().copied().find(|&node| match self.recovery_of(node) {
-            RecoveryState::Needless => !self.nodes.retired.contains(&node) && self.is_discarding(node),
+    pub(crate) fn awaited_helper(&self, facts: Facts<'_>) -> Option<NodeId> {
+        facts.nodes.absences.keys().copied().find(|&node| match self.recovery_of(facts, node) {
+            RecoveryState::Needless => {
+                !facts.nodes.retired.contains(&node) && self.is_discarding(facts, node)
+            }
             RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
             _ => true,
         })
     }
 
     /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
-    fn recovery_due(&self, node: NodeId) -> Option<Duration> {
-        Some(self.nodes.due_in(&self.base, node)?.max(self.repairs.recoveries.wait(node, self.base.now)))
+    fn recovery_due(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
+        Some(facts.nodes.due_in(&facts.base, node)?.max(self.recoveries.wait(node, facts.base.now)))
     }
 
     /// Whether a helper may have blocks that it is to remove.
-    fn is_discarding(&self, node: NodeId) -> bool {
-        self.stripes.picture.files().discard_count(node) > 0
-            && self.recovery_due(node).is_none_or(|due| !due.is_zero())
+    fn is_discarding(&self, facts: Facts<'_>, node: NodeId) -> bool {
+        facts.stripes.picture.files().discard_count(node) > 0
+            && self.recovery_due(facts, node).is_none_or(|due| !due.is_zero())
     }
 
-    fn recovery_of(&self, node: NodeId) -> RecoveryState {
-        let Some(absence) = self.nodes.absences.get(&node) else { return RecoveryState::Needless };
-        let tries = self.repairs.recoveries.get(node);
+    fn recovery_of(&self, facts: Facts<'_>, node: NodeId) -> RecoveryState {
+        let Some(absence) = facts.nodes.absences.get(&node) else { return RecoveryState::Needless };
+        let tries = self.recoveries.get(node);
         match () {
-            () if self.repairs.open_of(node).is_some()
-                || tries.is_some_and(|tries| tries.repair.is_some()) =>
-            {
+            () if self.open_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
                 RecoveryState::Running
             }
-            () if self.base.nature.tells_service => RecoveryState::Store,
-            () if self.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if self.nodes.maintenance_left(&self.base, node).is_some() => RecoveryState::Maintenance,
+            () if facts.base.nature.tells_service => RecoveryState::Store,
+            () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
+            () if facts.nodes.maintenance_left(&facts.base, node).is_some() => RecoveryState::Maintenance,
             () if absence.cancelled => RecoveryState::Cancelled,
-            () if self.nodes.repair_after(&self.base) == RepairAfter::Never => RecoveryState::Off,
-            () if self.stripes.is_behind() || self.facts().too_many_gone().is_some() => RecoveryState::Held,
-            () if self.repairs.room_of(node).is_none() => RecoveryState::NoRoom,
+            () if facts.nodes.repair_after(&facts.base) == RepairAfter::Never => RecoveryState::Off,
+            () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
+            () if self.room_of(node).is_none() => RecoveryState::NoRoom,
             () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
             () => RecoveryState::Waiting,
         }
     }
+}
 
+impl<'a> Answers<'a> {
     /// The helpers that are gone, and what is done about each.
-    pub(crate) fn gone_nodes(&self) -> Vec<GoneNode> {
+    pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
         let mut gone: Vec<GoneNode> =
-            self.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
+            self.facts.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
         gone.sort_by(|a, b| views::natural(&a.node, &b.node));
         gone
     }
 
-    fn gone_node(&self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.nodes.absences.get(&node)?;
-        let recovery = self.recovery_of(node);
+    fn gone_node(self, node: NodeId) -> Option<GoneNode> {
+        let absence = self.facts.nodes.absences.get(&node)?;
+        let recovery = self.repairs.recovery_of(self.facts, node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
-        let due = self.recovery_due(node).filter(|_| starts && !absence.cancelled);
+        let due = self.repairs.recovery_due(self.facts, node).filter(|_| starts && !absence.cancelled);
         let repair = self.repairs.open_of(node).or(self.repairs.recoveries.repair(node));
         Some(GoneNode {
-            node: self.nodes.name(node),
+            node: self.facts.nodes.name(node),
             since_unix_ms: absence.since_unix_ms,
-            blocks: self.stripes.picture.block_count(node) as u64,
+            blocks: self.facts.stripes.picture.block_count(node) as u64,
             recovery,
             starts_in_ms: due.map(|due| due.as_millis() as u64),
             repair,
-            text: self.gone_text(&self.nodes.name(node), node, recovery, due, repair),
+            text: self.gone_text(&self.facts.nodes.name(node), node, recovery, due, repair),
         })
     }
 
     fn gone_text(
-        &self,
+        self,
         name: &str,
         node: NodeId,
         recovery: RecoveryState,
@@ -272,7 +279,12 @@ impl Control {
                 self.stuck_beside(node)
             ),
             RecoveryState::Maintenance => {
-                let left = self.nodes.maintenance_left(&self.base, node).map(in_words).unwrap_or_default();
+                let left = self
+                    .facts
+                    .nodes
+                    .maintenance_left(&self.facts.base, node)
+                    .map(in_words)
+                    .unwrap_or_default();
                 let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
                 format!("{name} is in maintenance for {left}{}", then.unwrap_or_default())
             }
@@ -287,7 +299,7 @@ impl Control {
             RecoveryState::Cancelled => {
                 format!("the repair of {name} was called off: start it, or run mend repair --all")
             }
-            RecoveryState::Held => match self.facts().too_many_gone() {
+            RecoveryState::Held => match self.facts.too_many_gone() {
                 Some((gone, there)) => format!(
                     "repair of {name} does not start by itself: {gone} helpers are gone and {there} are there, as if the \
                      network was cut; run mend repair --all if they are lost"
@@ -303,7 +315,7 @@ impl Control {
                 )
             }
             RecoveryState::Failed => {
-                let last = self.answers().last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
+                let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
                 format!(
                     "a repair of {name} left blocks lost{}; it is tried again in {due_text}{}",
                     last.unwrap_or_default(),
@@ -314,7 +326,7 @@ impl Control {
     }
 
     /// Which blocks of a helper have nowhere to go though others have.
-    fn stuck_beside(&self, node: NodeId) -> String {
+    fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(
                 "; of {} there, no helper can take {}",

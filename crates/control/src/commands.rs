@@ -78,10 +78,13 @@ pub enum Command {
 impl Control {
     pub(crate) fn carry_out(&mut self, command: Command) {
         match command {
-            Command::Status(reply) => answer(reply, self.status(), &mut self.out),
+            Command::Status(reply) => {
+                self.refresh_status();
+                answer(reply, self.answers().status(), &mut self.out);
+            }
             Command::Nodes(reply) => answer(reply, self.answers().node_views(), &mut self.out),
             Command::Files(prefix, reply) => answer(reply, self.answers().file_views(&prefix), &mut self.out),
-            Command::File(name, reply) => answer(reply, self.file_layout(&name), &mut self.out),
+            Command::File(name, reply) => answer(reply, self.open_file(&name), &mut self.out),
             Command::RemoveFile(name, reply) => self.remove_file(name, reply),
             Command::BeginPut(request, reply) => {
                 self.jobs.begin_put(facts!(self), &request, reply, &mut self.out)
@@ -99,12 +102,12 @@ impl Control {
                 answer(reply, self.describe_stripe(&given, &owner), &mut self.out)
             }
             Command::Repair(request, reply) => self.queue_repair(&request, reply),
-            Command::Repairs(reply) => answer(reply, Ok(self.repair_views()), &mut self.out),
+            Command::Repairs(reply) => answer(reply, Ok(self.answers().repair_views()), &mut self.out),
             Command::RepairState(repair, page, reply) => {
-                answer(reply, self.repair_page(repair, &page), &mut self.out)
+                answer(reply, self.answers().repair_page(repair, &page), &mut self.out)
             }
             Command::GivenRepairState(repair, reply) => {
-                answer(reply, self.given_repair_state(repair), &mut self.out)
+                answer(reply, self.answers().given_repair_state(repair), &mut self.out)
             }
             Command::RepairChange(repair, since, limit, reply) => {
                 self.await_change(repair, since, limit, reply);
@@ -150,7 +153,9 @@ impl Control {
             Command::OkToStop(names, leave, reply) => {
                 answer(reply, self.answers().ok_to_stop(&names, leave), &mut self.out)
             }
-            Command::SafeToRemove(names, reply) => answer(reply, self.safe_to_remove(&names), &mut self.out),
+            Command::SafeToRemove(names, reply) => {
+                answer(reply, self.answers().safe_to_remove(&names), &mut self.out)
+            }
             Command::ReplaceNode(name, request, reply) => self.replace_node(&name, &request, reply),
             Command::Rebalance(request, reply) => self.rebalance(request, reply),
             Command::Settings(reply) => answer(reply, Ok(self.answers().settings_view()), &mut self.out),

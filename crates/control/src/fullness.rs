@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use repair::NodeId;
 
-use super::Control;
 use super::nodes::sorted;
 use super::room::Room;
 use super::safety::count;
@@ -25,44 +24,53 @@ pub(crate) struct Fullness {
     found: Option<(Duration, Option<String>)>,
 }
 
-impl Control {
-    /// Says whether a helper that failed could not be rebuilt, why, and the remedy. Asked while all helpers are there.
-    pub(crate) fn spare_advice(&mut self) -> Option<String> {
-        let is_old = |&(at, _): &(Duration, _)| self.base.now >= at + GOOD_FOR;
-        if self.repairs.fullness.found.as_ref().is_none_or(is_old) {
-            self.repairs.fullness.found = Some((self.base.now, self.find_spare()));
-        }
-        self.repairs.fullness.found.as_ref().and_then(|(_, text)| text.clone())
+impl Fullness {
+    /// Whether it is to be looked at again.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.found.as_ref().is_none_or(|&(at, _)| now >= at + GOOD_FOR)
     }
 
-    fn find_spare(&self) -> Option<String> {
-        let room = self.jobs.spare_room(facts!(self), &self.stripes.picture.sample(LOOKED_AT));
+    pub(crate) fn set(&mut self, advice: Option<String>, now: Duration) {
+        self.found = Some((now, advice));
+    }
+
+    /// Says whether a helper that failed could not be rebuilt, why, and the remedy.
+    pub(crate) fn advice(&self) -> Option<String> {
+        self.found.as_ref().and_then(|(_, text)| text.clone())
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn find_spare(self) -> Option<String> {
+        let room = self.jobs.spare_room(self.facts, &self.facts.stripes.picture.sample(LOOKED_AT));
         if room.stuck > 0 {
             return Some(self.no_spare_text(room));
         }
-        let fullest =
-            self.jobs.takers(facts!(self)).max_by_key(|&(node, _)| self.stripes.picture.bytes_on(node))?;
-        let held = self.stripes.picture.bytes_on(fullest.0);
+        let fullest = self
+            .jobs
+            .takers(self.facts)
+            .max_by_key(|&(node, _)| self.facts.stripes.picture.bytes_on(node))?;
+        let held = self.facts.stripes.picture.bytes_on(fullest.0);
         let elsewhere: u64 =
-            self.jobs.takers(facts!(self)).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
+            self.jobs.takers(self.facts).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
         (held > elsewhere.saturating_sub(fullest.1)).then(|| {
             format!(
                 "no room to repair: if {} failed, the other helpers could not take all that it holds: free space on them, or \
                  add a helper (mend node add)",
-                self.nodes.name(fullest.0)
+                self.facts.nodes.name(fullest.0)
             )
         })
     }
 
-    fn no_spare_text(&self, room: Room) -> String {
+    fn no_spare_text(self, room: Room) -> String {
         let which = match room.stuck == room.blocks {
             true => "any stripe".to_owned(),
             false => format!("{} of {} looked at", room.stuck, count(room.blocks, "stripe")),
         };
-        let omitted = self.jobs.omitted(facts!(self), room.stuck_bytes, None);
+        let omitted = self.jobs.omitted(self.facts, room.stuck_bytes, None);
         format!(
             "no room to repair: if a helper failed, no other could take its block of {which} ({}): {}",
-            self.why_omitted(&omitted),
+            omitted.why(),
             omitted.remedy()
         )
     }

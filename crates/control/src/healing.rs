@@ -241,12 +241,7 @@ impl Repairs {
     }
 
     /// How long a lost block is still waited for; `None` if its repair does not begin here.
-    fn due_of(
-        &self,
-        facts: Facts<'_>,
-        block: &BlockRecord,
-        patience: Patience,
-    ) -> Option<Duration> {
+    fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
             // Its holder may be about to come back since before this coordinator began, unless nobody is away.
             let all_have_told = |since| facts.base.now >= since + ALL_HAVE_TOLD;

@@ -18,6 +18,8 @@ use super::questions::Subject;
 use super::storing::Then;
 use crate::error::RequestError;
 use crate::facts::Around;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
@@ -64,7 +66,7 @@ impl Control {
         }
         for block in blocks {
             let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
-            if is_proven && self.is_needless(node, block) {
+            if is_proven && self.jobs.is_needless(facts!(self), node, block) {
                 tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
                 let then = Then::Needless { node, block: block.id.clone() };
                 self.out.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
@@ -73,26 +75,6 @@ impl Control {
         if by_itself && last {
             self.stripes.end_tidying(around!(self), node);
         }
-    }
-
-    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
-    /// without which its stripe survives all that the code tolerates.
-    fn is_needless(&self, node: NodeId, block: &Description) -> bool {
-        let ours =
-            block.label.as_ref().is_some_and(|(_, label)| label.cluster == self.base.settings.cluster_id);
-        let held = self.stripes.holdings.get(&node);
-        let orphan = held.is_some_and(|held| held.orphans.contains(&block.id));
-        if !ours
-            || !orphan
-            || self.jobs.is_worked_on(facts!(self), &block.id)
-            || !self.facts().may_remove()
-            || self.stripes.picture.is_from_the_future(&block.id)
-        {
-            return false;
-        }
-        self.stripes.record_of(&block.id).is_none_or(|(stripe, index, record)| {
-            record.digest == block.digest && self.facts().is_spare(&stripe, index, node)
-        })
     }
 
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
@@ -118,6 +100,28 @@ impl Control {
         }
         tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
         self.drop_node(node);
+    }
+}
+
+impl Jobs {
+    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
+    /// without which its stripe survives all that the code tolerates.
+    fn is_needless(&self, facts: Facts<'_>, node: NodeId, block: &Description) -> bool {
+        let ours =
+            block.label.as_ref().is_some_and(|(_, label)| label.cluster == facts.base.settings.cluster_id);
+        let held = facts.stripes.holdings.get(&node);
+        let orphan = held.is_some_and(|held| held.orphans.contains(&block.id));
+        if !ours
+            || !orphan
+            || self.is_worked_on(facts, &block.id)
+            || !facts.may_remove()
+            || facts.stripes.picture.is_from_the_future(&block.id)
+        {
+            return false;
+        }
+        facts.stripes.record_of(&block.id).is_none_or(|(stripe, index, record)| {
+            record.digest == block.digest && facts.is_spare(&stripe, index, node)
+        })
     }
 }
 

@@ -19,6 +19,7 @@ use super::repairs::Order;
 use super::room::Room;
 use super::safety::count;
 use super::storing::Then;
+use crate::answers::Answers;
 use crate::base::Base;
 use crate::error::{RequestError, list};
 use crate::facts::Facts;
@@ -144,40 +145,42 @@ impl Control {
             }
         }
     }
+}
 
-    pub(crate) fn leaving_views(&self) -> Vec<LeavingView> {
+impl<'a> Answers<'a> {
+    pub(crate) fn leaving_views(self) -> Vec<LeavingView> {
         let view = |node: NodeId| LeavingView {
-            node: self.nodes.name(node),
-            blocks: self.stripes.picture.block_count(node) as u64,
-            safe_to_remove: self.jobs.is_emptied(facts!(self), node),
+            node: self.facts.nodes.name(node),
+            blocks: self.facts.stripes.picture.block_count(node) as u64,
+            safe_to_remove: self.jobs.is_emptied(self.facts, node),
             text: self.leaving_text(node),
         };
-        self.nodes.leaving.nodes().map(view).collect()
+        self.facts.nodes.leaving.nodes().map(view).collect()
     }
 
-    fn leaving_text(&self, node: NodeId) -> String {
-        let name = self.nodes.name(node);
-        if self.jobs.is_emptied(facts!(self), node) {
+    fn leaving_text(self, node: NodeId) -> String {
+        let name = self.facts.nodes.name(node);
+        if self.jobs.is_emptied(self.facts, node) {
             return format!("{name} is empty and safe to remove");
         }
-        let blocks = count(self.stripes.picture.block_count(node) as u64, "block");
+        let blocks = count(self.facts.stripes.picture.block_count(node) as u64, "block");
         format!("{name} is to be emptied: {blocks} on it{}", self.what_keeps(node))
     }
 
     /// Why blocks are still on a helper that is to be emptied, and when that changes.
-    fn what_keeps(&self, node: NodeId) -> String {
+    fn what_keeps(self, node: NodeId) -> String {
         let (open, room) = (self.repairs.open_repairs_of(&Target::Drain(node)), self.repairs.room_of(node));
         let stuck = match room.stuck {
             0 => String::new(),
             stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
         };
-        let wait = self.repairs.drains.wait(node, self.base.now);
+        let wait = self.repairs.drains.wait(node, self.facts.base.now);
         let next = match open.first() {
             Some(id) if self.repairs.is_paused(*id) => format!("; mend resume {id} goes on with it"),
             Some(_) => String::new(),
             None if !room.is_any() => "; it goes on by itself when one can".to_owned(),
             None => {
-                let last = self.answers().last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
+                let last = self.last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
                 format!("{}; it goes on by itself in {}", last.unwrap_or_default(), in_words(wait))
             }
         };
@@ -185,17 +188,23 @@ impl Control {
     }
 
     /// `12 of them (full: h5): free space on h5, or …`
-    pub(crate) fn stuck_text(&self, node: NodeId, stuck: u64, room: Room) -> String {
+    pub(crate) fn stuck_text(self, node: NodeId, stuck: u64, room: Room) -> String {
         let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
-        let only: Vec<String> =
-            self.nodes.leaving.requestors(node).iter().map(|&taker| self.nodes.name(taker)).collect();
+        let only: Vec<String> = self
+            .facts
+            .nodes
+            .leaving
+            .requestors(node)
+            .iter()
+            .map(|&taker| self.facts.nodes.name(taker))
+            .collect();
         let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
         let omitted = self.jobs.omitted(
-            facts!(self),
+            self.facts,
             room.stuck_bytes,
-            Some(node).filter(|_| self.nodes.is_helper(node)),
+            Some(node).filter(|_| self.facts.nodes.is_helper(node)),
         );
-        format!("{which} ({only}{}): {}", self.why_omitted(&omitted), omitted.remedy())
+        format!("{which} ({only}{}): {}", omitted.why(), omitted.remedy())
     }
 }
 

@@ -359,7 +359,6 @@ impl Control {
                 Signal::Returned { node, is_hollow } => {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
-                Signal::Looked { ask, node, index, good } => self.repairs.looked(ask, node, index, good),
                 Signal::Contradiction { stripe, blocks, found_by } => {
                     self.stripes.note_contradiction(around!(self), &stripe, &blocks, found_by, &mut self.out);
                 }

@@ -14,6 +14,7 @@ use stores::StripeRecord;
 use super::Control;
 use super::safety::count;
 use super::storing::Then;
+use crate::answers::Answers;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
@@ -56,33 +57,37 @@ impl Control {
             return;
         }
         self.stripes.find_all_homes(around!(self), &mut self.out);
-        if let Ok(moves) = self.placement_moves() {
+        if let Ok(moves) = self.repairs.placement_moves(facts!(self), &self.jobs) {
             self.repairs.begin_moves(facts!(self), moves, &mut self.out);
         }
     }
+}
 
+impl Repairs {
     /// One block of each misplaced stripe that some helper can take.
-    fn placement_moves(&self) -> Result<Vec<BlockId>, Waits> {
-        if let Some(node) = self.awaited_helper() {
-            return Err(Waits::ForHelper(self.nodes.name(node)));
+    fn placement_moves(&self, facts: Facts<'_>, jobs: &Jobs) -> Result<Vec<BlockId>, Waits> {
+        if let Some(node) = self.awaited_helper(facts) {
+            return Err(Waits::ForHelper(facts.nodes.name(node)));
         }
         let movable = |stripe: StripeRecord| {
-            let block = self.facts().doubled_block(&stripe)?;
-            self.jobs.has_taker(facts!(self), &stripe).then_some(block)
+            let block = facts.doubled_block(&stripe)?;
+            jobs.has_taker(facts, &stripe).then_some(block)
         };
-        let moves: Vec<BlockId> = self.stripes.picture.doubled().filter_map(movable).take(MOVES).collect();
+        let moves: Vec<BlockId> = facts.stripes.picture.doubled().filter_map(movable).take(MOVES).collect();
         if moves.is_empty() { Err(Waits::ForRoom) } else { Ok(moves) }
     }
+}
 
+impl<'a> Answers<'a> {
     /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
-    pub(crate) fn misplaced_advice(&self, census: &Census) -> Option<String> {
-        if census.misplaced == 0 || !self.nodes.settled || self.stripes.is_behind() {
+    pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
+        if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
             return None;
         }
         let stripes = count(census.misplaced, "stripe");
         let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.is_repair_open(repair)) {
             Some(repair) => format!("repair {repair} moves them apart"),
-            None => match self.placement_moves() {
+            None => match self.repairs.placement_moves(self.facts, self.jobs) {
                 Ok(_) => "they are moved apart next".to_owned(),
                 Err(Waits::ForHelper(node)) => {
                     format!("they wait for {node}, which may have better placed copies")

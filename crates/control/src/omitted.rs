@@ -21,6 +21,14 @@ pub struct Omitted {
 }
 
 impl Omitted {
+    /// Why helpers are passed over; if none is, all hold blocks of the same stripes.
+    pub(crate) fn why(&self) -> String {
+        match *self == Self::default() {
+            true => "each helper has a block of the stripe already".to_owned(),
+            false => self.to_string(),
+        }
+    }
+
     fn groups(&self) -> [(&'static str, &[String]); 5] {
         [
             ("down", &self.down),

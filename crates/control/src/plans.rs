@@ -69,13 +69,15 @@ impl Control {
             nodes: node_names(plan.nodes(), &topology),
             scheme: plan.scheme().name().to_owned(),
             requestors: requestors.iter().map(|&node| topology.name(node)).collect(),
-            rates: self.rates(plan.nodes(), &topology),
+            rates: self.facts().rates(plan.nodes(), &topology),
             predicted_ms: explained.forecast.time.as_millis() as u64,
         })
     }
+}
 
+impl<'a> Facts<'a> {
     /// What the nodes of a plan are taken to carry.
-    fn rates(&self, nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> PlanRates {
+    pub(crate) fn rates(self, nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> PlanRates {
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
         let links =
             || nodes.iter().map(|&node| topology.rates(node)).flat_map(|rates| [rates.up, rates.down]);

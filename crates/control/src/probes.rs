@@ -78,7 +78,7 @@ impl Control {
         if self.jobs.probes.as_ref().is_some_and(Probes::is_running) {
             return Err(RequestError::ProbesRun);
         }
-        let nodes = self.probed_nodes(&request.nodes)?;
+        let nodes = self.facts().probed_nodes(&request.nodes)?;
         let waiting = links(&nodes, request.pairs);
         if waiting.len() > MOST_LINKS {
             return Err(RequestError::TooManyLinks { links: waiting.len(), most: MOST_LINKS });
@@ -88,22 +88,6 @@ impl Control {
             Some(Probes { pairs: request.pairs, bytes, waiting, running: None, results: Vec::new() });
         self.probe_next();
         self.jobs.probe_view(facts!(self))
-    }
-
-    fn probed_nodes(&self, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
-        let mut nodes = match names {
-            [] => self.nodes.live_helpers().collect(),
-            names => names
-                .iter()
-                .map(|name| self.nodes.node_named(&self.base, name))
-                .collect::<Result<Vec<_>, _>>()?,
-        };
-        if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
-            return Err(RequestError::NodeDown(self.nodes.name(down)));
-        }
-        nodes.sort_unstable();
-        nodes.dedup();
-        if nodes.len() < 2 { Err(RequestError::TooFewToProbe(nodes.len())) } else { Ok(nodes) }
     }
 
     /// Ends a measurement; what was found counts.
@@ -198,6 +182,24 @@ impl Control {
         self.nodes.tell_all_rates(&mut self.out);
         self.nodes.lay_links(&self.base);
         self.try_next();
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn probed_nodes(self, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
+        let mut nodes = match names {
+            [] => self.nodes.live_helpers().collect(),
+            names => names
+                .iter()
+                .map(|name| self.nodes.node_named(&self.base, name))
+                .collect::<Result<Vec<_>, _>>()?,
+        };
+        if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
+            return Err(RequestError::NodeDown(self.nodes.name(down)));
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        if nodes.len() < 2 { Err(RequestError::TooFewToProbe(nodes.len())) } else { Ok(nodes) }
     }
 }
 

@@ -10,6 +10,7 @@ use super::Control;
 use super::jobs::Owner;
 use super::jobs::Requests;
 use crate::error::RequestError;
+use crate::facts::Facts;
 use crate::jobs::Jobs;
 
 /// The request for a read, out of its message.
@@ -25,7 +26,7 @@ struct Read {
 
 impl Control {
     pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
-        let opened = self.check_request(client, tag).and_then(|()| match request {
+        let opened = self.jobs.check_request(facts!(self), client, tag).and_then(|()| match request {
             ClientRequest::Read {
                 stripe,
                 blocks,
@@ -58,22 +59,6 @@ impl Control {
         let (detail, next_step) = (error.to_string(), error.next_step());
         let result = Err(RequestFailure::Refused { detail, next_step });
         self.nodes.send(client, ToNode::Closed { tag, result }, &mut self.out);
-    }
-
-    fn check_request(&self, client: NodeId, tag: u64) -> Result<(), RequestError> {
-        if !self.nodes.peers.contains_key(&client) {
-            return Err(RequestError::Gone(client));
-        }
-        let Some(Requests { requests, opening }) = self.jobs.clients.get(&client) else {
-            return Err(RequestError::NoClient);
-        };
-        if requests.contains_key(&tag) || opening.contains(&tag) {
-            return Err(RequestError::TagTaken(tag));
-        }
-        if requests.len() + opening.len() >= MAX_OPEN_REQUESTS {
-            return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
-        }
-        Ok(())
     }
 
     fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
@@ -112,6 +97,24 @@ impl Control {
         if let Some(Requests { requests, .. }) = self.jobs.clients.get_mut(&client) {
             requests.insert(tag, job);
         }
+    }
+}
+
+impl Jobs {
+    fn check_request(&self, facts: Facts<'_>, client: NodeId, tag: u64) -> Result<(), RequestError> {
+        if !facts.nodes.peers.contains_key(&client) {
+            return Err(RequestError::Gone(client));
+        }
+        let Some(Requests { requests, opening }) = self.clients.get(&client) else {
+            return Err(RequestError::NoClient);
+        };
+        if requests.contains_key(&tag) || opening.contains(&tag) {
+            return Err(RequestError::TagTaken(tag));
+        }
+        if requests.len() + opening.len() >= MAX_OPEN_REQUESTS {
+            return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
+        }
+        Ok(())
     }
 }
 

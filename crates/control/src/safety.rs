@@ -16,54 +16,16 @@ use super::storing::Then;
 use crate::answers::Answers;
 use crate::error::{RequestError, list};
 use crate::facts::Facts;
+use crate::jobs::Jobs;
 use views::{HistoryEvent, NodeView, RepairView, ReplaceRequest, SafetyView};
 
 /// Stripes that are named.
 const NAMED: usize = 20;
 
 impl Control {
-    /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
-    pub(crate) fn safe_to_remove(&self, names: &[String]) -> Result<SafetyView, RequestError> {
-        let nodes = self.nodes.nodes_named(&self.base, names)?;
-        let mut view = self.answers().weighed(&nodes)?;
-        let holding: Vec<NodeId> = nodes.iter().copied().filter(|&node| self.is_needed(node)).collect();
-        view.safe = holding.is_empty();
-        let them = list(&view.nodes);
-        view.text = match view.safe {
-            true => format!("safe to remove {them}: no stripe has a block there"),
-            false => {
-                let on: Vec<String> = holding
-                    .iter()
-                    .map(|&node| format!("{} on {}", self.facts().blocks_on(node), self.nodes.name(node)))
-                    .collect();
-                format!("NOT safe to remove {them}: {}", on.join(", "))
-            }
-        };
-        view.next_step = holding.first().map(|&node| self.emptied_by(node));
-        Ok(view)
-    }
-
-    /// Whether something of a node is counted on, or on its way there.
-    fn is_needed(&self, node: NodeId) -> bool {
-        self.stripes.picture.block_count(node) > 0
-            || self.jobs.is_target(node)
-            || self.storing.adopts_on(node)
-    }
-
-    /// How a node's blocks get elsewhere.
-    fn emptied_by(&self, node: NodeId) -> String {
-        let name = self.nodes.name(node);
-        match self.nodes.is_helper(node) {
-            true => format!(
-                "move them away with mend node drain {name} or mend node replace {name} NEW, and ask again"
-            ),
-            false => format!("rebuild them elsewhere with mend repair --all, or start {name}, and ask again"),
-        }
-    }
-
     /// Takes a helper off the list that is down and holds nothing that is needed.
     pub(crate) fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
-        match self.check_removal(name) {
+        match self.answers().check_removal(name) {
             Ok((node, view)) => {
                 self.storing.forgetting.insert(node);
                 let write = Write::Records(RecordWrite::ForgetNode(node));
@@ -71,24 +33,6 @@ impl Control {
             }
             Err(error) => answer(reply, Err(error), &mut self.out),
         }
-    }
-
-    fn check_removal(&self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
-        self.facts().check_not_behind()?;
-        self.storing.check_storage()?;
-        let node = self.nodes.node_named(&self.base, name)?;
-        if !self.nodes.settled {
-            return Err(RequestError::Settling);
-        }
-        let name = name.to_owned();
-        if self.is_needed(node) {
-            let (blocks, next_step) = (self.facts().blocks_on(node), self.emptied_by(node));
-            return Err(RequestError::NodeNeeded { name, blocks, next_step });
-        }
-        if self.nodes.peers.contains_key(&node) || self.storing.forgetting.contains(&node) {
-            return Err(RequestError::NodeUp(name));
-        }
-        Ok((node, self.answers().node_view(node)?))
     }
 
     /// A helper is forgotten in the storage: so it is here.
@@ -116,6 +60,68 @@ impl Control {
         match self.facts().replacement(old, &request.by) {
             Ok(order) => self.queue_order(order, reply),
             Err(error) => answer(reply, Err(error), &mut self.out),
+        }
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
+    pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
+        let nodes = self.facts.nodes.nodes_named(&self.facts.base, names)?;
+        let mut view = self.weighed(&nodes)?;
+        let holding: Vec<NodeId> =
+            nodes.iter().copied().filter(|&node| self.jobs.is_needed(self.facts, node)).collect();
+        view.safe = holding.is_empty();
+        let them = list(&view.nodes);
+        view.text = match view.safe {
+            true => format!("safe to remove {them}: no stripe has a block there"),
+            false => {
+                let on: Vec<String> = holding
+                    .iter()
+                    .map(|&node| format!("{} on {}", self.facts.blocks_on(node), self.facts.nodes.name(node)))
+                    .collect();
+                format!("NOT safe to remove {them}: {}", on.join(", "))
+            }
+        };
+        view.next_step = holding.first().map(|&node| self.facts.emptied_by(node));
+        Ok(view)
+    }
+
+    fn check_removal(self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
+        self.facts.check_not_behind()?;
+        self.facts.storing.check_storage()?;
+        let node = self.facts.nodes.node_named(&self.facts.base, name)?;
+        if !self.facts.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        let name = name.to_owned();
+        if self.jobs.is_needed(self.facts, node) {
+            let (blocks, next_step) = (self.facts.blocks_on(node), self.facts.emptied_by(node));
+            return Err(RequestError::NodeNeeded { name, blocks, next_step });
+        }
+        if self.facts.nodes.peers.contains_key(&node) || self.facts.storing.forgetting.contains(&node) {
+            return Err(RequestError::NodeUp(name));
+        }
+        Ok((node, self.node_view(node)?))
+    }
+}
+
+impl Jobs {
+    /// Whether something of a node is counted on, or on its way there.
+    fn is_needed(&self, facts: Facts<'_>, node: NodeId) -> bool {
+        facts.stripes.picture.block_count(node) > 0 || self.is_target(node) || facts.storing.adopts_on(node)
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// How a node's blocks get elsewhere.
+    fn emptied_by(self, node: NodeId) -> String {
+        let name = self.nodes.name(node);
+        match self.nodes.is_helper(node) {
+            true => format!(
+                "move them away with mend node drain {name} or mend node replace {name} NEW, and ask again"
+            ),
+            false => format!("rebuild them elsewhere with mend repair --all, or start {name}, and ask again"),
         }
     }
 }

@@ -23,8 +23,6 @@ pub(crate) enum Signal {
     Surplus { node: NodeId, stripe: StripeId, index: BlockIndex },
     /// A helper has come back with most of what it should have, or without it.
     Returned { node: NodeId, is_hollow: bool },
-    /// A helper has read a block, or will not.
-    Looked { ask: u64, node: NodeId, index: Option<BlockIndex>, good: Option<bool> },
     /// Blocks of a stripe contradict each other.
     Contradiction { stripe: StripeId, blocks: BTreeSet<BlockIndex>, found_by: FoundBy },
     /// It was not known before.

@@ -23,91 +23,107 @@ use views::{
 const UNREADABLE_NAMED: usize = 100;
 
 impl Control {
-    pub(crate) fn status(&mut self) -> Result<Status, RequestError> {
+    /// Looks at what the status tells and nobody has looked at for a while.
+    pub(crate) fn refresh_status(&mut self) {
         self.repairs.look_for_room(facts!(self), &self.jobs);
-        let stripes = self.answers().census()?;
-        let (files, file_bytes) = self.stripes.picture.files().in_all();
-        let nodes_up = sorted(self.nodes.live_helpers().map(|node| self.nodes.name(node)));
-        let nodes_down = self.nodes.down_helpers(&self.base);
-        let (gone, full) = (self.gone_nodes(), self.answers().full_nodes());
+        if self.nodes.settled && self.repairs.fullness.is_due(self.base.now) {
+            let advice = self.answers().find_spare();
+            self.repairs.fullness.set(advice, self.base.now);
+        }
+    }
+
+    /// Tells a client where the stripes of a file are, which it is about to read.
+    pub(crate) fn open_file(&mut self, name: &str) -> Result<FileLayout, RequestError> {
+        let first = self.stripes.picture.files().get(name).and_then(|file| file.stripes.first()).cloned();
+        if let Some(record) = first.and_then(|first| self.stripes.stripe_record(&first).ok()) {
+            self.stripes.note_reader(&self.base, &record);
+        }
+        self.answers().file_layout(name)
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn status(self) -> Result<Status, RequestError> {
+        let stripes = self.census()?;
+        let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
+        let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
+        let nodes_down = self.facts.nodes.down_helpers(&self.facts.base);
+        let (gone, full) = (self.gone_nodes(), self.full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
-                && self.stripes.unjudged.is_empty()
+                && self.facts.stripes.unjudged.is_empty()
                 && stripes.misplaced == 0
-                && self.facts().may_change()
-                && self.stripes.news.unlisted().is_none(),
-            severity: self.answers().severity(&stripes, &full),
-            summary: self.answers().first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
+                && self.facts.may_change()
+                && self.facts.stripes.news.unlisted().is_none(),
+            severity: self.severity(&stripes, &full),
+            summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
             advice: self.advice(&stripes, &gone),
-            settling: !self.nodes.settled && self.stripes.news.unlisted().is_none(),
-            own_files: self.base.nature.files,
+            settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
+            own_files: self.facts.base.nature.files,
             files,
             file_bytes,
             nodes_up,
             nodes_down,
-            servers_down: self.facts().servers_down(),
-            servers_without_helper: self.nodes.servers_without_helper(&self.base),
+            servers_down: self.facts.servers_down(),
+            servers_without_helper: self.facts.nodes.servers_without_helper(&self.facts.base),
             leaving: self.leaving_views(),
             gone,
-            waiting: self.repairs.waiting_stripes(facts!(self)),
+            waiting: self.repairs.waiting_stripes(self.facts),
             full,
-            unreadable: self.answers().unreadable_parts(&stripes.unreadable_stripes),
-            contradictions: self.answers().contradiction_views(),
+            unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
+            contradictions: self.contradiction_views(),
             jobs: self.jobs.job_views(),
             repairs: self.open_repairs(),
-            orphans: self.facts().orphan_views(),
-            newer: self.facts().newer_views(),
+            orphans: self.facts.orphan_views(),
+            newer: self.facts.newer_views(),
             last_scrub: self.scrub.last_scrub(),
-            lost_lately: self.stripes.lost_lately.iter().cloned().collect(),
-            steady_scrub: self.scrub.steady_view(&self.base),
-            troubles: self.answers().all_troubles(),
-            unjudged: self.stripes.unjudged.views(),
-            remarks: self.stripes.news.remarks().to_vec(),
-            write_fault: self.storing.check_writes().err().map(|fault| fault.to_string()),
+            lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
+            steady_scrub: self.scrub.steady_view(&self.facts.base),
+            troubles: self.all_troubles(),
+            unjudged: self.facts.stripes.unjudged.views(),
+            remarks: self.facts.stripes.news.remarks().to_vec(),
+            write_fault: self.facts.storing.check_writes().err().map(|fault| fault.to_string()),
             stripes,
         })
     }
 
     /// What happens by itself about what is lost, and what could be done.
-    fn advice(&mut self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
-        let mut claims = self.answers().newer_advice();
+    pub(crate) fn advice(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
+        let mut claims = self.newer_advice();
         claims.extend(self.misplaced_advice(census));
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
-        advice.extend(self.stripes.unjudged.advice());
-        advice.extend(self.repairs.waiting_stripes(facts!(self)).into_iter().map(|waiting| waiting.text));
+        advice.extend(self.facts.stripes.unjudged.advice());
+        advice.extend(self.repairs.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
-        if here > 0 && self.nodes.settled && self.facts().may_change() && self.open_repairs().is_empty() {
-            advice.extend(self.repairs.healing_advice(facts!(self), here));
+        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && self.open_repairs().is_empty() {
+            advice.extend(self.repairs.healing_advice(self.facts, here));
         }
         if census.intact < census.stripes {
             advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));
         }
-        if self.nodes.settled && self.facts().may_change() && on_gone == 0 {
-            advice.extend(self.spare_advice());
+        if self.facts.nodes.settled && self.facts.may_change() && on_gone == 0 {
+            advice.extend(self.repairs.fullness.advice());
         }
         advice.extend(claims);
         advice
     }
 
-    pub(crate) fn file_layout(&mut self, name: &str) -> Result<FileLayout, RequestError> {
-        let file = self.stripes.picture.files().get(name).cloned();
+    fn file_layout(self, name: &str) -> Result<FileLayout, RequestError> {
+        let file = self.facts.stripes.picture.files().get(name).cloned();
         let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
-        let code = self.stripes.codes.get(&file.code)?;
+        let code = self.facts.stripes.codes.get(&file.code)?;
         let mut stripes = Vec::with_capacity(file.stripes.len());
         for (id, position) in file.stripes.iter().zip(0..) {
-            let record = self.stripes.stripe_record(id)?;
-            if position == 0 {
-                self.stripes.note_reader(&self.base, &record); // The client is about to read it.
-            }
+            let record = self.facts.stripes.stripe_record(id)?;
             let extent = layout::extent(&*code, file.bytes, file.size(), position);
             stripes.push(FileStripe {
                 position,
                 file_offset: extent.file_offset,
                 data_bytes: extent.data_bytes,
-                stripe: self.answers().stripe_view(&record)?,
+                stripe: self.stripe_view(&record)?,
             });
         }
         Ok(FileLayout {

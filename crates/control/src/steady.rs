@@ -145,13 +145,7 @@ impl Scrubs {
     }
 
     /// Has a block or a stripe read; the bytes that takes. `None` if it waits.
-    fn read_steadily(
-        &mut self,
-        facts: Facts<'_>,
-        jobs: &Jobs,
-        place: &Place,
-        out: &mut Out,
-    ) -> Option<u64> {
+    fn read_steadily(&mut self, facts: Facts<'_>, jobs: &Jobs, place: &Place, out: &mut Out) -> Option<u64> {
         if std::mem::take(&mut self.steady.is_fresh) {
             self.steady.parity = ParityScrubView::default();
         }
@@ -162,13 +156,7 @@ impl Scrubs {
     }
 
     /// Has the parity of a stripe checked, once its helpers have nothing else to do, or it has waited for long.
-    fn check_steadily(
-        &mut self,
-        facts: Facts<'_>,
-        jobs: &Jobs,
-        place: &Place,
-        out: &mut Out,
-    ) -> Option<u64> {
+    fn check_steadily(&mut self, facts: Facts<'_>, jobs: &Jobs, place: &Place, out: &mut Out) -> Option<u64> {
         let since = *self.steady.yields_since.get_or_insert(facts.base.now);
         let patient = facts.base.now < since + YIELD_AT_MOST;
         let begun = self.begin_check(facts, jobs, &place.0, Asker::Steady, patient, out);
@@ -188,12 +176,7 @@ impl Scrubs {
     }
 
     /// Has a block read, if it is still there; its bytes.
-    fn ask_steady(
-        &mut self,
-        facts: Facts<'_>,
-        (stripe, index, node): &Place,
-        out: &mut Out,
-    ) -> u64 {
+    fn ask_steady(&mut self, facts: Facts<'_>, (stripe, index, node): &Place, out: &mut Out) -> u64 {
         self.steady.kept.after = Some(key(stripe, *index, *node));
         self.steady.changed = true;
         let record = facts.stripes.picture.stripe(stripe).ok();

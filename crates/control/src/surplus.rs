@@ -90,11 +90,7 @@ impl Stripes {
 
 impl Jobs {
     /// Blocks of which copies could go, if the one that stays is good.
-    fn surplus_of(
-        &self,
-        facts: Facts<'_>,
-        stripe: &StripeRecord,
-    ) -> Vec<(BlockIndex, BlockRecord)> {
+    fn surplus_of(&self, facts: Facts<'_>, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
         let whole =
             stripe.blocks.iter().all(|block| facts.readable_at(block).is_some() && !facts.is_lost(block));
         if !whole || self.is_stripe_worked_on(&stripe.id) {

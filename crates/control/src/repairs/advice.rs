@@ -10,7 +10,7 @@ use stores::StripeRecord;
 use super::Repairs;
 use super::start::Obstacle;
 use super::{Control, Order};
-use crate::Omitted;
+use crate::answers::Answers;
 use crate::error::list;
 use crate::facts::Facts;
 use crate::safety::count;
@@ -36,18 +36,21 @@ impl Control {
             (item.reason, item.next_step) = (Some(reason), next_step);
         }
     }
+}
 
+impl<'a> Answers<'a> {
     /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
     /// together.
-    pub(super) fn no_room(&self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
+    pub(super) fn no_room(self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
         let emptied = match order.target {
             Target::Drain(node) => Some(node),
             _ => None,
         };
-        let omitted = self.jobs.omitted(facts!(self), record.block_bytes, emptied);
+        let omitted = self.jobs.omitted(self.facts, record.block_bytes, emptied);
         let blocks = count(blocks as u64, "block");
         if !order.requestors.is_empty() {
-            let only: Vec<String> = order.requestors.iter().map(|&node| self.nodes.name(node)).collect();
+            let only: Vec<String> =
+                order.requestors.iter().map(|&node| self.facts.nodes.name(node)).collect();
             return Obstacle {
                 end: End::Failed,
                 reason: format!(
@@ -55,7 +58,7 @@ impl Control {
                      free ({})",
                     list(&only),
                     record.block_bytes,
-                    self.why_omitted(&omitted)
+                    omitted.why()
                 ),
                 next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
             };
@@ -65,17 +68,9 @@ impl Control {
             reason: format!(
                 "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
                 record.block_bytes,
-                self.why_omitted(&omitted)
+                omitted.why()
             ),
             next_step: format!("{}; {}", omitted.remedy(), next_attempt(order)),
-        }
-    }
-
-    /// Why helpers are passed over; if none is, all hold blocks of the same stripes.
-    pub(crate) fn why_omitted(&self, omitted: &Omitted) -> String {
-        match *omitted == Omitted::default() {
-            true => "each helper has a block of the stripe already".to_owned(),
-            false => omitted.to_string(),
         }
     }
 }

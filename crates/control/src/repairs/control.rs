@@ -5,6 +5,7 @@ use std::time::Duration;
 use repair::recovery::{RepairId, Target};
 
 use super::{CHANGES_EVERY, Control, ItemPage, Waiting};
+use crate::answers::Answers;
 use crate::base::Base;
 use crate::commands::answer;
 use crate::effect::Reply;
@@ -15,7 +16,7 @@ use ::views::RepairView;
 impl Control {
     /// Calls a repair off. A node that it was emptying gets blocks again.
     pub(crate) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
-        self.check_open(id)?;
+        self.answers().check_open(id)?;
         let target = self.repairs.by_id[&id].order.target.clone();
         if let Target::Drain(node) = target
             && self.repairs.open_repairs_of(&target) == [id]
@@ -27,13 +28,13 @@ impl Control {
         self.poll_repairs();
         self.drain_jobs();
         self.poll_repairs();
-        self.repair_state(id)
+        self.answers().repair_state(id)
     }
 
     /// Pauses or resumes a repair. Paused, also over a restart, it starts no job; running jobs stop between two slices and keep
     /// the delivered ones.
     pub(crate) fn pause_repair(&mut self, id: u64, paused: bool) -> Result<RepairView, RequestError> {
-        self.check_open(id)?;
+        self.answers().check_open(id)?;
         let repair = self.repairs.by_id.get_mut(&id).expect("just checked");
         if repair.order.paused != paused {
             repair.order.paused = paused;
@@ -50,12 +51,13 @@ impl Control {
         self.repairs.pause_course(facts!(self), id, paused);
         self.resume_jobs();
         self.poll_repairs();
-        self.repair_state(id)
+        self.answers().repair_state(id)
     }
 
     /// Answers when a repair has ended, when its version is not `since` any more, or after this time.
     pub(crate) fn await_change(&mut self, id: u64, since: Option<u64>, limit: Duration, reply: Reply<()>) {
-        let version = since.and_then(|_| self.repair_page(id, &ItemPage::NONE).ok()).map(|view| view.version);
+        let version =
+            since.and_then(|_| self.answers().repair_page(id, &ItemPage::NONE).ok()).map(|view| view.version);
         match self.repairs.by_id.get_mut(&id) {
             Some(repair) if repair.ended_unix_ms.is_none() && version == since => {
                 repair.waiting.push(Waiting { since, until: self.base.now + limit, reply });
@@ -73,7 +75,7 @@ impl Control {
         self.repairs.changes_told = self.base.now;
         let awaited = self.repairs.by_id.iter().filter(|(_, repair)| !repair.waiting.is_empty());
         let versions: Vec<(u64, u64)> =
-            awaited.map(|(&id, _)| (id, self.repair_view(id, &ItemPage::NONE).version)).collect();
+            awaited.map(|(&id, _)| (id, self.answers().repair_view(id, &ItemPage::NONE).version)).collect();
         let Self { repairs, out, base: Base { now, .. }, .. } = self;
         for (id, version) in versions {
             let repair = repairs.by_id.get_mut(&id).expect("it was there");
@@ -84,21 +86,23 @@ impl Control {
         }
     }
 
+    /// Calls a repair of a given stripe off.
+    pub(crate) fn cancel_given_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
+        self.answers().given_repair_state(id)?;
+        self.cancel_repair(id)
+    }
+}
+
+impl<'a> Answers<'a> {
     /// A repair of a given stripe.
-    pub(crate) fn given_repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
+    pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RequestError> {
         match self.repairs.by_id.get(&id) {
             Some(repair) if repair.order.given.is_some() => self.repair_state(id),
             _ => Err(RequestError::NoSuchRepair(id)),
         }
     }
 
-    /// Calls a repair of a given stripe off.
-    pub(crate) fn cancel_given_repair(&mut self, id: u64) -> Result<RepairView, RequestError> {
-        self.given_repair_state(id)?;
-        self.cancel_repair(id)
-    }
-
-    fn check_open(&self, id: u64) -> Result<(), RequestError> {
+    fn check_open(self, id: u64) -> Result<(), RequestError> {
         let repair = self.repairs.by_id.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
         match repair.ended_unix_ms {
             None => Ok(()),

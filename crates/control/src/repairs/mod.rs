@@ -220,7 +220,7 @@ impl Control {
         }
         self.repairs.add(id, order);
         self.start_repairs();
-        self.repair_state(id)
+        self.answers().repair_state(id)
     }
 
     pub(super) fn start_repairs(&mut self) {
@@ -305,7 +305,7 @@ impl Control {
     /// Nothing of a repair is left to do.
     fn end_repair(&mut self, id: u64) {
         self.repairs.drop_order(id, &mut self.out);
-        let left = self.left_on_node(id);
+        let left = self.repairs.left_on_node(facts!(self), id);
         if let Some(repair) = self.repairs.by_id.get_mut(&id) {
             repair.ended_unix_ms = Some(self.base.unix_ms);
             repair.left_on_node = left;
@@ -316,19 +316,21 @@ impl Control {
         self.repairs.forget_oldest();
     }
 
-    /// Blocks on the node that a repair is to empty.
-    fn left_on_node(&self, id: u64) -> u64 {
-        match self.repairs.by_id.get(&id).map(|repair| &repair.order.target) {
-            Some(Target::Drain(node)) => self.facts().left_on(*node),
-            _ => 0,
-        }
-    }
-
     /// Stripes that have been removed need no repair.
     pub(super) fn drop_repairs_of(&mut self, stripes: &[StripeId]) {
         stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
         self.poll_repairs();
         self.drain_jobs();
+    }
+}
+
+impl Repairs {
+    /// Blocks on the node that a repair is to empty.
+    pub(crate) fn left_on_node(&self, facts: Facts<'_>, id: u64) -> u64 {
+        match self.by_id.get(&id).map(|repair| &repair.order.target) {
+            Some(Target::Drain(node)) => facts.left_on(*node),
+            _ => 0,
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use repair::recovery::{Demand, Estimate, Kind, Pace, Progress, RepairId, bound};
 use repair::{NodeId, Rates, Resource};
 use stores::StripeRecord;
 
-use super::{Control, Order, Repair};
+use super::{Order, Repair};
+use crate::answers::Answers;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
@@ -61,13 +62,13 @@ impl Course {
     }
 }
 
-impl Control {
-    pub(super) fn progress_view(&self, id: u64, repair: &Repair) -> Option<ProgressView> {
+impl<'a> Answers<'a> {
+    pub(super) fn progress_view(self, id: u64, repair: &Repair) -> Option<ProgressView> {
         let course = &repair.course;
         course.began?;
         let done = repair.bytes_rebuilt + self.repairs.bytes_coming(&self.jobs, id, repair);
         let left = repair.bytes.saturating_sub(done);
-        let took = course.lasts(self.base.now);
+        let took = course.lasts(self.facts.base.now);
         let running = course.ended.is_none();
         let mean = (took > Duration::ZERO).then(|| (done as f64 / took.as_secs_f64()) as u64);
         let seen = || course.progress.rate().map(|rate| rate as u64).or(mean);
@@ -78,13 +79,13 @@ impl Control {
             false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
         };
         // A repair that did not do all, or was faster than the figures allow, is not compared with the bound.
-        let is_whole = self.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
+        let is_whole = self.repairs.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
         let bound = course.bound.filter(|&bound| running || (is_whole && bound <= took));
         Some(ProgressView {
             rate_bytes_per_s: rate,
             soonest_ms: estimate.map(|Estimate { soonest, .. }| soonest.as_millis() as u64),
             latest_ms: estimate.and_then(|estimate| estimate.latest).map(|latest| latest.as_millis() as u64),
-            limited_by: limit.map(|limit| self.repairs.resource_name(facts!(self), &limit)),
+            limited_by: limit.map(|limit| self.repairs.resource_name(self.facts, &limit)),
             elapsed_ms: took.as_millis() as u64,
             bound_ms: bound.map(|bound| bound.as_millis() as u64),
         })
@@ -199,13 +200,7 @@ impl Repairs {
     }
 
     /// What has to be carried for a stripe, if something of it is wanted.
-    fn demand(
-        &self,
-        facts: Facts<'_>,
-        order: &Order,
-        kind: Kind,
-        record: &StripeRecord,
-    ) -> Option<Demand> {
+    fn demand(&self, facts: Facts<'_>, order: &Order, kind: Kind, record: &StripeRecord) -> Option<Demand> {
         let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };
         let lost = facts.wanted_of(order, record);
         let readable = |from: Option<NodeId>| {

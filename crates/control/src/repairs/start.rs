@@ -92,7 +92,7 @@ impl Control {
     fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
         let record = self.stripes.stripe_record(&proposal.stripe).map_err(failed)?;
         if let (Kind::Migrate { .. }, []) = (proposal.kind, &proposal.wanted[..]) {
-            return Err(self.no_room(order, &record, 1));
+            return Err(self.answers().no_room(order, &record, 1));
         }
         let lost = match proposal.kind {
             Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
@@ -113,7 +113,7 @@ impl Control {
                 wanted.retain(|wanted| lost.contains(&wanted.block));
                 wanted
             }
-            Placement::Nowhere => return Err(self.no_room(order, &record, lost.len())),
+            Placement::Nowhere => return Err(self.answers().no_room(order, &record, lost.len())),
             Placement::Busy => {
                 self.repairs.scheduler.put_back(proposal.item);
                 return Ok(Started::Later);

@@ -10,6 +10,7 @@ use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
 use super::reasons::Reasons;
 use super::{Control, Item, Repair, RequestError};
+use crate::answers::Answers;
 use crate::durations::in_words;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -39,58 +40,9 @@ impl Default for ItemPage {
 }
 
 impl Control {
-    pub(crate) fn repair_state(&self, id: u64) -> Result<RepairView, RequestError> {
-        self.repair_page(id, &ItemPage::default())
-    }
-
-    /// A repair with some of its stripes.
-    pub(crate) fn repair_page(&self, id: u64, page: &ItemPage) -> Result<RepairView, RequestError> {
-        if !self.repairs.by_id.contains_key(&id) {
-            return Err(RequestError::NoSuchRepair(id));
-        }
-        Ok(self.repair_view(id, page))
-    }
-
-    pub(crate) fn repair_views(&self) -> Vec<RepairView> {
-        self.repairs.by_id.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
-    }
-
-    pub(crate) fn open_repairs(&self) -> Vec<RepairView> {
-        let open = self.repairs.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
-        open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
-    }
-
-    /// A repair by its counters, with some of its stripes.
-    pub(super) fn repair_view(&self, id: u64, page: &ItemPage) -> RepairView {
-        let repair = &self.repairs.by_id[&id];
-        let counters = self.repairs.counters(id);
-        let mut view = RepairView {
-            repair: id,
-            target: self.facts().target_text(&repair.order.target),
-            by_itself: repair.order.by_itself,
-            policy: repair.order.helpers.name().to_owned(),
-            scheme: repair.order.scheme.name().to_owned(),
-            state: self.state_of_repair(id, repair),
-            stripes: counters.items(),
-            stripes_done: counters.done,
-            stripes_failed: counters.failed + counters.unreadable,
-            blocks_rebuilt: repair.blocks_rebuilt,
-            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(&self.jobs, id, repair),
-            bytes: repair.bytes,
-            started_unix_ms: repair.order.asked_unix_ms,
-            ended_unix_ms: repair.ended_unix_ms,
-            progress: self.progress_view(id, repair),
-            reasons: self.reasons(id, repair),
-            version: 0,
-            items: self.item_views(repair, page),
-        };
-        view.version = version(&view);
-        view
-    }
-
     /// A repair has ended: says so, and for how long it went on.
     pub(super) fn tell_end(&mut self, id: u64) {
-        let view = self.repair_view(id, &ItemPage::NONE);
+        let view = self.answers().repair_view(id, &ItemPage::NONE);
         let repair = &self.repairs.by_id[&id];
         let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
         let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
@@ -122,10 +74,93 @@ impl Control {
             self.drain_ended(node);
         }
     }
+}
 
-    pub(super) fn state_of_repair(&self, id: u64, repair: &Repair) -> RepairState {
+impl<'a> Answers<'a> {
+    pub(crate) fn repair_state(self, id: u64) -> Result<RepairView, RequestError> {
+        self.repair_page(id, &ItemPage::default())
+    }
+
+    /// A repair with some of its stripes.
+    pub(crate) fn repair_page(self, id: u64, page: &ItemPage) -> Result<RepairView, RequestError> {
+        if !self.repairs.by_id.contains_key(&id) {
+            return Err(RequestError::NoSuchRepair(id));
+        }
+        Ok(self.repair_view(id, page))
+    }
+
+    pub(crate) fn repair_views(self) -> Vec<RepairView> {
+        self.repairs.by_id.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
+    }
+
+    pub(crate) fn open_repairs(self) -> Vec<RepairView> {
+        let open = self.repairs.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
+    }
+
+    /// A repair by its counters, with some of its stripes.
+    pub(super) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
+        let repair = &self.repairs.by_id[&id];
         let counters = self.repairs.counters(id);
-        if self.repairs.scheduler.repair(RepairId(id)).is_some_and(|state| state.cancelled) {
+        let mut view = RepairView {
+            repair: id,
+            target: self.facts.target_text(&repair.order.target),
+            by_itself: repair.order.by_itself,
+            policy: repair.order.helpers.name().to_owned(),
+            scheme: repair.order.scheme.name().to_owned(),
+            state: self.repairs.state_of_repair(id, repair),
+            stripes: counters.items(),
+            stripes_done: counters.done,
+            stripes_failed: counters.failed + counters.unreadable,
+            blocks_rebuilt: repair.blocks_rebuilt,
+            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(&self.jobs, id, repair),
+            bytes: repair.bytes,
+            started_unix_ms: repair.order.asked_unix_ms,
+            ended_unix_ms: repair.ended_unix_ms,
+            progress: self.progress_view(id, repair),
+            reasons: self.repairs.reasons(id, repair),
+            version: 0,
+            items: self.item_views(repair, page),
+        };
+        view.version = version(&view);
+        view
+    }
+
+    fn item_views(self, repair: &Repair, page: &ItemPage) -> Vec<RepairItem> {
+        let first = page.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let items = repair.items.range((first, Bound::Unbounded)).take(page.limit);
+        items.map(|(stripe, item)| self.item_view(stripe, item)).collect()
+    }
+
+    fn item_view(self, stripe: &StripeId, item: &Item) -> RepairItem {
+        let state = self.repairs.scheduler.state(item.id);
+        let job = match state {
+            Place::Running(job) => self.jobs.running.get(&job).map(RunningJob::view),
+            _ => None,
+        };
+        let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {
+            block: block.to_string(),
+            node: self.facts.nodes.name(node),
+        };
+        RepairItem {
+            stripe: stripe.to_string(),
+            state: if item.contradictory { ItemState::Contradictory } else { item_state(state) },
+            blocks: item.blocks.iter().map(BlockId::to_string).collect(),
+            rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
+            scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
+            parity: item.parity.map(parity_check),
+            reason: item.reason.clone(),
+            next_step: item.next_step.clone(),
+            replanned: item.replanned.clone(),
+            job,
+        }
+    }
+}
+
+impl Repairs {
+    pub(super) fn state_of_repair(&self, id: u64, repair: &Repair) -> RepairState {
+        let counters = self.counters(id);
+        if self.scheduler.repair(RepairId(id)).is_some_and(|state| state.cancelled) {
             RepairState::Cancelled
         } else if repair.ended_unix_ms.is_some() {
             match counters.failed + counters.unreadable + repair.left_on_node {
@@ -142,12 +177,12 @@ impl Control {
     }
 
     /// Why stripes were not repaired, those that failed alike together.
-    fn reasons(&self, id: u64, repair: &Repair) -> Vec<RepairReason> {
-        let counters = self.repairs.counters(id);
+    pub(super) fn reasons(&self, id: u64, repair: &Repair) -> Vec<RepairReason> {
+        let counters = self.counters(id);
         let mut reasons = Reasons::default();
         if counters.failed + counters.unreadable > 0 {
             let ended = |item: &Item| {
-                let state = self.repairs.scheduler.state(item.id);
+                let state = self.scheduler.state(item.id);
                 matches!(state, Place::Ended(End::Failed | End::LostAgain | End::Unreadable { .. }))
             };
             repair.items.values().filter(|item| ended(item)).for_each(|item| reasons.add(item));
@@ -155,36 +190,6 @@ impl Control {
             reasons.add_left(repair.left_on_node);
         }
         reasons.into_views()
-    }
-
-    fn item_views(&self, repair: &Repair, page: &ItemPage) -> Vec<RepairItem> {
-        let first = page.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let items = repair.items.range((first, Bound::Unbounded)).take(page.limit);
-        items.map(|(stripe, item)| self.item_view(stripe, item)).collect()
-    }
-
-    fn item_view(&self, stripe: &StripeId, item: &Item) -> RepairItem {
-        let state = self.repairs.scheduler.state(item.id);
-        let job = match state {
-            Place::Running(job) => self.jobs.running.get(&job).map(RunningJob::view),
-            _ => None,
-        };
-        let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {
-            block: block.to_string(),
-            node: self.nodes.name(node),
-        };
-        RepairItem {
-            stripe: stripe.to_string(),
-            state: if item.contradictory { ItemState::Contradictory } else { item_state(state) },
-            blocks: item.blocks.iter().map(BlockId::to_string).collect(),
-            rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
-            scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
-            parity: item.parity.map(parity_check),
-            reason: item.reason.clone(),
-            next_step: item.next_step.clone(),
-            replanned: item.replanned.clone(),
-            job,
-        }
     }
 }
 
