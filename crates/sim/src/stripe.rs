@@ -28,13 +28,18 @@ pub(crate) fn encode_data(code: &dyn Code, chunking: &Chunking, mut blocks: Vec<
             Kernel::best().mul_add(coefficient, &source, &mut sum);
         }
         let block = &mut blocks[usize::from(output.block.0)];
-        let places = chunking.ranges(output.sub, 0..chunking.sub_block_bytes()).flatten();
-        places.zip(sum).for_each(|(at, byte)| block[at as usize] = byte);
+        let mut rest = &sum[..];
+        for place in chunking.ranges(output.sub, 0..chunking.sub_block_bytes()) {
+            let (bytes, others) = rest.split_at((place.end - place.start) as usize);
+            block[place.start as usize..place.end as usize].copy_from_slice(bytes);
+            rest = others;
+        }
     }
     blocks
 }
 
 /// The bytes of a sub-block, from wherever they are in the block.
 fn sub_block(chunking: &Chunking, block: &[u8], sub: u16) -> Vec<u8> {
-    chunking.ranges(sub, 0..chunking.sub_block_bytes()).flatten().map(|at| block[at as usize]).collect()
+    let places = chunking.ranges(sub, 0..chunking.sub_block_bytes());
+    places.flat_map(|place| &block[place.start as usize..place.end as usize]).copied().collect()
 }

@@ -22,6 +22,7 @@ use super::event::{Happening, ProcessId};
 use super::process::Session;
 use super::truth::{Bytes, FileTruth};
 use super::world::World;
+use crate::dice::Dice;
 use crate::disk::{Deliveries, Stored, hash_of};
 use crate::stripe::encode_data;
 
@@ -55,6 +56,8 @@ struct Request {
 pub(crate) struct Flow {
     pub(crate) file: String,
     since: Duration,
+    /// How often it was tried in vain.
+    tries: u32,
     /// Whether it must succeed.
     pub(crate) must: bool,
     what: What,
@@ -86,7 +89,7 @@ impl World {
         let client = self.client(process);
         client.next += 1;
         let number = client.next;
-        client.flows.insert(number, Flow { file, since, must, what });
+        client.flows.insert(number, Flow { file, since, tries: 0, must, what });
         number
     }
 
@@ -166,7 +169,9 @@ impl World {
             What::Read { layout: Some(layout), next, .. } => match layout.layout.get(*next) {
                 None => self.end_read(process, number),
                 Some(stripe) => {
-                    let request = read_request(stripe, layout);
+                    let plain = flow.must || flow.tries > 0;
+                    let (stripe, k, alpha) = (stripe.clone(), layout.data_blocks, layout.sub_blocks);
+                    let request = read_request(&stripe, k, alpha, (!plain).then_some(&mut self.scene.dice));
                     self.open(process, number, session, request, Vec::new());
                 }
             },
@@ -352,6 +357,7 @@ impl World {
 
     fn fail_or_retry(&mut self, process: ProcessId, number: u64, why: &str) {
         let Some(flow) = self.client(process).flows.get_mut(&number) else { return };
+        flow.tries += 1;
         if let What::Read { layout, next, bytes, .. } = &mut flow.what {
             (*layout, *next) = (None, 0);
             bytes.clear();
@@ -471,16 +477,24 @@ impl World {
     }
 }
 
-fn read_request(stripe: &FileStripe, layout: &FileLayout) -> ClientRequest {
+/// A read of all data blocks of a stripe; with dice by some scheme, and as if a block were lost.
+fn read_request(stripe: &FileStripe, k: usize, alpha: usize, dice: Option<&mut Dice>) -> ClientRequest {
+    let (mut scheme, mut verify, mut pretend_lost) = (Scheme::Auto, false, Vec::new());
+    if let Some(dice) = dice {
+        let schemes: Vec<Scheme> =
+            Scheme::ALL.into_iter().filter(|&scheme| scheme != Scheme::Migration).collect();
+        (scheme, verify) = (dice.pick(&schemes), dice.one_in(4));
+        pretend_lost.extend(dice.one_in(2).then(|| BlockIndex(dice.below(k as u64) as u16)));
+    }
     ClientRequest::Read {
         stripe: StripeId(stripe.stripe.stripe.clone()),
-        blocks: (0..layout.data_blocks as u16).map(BlockIndex).collect(),
+        blocks: (0..k as u16).map(BlockIndex).collect(),
         sub_blocks: None,
-        window: (0, stripe.stripe.block_bytes / layout.sub_blocks as u64),
-        scheme: Scheme::Auto,
+        window: (0, stripe.stripe.block_bytes / alpha as u64),
+        scheme,
         slice_bytes: None,
         pacing: None,
-        verify: false,
-        pretend_lost: Vec::new(),
+        verify,
+        pretend_lost,
     }
 }

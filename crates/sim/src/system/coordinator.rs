@@ -225,6 +225,13 @@ impl Coordinator {
         Some((running.open, running.connections))
     }
 
+    /// A copy of the catalog, as `mend catalog snapshot` makes it.
+    pub(crate) fn copy(&self) -> Option<Platter> {
+        let copy = Platter::default();
+        let snapshot = self.running.as_ref()?.storage.snapshot().ok()?;
+        snapshot.write_on(copy.handle()).ok().map(|()| copy)
+    }
+
     /// The stripes as the catalog has them now, whether a process runs or not, and whether each is part of a file.
     pub(crate) fn stripes(&self) -> Vec<(StripeRecord, bool)> {
         let mut stripes = Vec::new();

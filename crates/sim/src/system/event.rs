@@ -67,6 +67,8 @@ pub(crate) enum Happening {
     /// A fault of the script strikes, or ends.
     Fault(usize),
     FaultEnds(usize),
+    /// Somebody copies the catalog.
+    Copies,
     /// All faults cease.
     Calm,
     /// The operator looks at the system.

@@ -1,7 +1,7 @@
 //! What goes wrong, and its end. A fault that would lose more than the code gives back does not strike: what is lost then is
 //! nobody's fault.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -9,9 +9,22 @@ use repair::{BlockId, NodeId};
 use stores::StripeRecord;
 
 use super::event::{Happening, ProcessId};
+use super::platter::Platter;
 use super::script::Fault;
 use super::wires::Way;
-use super::world::{DISK_RATE, LINK_RATE, World};
+use super::world::{DISK_RATE, World};
+
+/// Somebody copies the catalog this often, in scripts that put a copy back.
+pub(crate) const COPY_EVERY: Duration = Duration::from_secs(8);
+
+/// A copy of the catalog.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    at: Duration,
+    platter: Platter,
+    /// How often each file had been changed.
+    changes: BTreeMap<String, u64>,
+}
 
 impl World {
     pub(crate) fn strike(&mut self, number: usize) {
@@ -102,6 +115,10 @@ impl World {
                 self.harm(fault);
                 None
             }
+            Fault::CatalogRestored { age, back_after } => {
+                self.restore_catalog(age, back_after);
+                None
+            }
             Fault::ClockJumps { by_s } => {
                 self.coordinator.skew_s += i64::from(by_s);
                 None
@@ -180,8 +197,34 @@ impl World {
         self.process(helper).disk.rate = DISK_RATE / factor;
         let node = self.processes[&helper].node;
         if let Some(port) = node.and_then(|node| self.scene.network.ports.get_mut(&node)) {
-            port.rate = LINK_RATE / factor;
+            port.rate = self.script.link_rate as f64 / factor;
         }
+    }
+
+    // ---- copies of the catalog ----
+
+    pub(crate) fn copy_catalog(&mut self) {
+        if self.calm_since.is_none() {
+            self.after(COPY_EVERY, Happening::Copies);
+        }
+        if let Some(platter) = self.coordinator.copy() {
+            let changes = self.truth.files.iter().map(|(name, file)| (name.clone(), file.changes)).collect();
+            self.copies.push(Copy { at: self.scene.now, platter, changes });
+        }
+    }
+
+    /// The coordinator is stopped, an old copy put in the catalog's place, and started again. What became of files since
+    /// is forgotten.
+    fn restore_catalog(&mut self, age: Duration, back_after: Duration) {
+        let before = self.scene.now.saturating_sub(age);
+        let copy = self.copies.iter().rfind(|copy| copy.at <= before).or(self.copies.first());
+        let (Some(copy), true) = (copy, self.coordinator.running.is_some()) else { return };
+        let (platter, changes, at) = (copy.platter.clone(), copy.changes.clone(), copy.at);
+        self.scene.note(|| format!("the catalog of {at:?} is put back"));
+        let ended = self.coordinator.stop();
+        self.coordinator.platter.replace(&platter);
+        self.truth.forget_since(&changes);
+        self.coordinator_ended(ended.map(|(requests, _)| requests), false, back_after);
     }
 
     // ---- blocks ----

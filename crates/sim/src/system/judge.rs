@@ -10,10 +10,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use repair::{BlockId, NodeId};
 use views::{ScrubState, ScrubView, Status};
 
 use super::event::{Happening, ProcessId};
-use super::process::{Session, name_of};
+use super::process::name_of;
 use super::world::World;
 
 /// The operator looks this often.
@@ -111,6 +112,11 @@ impl World {
         match self.phase {
             Phase::Calming => self.phase = Phase::Scrubbing(None),
             Phase::Settling => {
+                let untidy = self.untidy(status);
+                if !untidy.is_empty() {
+                    self.last_summary = format!("nobody speaks of {}", untidy.join(", "));
+                    return;
+                }
                 self.judge_blocks();
                 self.read_everything();
                 self.phase = Phase::Reading;
@@ -120,9 +126,7 @@ impl World {
     }
 
     fn is_everybody_back(&self) -> bool {
-        let is_back =
-            |id: ProcessId| self.processes[&id].gone || matches!(self.processes[&id].session, Session::Up(_));
-        self.processes.keys().all(|&id| is_back(id))
+        self.processes.values().all(|process| process.gone || process.is_up())
     }
 
     pub(crate) fn judge_scrub(&mut self, scrub: &ScrubView) {
@@ -138,7 +142,7 @@ impl World {
         let mut wrong = Vec::new();
         for (stripe, is_of_a_file) in self.coordinator.stripes() {
             let good = self.good_blocks(&stripe);
-            let up = |id: ProcessId| matches!(self.processes[&id].session, Session::Up(_));
+            let up = |id: ProcessId| self.processes[&id].is_up();
             for (index, block) in stripe.blocks.iter().enumerate() {
                 let is_good = good.iter().any(|&(at, id)| usize::from(at.0) == index && up(id));
                 if is_of_a_file && !is_good {
@@ -150,30 +154,53 @@ impl World {
         wrong.into_iter().for_each(|wrong| self.scene.violate(wrong));
     }
 
+    /// Blocks on helpers that are up which the catalog does not place there, and of which the status does not speak.
+    fn untidy(&self, status: &Status) -> Vec<String> {
+        let mut placed = BTreeSet::new();
+        for (stripe, _) in self.coordinator.stripes() {
+            for block in stripe.blocks {
+                let nodes: Vec<NodeId> = block.holders().map(|holder| holder.node).collect();
+                placed.extend(nodes.into_iter().map(|node| (node, block.id.clone())));
+            }
+        }
+        let told = |name: &str, id: &BlockId| {
+            status.orphans.iter().any(|orphan| orphan.node == name && orphan.block == id.0)
+        };
+        let up = self.processes.values().filter(|process| process.client.is_none() && process.is_up());
+        up.filter_map(|process| Some((process, process.node?)))
+            .flat_map(|(process, node)| process.disk.blocks.keys().map(move |id| (process.name(), node, id)))
+            .filter(|(name, node, id)| !placed.contains(&(*node, (*id).clone())) && !told(name, id))
+            .map(|(name, _, id)| format!("{id} on {name}"))
+            .collect()
+    }
+
     /// Every file that may be there can be read.
     fn read_everything(&mut self) {
         let client = self.script.client_ids().next().expect("there is one at least");
         for file in self.truth.files.keys().cloned().collect::<Vec<_>>() {
-            self.read(client, &file, true);
+            let must = !self.truth.file(&file).is_forgotten;
+            self.read(client, &file, must);
         }
     }
 
-    /// Nothing is left of all that was done.
+    /// Nothing is left of all that was done; what the steady scrub does at the moment ends before it does the next.
     fn judge_end(&mut self) {
         let in_flight = self.coordinator.running.as_ref().map(|running| running.control.in_flight());
+        let mut left: Vec<String> = self
+            .processes
+            .values()
+            .filter(|process| !process.tasks.is_empty())
+            .map(|process| format!("{} knows {} jobs", process.name(), process.tasks.len()))
+            .collect();
         if let Some(in_flight) = in_flight.filter(|in_flight| in_flight.jobs + in_flight.writes > 0) {
-            self.scene.violate(format!("in the end there is in flight: {in_flight:?}"));
+            left.push(format!("{in_flight:?}"));
         }
-        let open = self.requests.open();
-        if open > 0 {
-            self.scene.violate(format!("in the end {open} requests are not answered"));
+        if self.requests.open() > 0 {
+            left.push(format!("{} requests are not answered", self.requests.open()));
         }
-        for process in self.processes.values() {
-            if !process.tasks.is_empty() {
-                let (name, jobs) = (process.name(), process.tasks.len());
-                self.scene.violations.push(format!("in the end {name} knows {jobs} jobs"));
-            }
+        if left.is_empty() {
+            self.phase = Phase::Over;
         }
-        self.phase = Phase::Over;
+        self.last_summary = left.join(", ");
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use control::{Answer, Command, ItemPage};
 use stores::dir::Snapshot;
 use views::{
-    AcceptRequest, CapsRequest, MaintenanceRequest, ProbeRequest, RebalanceRequest, RepairRequest,
-    RepairState, RepairView, ScrubState, ScrubView, Status,
+    AcceptRequest, CapsRequest, MaintenanceRequest, ProbeRequest, RebalanceRequest, RecoveryState,
+    RepairRequest, RepairState, RepairView, ScrubState, ScrubView, Status,
 };
 
 use super::api::Asker;
@@ -59,7 +59,10 @@ impl World {
                 self.order(|reply| Command::Rebalance(RebalanceRequest { dry_run: false }, reply));
             }
             Operation::RemoveOrphans => self.order(Command::RemoveOrphans),
-            Operation::Probe => self.order(|reply| Command::Probe(ProbeRequest::default(), reply)),
+            Operation::Probe => {
+                let probe = ProbeRequest { bytes: Some(256 << 10), ..ProbeRequest::default() };
+                self.order(|reply| Command::Probe(probe, reply));
+            }
             Operation::Look => self.look_around(),
         }
     }
@@ -125,12 +128,22 @@ impl World {
         if !status.newer.is_empty() {
             return self.order(|reply| Command::AcceptCatalog(AcceptRequest { reject: None }, reply));
         }
-        if !self.script.heals && status.repairs.is_empty() && status.stripes.intact < status.stripes.stripes {
+        let called_off = status.gone.iter().any(|gone| gone.recovery == RecoveryState::Cancelled);
+        if (called_off || !self.script.heals)
+            && status.repairs.is_empty()
+            && status.stripes.intact < status.stripes.stripes
+        {
             self.repair(RepairRequest { all: true, ..RepairRequest::default() });
         }
         let scrubs = status.last_scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
         if status.stripes.contradictory > 0 && !scrubs {
             self.order(|reply| Command::Scrub(true, reply)); // It tells which of the blocks is wrong.
+        }
+        for part in &status.unreadable {
+            // What was removed, and is back with an old catalog, goes again.
+            if let Some(file) = part.file.clone().filter(|file| self.truth.file(file).is_forgotten) {
+                self.order(|reply| Command::RemoveFile(file, reply));
+            }
         }
         for leaving in &status.leaving {
             self.stop_drain(leaving.node.clone());

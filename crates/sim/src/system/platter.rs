@@ -76,6 +76,13 @@ impl Platter {
         self.medium().fails_after = writes;
     }
 
+    /// Another catalog is put in its place.
+    pub(crate) fn replace(&self, other: &Self) {
+        let bytes = other.medium().bytes.clone();
+        let medium = &mut *self.medium();
+        (medium.bytes, medium.unsynced) = (bytes, Vec::new());
+    }
+
     fn medium(&self) -> MutexGuard<'_, Medium> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -92,6 +92,11 @@ impl Process {
         if self.client.is_some() { Role::Client(name) } else { Role::Helper(name) }
     }
 
+    /// Whether it is registered.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.session, Session::Up(_))
+    }
+
     /// What it says first.
     pub(crate) fn hello(&self) -> FromNode {
         match self.client {

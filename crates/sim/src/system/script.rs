@@ -44,6 +44,12 @@ pub struct Script {
     pub heals: bool,
     /// What the steady scrub reads in a second, if it runs.
     pub scrub_bytes_per_s: Option<u64>,
+    /// Bytes per second of each link.
+    pub link_rate: u64,
+    /// The longest that a disk takes beyond moving bytes.
+    pub disk_latency: Duration,
+    /// The longest that a control message usually takes.
+    pub message_delay: Duration,
     /// Whether control messages go through their bytes on the wire.
     pub json: bool,
     /// What is done, and when.
@@ -154,6 +160,8 @@ pub enum Fault {
     BlockCorrupt { helper: ProcessId, nth: u32 },
     /// A block of a helper has other bytes, with which its checksums agree.
     BlockForged { helper: ProcessId, nth: u32 },
+    /// The catalog is replaced by a copy of so long ago, or the oldest there is.
+    CatalogRestored { age: Duration, back_after: Duration },
     /// The coordinator's clock on the wall jumps.
     ClockJumps { by_s: i32 },
 }
@@ -190,10 +198,13 @@ impl Script {
             seed,
             helpers: code.blocks() as u32 + dice.between(1, 3) as u32,
             clients: dice.between(1, 2) as u32,
-            block_bytes: unit * dice.pick(&[1, 1, 2, 5]),
+            block_bytes: unit * dice.pick(&[1, 1, 1, 2, 3]),
             repair_after: Duration::from_secs(dice.pick(&[5, 15, 40])),
             heals: !dice.one_in(4),
             scrub_bytes_per_s: dice.one_in(3).then(|| dice.pick(&[1_000, 20_000])),
+            link_rate: dice.pick(&[50_000_000, 5_000_000, 500_000, 100_000]),
+            disk_latency: Duration::from_millis(dice.pick(&[1, 5, 30, 200])),
+            message_delay: Duration::from_millis(dice.pick(&[1, 2, 20, 150])),
             json: dice.one_in(10),
             operations: Vec::new(),
             faults: Vec::new(),
@@ -211,7 +222,8 @@ impl Script {
         if weather > Weather::Calm {
             for _ in 0..dice.pick(&[1, 1, 2, 2, 3, 4, 6, 8]) {
                 let fault = script.fault(dice, weather);
-                script.faults.push((Duration::from_secs(3) + dice.up_to(BUSY), fault));
+                let at = script.moment(dice);
+                script.faults.push((at, fault));
             }
         }
         script.operations.sort_by_key(|&(at, _)| at);
@@ -243,6 +255,17 @@ impl Script {
         let operations = self.operations.iter().flat_map(|(_, operation)| operation.processes());
         let faults = self.faults.iter().flat_map(|(_, fault)| fault.processes());
         operations.chain(faults).all(is_there)
+    }
+
+    /// When a fault strikes: mostly soon after something else has begun, so that it strikes in the middle of it.
+    fn moment(&self, dice: &mut Dice) -> Duration {
+        let soon = Duration::from_millis(dice.pick(&[10, 100, 1_000, 10_000]));
+        let after = match dice.below(4) {
+            0 => return Duration::from_secs(3) + dice.up_to(BUSY),
+            1 if !self.faults.is_empty() => self.faults[dice.below(self.faults.len() as u64) as usize].0,
+            _ => self.operations[dice.below(self.operations.len() as u64) as usize].0,
+        };
+        after + dice.up_to(soon)
     }
 
     fn put(&self, dice: &mut Dice, file: u32) -> Operation {
@@ -295,13 +318,12 @@ impl Script {
         let process = if dice.one_in(4) { client } else { helper };
         let seconds = |dice: &mut Dice, most: u64| Duration::from_millis(dice.between(1, most * 1000));
         let nth = dice.below(64) as u32;
-        match dice.below(if weather == Weather::Crashes {
-            12
-        } else if weather == Weather::Storms {
-            24
-        } else {
-            40
-        }) {
+        let kinds = match weather {
+            Weather::Calm | Weather::Crashes => 12,
+            Weather::Storms => 24,
+            Weather::Disasters => 42,
+        };
+        match dice.below(kinds) {
             0..3 => Fault::CoordinatorDies { power: dice.one_in(2), back_after: seconds(dice, 20) },
             3 => Fault::CoordinatorRestarts { back_after: seconds(dice, 5) },
             4..10 => {
@@ -327,7 +349,8 @@ impl Script {
             30 => Fault::DiskFull { helper, lasts: seconds(dice, 60) },
             31..34 => Fault::BlockLost { helper, nth },
             34..37 => Fault::BlockCorrupt { helper, nth },
-            _ => Fault::BlockForged { helper, nth },
+            37..40 => Fault::BlockForged { helper, nth },
+            _ => Fault::CatalogRestored { age: seconds(dice, 60), back_after: seconds(dice, 5) },
         }
     }
 }

@@ -19,13 +19,15 @@ pub(crate) struct FileTruth {
     pub(crate) ever: Vec<Option<Bytes>>,
     /// Changes under way.
     pub(crate) writers: u32,
+    /// The catalog was once put back to before a change: what it says of the file may be neither there nor whole.
+    pub(crate) is_forgotten: bool,
     /// Counts changes, so that a reader knows whether there were any.
     pub(crate) changes: u64,
 }
 
 impl Default for FileTruth {
     fn default() -> Self {
-        Self { possible: vec![None], ever: vec![None], writers: 0, changes: 0 }
+        Self { possible: vec![None], ever: vec![None], writers: 0, is_forgotten: false, changes: 0 }
     }
 }
 
@@ -72,6 +74,16 @@ impl Truth {
         self.block(block).is_some_and(|truth| {
             truth.get(..bytes.len()) == Some(bytes) && truth[bytes.len()..].iter().all(|&byte| byte == 0)
         })
+    }
+
+    /// The catalog is that of an earlier time, when files had been changed so often.
+    pub(crate) fn forget_since(&mut self, changes: &BTreeMap<String, u64>) {
+        for (name, file) in &mut self.files {
+            if changes.get(name) != Some(&file.changes) || file.writers > 0 {
+                file.possible.clone_from(&file.ever);
+                (file.is_forgotten, file.changes) = (true, file.changes + 1);
+            }
+        }
     }
 
     pub(crate) fn file(&self, file: &str) -> FileTruth {

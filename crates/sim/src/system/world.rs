@@ -13,9 +13,10 @@ use repair::{NodeId, StripeId};
 use super::api::Requests;
 use super::coordinator::{Coordinator, START_AGAIN};
 use super::event::{Happening, ProcessId};
+use super::faults::{COPY_EVERY, Copy};
 use super::judge::Phase;
 use super::process::{Process, Session};
-use super::script::Script;
+use super::script::{Fault, Script};
 use super::truth::Truth;
 use super::wires::{COORDINATOR_SILENCE, Carried, NODE_SILENCE, PING_EVERY, Way, Wires};
 use crate::dice::Dice;
@@ -24,15 +25,10 @@ use crate::edge::Network;
 use crate::event::{Agenda, Event};
 use crate::scene::{Control, Scene, Trace, Tracing, through_the_wire};
 
-/// The longest delay of a control message.
-const MESSAGE_DELAY: Duration = Duration::from_millis(2);
 /// A process that was refused, or finds nobody, dials again after so long.
 const DIAL_AGAIN: Duration = Duration::from_millis(500);
-/// Bytes per second of links and disks.
-pub(crate) const LINK_RATE: f64 = 50e6;
+/// Bytes per second of disks.
 pub(crate) const DISK_RATE: f64 = 200e6;
-/// The longest that a disk takes beyond moving bytes.
-const DISK_LATENCY: Duration = Duration::from_millis(2);
 
 /// See the module's documentation.
 pub(crate) struct World {
@@ -48,6 +44,8 @@ pub(crate) struct World {
     pub(crate) truth: Truth,
     /// Stripes of which a block has other bytes with which its checksums agree.
     pub(crate) forged: BTreeSet<StripeId>,
+    /// Copies of the catalog, the oldest first.
+    pub(crate) copies: Vec<Copy>,
     /// Since when nothing goes wrong any more.
     pub(crate) calm_since: Option<Duration>,
     pub(crate) phase: Phase,
@@ -68,7 +66,7 @@ impl World {
         let mut dice = Dice::new(script.seed);
         let coordinator = Coordinator::new(script);
         let processes = script.helper_ids().chain(script.client_ids()).map(|id| {
-            let latency = dice.up_to(DISK_LATENCY);
+            let latency = dice.up_to(script.disk_latency);
             (id, Process::new(id, Disk::of_dir(latency, DISK_RATE)))
         });
         let processes = processes.collect();
@@ -76,7 +74,7 @@ impl World {
             now: Duration::ZERO,
             agenda: Agenda::default(),
             network: Network::new(Duration::from_micros(100), 64 << 10),
-            control: Control::new(MESSAGE_DELAY, script.json),
+            control: Control::new(script.message_delay, script.json),
             trace: Trace { how: tracing, lines: Vec::new() },
             slices_delivered: 0,
             reports: Some(Vec::new()),
@@ -94,6 +92,7 @@ impl World {
             requests: Requests::default(),
             truth: Truth::default(),
             forged: BTreeSet::new(),
+            copies: Vec::new(),
             calm_since: None,
             phase: Phase::Busy,
             last_summary: String::new(),
@@ -130,6 +129,10 @@ impl World {
         }
         for (number, &(at, _)) in self.script.faults.iter().enumerate() {
             self.scene.agenda.add(at, Event::System(Happening::Fault(number)));
+        }
+        let restores = |(_, fault): &(Duration, Fault)| matches!(fault, Fault::CatalogRestored { .. });
+        if self.script.faults.iter().any(restores) {
+            self.after(COPY_EVERY, Happening::Copies);
         }
         self.scene.agenda.add(self.script.calm_at(), Event::System(Happening::Calm));
     }
@@ -214,6 +217,7 @@ impl World {
             }
             Happening::Fault(number) => self.strike(number),
             Happening::FaultEnds(number) => self.end_fault(number),
+            Happening::Copies => self.copy_catalog(),
             Happening::Calm => self.calm(),
             Happening::Look => self.look(),
         }
@@ -334,7 +338,7 @@ impl World {
 
     fn send(&mut self, connection: ConnectionId, way: Way, what: Carried) {
         let Some(wire) = self.wires.all.get(&connection) else { return };
-        let limit = self.wires.slow.get(&wire.process).copied().unwrap_or(MESSAGE_DELAY);
+        let limit = self.wires.slow.get(&wire.process).copied().unwrap_or(self.script.message_delay);
         let earliest = self.scene.now + self.scene.dice.up_to(limit);
         if let Some(at) = self.wires.send(connection, way, what, earliest) {
             self.scene.agenda.add(at, Event::System(Happening::Arrives { connection, way }));
@@ -510,7 +514,7 @@ impl World {
                 (process.session, process.node) = (Session::Up(connection), Some(node));
                 self.ids.insert(node, id);
                 if !self.scene.network.ports.contains_key(&node) {
-                    self.scene.network.add_port(node, LINK_RATE);
+                    self.scene.network.add_port(node, self.script.link_rate as f64);
                 }
             }
             ToNode::Refused { .. } => {
