@@ -24,6 +24,7 @@ use super::storing::Then;
 use crate::answers::Answers;
 use crate::base::Base;
 use crate::facts::Facts;
+use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::repairs::Repairs;
@@ -117,35 +118,6 @@ impl Control {
         self.out.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
     }
 
-    /// Begins the repairs whose time has come.
-    pub(crate) fn begin_recoveries(&mut self) {
-        if !self.nodes.settled
-            || !self.facts().may_change()
-            || self.nodes.absences.is_empty()
-            || self.facts().too_many_gone().is_some()
-        {
-            return;
-        }
-        for node in self.nodes.absences.keys().copied().collect::<Vec<_>>() {
-            let waits = matches!(
-                self.repairs.recovery_of(facts!(self), node),
-                RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
-            );
-            let is_due = waits && self.repairs.recovery_due(facts!(self), node) == Some(Duration::ZERO);
-            if is_due && !self.repairs.look_again_for_room(facts!(self), &self.jobs, node).is_none() {
-                self.recover(node);
-            }
-        }
-    }
-
-    fn recover(&mut self, node: NodeId) {
-        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.out.next_number()) else { return };
-        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, self.base.unix_ms) };
-        self.repairs.recoveries.of(node).repair = Some(id);
-        let write = crate::repairs::kept(id, &order);
-        self.out.store(write, Then::Recovers { node, id, order: Box::new(order) });
-    }
-
     /// A repair by itself is kept, or could not be.
     pub(crate) fn recovery_kept(
         &mut self,
@@ -185,6 +157,37 @@ impl Control {
         } else if left {
             tries.attempts.fail(now, after);
         }
+    }
+}
+
+impl Repairs {
+    /// Begins the repairs whose time has come.
+    pub(crate) fn begin_recoveries(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        if !facts.nodes.settled
+            || !facts.may_change()
+            || facts.nodes.absences.is_empty()
+            || facts.too_many_gone().is_some()
+        {
+            return;
+        }
+        for node in facts.nodes.absences.keys().copied().collect::<Vec<_>>() {
+            let waits = matches!(
+                self.recovery_of(facts, node),
+                RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
+            );
+            let is_due = waits && self.recovery_due(facts, node) == Some(Duration::ZERO);
+            if is_due && !self.look_again_for_room(facts, &jobs, node).is_none() {
+                self.recover(facts, node, out);
+            }
+        }
+    }
+
+    pub(crate) fn recover(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
+        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
+        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, facts.base.unix_ms) };
+        self.recoveries.of(node).repair = Some(id);
+        let write = crate::repairs::kept(id, &order);
+        out.store(write, Then::Recovers { node, id, order: Box::new(order) });
     }
 }
 

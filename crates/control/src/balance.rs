@@ -14,13 +14,12 @@ use repair::recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
 use stores::StripeRecord;
 
-use super::Control;
 use super::commands::answer;
 use super::effect::Reply;
 use super::repairs::Order;
-use crate::answers::Answers;
 use crate::error::RequestError;
 use crate::facts::Facts;
+use crate::out::Out;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
 
 /// Blocks that one rebalance moves; another one goes on from there.
@@ -74,27 +73,51 @@ impl Stripes for Facts<'_> {
     }
 }
 
-impl Control {
+impl<'a> Facts<'a> {
+    fn rebalance_view(self, fills: &[Fill], moves: &[Move]) -> RebalanceView {
+        let away = |node| moves.iter().filter(|moved| moved.from == node).count() as u64;
+        let coming = |node| moves.iter().filter(|moved| moved.to == node).count() as u64;
+        let mut nodes: Vec<NodeFill> = fills
+            .iter()
+            .map(|&Fill { node, .. }| {
+                let blocks = self.stripes.picture.block_count(node) as u64;
+                let blocks_after = blocks + coming(node) - away(node).min(blocks);
+                NodeFill { node: self.nodes.name(node), blocks, blocks_after }
+            })
+            .collect();
+        nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
+        let moves: Vec<BlockMove> = moves
+            .iter()
+            .map(|Move { block, from, to, bytes }| BlockMove {
+                block: block.to_string(),
+                from: self.nodes.name(*from),
+                to: self.nodes.name(*to),
+                bytes: *bytes,
+            })
+            .collect();
+        RebalanceView { repair: None, bytes: moves.iter().map(|moved| moved.bytes).sum(), moves, nodes }
+    }
+
     /// Moves blocks from full helpers to empty ones, or says what would move.
-    pub(crate) fn rebalance(&mut self, request: RebalanceRequest, reply: Reply<RebalanceView>) {
+    pub(crate) fn rebalance(self, request: RebalanceRequest, reply: Reply<RebalanceView>, out: &mut Out) {
         if !self.nodes.settled {
-            return answer(reply, Err(RequestError::Settling), &mut self.out);
+            return answer(reply, Err(RequestError::Settling), out);
         }
-        let fills = self.facts().fills();
-        let moves = worth_moving(fills.clone(), &self.facts());
-        let view = self.answers().rebalance_view(&fills, &moves);
+        let fills = self.fills();
+        let moves = worth_moving(fills.clone(), &self);
+        let view = self.rebalance_view(&fills, &moves);
         if request.dry_run || moves.is_empty() {
-            return answer(reply, Ok(view), &mut self.out);
+            return answer(reply, Ok(view), out);
         }
         let onto: BTreeSet<NodeId> = moves.iter().map(|moved| moved.to).collect();
         let blocks = moves.into_iter().map(|moved| moved.block).collect();
-        let order = self.facts().scheme(None).map(|scheme| Order {
+        let order = self.scheme(None).map(|scheme| Order {
             requestors: onto.into_iter().collect(),
             ..Order::new(Target::Rebalance(blocks), scheme, self.base.unix_ms)
         });
         match order {
-            Ok(order) => self.queue_rebalance(order, view, reply),
-            Err(error) => answer(reply, Err(error), &mut self.out),
+            Ok(order) => self.queue_rebalance(order, view, reply, out),
+            Err(error) => answer(reply, Err(error), out),
         }
     }
 }
@@ -117,32 +140,6 @@ impl<'a> Facts<'a> {
             .fold((0.0, 0.0), |(used, room), (fill, capacity)| (used + fill.bytes, room + capacity));
         fills.iter_mut().for_each(|(fill, capacity)| fill.share = used / f64::max(room, 1.0) * *capacity);
         fills.into_iter().map(|(fill, _)| fill).collect()
-    }
-}
-
-impl<'a> Answers<'a> {
-    fn rebalance_view(self, fills: &[Fill], moves: &[Move]) -> RebalanceView {
-        let away = |node| moves.iter().filter(|moved| moved.from == node).count() as u64;
-        let coming = |node| moves.iter().filter(|moved| moved.to == node).count() as u64;
-        let mut nodes: Vec<NodeFill> = fills
-            .iter()
-            .map(|&Fill { node, .. }| {
-                let blocks = self.facts.stripes.picture.block_count(node) as u64;
-                let blocks_after = blocks + coming(node) - away(node).min(blocks);
-                NodeFill { node: self.facts.nodes.name(node), blocks, blocks_after }
-            })
-            .collect();
-        nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
-        let moves: Vec<BlockMove> = moves
-            .iter()
-            .map(|Move { block, from, to, bytes }| BlockMove {
-                block: block.to_string(),
-                from: self.facts.nodes.name(*from),
-                to: self.facts.nodes.name(*to),
-                bytes: *bytes,
-            })
-            .collect();
-        RebalanceView { repair: None, bytes: moves.iter().map(|moved| moved.bytes).sum(), moves, nodes }
     }
 }
 

@@ -12,12 +12,12 @@ use codes::BlockIndex;
 use repair::{NodeId, Permit, StripeId, Wanted};
 use stores::{Answer, StoreError, StripeWrite, Write};
 
-use super::Control;
 use super::storing::Then;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::Repairs;
+use crate::signal::Signal;
 
 /// A stripe that somebody else works on is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
@@ -46,19 +46,19 @@ enum ClaimState {
 #[derive(Default)]
 pub(crate) struct Claims(BTreeMap<StripeId, Claim>);
 
-impl Control {
+impl Repairs {
     /// Others may change a stripe: what runs would be in their way.
-    pub(crate) fn claim_lost(&mut self, stripe: &StripeId) {
+    pub(crate) fn claim_lost(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
-        if !self.repairs.claims.0.get(stripe).is_some_and(is_ours) {
+        if !self.claims.0.get(stripe).is_some_and(is_ours) {
             return;
         }
         tracing::warn!(%stripe, "others may change it now: its repair is called off and begun anew");
-        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.repairs.claims.0.get(stripe) {
-            self.repairs.claims.0.remove(stripe);
+        if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.claims.0.get(stripe) {
+            self.claims.0.remove(stripe);
         }
-        for job in self.jobs.makers_of(stripe) {
-            self.jobs.cancel_job(job);
+        for job in jobs.makers_of(stripe) {
+            out.tell(Signal::Cancel(job));
         }
     }
 }

@@ -101,7 +101,7 @@ impl Control {
             Command::Describe(given, owner, reply) => {
                 answer(reply, self.describe_stripe(&given, &owner), &mut self.out)
             }
-            Command::Repair(request, reply) => self.queue_repair(&request, reply),
+            Command::Repair(request, reply) => facts!(self).queue_repair(&request, reply, &mut self.out),
             Command::Repairs(reply) => answer(reply, Ok(self.answers().repair_views()), &mut self.out),
             Command::RepairState(repair, page, reply) => {
                 answer(reply, self.answers().repair_page(repair, &page), &mut self.out)
@@ -121,9 +121,13 @@ impl Control {
             }
             Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name), &mut self.out),
             Command::Topology(reply) => answer(reply, Ok(self.answers().topology_view()), &mut self.out),
-            Command::Probe(request, reply) => answer(reply, self.start_probes(&request), &mut self.out),
+            Command::Probe(request, reply) => {
+                answer(reply, self.jobs.start_probes(facts!(self), &request, &mut self.out), &mut self.out)
+            }
             Command::Probes(reply) => answer(reply, self.jobs.probe_view(facts!(self)), &mut self.out),
-            Command::StopProbes(reply) => answer(reply, self.stop_probes(), &mut self.out),
+            Command::StopProbes(reply) => {
+                answer(reply, self.jobs.stop_probes(facts!(self), &mut self.out), &mut self.out)
+            }
             Command::Caps(reply) => answer(reply, Ok(self.nodes.caps_view()), &mut self.out),
             Command::ChangeCaps(request, reply) => {
                 self.nodes.change_caps(&self.base, &request, reply, &mut self.out)
@@ -156,8 +160,10 @@ impl Control {
             Command::SafeToRemove(names, reply) => {
                 answer(reply, self.answers().safe_to_remove(&names), &mut self.out)
             }
-            Command::ReplaceNode(name, request, reply) => self.replace_node(&name, &request, reply),
-            Command::Rebalance(request, reply) => self.rebalance(request, reply),
+            Command::ReplaceNode(name, request, reply) => {
+                facts!(self).replace_node(&name, &request, reply, &mut self.out)
+            }
+            Command::Rebalance(request, reply) => facts!(self).rebalance(request, reply, &mut self.out),
             Command::Settings(reply) => answer(reply, Ok(self.answers().settings_view()), &mut self.out),
             Command::ChangeSettings(request, reply) => {
                 answer(reply, self.change_settings(&request), &mut self.out)

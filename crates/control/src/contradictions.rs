@@ -19,6 +19,7 @@ use super::stripes::indexed;
 use crate::answers::Answers;
 use crate::error::list;
 use crate::facts::Around;
+use crate::facts::Facts;
 use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
@@ -176,29 +177,8 @@ impl<'a> Answers<'a> {
             blocks: self.facts.stripes.block_names(&record.id, &contradiction.blocks),
             found_by: contradiction.found_by,
             since_unix_ms: contradiction.since_unix_ms,
-            next_step: self.settled_by(record),
+            next_step: self.facts.settled_by(record),
         }
-    }
-
-    /// How the contradiction of a stripe may be settled.
-    pub(crate) fn settled_by(self, record: &StripeRecord) -> String {
-        let waits =
-            |block: &&BlockRecord| self.facts.counts(block) && self.facts.readable_at(block).is_none();
-        let down = record.blocks.iter().filter(waits).flat_map(BlockRecord::holders);
-        let down: BTreeSet<String> = down.map(|holder| self.facts.nodes.name(holder.node)).collect();
-        let again = match &record.file {
-            Some(part) => format!("put {} again from another copy", part.name),
-            None => "write the data again from another copy".to_owned(),
-        };
-        if down.is_empty() {
-            return format!("run mend scrub --parity; if that cannot tell which block is wrong, {again}");
-        }
-        let down: Vec<String> = down.into_iter().collect();
-        format!(
-            "start {}, as more blocks tell more, then run mend scrub --parity and mend repair --all; if nobody can be \
-             started, {again}",
-            list(&down)
-        )
     }
 }
 
@@ -224,4 +204,26 @@ pub(crate) fn words(contradictory: u64, stripes: u64) -> Option<String> {
             count(stripes, "stripe")
         )
     })
+}
+
+impl<'a> Facts<'a> {
+    /// How the contradiction of a stripe may be settled.
+    pub(crate) fn settled_by(self, record: &StripeRecord) -> String {
+        let waits = |block: &&BlockRecord| self.counts(block) && self.readable_at(block).is_none();
+        let down = record.blocks.iter().filter(waits).flat_map(BlockRecord::holders);
+        let down: BTreeSet<String> = down.map(|holder| self.nodes.name(holder.node)).collect();
+        let again = match &record.file {
+            Some(part) => format!("put {} again from another copy", part.name),
+            None => "write the data again from another copy".to_owned(),
+        };
+        if down.is_empty() {
+            return format!("run mend scrub --parity; if that cannot tell which block is wrong, {again}");
+        }
+        let down: Vec<String> = down.into_iter().collect();
+        format!(
+            "start {}, as more blocks tell more, then run mend scrub --parity and mend repair --all; if nobody can be \
+             started, {again}",
+            list(&down)
+        )
+    }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::recovery::RepairId;
 use repair::wire::control::MAX_OPEN_REQUESTS;
-use repair::{BlockId, Chunking, Digest, NodeId, StripeId};
+use repair::{BlockId, Chunking, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
 use super::Control;
@@ -134,41 +134,31 @@ impl Stripes {
         self.given.insert(record, until);
     }
 
-    /// A job has stored a block of a given stripe; whether it is one that the storage knows nothing of.
+    /// A job has stored blocks of a given stripe.
     pub(crate) fn note_given_stored(
         &mut self,
         stripe: &StripeId,
-        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+        blocks: &[(BlockIndex, NodeId)],
         out: &mut Out,
-    ) -> bool {
-        if self.given.get(stripe).is_none() {
-            return false;
-        }
-        for &(block, node, _) in blocks {
+    ) {
+        for &(block, node) in blocks {
             self.given.set(stripe, block, node, BlockState::Healthy);
         }
         out.tell(Signal::Blocks(stripe.clone()));
-        self.picture.stripe(stripe).is_err()
     }
 
-    /// A block of a given stripe cannot be read; whether the stripe is one that the storage knows nothing of.
+    /// A block of a given stripe is not what it should be.
     pub(crate) fn note_given_lost(
         &mut self,
         stripe: &StripeId,
         block: BlockIndex,
         node: NodeId,
-        state: Option<BlockState>,
+        state: BlockState,
         out: &mut Out,
-    ) -> bool {
-        if self.given.get(stripe).is_none() {
-            return false;
-        }
-        if let Some(state) = state
-            && self.given.set(stripe, block, node, state)
-        {
+    ) {
+        if self.given.set(stripe, block, node, state) {
             out.tell(Signal::Blocks(stripe.clone()));
         }
-        self.picture.stripe(stripe).is_err()
     }
 
     /// Somebody asks for a given stripe: it is remembered from now on.

@@ -115,7 +115,7 @@ impl Owner {
 
 impl Control {
     /// Starts a job that does not wait for room.
-    pub(crate) fn start_job(&mut self, owner: Owner, request: JobRequest) -> JobId {
+    pub(crate) fn start_job(&mut self, owner: Owner, request: JobRequest) {
         let id = request.job;
         let mut running = self.new_job(owner, request);
         let stores = !running.targets.is_empty();
@@ -124,7 +124,6 @@ impl Control {
             self.repairs.scheduler.hold(&running.stripe);
         }
         self.jobs.run(id, running);
-        id
     }
 
     /// A job with its first plan, of which nothing is carried out before [`run`](Self::run).
@@ -169,123 +168,19 @@ impl Control {
     pub(crate) fn drain_jobs(&mut self) {
         while let Some(id) = self.jobs.stirred.pop_first() {
             while let Some(action) = self.jobs.running.get_mut(&id).and_then(|running| running.job.poll()) {
-                self.act(id, action);
+                self.jobs.act(facts!(self), id, action, &mut self.out);
+                self.route(); // Other jobs hear of it before they act.
             }
         }
     }
 
-    fn act(&mut self, id: JobId, action: JobAction) {
-        match action {
-            JobAction::Tell { node, message } => self.tell_of_job(node, message),
-            JobAction::Publish { block, node, digest } => self.publish(id, block, node, digest),
-            JobAction::BlockLost { block, problem } => self.lose_block(id, block, &problem),
-            JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks),
-            JobAction::Slow { nodes } => self.note_slow(&nodes),
-            JobAction::Finish(result) => self.finish(id, *result),
-        }
-    }
-
-    fn tell_of_job(&mut self, node: NodeId, message: ToNode) {
-        if let ToNode::Assign(_) = &message
-            && let Some(view) = self.nodes.topology.get_mut(node)
-        {
-            // Counts until the node's next answer, so that jobs started together do not crowd one node.
-            view.load += 1;
-        }
-        self.nodes.send(node, message, &mut self.out);
-    }
-
-    fn publish(&mut self, id: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
-        let running = self.jobs.running.get_mut(&id).expect("it has just acted");
-        running.holders[usize::from(block.0)] = Some(node);
-        if let Owner::Put { .. } = running.owner {
-            running.stored.push((block, node, digest));
-            return;
-        }
-        self.record(id, vec![(block, node, digest)]);
-    }
-
-    /// Has blocks recorded that a job stored.
-    fn record(&mut self, id: JobId, blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>) {
-        let running = self.jobs.running.get_mut(&id).expect("it has just acted");
-        running.recording += 1;
-        let stripe = running.stripe.clone();
-        if self.stripes.note_given_stored(&stripe, &blocks, &mut self.out) {
-            return self.blocks_published(id, None);
-        }
-        let indices = blocks.iter().map(|&(index, ..)| index).collect();
-        let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
-        self.out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
-    }
-
-    /// What a job stored is recorded, or is not.
-    pub(crate) fn blocks_published(&mut self, id: JobId, error: Option<StoreError>) {
-        let Some(running) = self.jobs.running.get_mut(&id) else { return };
-        running.recording -= 1;
-        if let Some(error) = error {
-            tracing::error!(%error, stripe = %running.stripe, "cannot record blocks");
-            running.trouble = Some(error.to_string());
-        }
-        if running.recording > 0 {
-            return;
-        }
-        let ended = running.ended.take();
-        for (block, problem) in std::mem::take(&mut running.lost_meanwhile) {
-            self.lose_block(id, block, &problem);
-        }
-        if let Some(result) = ended {
-            self.end_job(id, result);
-        }
-    }
-
-    fn lose_block(&mut self, id: JobId, block: BlockIndex, problem: &BlockProblem) {
-        let running = self.jobs.running.get_mut(&id).expect("it has just acted");
-        if let Owner::Put { .. } = running.owner {
-            return; // The client's file, or a block that is not visible yet.
-        }
-        if running.recording > 0 {
-            // Only then is it known where the block is.
-            return running.lost_meanwhile.push((block, problem.clone()));
-        }
-        let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
-        if let Some(node) = holder
-            && self.stripes.note_given_lost(&stripe, block, node, state_for(problem), &mut self.out)
-        {
-            return;
-        }
-        let Ok(record) = self.stripes.picture.stripe(&stripe) else { return };
-        let known = &record.blocks[usize::from(block.0)];
-        // The job may have read a copy that is not the block any more.
-        let there = |&node: &NodeId| known.state_on(node).is_some();
-        let Some(node) = holder.filter(there) else { return };
-        let Some(state) = state_for(problem) else {
-            // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
-            return self.stripes.look_again(around!(self), node, stripe, block, known.clone(), &mut self.out);
-        };
-        if known.state_on(node) == Some(state) {
-            return;
-        }
-        self.stripes.remember_loss(around!(self), node, &known.id, problem.to_string(), &mut self.out);
-        self.stripes.store_states(around!(self), vec![(stripe, block, node, state)], &mut self.out);
-    }
-
-    /// A job has ended; it is over when all that it stored is recorded.
-    fn finish(&mut self, id: JobId, result: Result<Outcome, JobError>) {
-        self.record_put(id);
-        let running = self.jobs.running.get_mut(&id).expect("a job finishes once");
-        match running.recording {
-            0 => self.end_job(id, result),
-            _ => running.ended = Some(result),
-        }
-    }
-
-    fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
-        let mut running = self.jobs.running.remove(&id).expect("a job finishes once");
+    pub(crate) fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
+        let Some(mut running) = self.jobs.running.remove(&id) else { return };
         let trouble = running.trouble.take();
         self.end_foreground(&mut running);
         if let Err(error) = &result {
             tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
-            self.note_contradictory_end(&running, error);
+            self.jobs.note_contradictory_end(&running, error, &mut self.out);
         }
         if let Ok(outcome) = &result {
             self.out
@@ -295,31 +190,17 @@ impl Control {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
                 self.jobs.close_request(facts!(self), client, tag, trouble, result, &mut self.out);
             }
-            Owner::Repair { repair } => self.repair_ended(repair, &running.stripe, trouble, result),
-            Owner::Probe => self.probe_ended(result),
-            Owner::Trial => self.trial_ended(&result),
+            Owner::Repair { repair } => {
+                self.repairs.repair_ended(facts!(self), repair, &running.stripe, trouble, result)
+            }
+            Owner::Probe => self.jobs.probe_ended(facts!(self), result, &mut self.out),
+            Owner::Trial => self.jobs.trial_ended(facts!(self), &result, &mut self.out),
         }
         if !running.targets.is_empty() {
             self.repairs.release_unused(&self.jobs, &running.stripe, &mut self.out);
             for &node in running.job.nodes().union(&running.left) {
                 self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
             }
-        }
-    }
-
-    /// A job found that blocks contradict each other. Others at the same stripe have to know before they publish anything.
-    fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>) {
-        let running = &self.jobs.running[&id];
-        let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
-        self.out.tell(Signal::Contradiction { stripe, blocks: blocks.clone(), found_by });
-    }
-
-    /// A job ended as blocks contradict each other: it read some that may be wrong.
-    fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError) {
-        if let JobError::Contradiction { .. } = error {
-            let held = running.job.stripe().held().map(|(block, _)| block).collect();
-            let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
-            self.out.tell(Signal::Contradiction { stripe, blocks: held, found_by });
         }
     }
 
@@ -331,15 +212,172 @@ impl Control {
             scheduler.let_go(&running.stripe);
         }
     }
+}
+
+impl Jobs {
+    pub(crate) fn act(&mut self, facts: Facts<'_>, id: JobId, action: JobAction, out: &mut Out) {
+        match action {
+            JobAction::Tell { node, message } => self.tell_of_job(facts, node, message, out),
+            JobAction::Publish { block, node, digest } => self.publish(facts, id, block, node, digest, out),
+            JobAction::BlockLost { block, problem } => self.lose_block(facts, id, block, &problem, out),
+            JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks, out),
+            JobAction::Slow { nodes } => self.note_slow(facts, &nodes, out),
+            JobAction::Finish(result) => self.finish(facts, id, *result, out),
+        }
+    }
+
+    fn tell_of_job(&mut self, facts: Facts<'_>, node: NodeId, message: ToNode, out: &mut Out) {
+        if let ToNode::Assign(_) = &message {
+            out.tell(Signal::Assigned(node));
+        }
+        facts.nodes.send(node, message, out);
+    }
+
+    pub(crate) fn publish(
+        &mut self,
+        facts: Facts<'_>,
+        id: JobId,
+        block: BlockIndex,
+        node: NodeId,
+        digest: Option<Digest>,
+        out: &mut Out,
+    ) {
+        let running = self.running.get_mut(&id).expect("it has just acted");
+        running.holders[usize::from(block.0)] = Some(node);
+        if let Owner::Put { .. } = running.owner {
+            running.stored.push((block, node, digest));
+            return;
+        }
+        self.record(facts, id, vec![(block, node, digest)], out);
+    }
+
+    /// Has blocks recorded that a job stored.
+    pub(crate) fn record(
+        &mut self,
+        facts: Facts<'_>,
+        id: JobId,
+        blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
+        out: &mut Out,
+    ) {
+        let running = self.running.get_mut(&id).expect("it has just acted");
+        running.recording += 1;
+        let stripe = running.stripe.clone();
+        if facts.stripes.given.get(&stripe).is_some() {
+            let homes = blocks.iter().map(|&(index, node, _)| (index, node)).collect();
+            out.tell(Signal::GivenStored { stripe: stripe.clone(), blocks: homes });
+            if facts.stripes.picture.stripe(&stripe).is_err() {
+                return self.blocks_published(facts, id, None, out);
+            }
+        }
+        let indices = blocks.iter().map(|&(index, ..)| index).collect();
+        let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
+        out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+    }
+
+    /// What a job stored is recorded, or is not.
+    pub(crate) fn blocks_published(
+        &mut self,
+        facts: Facts<'_>,
+        id: JobId,
+        error: Option<StoreError>,
+        out: &mut Out,
+    ) {
+        let Some(running) = self.running.get_mut(&id) else { return };
+        running.recording -= 1;
+        if let Some(error) = error {
+            tracing::error!(%error, stripe = %running.stripe, "cannot record blocks");
+            running.trouble = Some(error.to_string());
+        }
+        if running.recording > 0 {
+            return;
+        }
+        let ended = running.ended.take();
+        for (block, problem) in std::mem::take(&mut running.lost_meanwhile) {
+            self.lose_block(facts, id, block, &problem, out);
+        }
+        if let Some(result) = ended {
+            out.tell(Signal::Ended { job: id, result: Box::new(result) });
+        }
+    }
+
+    fn lose_block(
+        &mut self,
+        facts: Facts<'_>,
+        id: JobId,
+        block: BlockIndex,
+        problem: &BlockProblem,
+        out: &mut Out,
+    ) {
+        let running = self.running.get_mut(&id).expect("it has just acted");
+        if let Owner::Put { .. } = running.owner {
+            return; // The client's file, or a block that is not visible yet.
+        }
+        if running.recording > 0 {
+            // Only then is it known where the block is.
+            return running.lost_meanwhile.push((block, problem.clone()));
+        }
+        let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
+        if let (Some(node), Some(_)) = (holder, facts.stripes.given.get(&stripe))
+            && let Some(state) = state_for(problem)
+        {
+            out.tell(Signal::GivenLost { stripe: stripe.clone(), index: block, node, state });
+        }
+        let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
+        let known = &record.blocks[usize::from(block.0)];
+        // The job may have read a copy that is not the block any more.
+        let there = |&node: &NodeId| known.state_on(node).is_some();
+        let Some(node) = holder.filter(there) else { return };
+        let Some(state) = state_for(problem) else {
+            // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
+            let known = known.clone();
+            return out.tell(Signal::Unavailable { stripe, index: block, node, known });
+        };
+        if known.state_on(node) != Some(state) {
+            let (known, problem) = (known.clone(), problem.clone());
+            out.tell(Signal::Unread { stripe, index: block, node, known, problem });
+        }
+    }
+
+    /// A job has ended; it is over when all that it stored is recorded.
+    pub(crate) fn finish(
+        &mut self,
+        facts: Facts<'_>,
+        id: JobId,
+        result: Result<Outcome, JobError>,
+        out: &mut Out,
+    ) {
+        self.record_put(facts, id, out);
+        let running = self.running.get_mut(&id).expect("a job finishes once");
+        match running.recording {
+            0 => out.tell(Signal::Ended { job: id, result: Box::new(result) }),
+            _ => running.ended = Some(result),
+        }
+    }
+
+    /// A job found that blocks contradict each other. Others at the same stripe have to know before they publish anything.
+    fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>, out: &mut Out) {
+        let running = &self.running[&id];
+        let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
+        out.tell(Signal::Contradiction { stripe, blocks: blocks.clone(), found_by });
+    }
+
+    /// A job ended as blocks contradict each other: it read some that may be wrong.
+    fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError, out: &mut Out) {
+        if let JobError::Contradiction { .. } = error {
+            let held = running.job.stripe().held().map(|(block, _)| block).collect();
+            let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
+            out.tell(Signal::Contradiction { stripe, blocks: held, found_by });
+        }
+    }
 
     /// Records what a put's job stored, even if it failed, so that it is removed where it is.
-    fn record_put(&mut self, id: JobId) {
-        let running = self.jobs.running.get_mut(&id).expect("a job finishes once");
+    fn record_put(&mut self, facts: Facts<'_>, id: JobId, out: &mut Out) {
+        let running = self.running.get_mut(&id).expect("a job finishes once");
         if running.stored.is_empty() {
             return;
         }
         let stored = std::mem::take(&mut running.stored);
-        self.record(id, stored);
+        self.record(facts, id, stored, out);
     }
 }
 

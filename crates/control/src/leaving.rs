@@ -26,6 +26,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::out::Out;
+use crate::repairs::Repairs;
 use crate::signal::Signal;
 use views::{LeavingView, NodeView};
 
@@ -86,39 +87,6 @@ impl Control {
         self.answers().node_view(node)
     }
 
-    /// Begins drains of what earlier ones left, where some of it can go somewhere now. A helper that is down is for the
-    /// repairs of those that are gone.
-    pub(crate) fn drain_again(&mut self) {
-        if !self.nodes.settled || !self.facts().may_change() {
-            return;
-        }
-        for node in self.nodes.leaving.nodes().collect::<Vec<_>>() {
-            let room = self.repairs.room_of(node);
-            let drains = &self.repairs.drains;
-            let is_due = drains.repair(node).is_none() && drains.wait(node, self.base.now).is_zero();
-            let may = is_due && self.nodes.is_helper(node) && room.is_any();
-            // The last finding may be older than the end of the last drain.
-            if may
-                && self.repairs.open_repairs_of(&Target::Drain(node)).is_empty()
-                && self.repairs.look_again_for_room(facts!(self), &self.jobs, node).is_any()
-            {
-                self.drain_rest(node);
-            }
-        }
-    }
-
-    fn drain_rest(&mut self, node: NodeId) {
-        let (Ok(scheme), Ok(id)) = (self.facts().scheme(None), self.out.next_number()) else { return };
-        let Some(departure) = self.nodes.leaving.0.get(&node) else { return };
-        self.repairs.drains.of(node).repair = Some(id);
-        let order = departure
-            .order
-            .clone()
-            .unwrap_or_else(|| Order::new(Target::Drain(node), scheme, self.base.unix_ms));
-        let order = Order { by_itself: true, paused: false, asked_unix_ms: self.base.unix_ms, ..order };
-        self.out.store(crate::repairs::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
-    }
-
     /// A drain that begins by itself is kept, or could not be.
     pub(crate) fn drain_kept(&mut self, node: NodeId, id: u64, order: Order, result: Result<(), StoreError>) {
         let tries = self.repairs.drains.of(node);
@@ -144,6 +112,41 @@ impl Control {
                 false => self.repairs.drains.forget(node),
             }
         }
+    }
+}
+
+impl Repairs {
+    /// Begins drains of what earlier ones left, where some of it can go somewhere now. A helper that is down is for the
+    /// repairs of those that are gone.
+    pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        if !facts.nodes.settled || !facts.may_change() {
+            return;
+        }
+        for node in facts.nodes.leaving.nodes().collect::<Vec<_>>() {
+            let room = self.room_of(node);
+            let drains = &self.drains;
+            let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
+            let may = is_due && facts.nodes.is_helper(node) && room.is_any();
+            // The last finding may be older than the end of the last drain.
+            if may
+                && self.open_repairs_of(&Target::Drain(node)).is_empty()
+                && self.look_again_for_room(facts, &jobs, node).is_any()
+            {
+                self.drain_rest(facts, node, out);
+            }
+        }
+    }
+
+    fn drain_rest(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
+        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
+        let Some(departure) = facts.nodes.leaving.0.get(&node) else { return };
+        self.drains.of(node).repair = Some(id);
+        let order = departure
+            .order
+            .clone()
+            .unwrap_or_else(|| Order::new(Target::Drain(node), scheme, facts.base.unix_ms));
+        let order = Order { by_itself: true, paused: false, asked_unix_ms: facts.base.unix_ms, ..order };
+        out.store(crate::repairs::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
     }
 }
 

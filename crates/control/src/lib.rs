@@ -314,8 +314,8 @@ impl Control {
         self.nodes.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_figures(&self.base, &mut self.out);
         self.repairs.look_for_room(facts!(self), &self.jobs);
-        self.begin_recoveries();
-        self.drain_again();
+        self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
+        self.repairs.drain_again(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.forget_given();
         self.repairs.look_at_claims(facts!(self), &self.jobs, &mut self.out);
@@ -327,7 +327,7 @@ impl Control {
         self.repairs.note_progress(facts!(self), &self.jobs);
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
-        self.end_late_trial();
+        self.jobs.end_late_trial(&self.base);
         self.stop_waiting_for_returned();
         self.work();
         self.pass_on();
@@ -374,6 +374,27 @@ impl Control {
                     self.stripes.apply_verdict(around, node, &stripe, index, &known, Some(&problem), out);
                 }
                 Signal::Settled => self.after_settling(),
+                Signal::Start { owner, request } => self.start_job(owner, *request),
+                Signal::Cancel(job) => self.jobs.cancel_job(job),
+                Signal::Ended { job, result } => self.end_job(job, *result),
+                Signal::Assigned(node) => self.nodes.note_assigned(node),
+                Signal::Slow { node, rate } => {
+                    self.nodes.note_slow_node(&self.base, node, rate, &mut self.out);
+                }
+                Signal::Acquitted(node) => self.nodes.acquit(node, &mut self.out),
+                Signal::Measured { link, ports, pair } => {
+                    self.nodes.note_measured(&self.base, link, ports, pair);
+                }
+                Signal::MeasuredAll => self.nodes.keep_measured(&self.base, &mut self.out),
+                Signal::GivenStored { stripe, blocks } => {
+                    self.stripes.note_given_stored(&stripe, &blocks, &mut self.out);
+                }
+                Signal::GivenLost { stripe, index, node, state } => {
+                    self.stripes.note_given_lost(&stripe, index, node, state, &mut self.out);
+                }
+                Signal::Unavailable { stripe, index, node, known } => {
+                    self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
+                }
             }
         }
     }

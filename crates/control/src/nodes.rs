@@ -188,6 +188,13 @@ impl Control {
 }
 
 impl Nodes {
+    /// A node was given a task. It counts until the node's next answer, so that jobs started together do not crowd one node.
+    pub(crate) fn note_assigned(&mut self, node: NodeId) {
+        if let Some(view) = self.topology.get_mut(node) {
+            view.load += 1;
+        }
+    }
+
     fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32, out: &mut Out) {
         let is_helper = self.is_helper(node);
         if let Some(view) = self.topology.get_mut(node) {

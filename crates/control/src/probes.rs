@@ -17,17 +17,17 @@ use repair::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::{RecordWrite, Write};
 use views::{ProbeRequest, ProbeView, ProbedLink};
 
-use super::Control;
 use super::figures::Found;
 use super::jobs::Owner;
-use super::storing::Then;
+use crate::base::Base;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
 
 /// The key of measured rates in the records.
 const KEY: &str = "measured";
@@ -72,116 +72,115 @@ struct Kept {
     pairs: Vec<(NodeId, NodeId, Found)>,
 }
 
-impl Control {
+impl Jobs {
     /// Begins to measure links.
-    pub(crate) fn start_probes(&mut self, request: &ProbeRequest) -> Result<ProbeView, RequestError> {
-        if self.jobs.probes.as_ref().is_some_and(Probes::is_running) {
+    pub(crate) fn start_probes(
+        &mut self,
+        facts: Facts<'_>,
+        request: &ProbeRequest,
+        out: &mut Out,
+    ) -> Result<ProbeView, RequestError> {
+        if self.probes.as_ref().is_some_and(Probes::is_running) {
             return Err(RequestError::ProbesRun);
         }
-        let nodes = self.facts().probed_nodes(&request.nodes)?;
+        let nodes = facts.probed_nodes(&request.nodes)?;
         let waiting = links(&nodes, request.pairs);
         if waiting.len() > MOST_LINKS {
             return Err(RequestError::TooManyLinks { links: waiting.len(), most: MOST_LINKS });
         }
         let bytes = request.bytes.unwrap_or(MANY).clamp(LEAST, MOST);
-        self.jobs.probes =
+        self.probes =
             Some(Probes { pairs: request.pairs, bytes, waiting, running: None, results: Vec::new() });
-        self.probe_next();
-        self.jobs.probe_view(facts!(self))
+        self.probe_next(facts, out);
+        self.probe_view(facts)
     }
 
     /// Ends a measurement; what was found counts.
-    pub(crate) fn stop_probes(&mut self) -> Result<ProbeView, RequestError> {
-        let probes = self.jobs.probes.as_mut().ok_or(RequestError::NoProbes)?;
+    pub(crate) fn stop_probes(&mut self, facts: Facts<'_>, out: &mut Out) -> Result<ProbeView, RequestError> {
+        let probes = self.probes.as_mut().ok_or(RequestError::NoProbes)?;
         let was_running = probes.is_running();
         probes.waiting.clear();
         match probes.running.as_ref().map(|running| running.job) {
-            Some(job) => self.jobs.cancel_job(job),
-            None if was_running => self.keep_measured(),
+            Some(job) => self.cancel_job(job),
+            None if was_running => self.end_measurement(facts, out),
             None => {}
         }
-        self.jobs.probe_view(facts!(self))
+        self.probe_view(facts)
     }
 
     /// Measures the next link, unless a suspect is being tried, for which that waits.
-    pub(crate) fn probe_next(&mut self) {
-        while !self.jobs.suspects.is_running()
-            && let Some(probes) = self.jobs.probes.as_mut().filter(|probes| probes.running.is_none())
+    pub(crate) fn probe_next(&mut self, facts: Facts<'_>, out: &mut Out) {
+        while !self.suspects.is_running()
+            && let Some(probes) = self.probes.as_mut().filter(|probes| probes.running.is_none())
         {
-            let Some(link) = probes.waiting.pop_front() else { return self.keep_measured() };
-            if let Err(why) = self.probe(link, FEW, None) {
-                self.note_probed(link, Err(why.to_string()));
+            let Some(link) = probes.waiting.pop_front() else { return self.end_measurement(facts, out) };
+            if let Err(why) = self.probe(facts, link, FEW, None, out) {
+                self.note_probed(link, Err(why.to_string()), out);
             }
         }
     }
 
     /// Lets one node send bytes to another.
-    fn probe(&mut self, link: Link, bytes: u64, few: Option<Duration>) -> Result<(), RequestError> {
-        let job = self.out.next_job()?;
-        let request = self.facts().probe_request(job, link, bytes)?;
-        let probes = self.jobs.probes.as_mut().expect("somebody asked for it");
-        probes.running = Some(Running { link, job, began: self.base.now, few });
-        self.start_job(Owner::Probe, request);
+    pub(crate) fn probe(
+        &mut self,
+        facts: Facts<'_>,
+        link: Link,
+        bytes: u64,
+        few: Option<Duration>,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        let job = out.next_job()?;
+        let request = facts.probe_request(job, link, bytes)?;
+        let probes = self.probes.as_mut().expect("somebody asked for it");
+        probes.running = Some(Running { link, job, began: facts.base.now, few });
+        out.tell(Signal::Start { owner: Owner::Probe, request: Box::new(request) });
         Ok(())
     }
 
     /// A probe has ended.
-    pub(crate) fn probe_ended(&mut self, result: Result<Outcome, JobError>) {
+    pub(crate) fn probe_ended(&mut self, facts: Facts<'_>, result: Result<Outcome, JobError>, out: &mut Out) {
         let Some(Running { link, began, few, .. }) =
-            self.jobs.probes.as_mut().and_then(|probes| probes.running.take())
+            self.probes.as_mut().and_then(|probes| probes.running.take())
         else {
             return;
         };
-        let took = self.base.now.saturating_sub(began);
+        let took = facts.base.now.saturating_sub(began);
         let came = result.map_err(|error| error.to_string()).and_then(|outcome| {
             // A receiver that others complained of is replaced, and that is no measurement of this link.
             let there = outcome.homes.get(&BlockIndex(0)) == Some(&link.1) && outcome.replanned.is_empty();
             if there { Ok(()) } else { Err(outcome.replanned.join("; ")) }
         });
         match (came, few) {
-            (Err(why), _) => self.note_probed(link, Err(why)),
+            (Err(why), _) => self.note_probed(link, Err(why), out),
             (Ok(()), None) => {
-                let bytes = self.jobs.probes.as_ref().expect("it was running").bytes;
-                if let Err(why) = self.probe(link, bytes, Some(took)) {
-                    self.note_probed(link, Err(why.to_string()));
+                let bytes = self.probes.as_ref().expect("it was running").bytes;
+                if let Err(why) = self.probe(facts, link, bytes, Some(took), out) {
+                    self.note_probed(link, Err(why.to_string()), out);
                 }
             }
             (Ok(()), Some(few)) => {
-                let bytes = self.jobs.probes.as_ref().expect("it was running").bytes - FEW;
+                let bytes = self.probes.as_ref().expect("it was running").bytes - FEW;
                 let rate = bytes as f64 / took.saturating_sub(few).max(NO_TIME).as_secs_f64();
-                self.note_probed(link, Ok(rate));
+                self.note_probed(link, Ok(rate), out);
             }
         }
-        self.probe_next();
+        self.probe_next(facts, out);
     }
 
-    fn note_probed(&mut self, link: Link, result: Result<f64, String>) {
-        let at_unix_ms = self.base.unix_ms;
-        let probes = self.jobs.probes.as_mut().expect("it was running");
+    fn note_probed(&mut self, link: Link, result: Result<f64, String>, out: &mut Out) {
+        let probes = self.probes.as_mut().expect("it was running");
         probes.running = None;
         probes.results.push((link, result));
-        let rates = probes.ports(link);
-        let found = |rate: Option<f64>| rate.map(|rate| Found { rate, at_unix_ms });
-        let (pair, is_of_pairs) =
-            (probes.results.last().and_then(|(_, result)| result.clone().ok()), probes.pairs);
-        self.nodes.figures.measure(link.0, [found(rates[0]), None]);
-        self.nodes.figures.measure(link.1, [None, found(rates[1])]);
-        if let (Some(rate), true) = (pair, is_of_pairs) {
-            self.nodes.figures.measure_pair(link.0, link.1, Found { rate, at_unix_ms });
-        }
+        let ports = probes.ports(link);
+        let pair = probes.results.last().and_then(|(_, result)| result.clone().ok());
+        let pair = pair.filter(|_| probes.pairs);
+        out.tell(Signal::Measured { link, ports, pair });
     }
 
-    /// A measurement is over: keeps what was measured, and tells it to planner and scheduler.
-    fn keep_measured(&mut self) {
-        let kept = Kept {
-            nodes: self.nodes.figures.measured().collect(),
-            pairs: self.nodes.figures.pairs().collect(),
-        };
-        let record = serde_json::to_value(&kept).expect("rates have string keys");
-        self.out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
-        self.nodes.tell_all_rates(&mut self.out);
-        self.nodes.lay_links(&self.base);
-        self.try_next();
+    /// A measurement is over.
+    fn end_measurement(&mut self, facts: Facts<'_>, out: &mut Out) {
+        out.tell(Signal::MeasuredAll);
+        self.try_next(facts, out);
     }
 }
 
@@ -273,6 +272,33 @@ impl<'a> Facts<'a> {
             tag: None,
             permits: Vec::new(),
         })
+    }
+}
+
+impl Nodes {
+    /// What a link carries was measured.
+    pub(crate) fn note_measured(
+        &mut self,
+        base: &Base,
+        (from, to): Link,
+        ports: [Option<f64>; 2],
+        pair: Option<f64>,
+    ) {
+        let found = |rate| Found { rate, at_unix_ms: base.unix_ms };
+        let [up, down] = ports.map(|rate| rate.map(found));
+        self.figures.measure(from, [up, None]);
+        self.figures.measure(to, [None, down]);
+        if let Some(rate) = pair {
+            self.figures.measure_pair(from, to, found(rate));
+        }
+    }
+
+    /// A measurement is over: keeps what was measured, and tells it to planner and scheduler.
+    pub(crate) fn keep_measured(&mut self, base: &Base, out: &mut Out) {
+        let kept = Kept { nodes: self.figures.measured().collect(), pairs: self.figures.pairs().collect() };
+        out.keep_record(KEY.to_owned(), &kept);
+        self.tell_all_rates(out);
+        self.lay_links(base);
     }
 }
 

@@ -64,36 +64,6 @@ struct OpenPut {
 }
 
 impl Control {
-    pub(crate) fn put_begun(&mut self, begun: Begun, result: Result<Answer, StoreError>) {
-        let Begun { code, bytes, size, stripes, reply } = begun;
-        match result {
-            Ok(Answer::Put(put)) => {
-                let until = Some(self.base.now + IDLE_LIMIT);
-                self.jobs.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
-                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), &mut self.out);
-            }
-            Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), &mut self.out),
-        }
-    }
-
-    pub(crate) fn put_committed(
-        &mut self,
-        put: PutId,
-        reply: Reply<FileView>,
-        result: Result<Answer, StoreError>,
-    ) {
-        self.jobs.puts.ending.remove(&put);
-        match result {
-            Ok(Answer::File(file)) => {
-                self.jobs.puts.puts.remove(&put);
-                answer(reply, Ok(file_view(&file)), &mut self.out);
-            }
-            Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), &mut self.out),
-        }
-    }
-
     pub(crate) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
         for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
             self.jobs.cancel_job(job);
@@ -109,29 +79,6 @@ impl Control {
         self.out.store(Write::Files(FileWrite::AbortPut(put)), Then::Aborted { put, reply });
     }
 
-    pub(crate) fn put_aborted(
-        &mut self,
-        put: PutId,
-        reply: Option<Reply<Value>>,
-        result: Result<Answer, StoreError>,
-    ) {
-        self.jobs.puts.ending.remove(&put);
-        let known = !matches!(result, Err(StoreError::Put(PutError::NoSuchPut(_))));
-        if let (Err(error), true) = (&result, known) {
-            // It is tried again when nobody has gone on with it for as long again.
-            tracing::error!(%put, %error, "cannot abort a put");
-            if let Some(open) = self.jobs.puts.puts.get_mut(&put) {
-                open.until = Some(self.base.now + ORPHAN_LIMIT);
-            }
-        } else {
-            self.jobs.puts.puts.remove(&put);
-        }
-        if let Some(reply) = reply {
-            let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
-            answer(reply, done.map_err(RequestError::from), &mut self.out);
-        }
-    }
-
     pub(crate) fn abort_idle_puts(&mut self) {
         let now = self.base.now;
         let idle = self.jobs.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
@@ -140,77 +87,6 @@ impl Control {
             tracing::info!(%put, "aborting a put that nobody goes on with");
             self.abort_put(put, None);
         }
-    }
-
-    pub(crate) fn stripe_allocated(
-        &mut self,
-        client: NodeId,
-        tag: u64,
-        put: PutId,
-        position: u32,
-        result: Result<Answer, StoreError>,
-    ) {
-        self.jobs.puts.allocating.remove(&(put, position));
-        let requests = self.jobs.clients.get_mut(&client);
-        let begins = requests.is_some_and(|requests| requests.opening.remove(&tag));
-        if !begins {
-            return self.nodes.send(
-                client,
-                ToNode::Closed { tag, result: Err(RequestFailure::CalledOff) },
-                &mut self.out,
-            );
-        }
-        let started = match result {
-            Ok(Answer::Stripe(_)) if self.jobs.puts.ending.contains(&put) => {
-                Err(PutError::NoSuchPut(put).into())
-            }
-            Ok(Answer::Stripe(stripe)) => self.start_put_job(client, tag, put, position, &stripe),
-            Ok(other) => unreachable!("an allocation is answered by its stripe, not {other:?}"),
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = started {
-            self.refuse_request(client, tag, &error);
-        }
-    }
-
-    fn start_put_job(
-        &mut self,
-        client: NodeId,
-        tag: u64,
-        put: PutId,
-        position: u32,
-        allocated: &StripeRecord,
-    ) -> Result<(), RequestError> {
-        let code = self.stripes.codes.get(&allocated.code)?;
-        let data_blocks = code.data_blocks();
-        let holder = |index: usize| (index < data_blocks).then_some(client);
-        let blocks = allocated.blocks.iter().enumerate().map(|(index, block)| StripeBlock {
-            id: block.id.clone(),
-            bytes: block.bytes,
-            holder: holder(index),
-            digest: None,
-        });
-        let (id, blocks) = (allocated.id.clone(), blocks.collect());
-        let label = allocated.label(&self.base.settings.cluster_id);
-        let chunking = allocated.size().chunking(&*code)?;
-        let stripe = Stripe { id, blocks, code, chunking, label };
-        let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
-        let wanted = (0..).map(BlockIndex).zip(nodes);
-        let request = JobRequest {
-            job: self.out.next_job()?,
-            window: 0..stripe.sub_block_bytes(),
-            stripe,
-            wanted: wanted.map(|(block, requestor)| Wanted { block, requestor }).collect(),
-            sub_blocks: None,
-            // Everything starts at the client, so there is nothing to choose from.
-            policy: policy(Scheme::Conventional, None),
-            verify: Verify::default(),
-            publish: true,
-            tag: Some(tag),
-            permits: Vec::new(),
-        };
-        self.start_request(client, tag, Owner::Put { client, tag, put, position }, request);
-        Ok(())
     }
 
     pub(crate) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
@@ -244,6 +120,143 @@ impl Control {
             Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
             Err(error) => answer(reply, Err(error.into()), &mut self.out),
         }
+    }
+}
+
+impl Jobs {
+    pub(crate) fn put_begun(
+        &mut self,
+        base: &Base,
+        begun: Begun,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        let Begun { code, bytes, size, stripes, reply } = begun;
+        match result {
+            Ok(Answer::Put(put)) => {
+                let until = Some(base.now + IDLE_LIMIT);
+                self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
+                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), out);
+            }
+            Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into()), out),
+        }
+    }
+
+    pub(crate) fn put_committed(
+        &mut self,
+        put: PutId,
+        reply: Reply<FileView>,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        self.puts.ending.remove(&put);
+        match result {
+            Ok(Answer::File(file)) => {
+                self.puts.puts.remove(&put);
+                answer(reply, Ok(file_view(&file)), out);
+            }
+            Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into()), out),
+        }
+    }
+
+    pub(crate) fn put_aborted(
+        &mut self,
+        base: &Base,
+        put: PutId,
+        reply: Option<Reply<Value>>,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        self.puts.ending.remove(&put);
+        let known = !matches!(result, Err(StoreError::Put(PutError::NoSuchPut(_))));
+        if let (Err(error), true) = (&result, known) {
+            // It is tried again when nobody has gone on with it for as long again.
+            tracing::error!(%put, %error, "cannot abort a put");
+            if let Some(open) = self.puts.puts.get_mut(&put) {
+                open.until = Some(base.now + ORPHAN_LIMIT);
+            }
+        } else {
+            self.puts.puts.remove(&put);
+        }
+        if let Some(reply) = reply {
+            let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
+            answer(reply, done.map_err(RequestError::from), out);
+        }
+    }
+
+    pub(crate) fn stripe_allocated(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        self.puts.allocating.remove(&(put, position));
+        let requests = self.clients.get_mut(&client);
+        let begins = requests.is_some_and(|requests| requests.opening.remove(&tag));
+        if !begins {
+            return facts.nodes.send(
+                client,
+                ToNode::Closed { tag, result: Err(RequestFailure::CalledOff) },
+                out,
+            );
+        }
+        let started = match result {
+            Ok(Answer::Stripe(_)) if self.puts.ending.contains(&put) => Err(PutError::NoSuchPut(put).into()),
+            Ok(Answer::Stripe(stripe)) => self.start_put_job(facts, client, tag, put, position, &stripe, out),
+            Ok(other) => unreachable!("an allocation is answered by its stripe, not {other:?}"),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = started {
+            facts.refuse_request(client, tag, &error, out);
+        }
+    }
+
+    fn start_put_job(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        allocated: &StripeRecord,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        let code = facts.stripes.codes.get(&allocated.code)?;
+        let data_blocks = code.data_blocks();
+        let holder = |index: usize| (index < data_blocks).then_some(client);
+        let blocks = allocated.blocks.iter().enumerate().map(|(index, block)| StripeBlock {
+            id: block.id.clone(),
+            bytes: block.bytes,
+            holder: holder(index),
+            digest: None,
+        });
+        let (id, blocks) = (allocated.id.clone(), blocks.collect());
+        let label = allocated.label(&facts.base.settings.cluster_id);
+        let chunking = allocated.size().chunking(&*code)?;
+        let stripe = Stripe { id, blocks, code, chunking, label };
+        let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
+        let wanted = (0..).map(BlockIndex).zip(nodes);
+        let request = JobRequest {
+            job: out.next_job()?,
+            window: 0..stripe.sub_block_bytes(),
+            stripe,
+            wanted: wanted.map(|(block, requestor)| Wanted { block, requestor }).collect(),
+            sub_blocks: None,
+            // Everything starts at the client, so there is nothing to choose from.
+            policy: policy(Scheme::Conventional, None),
+            verify: Verify::default(),
+            publish: true,
+            tag: Some(tag),
+            permits: Vec::new(),
+        };
+        self.start_request(client, tag, Owner::Put { client, tag, put, position }, request, out);
+        Ok(())
     }
 }
 

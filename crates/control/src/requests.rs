@@ -12,6 +12,8 @@ use super::jobs::Requests;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::signal::Signal;
 
 /// The request for a read, out of its message.
 struct Read {
@@ -51,14 +53,8 @@ impl Control {
             }
         });
         if let Err(error) = opened {
-            self.refuse_request(client, tag, &error);
+            facts!(self).refuse_request(client, tag, &error, &mut self.out);
         }
-    }
-
-    pub(crate) fn refuse_request(&mut self, client: NodeId, tag: u64, error: &RequestError) {
-        let (detail, next_step) = (error.to_string(), error.next_step());
-        let result = Err(RequestFailure::Refused { detail, next_step });
-        self.nodes.send(client, ToNode::Closed { tag, result }, &mut self.out);
     }
 
     fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
@@ -88,15 +84,32 @@ impl Control {
             tag: Some(tag),
             permits: Vec::new(),
         };
-        self.start_request(client, tag, Owner::Read { client, tag }, request);
+        self.jobs.start_request(client, tag, Owner::Read { client, tag }, request, &mut self.out);
         Ok(())
     }
+}
 
-    pub(crate) fn start_request(&mut self, client: NodeId, tag: u64, owner: Owner, request: JobRequest) {
-        let job = self.start_job(owner, request);
-        if let Some(Requests { requests, .. }) = self.jobs.clients.get_mut(&client) {
-            requests.insert(tag, job);
+impl<'a> Facts<'a> {
+    pub(crate) fn refuse_request(self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
+        let (detail, next_step) = (error.to_string(), error.next_step());
+        let result = Err(RequestFailure::Refused { detail, next_step });
+        self.nodes.send(client, ToNode::Closed { tag, result }, out);
+    }
+}
+
+impl Jobs {
+    pub(crate) fn start_request(
+        &mut self,
+        client: NodeId,
+        tag: u64,
+        owner: Owner,
+        request: JobRequest,
+        out: &mut Out,
+    ) {
+        if let Some(Requests { requests, .. }) = self.clients.get_mut(&client) {
+            requests.insert(tag, request.job);
         }
+        out.tell(Signal::Start { owner, request: Box::new(request) });
     }
 }
 

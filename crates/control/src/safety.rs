@@ -17,6 +17,7 @@ use crate::answers::Answers;
 use crate::error::{RequestError, list};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
+use crate::out::Out;
 use views::{HistoryEvent, NodeView, RepairView, ReplaceRequest, SafetyView};
 
 /// Stripes that are named.
@@ -54,12 +55,20 @@ impl Control {
         self.nodes.figures.forget(node);
         self.nodes.lay_links(&self.base);
     }
+}
 
+impl<'a> Facts<'a> {
     /// Brings all that a helper has, or had, to another one.
-    pub(crate) fn replace_node(&mut self, old: &str, request: &ReplaceRequest, reply: Reply<RepairView>) {
-        match self.facts().replacement(old, &request.by) {
-            Ok(order) => self.queue_order(order, reply),
-            Err(error) => answer(reply, Err(error), &mut self.out),
+    pub(crate) fn replace_node(
+        self,
+        old: &str,
+        request: &ReplaceRequest,
+        reply: Reply<RepairView>,
+        out: &mut Out,
+    ) {
+        match self.replacement(old, &request.by) {
+            Ok(order) => self.queue_order(order, reply, out),
+            Err(error) => answer(reply, Err(error), out),
         }
     }
 }

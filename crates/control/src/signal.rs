@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::{BlockProblem, NodeId, StripeId};
-use stores::BlockRecord;
+use repair::{BlockProblem, JobError, JobId, JobRequest, NodeId, Outcome, StripeId};
+use stores::{BlockRecord, BlockState};
 use views::FoundBy;
+
+use crate::jobs::Owner;
 
 /// See the module's documentation.
 pub(crate) enum Signal {
@@ -31,6 +33,28 @@ pub(crate) enum Signal {
     ParityHeld { stripe: StripeId, blocks: BTreeSet<BlockIndex> },
     /// Parity says that a block is wrong.
     Wrong { stripe: StripeId, index: BlockIndex, node: NodeId },
+    /// A job is to start that does not wait for room.
+    Start { owner: Owner, request: Box<JobRequest> },
+    /// A job is not wanted any more.
+    Cancel(JobId),
+    /// A job has ended, and all that it stored is recorded.
+    Ended { job: JobId, result: Box<Result<Outcome, JobError>> },
+    /// A node was given a task of a job.
+    Assigned(NodeId),
+    /// A node held up a repair, which it let have so many bytes a second.
+    Slow { node: NodeId, rate: f64 },
+    /// A node that counted as slow is not.
+    Acquitted(NodeId),
+    /// What a link carries was measured: the best of the sender's and of the receiver's links, and this one's.
+    Measured { link: (NodeId, NodeId), ports: [Option<f64>; 2], pair: Option<f64> },
+    /// Links are not measured any more.
+    MeasuredAll,
+    /// A job has stored blocks of a stripe that was described.
+    GivenStored { stripe: StripeId, blocks: Vec<(BlockIndex, NodeId)> },
+    /// A job could not read a block of such a stripe.
+    GivenLost { stripe: StripeId, index: BlockIndex, node: NodeId, state: BlockState },
+    /// A job could not read a block for a reason that says nothing of it.
+    Unavailable { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord },
     /// A block could not be read.
     Unread { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord, problem: BlockProblem },
     /// All helpers have come that are expected, or none of them claims any more that the catalog is an old one.

@@ -307,7 +307,7 @@ impl Control {
                     continue;
                 }
                 StoreChange::ClaimLost(stripe) => {
-                    self.claim_lost(stripe);
+                    self.repairs.claim_lost(&self.jobs, stripe, &mut self.out);
                     continue;
                 }
                 StoreChange::Troubles(troubles) => {
@@ -382,12 +382,14 @@ impl Control {
             Then::Join { connection, role, hello } => {
                 self.join_numbered(connection, role, *hello, result.err());
             }
-            Then::PutBegun(begun) => self.put_begun(begun, result),
+            Then::PutBegun(begun) => self.jobs.put_begun(&self.base, begun, result, &mut self.out),
             Then::Allocated { client, tag, put, position } => {
-                self.stripe_allocated(client, tag, put, position, result);
+                self.jobs.stripe_allocated(facts!(self), client, tag, put, position, result, &mut self.out);
             }
-            Then::Committed { put, reply } => self.put_committed(put, reply, result),
-            Then::Aborted { put, reply } => self.put_aborted(put, reply, result),
+            Then::Committed { put, reply } => self.jobs.put_committed(put, reply, result, &mut self.out),
+            Then::Aborted { put, reply } => {
+                self.jobs.put_aborted(&self.base, put, reply, result, &mut self.out)
+            }
             Then::Removed { stripes, reply } => self.file_removed(&stripes, reply, result),
             Then::Published { job, stripe, blocks } => {
                 let error = result.err();
@@ -398,7 +400,7 @@ impl Control {
                 if error.is_none() {
                     self.stripes.note_made(around!(self), &self.jobs, job, &stripe, &blocks, &mut self.out);
                 }
-                self.blocks_published(job, error);
+                self.jobs.blocks_published(facts!(self), job, error, &mut self.out);
             }
             Then::Known { good } => {
                 if result.is_ok() {

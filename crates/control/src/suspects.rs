@@ -11,10 +11,14 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::{JobError, JobId, NodeId, Outcome};
 
-use super::Control;
 use super::jobs::Owner;
+use crate::base::Base;
 use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
 use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
 
 /// A trial takes so many seconds at the rate at which a node was found to be slow.
 const TRIAL_S: f64 = 0.4;
@@ -71,82 +75,93 @@ impl Suspects {
     }
 }
 
-impl Control {
+impl Jobs {
     /// Nodes held up a repair, which they let have so much; of several, perhaps not all.
-    pub(crate) fn note_slow(&mut self, nodes: &BTreeMap<NodeId, f64>) {
-        nodes
-            .iter()
-            .for_each(|(&node, &rate)| self.nodes.note_slow_node(&self.base, node, rate, &mut self.out));
+    pub(crate) fn note_slow(&mut self, facts: Facts<'_>, nodes: &BTreeMap<NodeId, f64>, out: &mut Out) {
+        for (&node, &rate) in nodes {
+            out.tell(Signal::Slow { node, rate });
+        }
         if nodes.len() < 2 {
             return;
         }
-        let Some(other) = self.nodes.beyond_suspicion() else { return };
+        let Some(other) = facts.nodes.beyond_suspicion(nodes) else { return };
         for (&suspect, &rate) in nodes {
             let trial = |from, to| Trial { suspect, from, to, rate };
-            if self.nodes.is_helper(suspect) && !self.jobs.suspects.are_of(suspect) {
-                self.jobs.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
+            if facts.nodes.is_helper(suspect) && !self.suspects.are_of(suspect) {
+                self.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
             }
         }
-        self.try_next();
+        self.try_next(facts, out);
     }
 
     /// Time has passed.
-    pub(crate) fn end_late_trial(&mut self) {
-        if let Some(Running { job, began, .. }) = self.jobs.suspects.running
-            && self.base.now >= began + TRIAL_LIMIT
+    pub(crate) fn end_late_trial(&mut self, base: &Base) {
+        if let Some(Running { job, began, .. }) = self.suspects.running
+            && base.now >= began + TRIAL_LIMIT
         {
-            self.jobs.cancel_job(job);
+            self.cancel_job(job);
         }
     }
 
     /// Begins the next trial, unless links are being measured, which it would falsify, and be falsified by.
-    pub(crate) fn try_next(&mut self) {
-        while !self.jobs.suspects.is_running()
-            && !self.jobs.are_links_measured()
-            && let Some(trial) = self.jobs.suspects.waiting.pop_front()
+    pub(crate) fn try_next(&mut self, facts: Facts<'_>, out: &mut Out) {
+        while !self.suspects.is_running()
+            && !self.are_links_measured()
+            && let Some(trial) = self.suspects.waiting.pop_front()
         {
-            let there = [trial.from, trial.to].into_iter().all(|node| self.nodes.topology.is_alive(node));
-            if !there || self.begin_trial(trial).is_err() {
-                self.jobs.suspects.fail(trial.suspect);
+            let there = [trial.from, trial.to].into_iter().all(|node| facts.nodes.topology.is_alive(node));
+            if !there || self.begin_trial(facts, trial, out).is_err() {
+                self.suspects.fail(trial.suspect);
             }
         }
     }
 
     /// Moves the bytes of a trial.
-    fn begin_trial(&mut self, trial: Trial) -> Result<(), RequestError> {
-        let job = self.out.next_job()?;
-        let request = self.facts().probe_request(job, (trial.from, trial.to), trial.bytes())?;
-        self.jobs.suspects.running = Some(Running { trial, job, began: self.base.now });
-        self.start_job(Owner::Trial, request);
+    fn begin_trial(&mut self, facts: Facts<'_>, trial: Trial, out: &mut Out) -> Result<(), RequestError> {
+        let job = out.next_job()?;
+        let request = facts.probe_request(job, (trial.from, trial.to), trial.bytes())?;
+        self.suspects.running = Some(Running { trial, job, began: facts.base.now });
+        out.tell(Signal::Start { owner: Owner::Trial, request: Box::new(request) });
         Ok(())
     }
 
     /// A trial has ended.
-    pub(crate) fn trial_ended(&mut self, result: &Result<Outcome, JobError>) {
-        let Some(Running { trial, began, .. }) = self.jobs.suspects.running.take() else { return };
+    pub(crate) fn trial_ended(
+        &mut self,
+        facts: Facts<'_>,
+        result: &Result<Outcome, JobError>,
+        out: &mut Out,
+    ) {
+        let Some(Running { trial, began, .. }) = self.suspects.running.take() else { return };
         let Trial { suspect, to, .. } = trial;
-        let took = self.base.now.saturating_sub(began).as_secs_f64();
+        let took = facts.base.now.saturating_sub(began).as_secs_f64();
         let came = result.as_ref().is_ok_and(|outcome| {
             outcome.homes.get(&BlockIndex(0)) == Some(&to) && outcome.replanned.is_empty()
         });
-        if !came || !self.nodes.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
-            self.jobs.suspects.fail(suspect);
-        } else if !self.jobs.suspects.are_of(suspect) {
-            tracing::info!(node = %self.nodes.name(suspect), "not slow, as a trial shows");
-            self.nodes.figures.acquit(suspect);
-            self.nodes.tell_rates(suspect, &mut self.out);
+        if !came || !facts.nodes.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
+            self.suspects.fail(suspect);
+        } else if !self.suspects.are_of(suspect) {
+            tracing::info!(node = %facts.nodes.name(suspect), "not slow, as a trial shows");
+            out.tell(Signal::Acquitted(suspect));
         }
-        if self.jobs.are_links_measured() {
-            self.probe_next();
+        if self.are_links_measured() {
+            self.probe_next(facts, out);
         }
-        self.try_next();
+        self.try_next(facts, out);
     }
 }
 
 impl Nodes {
+    /// A node that counted as slow is not.
+    pub(crate) fn acquit(&mut self, node: NodeId, out: &mut Out) {
+        self.figures.acquit(node);
+        self.tell_rates(node, out);
+    }
+
     /// A helper with little to do that is not slow itself.
-    fn beyond_suspicion(&self) -> Option<NodeId> {
-        let free = self.live_helpers().filter(|&node| !self.figures.is_slow(node));
+    fn beyond_suspicion(&self, suspects: &BTreeMap<NodeId, f64>) -> Option<NodeId> {
+        let is_free = |node: &NodeId| !self.figures.is_slow(*node) && !suspects.contains_key(node);
+        let free = self.live_helpers().filter(is_free);
         free.min_by_key(|&node| (self.topology.get(node).map_or(0, |profile| profile.load), node))
     }
 }

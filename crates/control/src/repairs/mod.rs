@@ -41,6 +41,7 @@ use super::storing::Then;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::misplaced::Misplaced;
+use crate::out::Out;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
 use looks::Looks;
@@ -175,38 +176,6 @@ struct Item {
 }
 
 impl Control {
-    pub(super) fn queue_repair(&mut self, request: &RepairRequest, reply: Reply<RepairView>) {
-        match self.facts().order(request) {
-            Ok(order) => self.queue_order(order, reply),
-            Err(error) => answer(reply, Err(error), &mut self.out),
-        }
-    }
-
-    pub(super) fn queue_order(&mut self, order: Order, reply: Reply<RepairView>) {
-        match self.number_of_order() {
-            Ok(id) => {
-                let order = Box::new(order);
-                self.out.store(crate::repairs::kept(id, &order), Then::Queued { id, order, reply });
-            }
-            Err(error) => answer(reply, Err(error), &mut self.out),
-        }
-    }
-
-    pub(super) fn queue_rebalance(&mut self, order: Order, view: RebalanceView, reply: Reply<RebalanceView>) {
-        match self.number_of_order() {
-            Ok(id) => {
-                let (order, view) = (Box::new(order), Box::new(view));
-                self.out.store(crate::repairs::kept(id, &order), Then::Rebalances { id, order, view, reply });
-            }
-            Err(error) => answer(reply, Err(error), &mut self.out),
-        }
-    }
-
-    fn number_of_order(&mut self) -> Result<u64, RequestError> {
-        self.facts().check_not_behind().and_then(|()| self.storing.check_storage())?;
-        self.out.next_number()
-    }
-
     /// An order is kept: its repair begins.
     pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
         let (target, by_itself) = (self.facts().target_text(&order.target), order.by_itself);
@@ -253,55 +222,6 @@ impl Control {
         }
     }
 
-    /// A job of a repair has ended.
-    pub(super) fn repair_ended(
-        &mut self,
-        repair: u64,
-        stripe: &StripeId,
-        trouble: Option<String>,
-        result: Result<Outcome, JobError>,
-    ) {
-        let record = self.stripes.stripe_record(stripe).ok();
-        if let Err(JobError::NoRequestor { node, .. }) = &result {
-            self.repairs.refusals.note(stripe, *node);
-        }
-        let settled_by = record.as_ref().map(|record| self.answers().settled_by(record)).unwrap_or_default();
-        let Repairs { by_id: repairs, scheduler, .. } = &mut self.repairs;
-        let Some(repair) = repairs.get_mut(&repair) else { return };
-        let Some(item) = repair.items.get_mut(stripe) else { return };
-        match (result, trouble) {
-            (_, Some(trouble)) => {
-                item.fail(trouble, "look at the coordinator's log and disk");
-                scheduler.handle_failed(item.id, Failure::Permanent, self.base.now);
-            }
-            (Ok(outcome), None) => {
-                let before = item.rebuilt.len();
-                let homes = outcome.homes.clone();
-                item.succeed(record.as_ref(), outcome);
-                let more = (item.rebuilt.len() - before) as u64;
-                homes.into_values().for_each(|node| *repair.rebuilt_on.entry(node).or_default() += 1);
-                repair.blocks_rebuilt += more;
-                repair.bytes_rebuilt += more * item.block_bytes;
-                scheduler.handle_done(item.id, self.base.now);
-            }
-            (Err(JobError::Cancelled), None) => scheduler.handle_cancelled(item.id),
-            (Err(error), None) => {
-                scheduler.handle_failed(item.id, failure(&error), self.base.now);
-                match scheduler.state(item.id) {
-                    ItemState::Ended(_) if matches!(error, JobError::Contradiction { .. }) => {
-                        item.contradictory = true;
-                        item.fail(error.to_string(), &format!("nothing was published; {settled_by}"));
-                    }
-                    ItemState::Ended(_) => item.fail(
-                        error.to_string(),
-                        "look at mend status for helpers that are down, then repair again",
-                    ),
-                    _ => item.replanned.push(error.to_string()),
-                }
-            }
-        }
-    }
-
     /// Nothing of a repair is left to do.
     fn end_repair(&mut self, id: u64) {
         self.repairs.drop_order(id, &mut self.out);
@@ -321,6 +241,98 @@ impl Control {
         stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
         self.poll_repairs();
         self.drain_jobs();
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn queue_repair(self, request: &RepairRequest, reply: Reply<RepairView>, out: &mut Out) {
+        match self.order(request) {
+            Ok(order) => self.queue_order(order, reply, out),
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+
+    pub(super) fn queue_order(self, order: Order, reply: Reply<RepairView>, out: &mut Out) {
+        match self.number_of_order(out) {
+            Ok(id) => {
+                let order = Box::new(order);
+                out.store(crate::repairs::kept(id, &order), Then::Queued { id, order, reply });
+            }
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+
+    pub(super) fn queue_rebalance(
+        self,
+        order: Order,
+        view: RebalanceView,
+        reply: Reply<RebalanceView>,
+        out: &mut Out,
+    ) {
+        match self.number_of_order(out) {
+            Ok(id) => {
+                let (order, view) = (Box::new(order), Box::new(view));
+                out.store(crate::repairs::kept(id, &order), Then::Rebalances { id, order, view, reply });
+            }
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+
+    fn number_of_order(self, out: &mut Out) -> Result<u64, RequestError> {
+        self.check_not_behind().and_then(|()| self.storing.check_storage())?;
+        out.next_number()
+    }
+}
+
+impl Repairs {
+    /// A job of a repair has ended.
+    pub(super) fn repair_ended(
+        &mut self,
+        facts: Facts<'_>,
+        repair: u64,
+        stripe: &StripeId,
+        trouble: Option<String>,
+        result: Result<Outcome, JobError>,
+    ) {
+        let record = facts.stripes.stripe_record(stripe).ok();
+        if let Err(JobError::NoRequestor { node, .. }) = &result {
+            self.refusals.note(stripe, *node);
+        }
+        let settled_by = record.as_ref().map(|record| facts.settled_by(record)).unwrap_or_default();
+        let Self { by_id: repairs, scheduler, .. } = self;
+        let Some(repair) = repairs.get_mut(&repair) else { return };
+        let Some(item) = repair.items.get_mut(stripe) else { return };
+        match (result, trouble) {
+            (_, Some(trouble)) => {
+                item.fail(trouble, "look at the coordinator's log and disk");
+                scheduler.handle_failed(item.id, Failure::Permanent, facts.base.now);
+            }
+            (Ok(outcome), None) => {
+                let before = item.rebuilt.len();
+                let homes = outcome.homes.clone();
+                item.succeed(record.as_ref(), outcome);
+                let more = (item.rebuilt.len() - before) as u64;
+                homes.into_values().for_each(|node| *repair.rebuilt_on.entry(node).or_default() += 1);
+                repair.blocks_rebuilt += more;
+                repair.bytes_rebuilt += more * item.block_bytes;
+                scheduler.handle_done(item.id, facts.base.now);
+            }
+            (Err(JobError::Cancelled), None) => scheduler.handle_cancelled(item.id),
+            (Err(error), None) => {
+                scheduler.handle_failed(item.id, failure(&error), facts.base.now);
+                match scheduler.state(item.id) {
+                    ItemState::Ended(_) if matches!(error, JobError::Contradiction { .. }) => {
+                        item.contradictory = true;
+                        item.fail(error.to_string(), &format!("nothing was published; {settled_by}"));
+                    }
+                    ItemState::Ended(_) => item.fail(
+                        error.to_string(),
+                        "look at mend status for helpers that are down, then repair again",
+                    ),
+                    _ => item.replanned.push(error.to_string()),
+                }
+            }
+        }
     }
 }
 

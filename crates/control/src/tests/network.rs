@@ -31,6 +31,12 @@ fn pair(from: &str, to: &str, rate: f64) -> ((String, String), f64) {
     ((from.into(), to.into()), rate)
 }
 
+fn note_slow(scene: &mut Scene, nodes: &[(NodeId, f64)]) {
+    let core = scene.core();
+    core.jobs.note_slow(facts!(core), &nodes.iter().copied().collect(), &mut core.out);
+    core.route();
+}
+
 #[test]
 fn plans_are_made_for_the_links_that_are_configured() {
     let mut scene = Scene::new(0);
@@ -79,7 +85,7 @@ fn plans_are_made_for_the_links_that_are_configured() {
 fn a_helper_that_held_up_a_repair_is_slow_until_it_is_seen_to_be_faster() {
     let mut scene = Scene::new(3);
     let node = scene.nodes["h2"].node.expect("it is registered");
-    scene.core().note_slow(&[(node, 5e6)].into());
+    note_slow(&mut scene, &[(node, 5e6)]);
     assert_eq!(scene.uplink("h2"), (5_000_000, RateSource::Slow));
     assert_eq!(scene.core().nodes.topology.rates(node).up, 5e6, "the planner knows");
     scene.say("h2", FromNode::Seen { up: 80_000_000, down: 1 });
@@ -93,7 +99,7 @@ fn of_two_that_may_be_slow_the_one_that_passes_a_trial_is_not() {
     let mut scene = Scene::new(4);
     let [fast, slow] = ["h2", "h3"].map(|name| scene.nodes[name].node.expect("it is registered"));
     scene.frozen.insert("h3".into());
-    scene.core().note_slow(&[(fast, 5e6), (slow, 5e6)].into());
+    note_slow(&mut scene, &[(fast, 5e6), (slow, 5e6)]);
     assert_eq!(scene.uplink("h2").1, RateSource::Slow, "until it is known better");
     scene.wait(Duration::from_secs(60));
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
@@ -106,13 +112,13 @@ fn of_two_that_may_be_slow_the_one_that_passes_a_trial_is_not() {
 fn who_is_suspected_again_while_it_is_tried_is_tried_once() {
     let mut scene = Scene::new(4);
     let [a, b, c] = ["h2", "h3", "h4"].map(|name| scene.nodes[name].node.expect("it is registered"));
-    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
-    scene.core().note_slow(&[(a, 5e6), (c, 5e6)].into());
+    note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
+    note_slow(&mut scene, &[(a, 5e6), (c, 5e6)]);
     scene.wait(Duration::from_secs(10));
     for name in ["h2", "h3", "h4"] {
         assert_eq!(scene.uplink(name).1, RateSource::Assumed, "{name}");
     }
-    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
+    note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
     scene.wait(Duration::from_secs(10));
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed, "and again another time");
 }
@@ -121,7 +127,7 @@ fn who_is_suspected_again_while_it_is_tried_is_tried_once() {
 fn links_are_measured_and_suspects_tried_one_after_the_other() {
     let mut scene = Scene::new(4);
     let [a, b] = ["h2", "h3"].map(|name| scene.nodes[name].node.expect("it is registered"));
-    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
+    note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
     let probe = ProbeRequest { nodes: vec!["h1".into(), "h4".into()], pairs: true, bytes: None };
     let begun = scene.ask(|reply| Command::Probe(probe.clone(), reply)).unwrap();
     assert_eq!((begun.running, begun.left), (true, 2));
@@ -131,7 +137,7 @@ fn links_are_measured_and_suspects_tried_one_after_the_other() {
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
     // The other way round.
     scene.ask(|reply| Command::Probe(probe, reply)).unwrap();
-    scene.core().note_slow(&[(a, 5e6), (b, 5e6)].into());
+    note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
     assert_eq!(scene.status().jobs.len(), 1);
     scene.wait(Duration::from_secs(10));
     assert_eq!(scene.uplink("h3").1, RateSource::Assumed);
@@ -142,7 +148,7 @@ fn links_are_measured_and_suspects_tried_one_after_the_other() {
 fn who_alone_held_up_a_repair_is_not_tried() {
     let mut scene = Scene::new(3);
     let node = scene.nodes["h2"].node.expect("it is registered");
-    scene.core().note_slow(&[(node, 5e6)].into());
+    note_slow(&mut scene, &[(node, 5e6)]);
     scene.wait(Duration::from_secs(60));
     assert_eq!(scene.uplink("h2").1, RateSource::Slow);
     assert!(scene.nodes.values().all(|node| node.assigned.is_empty()));
